@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use taut_measure::{Summary, ratio_interval};
 use taut_sys::Clock;
-use taut_traffic::{EveryPacket, Fate, Instrument, Stream, Summaries, Trial, ping_pong};
+use taut_traffic::{Instrument, Sampled, Stream, Summaries, Trial, ping_pong, sampler_of_all};
 use taut_wire::UdpFlow;
 
 /// Of `idle` and `each`, which are compared closely; the others are measured in every fourth.
@@ -171,15 +171,14 @@ fn measure(forwarder: &Forwarder, cores: &taut_host::CorePlan, clock: Clock) -> 
         rate_pps: RATE_PPS,
         duration: DURATION,
     };
-    let mut record = EveryPacket::new(trial.packets() as usize);
+    let (mut record, blocks) = sampler_of_all(trial.packets());
     instrument.run(trial, &mut record, &never);
-    let latencies: Vec<u64> = record
-        .packets()
-        .filter_map(|(_, fate)| match fate {
-            Fate::Received { latency_ticks } => Some(clock.to_ns(u64::from(latency_ticks)) as u64),
-            Fate::Lost | Fate::Refused => None,
-        })
-        .collect();
+    record.finish();
+    let mut latencies: Vec<u64> = Vec::new();
+    while let Some(block) = blocks.next() {
+        let ticks = block.packets.iter().filter_map(Sampled::latency_ticks);
+        latencies.extend(ticks.map(|ticks| clock.to_ns(u64::from(ticks)) as u64));
+    }
     drop(instrument);
     let slices = latencies
         .chunks(SLICE_PACKETS)

@@ -161,8 +161,8 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
             let room = answer.room.unwrap_or_default();
             print::line(format!("{bearers} bearers, room for {room}"));
             let packets = answer.packets.unwrap_or_default();
-            for (fate, count) in packets.iter().filter(|(_, count)| **count > 0) {
-                print::line(format!("  {fate} {count}"));
+            for (outcome, count) in packets.iter().filter(|(_, count)| **count > 0) {
+                print::line(format!("  {outcome} {count}"));
             }
             if let Some(counts) = answer.pfcp {
                 print::line("PFCP");

@@ -1,22 +1,23 @@
-//! `taut demo`: compares packet forwarders on this machine and writes a report with plots.
+//! `taut demo`: the reference experiment `demo`, with a page of its own.
 
+use crate::bench::comparison::Load;
 use crate::exit::{self, Failure};
-use crate::terminal::measure_alone;
+use crate::report;
 use crate::terminal::print;
+use crate::terminal::{Alone, Bar};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
-use taut_experiment::{Changes, Experiment, Variant};
-use taut_lab::comparison::{self, ComparisonError, FRAME_SIZE_BYTES, Lengths, Plan};
-use taut_lab::device::{self, Choice};
-use taut_results::Mode;
-use taut_traffic::Rate;
+use std::sync::atomic::Ordering;
+use taut_experiment::folder::Folder;
+use taut_experiment::{Changes, Experiment, Request, compare_devices};
+use taut_host::private::EXPERIMENT;
+use taut_lab::benchmark::Observer;
+use taut_lab::comparison::{Whole, fresh_folder};
+use taut_lab::device::{self, Choice, Device};
+use taut_results::{LeftOut, Mode, Settings, Stage, refuse_results};
 
-/// The reference experiment that says what is measured unless told otherwise.
-const EXPERIMENT: &str = "demo";
-
-/// At the constant rate in one repetition: each is kept in memory until it is written.
-const MOST_PACKETS: f64 = 20e6;
+/// The reference experiment that this is.
+const NAME: &str = "demo";
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
@@ -34,25 +35,15 @@ in the kernel (XDP).
 Each gets 64-byte frames at 100 kpkt/s, every packet measured, then a sweep up to saturation; devices
 take turns in each repetition. Ends with a table, report.html and the figures as SVG.")]
 pub struct Arguments {
-    /// Shortened: see that it works
-    #[arg(long, conflicts_with = "full")]
-    quick: bool,
-    /// Ten repetitions of a minute at the constant rate: hours
-    #[arg(long)]
-    full: bool,
+    #[command(flatten)]
+    load: Load,
     /// Results folder (default: a new one under ./results)
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Seed of the order in which devices take turns
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Constant rate, as in taut generate (default: 100k)
-    #[arg(long, value_name = "RATE")]
-    rate: Option<Rate>,
-    /// Seconds at the constant rate, in each repetition (default: 0.6)
-    #[arg(long, value_name = "S", value_parser = measured_seconds)]
-    seconds: Option<f64>,
-    /// Repetitions (default: 6, the fewest with a 95 % interval)
+    /// Repetitions (default: 6, the fewest with a 95 % interval; --quick 2; --full 10)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repetitions: Option<u32>,
     /// Devices to measure: ids of --list-devices separated by commas, also with options as in taut generate --device, or
@@ -67,102 +58,134 @@ pub struct Arguments {
     json: bool,
 }
 
-/// A repetition without a packet has no latency.
-fn measured_seconds(text: &str) -> Result<f64, String> {
-    crate::terminal::quantity::seconds(text)
-        .ok()
-        .filter(|seconds| (0.01..=3600.0).contains(seconds))
-        .ok_or_else(|| "want 0.01 to 3600 seconds, such as 10 or 0.5".to_string())
-}
-
-/// What is measured unless told otherwise, as the reference experiment says.
-struct Usual {
-    devices: Vec<String>,
-    rate: Rate,
-    seconds: f64,
-    repetitions: u32,
-}
-
-impl Usual {
-    fn read() -> Result<Self, Failure> {
-        let experiment = taut_experiment::open(EXPERIMENT, &Changes::default())?;
-        Self::of(&experiment).ok_or_else(|| {
-            Failure::Input("the experiment demo has no device, rate or seconds".to_string())
-        })
-    }
-
-    fn of(experiment: &Experiment) -> Option<Self> {
-        let text = |variant: &Variant, name: &str| match variant.variables.get(name)? {
-            serde_json::Value::String(text) => Some(text.clone()),
-            other => Some(other.to_string()),
-        };
-        let first = experiment.variants().first()?;
-        let devices = experiment.variants().iter().map(|it| text(it, "device"));
-        Some(Self {
-            devices: devices.collect::<Option<_>>()?,
-            rate: text(first, "rate")?.parse().ok()?,
-            seconds: text(first, "seconds")?.parse().ok()?,
-            repetitions: experiment.definition().plan.repetitions,
-        })
-    }
+/// What is to be run.
+struct Asked {
+    experiment: Experiment,
+    changes: Changes,
+    settings: Settings,
+    devices: Vec<Device>,
+    left_out: Vec<LeftOut>,
 }
 
 impl Arguments {
-    fn plan(&self, program: PathBuf) -> Result<Plan, Failure> {
-        let usual = Usual::read()?;
-        let mode = match (self.quick, self.full) {
-            (true, _) => Mode::Quick,
-            (_, true) => Mode::Full,
-            _ => Mode::Default,
+    /// The experiment with what the options change of it.
+    fn asked(&self) -> Result<Asked, Failure> {
+        let of_one = self.load.settings(self.seed)?;
+        let usual = usual_devices()?;
+        let choice = match &self.devices {
+            Some(devices) => devices.clone(),
+            None => Choice::parse(&usual.join(",")).map_err(Failure::Input)?,
         };
-        let mut lengths = Lengths::of(
-            mode,
-            usual.repetitions,
-            Duration::from_secs_f64(usual.seconds),
-        );
-        if let Some(seconds) = self.seconds {
-            lengths.constant_rate = Duration::from_secs_f64(seconds);
-        }
-        if let Some(repetitions) = self.repetitions {
-            lengths.repetitions = repetitions;
-        }
-        let rate = self.rate.unwrap_or(usual.rate);
-        let rate_pps = rate
-            .packets_per_second(f64::from(FRAME_SIZE_BYTES))
-            .map_err(|e| Failure::Input(format!("--rate: {e}")))?;
-        let packets = rate_pps * lengths.constant_rate.as_secs_f64();
-        if !(1.0..=MOST_PACKETS).contains(&packets) {
-            return Err(Failure::Input(format!(
-                "{packets:.0} packets at the constant rate: want 1 to {MOST_PACKETS:.0}, since each one is recorded; change --rate or --seconds"
+        let (devices, left_out) = device::chosen(&choice);
+        if let (true, Some(missing)) = (devices.is_empty(), left_out.first()) {
+            return Err(nothing(format!(
+                "{}: {} ({})",
+                missing.what, missing.why, missing.how
             )));
         }
-        Ok(Plan {
-            mode,
-            lengths,
-            rate_pps,
-            seed: self.seed,
-            folder: self
-                .out
-                .clone()
-                .unwrap_or_else(|| comparison::fresh_folder(Path::new("results"))),
-            devices: match &self.devices {
-                Some(devices) => devices.clone(),
-                None => Choice::parse(&usual.devices.join(",")).map_err(Failure::Input)?,
+        let mut changes = Changes {
+            repetitions: self.repetitions,
+            seed: Some(self.seed),
+            ..Changes::default()
+        };
+        let mut set = |name: &str, value: String| changes.set.push((name.to_string(), value));
+        let specs: Vec<&str> = devices.iter().map(|device| device.spec.as_str()).collect();
+        if specs != usual {
+            set("device", serde_json::to_string(&specs).unwrap_or_default());
+        }
+        if self.load.rate.is_some() {
+            set("rate", of_one.rate_pps.to_string());
+        }
+        let (mode, usual_repetitions) = match of_one.mode {
+            Mode::Quick => ("quick", Some(2)),
+            Mode::Full => ("full", Some(10)),
+            Mode::Default => ("default", None),
+        };
+        if of_one.mode != Mode::Default {
+            set("mode", mode.to_string());
+        }
+        if of_one.mode != Mode::Default || self.load.seconds.is_some() {
+            set("seconds", of_one.cbr_seconds.to_string());
+            // Time for trials that are repeated and devices that take long to come up, besides the usual limit.
+            let seconds = 120.0 + 2.0 * of_one.cbr_seconds + 100.0 * of_one.trial_seconds;
+            changes.limit = Some(format!("{seconds:.0}s"));
+        }
+        changes.repetitions = changes.repetitions.or(usual_repetitions);
+        let experiment = taut_experiment::open(NAME, &changes)?;
+        Ok(Asked {
+            settings: Settings {
+                repetitions: experiment.definition().plan.repetitions,
+                ..of_one
             },
-            program,
-            command_line: std::env::args().collect::<Vec<_>>().join(" "),
+            experiment,
+            changes,
+            devices,
+            left_out,
         })
     }
+}
+
+/// Ids of the devices that are measured unless others are asked for.
+fn usual_devices() -> Result<Vec<String>, Failure> {
+    let experiment = taut_experiment::open(NAME, &Changes::default())?;
+    let ids = experiment.variants().iter();
+    let ids = ids.filter_map(|variant| Some(variant.loops.get("device")?.as_str()?.to_string()));
+    Ok(ids.collect())
+}
+
+fn nothing(why: impl std::fmt::Display) -> Failure {
+    Failure::Missing(format!("no device could be measured: {why}"))
 }
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     if arguments.list_devices {
         return list_devices(arguments.json);
     }
-    let plan = arguments.plan(exit::own_program()?)?;
-    measure_alone(arguments.json, |bar, stop| {
-        comparison::run(&plan, bar, stop)
-    })
+    let stop = exit::stop_flag()?;
+    let asked = arguments.asked()?;
+    let fresh = || fresh_folder(Path::new("results"), NAME);
+    let dir = arguments.out.clone().unwrap_or_else(fresh);
+    refuse_results(&dir)?;
+    let _alone = Alone::claim_for(EXPERIMENT)?;
+    let command_line = std::env::args().collect::<Vec<_>>().join(" ");
+    let request = Request {
+        folder: Folder::begin(&dir, &asked.experiment, NAME, &command_line, &asked.changes)?,
+        experiment: asked.experiment,
+        program: exit::own_program()?,
+        holds_machine: true,
+    };
+    let mut bar = Bar::new();
+    for missing in &asked.left_out {
+        bar.left_out(missing);
+    }
+    let whole = Whole::begin(
+        &asked.settings,
+        &command_line,
+        &asked.devices,
+        asked.left_out,
+    );
+    let made = compare_devices(&request, whole, &mut bar, stop);
+    bar.clear();
+    if made.is_err() {
+        request.folder.forget_if_empty();
+    }
+    let results = made?;
+    let manifest = &results.experiment.manifest;
+    if let (true, Stage::Finished, Some(failed)) = (
+        results.runs.is_empty(),
+        manifest.stage,
+        manifest.left_out.last(),
+    ) {
+        return Err(nothing(&failed.why));
+    }
+    report::show_comparison(&results, arguments.json)?;
+    if stop.load(Ordering::Relaxed) {
+        return Err(Failure::Interrupted(format!(
+            "interrupted: only what was complete is shown; go on with: taut experiment resume {}",
+            dir.display()
+        )));
+    }
+    Ok(())
 }
 
 #[derive(Serialize)]
@@ -177,7 +200,7 @@ struct OfferRow {
 }
 
 fn list_devices(json: bool) -> Result<(), Failure> {
-    let usual = Usual::read()?;
+    let usual = usual_devices()?;
     let rows: Vec<OfferRow> = device::offers()
         .into_iter()
         .map(|offer| {
@@ -186,7 +209,7 @@ fn list_devices(json: bool) -> Result<(), Failure> {
                 id: offer.device.id.clone(),
                 name: offer.device.full_name(),
                 available: offer.here.is_ok(),
-                by_default: usual.devices.contains(&offer.device.id),
+                by_default: usual.contains(&offer.device.id),
                 detail: offer.here.unwrap_or_else(|missing| missing.to_string()),
                 note: info.note,
                 command: info.command.join(" "),
@@ -214,89 +237,97 @@ fn list_devices(json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-impl From<ComparisonError> for Failure {
-    fn from(e: ComparisonError) -> Self {
-        match e {
-            ComparisonError::Nothing(_) => Self::Missing(e.to_string()),
-            ComparisonError::Results(e) => e.into(),
-            ComparisonError::Affinity(_) => Self::Input(e.to_string()),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::bench::comparison;
     use clap::Parser;
+    use std::time::Duration;
 
     #[derive(Parser)]
-    struct Command {
+    struct Demo {
         #[command(flatten)]
         arguments: Arguments,
     }
 
-    fn plan(words: &[&str]) -> Plan {
-        let command = Command::try_parse_from([&["demo"], words].concat()).unwrap();
-        command.arguments.plan(PathBuf::from("taut")).unwrap()
+    #[derive(Parser)]
+    struct OneRun {
+        #[command(flatten)]
+        arguments: comparison::Arguments,
     }
 
-    fn ids(choice: &Choice) -> Vec<String> {
-        match choice {
-            Choice::Named(devices) => devices.iter().map(|it| it.id.clone()).collect(),
-            Choice::All => panic!("all"),
-        }
-    }
-
-    /// The words of a command that has no quotes inside words.
-    fn words(script: &str) -> Vec<String> {
-        script.split(' ').map(|it| it.replace('\'', "")).collect()
+    fn asked(words: &[&str]) -> Result<Asked, Failure> {
+        let demo = Demo::try_parse_from([&["demo"], words].concat()).unwrap();
+        demo.arguments.asked()
     }
 
     #[test]
-    fn the_demo_and_the_experiment_ask_the_devices_the_same() {
-        let usual = plan(&[]);
-        let experiment = taut_experiment::open(EXPERIMENT, &Changes::default()).unwrap();
-        let mut measured = Vec::new();
-        for variant in experiment.variants() {
-            let device = variant.loops["device"].as_str().unwrap();
-            let changes = Changes {
-                set: vec![("device".to_string(), format!("{device:?}"))],
-                ..Changes::default()
+    fn each_run_is_a_command_that_asks_of_the_device_what_the_demo_says() {
+        for words in [
+            &[][..],
+            &["--quick"],
+            &["--full"],
+            &["--rate", "250k", "--seconds", "0.5", "--seed", "7"],
+        ] {
+            let device = ["--devices", "memif,flush=full(8, 1ms)"];
+            let asked = asked(&[&device, words].concat()).unwrap();
+            let commands = asked.experiment.check().unwrap().commands;
+            let [command] = &commands[..] else {
+                panic!("{commands:?}");
             };
-            let one = taut_experiment::open(EXPERIMENT, &changes).unwrap();
-            let commands = one.check().unwrap().commands;
-            assert_eq!(commands.len(), 1);
-            let words = words(&commands[0].script);
-            assert_eq!(words[..2], ["taut", "demo"]);
-            let words: Vec<&str> = words[2..].iter().map(String::as_str).collect();
-            let plan = plan(&words);
-            assert_eq!(plan.rate_pps, usual.rate_pps);
-            // The experiment repeats.
-            assert_eq!(plan.lengths.repetitions, 1);
-            let mut lengths = plan.lengths.clone();
-            lengths.repetitions = usual.lengths.repetitions;
-            assert_eq!(lengths, usual.lengths);
-            measured.extend(ids(&plan.devices));
+            let (command, device) = (&command.script, "'memif,flush=full(8, 1ms)'");
+            let rest = command.strip_prefix(&format!("taut bench comparison --device {device} "));
+            let words = rest.unwrap().split_whitespace();
+            let one =
+                OneRun::parse_from(["comparison", "--device", device].into_iter().chain(words));
+            let of_one = one.arguments.load.settings(asked.settings.seed).unwrap();
+            let repetitions = asked.settings.repetitions;
+            assert_eq!(
+                Settings {
+                    repetitions,
+                    ..of_one
+                },
+                asked.settings,
+                "{command}"
+            );
         }
-        assert_eq!(measured, ids(&usual.devices));
-        let repetitions = experiment.definition().plan.repetitions;
-        assert_eq!(repetitions, usual.lengths.repetitions);
     }
 
     #[test]
     fn what_is_asked_for_goes_before_what_is_usual() {
-        let asked = plan(&["--quick", "--rate", "250k", "--repetitions", "7"]);
-        assert_eq!((asked.rate_pps, asked.lengths.repetitions), (250e3, 7));
-        assert_eq!(asked.lengths.constant_rate, Duration::from_millis(300));
-        let asked = plan(&["--seconds", "0.5", "--devices", "memif-idle"]);
-        assert_eq!(asked.lengths.constant_rate, Duration::from_millis(500));
-        assert_eq!(ids(&asked.devices), ["memif-idle"]);
-        let many = Command::try_parse_from(["demo", "--rate", "10M", "--seconds", "60"]).unwrap();
-        let refused = many.arguments.plan(PathBuf::new());
+        let usual = usual_devices().unwrap();
+        assert!(usual.len() > 10, "{usual:?}");
+        let plan = |words: &[&str]| {
+            let asked = asked(&[&["--devices", "memif-idle,memif-each"], words].concat()).unwrap();
+            let schedule = &asked.experiment.definition().plan;
+            assert_eq!(schedule.repetitions, asked.settings.repetitions);
+            assert_eq!(schedule.seed, asked.settings.seed);
+            let limit = taut_settings::duration(&schedule.limit).unwrap();
+            // Searches of a minute and more are not cut short.
+            assert!(limit > Duration::from_secs_f64(asked.settings.cbr_seconds + 100.0));
+            let runs = asked.experiment.plan().len();
+            (runs, asked.settings.cbr_seconds, limit.as_secs())
+        };
+        assert_eq!(plan(&[]), (12, 0.6, 120));
+        assert_eq!(plan(&["--quick"]), (4, 0.3, 123));
+        assert_eq!(plan(&["--full"]), (20, 60.0, 740));
+        assert_eq!(
+            plan(&["--quick", "--repetitions", "7", "--seed", "9"]).0,
+            14
+        );
+        assert_eq!(
+            plan(&["--seconds", "200", "--rate", "1k"]),
+            (12, 200.0, 523)
+        );
+    }
+
+    #[test]
+    fn what_nobody_can_measure_is_refused() {
+        let refused = asked(&["--rate", "10M", "--seconds", "60"]);
         assert!(matches!(refused, Err(Failure::Input(why)) if why.contains("--seconds")));
         for wrong in ["0", "-1", "1e9", "x"] {
-            assert!(Command::try_parse_from(["demo", "--seconds", wrong]).is_err());
+            assert!(Demo::try_parse_from(["demo", "--seconds", wrong]).is_err());
         }
     }
 }

@@ -1,6 +1,7 @@
 //! `taut experiment`: experiments as files, run and repeated.
 
 use crate::exit::{self, Failure};
+use crate::report;
 use crate::terminal::Bar;
 use crate::terminal::print;
 use clap::Subcommand;
@@ -160,6 +161,7 @@ impl ChangeArguments {
         Changes {
             set: self.set.clone(),
             repetitions: self.repetitions,
+            ..Changes::default()
         }
     }
 }
@@ -392,6 +394,7 @@ fn go_on(experiment: Experiment, folder: Folder, json: bool) -> Result<(), Failu
         experiment,
         folder,
         program: exit::own_program()?,
+        holds_machine: false,
     };
     let mut bar = Bar::new();
     let ended = taut_experiment::run(&request, &mut bar, stop);
@@ -402,7 +405,7 @@ fn go_on(experiment: Experiment, folder: Folder, json: bool) -> Result<(), Failu
     }
     let state = ended?;
     let dir = request.folder.path().display();
-    show(request.folder.path(), false, false, json)?;
+    report::show(request.folder.path(), json)?;
     match state.stage {
         Stage::Finished => Ok(()),
         Stage::Interrupted if stop.load(Ordering::Relaxed) => Err(Failure::Interrupted(format!(

@@ -81,6 +81,9 @@ pub struct Arguments {
     /// Share of packets that may be lost or refused before the command ends with code 1: 0.001 or 0.1%
     #[arg(long, value_name = "SHARE", value_parser = quantity::share)]
     max_loss: Option<f64>,
+    /// Say which share of the packets came back within this time, such as 1ms; lost and refused ones did not
+    #[arg(long, value_name = "TIME", value_parser = quantity::some_time)]
+    budget: Option<Duration>,
     /// A command that prints the joules counted so far by a meter, asked before and after; otherwise the processor's own
     /// counters (RAPL) are read, where it has them
     #[arg(long, value_name = "COMMAND")]
@@ -174,6 +177,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
             duration: Duration::from_secs_f64(arguments.seconds),
         },
         warm_up: Duration::from_secs_f64(arguments.warm_up),
+        budget: arguments.budget,
     };
     let clock = measurement.setup.clock();
     let stop = exit::stop_flag()?;
@@ -249,11 +253,12 @@ fn flood(arguments: &Arguments, device: DeviceUnderTest, traffic: Traffic) -> Re
         || arguments.live
         || arguments.tap
         || arguments.metrics.is_some()
+        || arguments.budget.is_some()
         || arguments.meter.is_some();
     if measures || traffic.streams().len() > 1 {
         return Err(Failure::Input(
-            "--rate max sends one stream and measures nothing: leave out --out, --tap, --live, --metrics and --meter, or give a \
-             rate"
+            "--rate max sends one stream and measures nothing: leave out --out, --tap, --live, --metrics, --budget and --meter, or \
+             give a rate"
                 .to_string(),
         ));
     }

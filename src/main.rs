@@ -11,6 +11,7 @@ mod experiment;
 mod forward;
 mod generate;
 mod guest;
+mod model;
 mod node;
 mod ports;
 mod probe;
@@ -49,8 +50,8 @@ enum Command {
     Bearer(bearer::Arguments),
     /// Make traffic at a constant rate and measure what comes back
     Generate(generate::Arguments),
-    /// Measure a device after RFC 2544, what input and output of a packet cost (io), packet generators (generator), or functions
-    /// side by side (functions)
+    /// Measure a device after RFC 2544 or as taut demo does (comparison), what input and output of a packet cost (io), packet
+    /// generators (generator), or functions side by side (functions)
     Bench(bench::Arguments),
     /// Experiments as files: plan, run, repeat, compare, publish
     Experiment(experiment::Arguments),
@@ -60,6 +61,8 @@ enum Command {
     Probe(probe::Arguments),
     /// See packets enter and leave a device, and what the device alone takes
     Tap(tap::Arguments),
+    /// Predict rate, latency and overload from a few measurements, and say how sure that is
+    Model(model::Arguments),
     /// See and change the settings of this machine that matter for latency, and listen to its noise
     Tune(tune::Arguments),
     /// Say which ports this machine can have, and why not where not
@@ -120,6 +123,7 @@ fn main() -> ExitCode {
         },
         Command::Guest => guest::run(),
         Command::Tune(arguments) => tune::run(&arguments),
+        Command::Model(arguments) => model::run(&arguments),
         Command::Ports(arguments) => ports::run(&arguments),
         Command::Completions { shell } => {
             let mut script = Vec::new();

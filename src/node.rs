@@ -108,6 +108,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
                 experiment: folder.experiment()?,
                 folder,
                 program: exit::own_program()?,
+                holds_machine: false,
             };
             match taut_experiment::run_allocated(&request, &run, exit::stop_flag()?)? {
                 None => Ok(ExitCode::SUCCESS),

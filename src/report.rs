@@ -3,10 +3,11 @@
 use crate::exit::Failure;
 use crate::terminal::print;
 use std::path::{Path, PathBuf};
+use taut_experiment::{is_comparison, read_comparison};
 use taut_figure::table::terminal_width;
-use taut_lab::benchmark::kind_of;
-use taut_lab::report::ReportError;
-use taut_results::Stage;
+use taut_lab::benchmark::{Shown, kind_of};
+use taut_lab::report::{self, ReportError};
+use taut_results::{Results, Stage};
 
 #[derive(clap::Args)]
 #[command(after_help = "Example:  taut report results/demo-2026-11-21T08-15-00Z")]
@@ -19,16 +20,28 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
-    if arguments.dir.join("state.json").is_file() {
-        return crate::experiment::show(&arguments.dir, false, false, arguments.json);
-    }
     show(&arguments.dir, arguments.json)
 }
 
 /// Writes the report of a results folder and prints what it shows: tables, what is missing, what is wrong, and where the
 /// report is. A limit that was missed is a failure.
 pub fn show(dir: &Path, json: bool) -> Result<(), Failure> {
-    let shown = kind_of(dir).show(dir, terminal_width())?;
+    if is_comparison(dir) {
+        return show_comparison(&read_comparison(dir)?, json);
+    }
+    if dir.join("state.json").is_file() {
+        return crate::experiment::show(dir, false, false, json);
+    }
+    print(dir, kind_of(dir).show(dir, terminal_width())?, json)
+}
+
+/// Does the same of a comparison whose runs are those of an experiment.
+pub fn show_comparison(results: &Results, json: bool) -> Result<(), Failure> {
+    let shown = report::show_comparison(results, terminal_width())?;
+    print(&results.dir, shown, json)
+}
+
+fn print(dir: &Path, shown: Shown, json: bool) -> Result<(), Failure> {
     if json {
         print::summary(dir)?;
     } else {

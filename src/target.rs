@@ -1,7 +1,7 @@
 //! What is measured: a device behind ports, or one that taut sets up and takes down. `taut generate` and `taut bench`.
 
 use crate::exit::Failure;
-use taut_lab::device::{DeviceUnderTest, UnknownDevice};
+use taut_lab::device::{Device, DeviceUnderTest, UnknownDevice};
 use taut_port::PortSpec;
 
 /// How it is named on the command line.
@@ -22,7 +22,7 @@ impl Target {
     /// The device, if there is such a one and this machine can have it.
     pub fn device_under_test(&self) -> Result<DeviceUnderTest, Failure> {
         match &self.device {
-            Some(id) => Ok(DeviceUnderTest::named(id)?),
+            Some(id) => Ok(DeviceUnderTest::Made(Box::new(Device::named(id)?))),
             None if self.port.len() > 2 => Err(Failure::Input(
                 "give one or two --port: one to send, one to receive".to_string(),
             )),

@@ -32,6 +32,7 @@ mod serial {
     mod in_kernel;
     mod interruptions;
     mod leaves_nothing_behind;
+    mod model;
     mod payload_chain;
     mod private_folders;
     mod probe;

@@ -157,7 +157,7 @@ fn made(key: &std::path::Path, end: &str) -> Box<dyn Function> {
 }
 
 fn counted(function: &dyn Function) -> u64 {
-    function.fates().iter().map(|(_, count)| count).sum()
+    function.outcomes().iter().map(|(_, count)| count).sum()
 }
 
 /// Two bytes an operation. Senders send, start again, and are recorded; what was recorded comes late, again, changed or

@@ -40,5 +40,5 @@ pub fn frame(bytes: &[u8]) {
 }
 
 fn counted(nat: &dyn Function) -> u64 {
-    nat.fates().iter().map(|(_, count)| count).sum()
+    nat.outcomes().iter().map(|(_, count)| count).sum()
 }

@@ -321,7 +321,7 @@ impl World {
 }
 
 fn counted(nat: &dyn Function) -> u64 {
-    nat.fates().iter().map(|(_, count)| count).sum()
+    nat.outcomes().iter().map(|(_, count)| count).sum()
 }
 
 /// A frame of Ethernet and IPv4 with right checksums.

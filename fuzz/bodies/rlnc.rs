@@ -106,7 +106,7 @@ impl Link<'_> {
                 self.check(&frame);
             }
         }
-        let counted: u64 = (self.decoder.fates().iter())
+        let counted: u64 = (self.decoder.outcomes().iter())
             .filter(|(name, _)| !name.ends_with("above"))
             .map(|(_, count)| count)
             .sum();
@@ -198,8 +198,8 @@ pub fn decoder(bytes: &[u8]) -> u64 {
         for _ in 0..4 {
             link.arrive(&[]);
         }
-        let fates = link.decoder.fates();
-        let recovered = fates
+        let outcomes = link.decoder.outcomes();
+        let recovered = outcomes
             .iter()
             .filter(|(name, _)| name.starts_with("recovered"));
         recovered.map(|(_, count)| count).sum()

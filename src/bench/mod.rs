@@ -1,6 +1,8 @@
-//! `taut bench`: measures a device after RFC 2544, what things cost on this machine (`io`, `functions`), and generators
-//! (`generator`).
+//! `taut bench`: measures a device after RFC 2544, what things cost on this machine (`io`, `costs`, `functions`), generators
+//! (`generator`), and what `taut demo` measures of each device (`comparison`).
 
+pub mod comparison;
+mod costs;
 mod functions;
 mod generator;
 mod io;
@@ -12,7 +14,7 @@ use crate::terminal::quantity;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use taut_lab::benchmark::{self, Benchmark, BenchmarkError, Plan};
-use taut_lab::comparison;
+use taut_lab::comparison::fresh_folder;
 use taut_results::Mode;
 
 #[derive(clap::Args)]
@@ -37,8 +39,12 @@ enum What {
     Rfc2544(rfc2544::AllArguments),
     /// What a packet's input and output cost in each I/O framework, by raising the load per packet
     Io(io::Arguments),
+    /// What a packet costs over load, functions, frame size and batch, and a model fitted to it
+    Costs(costs::Arguments),
     /// Bandwidth, accuracy and precision of packet generators, seen by an independent receiver
     Generator(generator::Arguments),
+    /// Latency of a device at a constant rate and its highest loss-free rate, as in a repetition of `taut demo`
+    Comparison(comparison::Arguments),
     /// What a packet takes in functions when several work side by side
     Functions(functions::Arguments),
 }
@@ -52,7 +58,9 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         What::Soak(arguments) => rfc2544::soak(arguments),
         What::Rfc2544(arguments) => rfc2544::all(arguments),
         What::Io(arguments) => io::run(arguments),
+        What::Costs(arguments) => costs::run(arguments),
         What::Generator(arguments) => generator::run(arguments),
+        What::Comparison(arguments) => comparison::run(arguments),
         What::Functions(arguments) => functions::run(arguments),
     }
 }
@@ -83,6 +91,21 @@ struct InTurns {
 impl InTurns {
     /// Runs a benchmark, the trials of which take `least_trial` seconds at least, and shows its results.
     fn run<B: Benchmark>(&self, benchmark: B, least_trial: f64) -> Result<(), Failure> {
+        let mode = if self.quick {
+            Mode::Quick
+        } else {
+            Mode::Default
+        };
+        self.run_in(mode, benchmark, least_trial)
+    }
+
+    /// As [`InTurns::run`], in a mode.
+    fn run_in<B: Benchmark>(
+        &self,
+        mode: Mode,
+        benchmark: B,
+        least_trial: f64,
+    ) -> Result<(), Failure> {
         if self
             .trial
             .is_some_and(|s| !(least_trial..=60.0).contains(&s))
@@ -92,13 +115,9 @@ impl InTurns {
             )));
         }
         let name = B::COMMAND.rsplit(' ').next().unwrap_or(B::COMMAND);
-        let fresh = || comparison::fresh_folder_for(Path::new("results"), name);
+        let fresh = || fresh_folder(Path::new("results"), name);
         let plan = Plan {
-            mode: if self.quick {
-                Mode::Quick
-            } else {
-                Mode::Default
-            },
+            mode,
             seed: self.seed,
             folder: self.out.clone().unwrap_or_else(fresh),
             program: exit::own_program()?,

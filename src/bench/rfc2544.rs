@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::time::Duration;
 use taut_lab::benchmark::Observer;
-use taut_lab::comparison;
+use taut_lab::comparison::fresh_folder;
 use taut_lab::rfc2544::{self, BenchError, Lengths, Limits, Part, Plan, Settings};
 use taut_live::Dashboard;
 use taut_measure::Method;
@@ -464,7 +464,7 @@ fn measure(
         folder: common
             .out
             .clone()
-            .unwrap_or_else(|| comparison::fresh_folder_for(Path::new("results"), "bench")),
+            .unwrap_or_else(|| fresh_folder(Path::new("results"), "bench")),
         program,
         clock: Clock::calibrate(Duration::from_millis(200)),
         command_line: std::env::args().collect::<Vec<_>>().join(" "),

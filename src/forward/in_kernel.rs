@@ -102,14 +102,14 @@ pub fn run(chain: &Chain, arguments: &Arguments, signalled: &AtomicBool) -> Resu
         .map(|it| (it.programs, it.beside))
         .unzip();
     let (counted, in_kernel) = programs.map(Programs::end).unwrap_or_default();
-    let (besides, mut fates) = beside.flatten().map(UpcallWorker::end).unwrap_or_default();
-    fates.extend(in_kernel);
+    let (besides, mut outcomes) = beside.flatten().map(UpcallWorker::end).unwrap_or_default();
+    outcomes.extend(in_kernel);
     let total = view(counted, besides);
     print::line(json_or_text(
         arguments.json,
         || {
             Report::from(Event::Summary(Box::new(summary_of(
-                &total, seconds, &fates,
+                &total, seconds, &outcomes,
             ))))
         },
         || {
@@ -119,7 +119,7 @@ pub fn run(chain: &Chain, arguments: &Arguments, signalled: &AtomicBool) -> Resu
                 total.rx_packets,
                 quantity::rate(total.tx_packets as f64 / seconds.max(1e-9)),
                 causes(&total),
-                lines_of(&fates)
+                lines_of(&outcomes)
             )
         },
     ));

@@ -7,6 +7,7 @@ use crate::exit::{self, Failure};
 use crate::terminal::{print, quantity};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::io::{PipeReader, PipeWriter};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -278,7 +279,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     let mut failed = None;
     for (number, team) in teams.into_iter().enumerate() {
         let (name, chain) = &chains[number];
-        let (ends, fates) = team.join();
+        let (ends, outcomes) = team.join();
         let each = exchanges[number].each();
         let total: CountersView = each.iter().copied().sum();
         let seconds = begun.elapsed().as_secs_f64();
@@ -292,11 +293,11 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
                     tsc_hz: Some(clock.hz),
                     ports: at_ports(chain, &exchanges[number]),
                     workers: of_several(&each),
-                    ..summary_of(&total, seconds, &fates)
+                    ..summary_of(&total, seconds, &outcomes)
                 };
                 of_chain(&chains, number, Event::Summary(Box::new(summary)))
             },
-            || named(name, summary(&total, seconds, &fates)),
+            || named(name, summary(&total, seconds, &outcomes)),
         ));
         for end in ends {
             match end {
@@ -667,7 +668,7 @@ fn worked(c: &CountersView) -> String {
     format!("busy {:.1} %{asleep}", c.busy() * 100.0)
 }
 
-pub(crate) fn summary(c: &CountersView, seconds: f64, fates: &[(&'static str, u64)]) -> String {
+pub(crate) fn summary(c: &CountersView, seconds: f64, outcomes: &[(&'static str, u64)]) -> String {
     format!(
         "forwarded {} of {} packets in {seconds:.1} s ({}); dropped {}; average batch {:.1}; {}; interrupted {} times, {:.2} % of the time{}",
         c.tx_packets,
@@ -678,24 +679,34 @@ pub(crate) fn summary(c: &CountersView, seconds: f64, fates: &[(&'static str, u6
         worked(c),
         c.interruptions,
         c.interrupted() * 100.0,
-        lines_of(fates)
+        lines_of(outcomes)
     )
 }
 
 /// What became of packets in functions that tell, a line for each cause that there was.
-pub(crate) fn lines_of(fates: &[(&'static str, u64)]) -> String {
-    let fates = fates.iter().filter(|(_, n)| *n > 0);
-    fates.map(|(fate, n)| format!("\n  {fate} {n}")).collect()
+pub(crate) fn lines_of(outcomes: &[(&'static str, u64)]) -> String {
+    let outcomes = outcomes.iter().filter(|(_, n)| *n > 0);
+    outcomes
+        .map(|(outcome, n)| format!("\n  {outcome} {n}"))
+        .collect()
 }
 
 /// What every summary says.
-pub(crate) fn summary_of(c: &CountersView, seconds: f64, fates: &[(&'static str, u64)]) -> Summary {
-    let fates = fates.iter().map(|(fate, n)| (fate.to_string(), *n));
+pub(crate) fn summary_of(
+    c: &CountersView,
+    seconds: f64,
+    outcomes: &[(&'static str, u64)],
+) -> Summary {
+    let outcomes: BTreeMap<String, u64> = outcomes
+        .iter()
+        .map(|(outcome, n)| (outcome.to_string(), *n))
+        .collect();
     Summary {
         seconds,
         counters: *c,
         dropped: c.dropped(),
-        fates: fates.collect(),
+        fates: outcomes.clone(),
+        outcomes,
         ..Summary::default()
     }
 }

@@ -40,10 +40,15 @@ pub struct Alone {
 }
 
 impl Alone {
-    /// Takes the machine's lock for measuring, which the kernel frees however this process ends.
+    /// Takes the machine's lock for measuring, as [`Alone::claim_for`].
+    pub fn claim() -> Result<Self, Failure> {
+        Self::claim_for(MEASURING)
+    }
+
+    /// Takes the machine's lock for measuring or that for experiments, which the kernel frees however this process ends.
     ///
     /// Waits for another measurement to end, [`MEASURING_PATIENCE`] at most.
-    pub fn claim() -> Result<Self, Failure> {
+    pub fn claim_for(what: &str) -> Result<Self, Failure> {
         let stop = exit::stop_flag()?;
         let minutes = MEASURING_PATIENCE.as_secs() / 60;
         let told = |held: &LockError| {
@@ -51,7 +56,7 @@ impl Alone {
                 "another taut measures on this machine ({held}): waiting for it to end, {minutes} minutes at most"
             ));
         };
-        match Claim::wait_for(MEASURING, MEASURING_PATIENCE, stop, told) {
+        match Claim::wait_for(what, MEASURING_PATIENCE, stop, told) {
             Ok(_claim) => Ok(Self { _claim }),
             Err(LockError::Held { .. }) if stop.load(Ordering::Relaxed) => Err(
                 Failure::Interrupted("stopped before anything was measured".to_string()),

@@ -48,7 +48,7 @@ pub struct Arguments {
 
 /// An interrupt as it is given.
 #[derive(Debug, Clone, Copy)]
-struct Ticking(Interrupt);
+pub(crate) struct Ticking(pub(crate) Interrupt);
 
 impl FromStr for Ticking {
     type Err = String;

@@ -1,6 +1,6 @@
 //! `taut tune`: sees and changes the settings of this machine that matter for latency, and listens to its noise.
 
-mod aliasing;
+pub(crate) mod aliasing;
 mod noise;
 
 use crate::exit::Failure;

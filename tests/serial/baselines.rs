@@ -4,6 +4,7 @@
 use crate::support::leftovers::Watch;
 use crate::support::program::{PATIENCE, Program, run};
 use crate::support::{alone, scratch, taut, within_attempts};
+use std::fs;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::thread::sleep;
@@ -281,7 +282,7 @@ fn a_killed_demo_takes_its_baselines_with_it() {
             assert!(Instant::now() < deadline, "still runs: {left}");
             sleep(Duration::from_millis(50));
         }
-        let run = folder.path().join("next/runs").join(id).join("1/cbr.json");
+        let run = folder.path().join("next/runs/v1-r1/run.json");
         let mut next = demo("next");
         next.wait_until("a run", |_, _| run.exists());
         next.interrupt();
@@ -342,4 +343,38 @@ fn devices_that_cannot_be_had_are_said_in_one_line() {
         "{none:?}"
     );
     assert!(!out.exists());
+}
+
+#[test]
+fn a_device_that_forwards_nothing_is_left_out_and_the_others_are_measured() {
+    let _turn = alone();
+    let folder = scratch();
+    let demo = |devices: &str, out: &str| {
+        let mut command = taut(&["demo", "--quick", "--json", "--devices", devices, "--out"]);
+        let demo = Program::start(command.arg(folder.path().join(out)));
+        demo.finish_within(Duration::from_secs(120))
+    };
+    let silent = "memif,function=impair(loss=1)";
+    let summary = demo(&format!("{silent},memif-idle"), "both")
+        .success()
+        .stdout;
+    let summary: serde_json::Value = serde_json::from_str(&summary).unwrap();
+    let repetitions = |device: usize| summary["devices"][device]["repetitions"].as_u64();
+    assert_eq!((repetitions(0), repetitions(1)), (Some(0), Some(2)));
+    let head = fs::read_to_string(folder.path().join("both/experiment.json")).unwrap();
+    let head: serde_json::Value = serde_json::from_str(&head).unwrap();
+    assert_eq!(head["stage"], "finished");
+    let left_out = &head["left_out"][0];
+    let part = |name: &str, part: &str| left_out[name].as_str().unwrap().contains(part);
+    assert!(
+        part("what", "repetition 1, 2") && part("why", "came back"),
+        "{head}"
+    );
+    assert!(part("how", "taut bench comparison --device"), "{head}");
+    let none = demo(silent, "none");
+    assert_eq!(none.code(), Some(3), "{none:?}");
+    assert!(
+        none.stderr.contains("no device could be measured"),
+        "{none:?}"
+    );
 }

@@ -499,7 +499,7 @@ fn the_device_of_a_measurement_is_set_up_and_taken_down_by_the_run() {
 }
 
 #[test]
-fn the_experiment_demo_is_repetitions_of_taut_demo() {
+fn the_experiment_demo_is_runs_of_a_command_with_a_page() {
     let _alone = alone();
     let study = Study::new("");
     let words = [

@@ -131,11 +131,15 @@ fn the_same_frames_come_out_as_in_user_space_with_the_same_counts_in_native_and_
         let counters = &summary["counters"];
         let sent = frames.len() as u64;
         assert_eq!(counters["rx_packets"].as_u64(), Some(sent), "{summary}");
-        let fates = summary["fates"].as_object().unwrap();
-        for (fate, count) in functions.iter().flat_map(|it| it.fates()) {
+        let outcomes = summary["outcomes"].as_object().unwrap();
+        for (outcome, count) in functions.iter().flat_map(|it| it.outcomes()) {
             // Functions of a chain share some names, of which the last one's count is told.
-            if !fate.contains("malformed") && !fate.starts_with("passed") {
-                assert_eq!(fates[fate].as_u64(), Some(count), "{fate}: {summary}");
+            if !outcome.contains("malformed") && !outcome.starts_with("passed") {
+                assert_eq!(
+                    outcomes[outcome].as_u64(),
+                    Some(count),
+                    "{outcome}: {summary}"
+                );
             }
         }
     }
@@ -195,12 +199,12 @@ fn functions_are_exchanged_and_a_translator_that_stays_keeps_its_mappings() {
     assert_eq!(on[0][26..30], [192, 0, 2, 78]);
     let summary = kernel.program.interrupt().success().last_json();
     assert_eq!(summary["counters"]["rx_packets"], 4, "{summary}");
-    let fate = |name: &str| summary["fates"][name].as_u64().unwrap();
-    assert_eq!(fate("translated to outside"), 2, "{summary}");
-    assert_eq!(fate("translated to inside"), 1, "{summary}");
-    assert_eq!(fate("dropped: no mapping"), 1, "{summary}");
+    let outcome = |name: &str| summary["outcomes"][name].as_u64().unwrap();
+    assert_eq!(outcome("translated to outside"), 2, "{summary}");
+    assert_eq!(outcome("translated to inside"), 1, "{summary}");
+    assert_eq!(outcome("dropped: no mapping"), 1, "{summary}");
     // On the way in frames meet the translator first: two answers came, of which one went on.
-    assert_eq!(fate("changed"), 2, "{summary}");
+    assert_eq!(outcome("changed"), 2, "{summary}");
 }
 
 /// `taut forward` with a translator between two hosts, whose outside address is 192.0.2.77.
@@ -269,9 +273,9 @@ fn hosts_inside_reach_outside_and_servers_inside_are_reached_through_a_translato
             transfer(Transport::Tcp, (&near, 11112), &far.0, outside);
         }
         let summary = forward.interrupt().success().last_json();
-        let fate = |name: &str| summary["fates"][name].as_u64().unwrap();
-        assert!(fate("translated to outside") >= 20, "{summary}");
-        assert!(fate("translated to inside") >= 20, "{summary}");
-        assert_eq!(fate("dropped: no mapping"), 0, "{summary}");
+        let outcome = |name: &str| summary["outcomes"][name].as_u64().unwrap();
+        assert!(outcome("translated to outside") >= 20, "{summary}");
+        assert!(outcome("translated to inside") >= 20, "{summary}");
+        assert_eq!(outcome("dropped: no mapping"), 0, "{summary}");
     }
 }

@@ -168,8 +168,8 @@ fn tshark_reads_every_kind_of_frame_that_the_gateway_sends() {
         assert!(status.stdout.contains(line), "{}", status.stdout);
     }
     let summary = gateway.between.program.interrupt().success().last_json();
-    assert_eq!(summary["fates"]["relayed"], 3, "{summary}");
-    assert_eq!(summary["fates"]["echo answered"], 1, "{summary}");
+    assert_eq!(summary["outcomes"]["relayed"], 3, "{summary}");
+    assert_eq!(summary["outcomes"]["echo answered"], 1, "{summary}");
     assert!(!gateway.control.exists());
 
     let frames = [up, down, told].concat();
@@ -258,12 +258,15 @@ fn a_capture_of_valid_and_broken_tunnels_is_passed_and_counted_frame_by_frame() 
     std::fs::write(&chain, text).unwrap();
     let finished = run(&mut taut(&["forward", &chain, "--json", "--quiet"])).success();
     let summary = finished.last_json();
-    let fates = summary["fates"].as_object().unwrap();
-    let counted: u64 = fates.values().filter_map(serde_json::Value::as_u64).sum();
+    let outcomes = summary["outcomes"].as_object().unwrap();
+    let counted: u64 = outcomes
+        .values()
+        .filter_map(serde_json::Value::as_u64)
+        .sum();
     assert_eq!(counted, frames.len() as u64, "{summary}");
-    assert_eq!(fates["bad version"], 3, "{summary}");
-    assert_eq!(fates["unknown TEID"], 1, "{summary}");
-    let relayed = fates["relayed"].as_u64().unwrap();
+    assert_eq!(outcomes["bad version"], 3, "{summary}");
+    assert_eq!(outcomes["unknown TEID"], 1, "{summary}");
+    let relayed = outcomes["relayed"].as_u64().unwrap();
     assert_eq!(summary["counters"]["tx_packets"].as_u64(), Some(relayed));
     // A length that is too short cuts the user packet, which a relay does not look into.
     assert_eq!(relayed, (whole.len() - 14) as u64 + 1, "{summary}");
@@ -348,7 +351,7 @@ fn bearers_change_while_packets_pass_and_none_is_lost() {
     let summary = gateway.between.program.interrupt().success().last_json();
     assert_eq!(summary["dropped"], 0, "{summary}");
     assert_eq!(
-        summary["fates"]["relayed"].as_u64(),
+        summary["outcomes"]["relayed"].as_u64(),
         Some(sent as u64),
         "{summary}"
     );
@@ -621,7 +624,7 @@ fn a_session_comes_by_pfcp_moves_and_goes_and_tshark_reads_every_response() {
     let list = gateway.bearer(&["list"]).success();
     assert_eq!(list.stdout.lines().count(), 1, "{list:?}");
     let summary = gateway.between.program.interrupt().success().last_json();
-    assert_eq!(summary["fates"]["not held"], 1, "{summary}");
+    assert_eq!(summary["outcomes"]["not held"], 1, "{summary}");
     let Some(lines) = decoded(&exchanged, &["frame.protocols", "pfcp.msg_type"]) else {
         return;
     };
@@ -846,8 +849,11 @@ fn open_vswitch_is_the_other_end_of_the_tunnel() {
         );
     }
     let summary = forward.interrupt().success().last_json();
-    for fate in ["encapsulated", "decapsulated"] {
-        assert!(summary["fates"][fate].as_u64().unwrap() >= 18, "{summary}");
+    for outcome in ["encapsulated", "decapsulated"] {
+        assert!(
+            summary["outcomes"][outcome].as_u64().unwrap() >= 18,
+            "{summary}"
+        );
     }
 }
 
@@ -889,7 +895,10 @@ fn a_kernel_asks_for_the_gateways_address_and_gets_its_echo_responses() {
         assert!(shown.stdout.contains(gateway_mac), "{shown:?}");
     }
     let summary = forward.interrupt().success().last_json();
-    for fate in ["neighbour answered", "echo answered"] {
-        assert!(summary["fates"][fate].as_u64().unwrap() >= 2, "{summary}");
+    for outcome in ["neighbour answered", "echo answered"] {
+        assert!(
+            summary["outcomes"][outcome].as_u64().unwrap() >= 2,
+            "{summary}"
+        );
     }
 }

@@ -76,10 +76,10 @@ impl Gateway {
         ))
     }
 
-    /// Waits until so many packets are counted under a fate.
+    /// Waits until so many packets are counted under a outcome.
     #[track_caller]
-    fn until_counted(&self, fate: &str, count: u64) {
-        let line = format!("  {fate} {count}\n");
+    fn until_counted(&self, outcome: &str, count: u64) {
+        let line = format!("  {outcome} {count}\n");
         let deadline = Instant::now() + Duration::from_secs(20);
         loop {
             let status = self.bearer(&["status"]).success();
@@ -439,11 +439,18 @@ fn the_kernel_does_to_every_frame_what_the_function_does_and_counts_it_alike() {
             }
         }
         let summary = gateway.kernel.program.interrupt().success().last_json();
-        let fates = summary["fates"].as_object().unwrap();
-        for (fate, count) in wanted.function.fates() {
-            assert_eq!(fates[fate].as_u64(), Some(count), "{fate}: {summary}");
+        let outcomes = summary["outcomes"].as_object().unwrap();
+        for (outcome, count) in wanted.function.outcomes() {
+            assert_eq!(
+                outcomes[outcome].as_u64(),
+                Some(count),
+                "{outcome}: {summary}"
+            );
         }
-        let counted: u64 = fates.values().filter_map(serde_json::Value::as_u64).sum();
+        let counted: u64 = outcomes
+            .values()
+            .filter_map(serde_json::Value::as_u64)
+            .sum();
         let counters = &summary["counters"];
         assert_eq!(counters["rx_packets"].as_u64(), Some(counted), "{summary}");
     }
@@ -716,8 +723,8 @@ fn a_session_comes_by_pfcp_moves_closes_its_gate_and_goes_while_packets_pass_in_
     assert_eq!(list.stdout.lines().count(), 1, "{list:?}");
 
     let summary = gateway.kernel.program.interrupt().success().last_json();
-    let fates = summary["fates"].as_object().unwrap();
-    for (fate, count) in [
+    let outcomes = summary["outcomes"].as_object().unwrap();
+    for (outcome, count) in [
         ("encapsulated", sent + 2 * CHUNK),
         ("decapsulated", CHUNK + 1),
         ("gate closed", CHUNK),
@@ -726,12 +733,15 @@ fn a_session_comes_by_pfcp_moves_closes_its_gate_and_goes_while_packets_pass_in_
         ("told to drop", 0),
     ] {
         assert_eq!(
-            fates[fate].as_u64(),
+            outcomes[outcome].as_u64(),
             Some(count as u64),
-            "{fate}: {summary}"
+            "{outcome}: {summary}"
         );
     }
-    let counted: u64 = fates.values().filter_map(serde_json::Value::as_u64).sum();
+    let counted: u64 = outcomes
+        .values()
+        .filter_map(serde_json::Value::as_u64)
+        .sum();
     let received = summary["counters"]["rx_packets"].as_u64();
     assert_eq!(received, Some(counted), "{summary}");
 }
@@ -805,13 +815,13 @@ fn a_session_is_held_to_its_rates_in_the_kernel_by_all_that_see_its_packets() {
     assert_eq!(out.len(), SENT);
     core.ask("deletion", |_| (), Cause::ACCEPTED);
     let summary = gateway.kernel.program.interrupt().success().last_json();
-    let fates = summary["fates"].as_object().unwrap();
-    for (fate, count) in [
+    let outcomes = summary["outcomes"].as_object().unwrap();
+    for (outcome, count) in [
         ("decapsulated", 2 * PASS + SENT),
         ("encapsulated", PASS + SENT),
         ("over the rate", 3 * (SENT - PASS) + 1),
     ] {
-        assert_eq!(fates[fate].as_u64(), Some(count as u64), "{summary}");
+        assert_eq!(outcomes[outcome].as_u64(), Some(count as u64), "{summary}");
     }
 }
 
@@ -840,8 +850,11 @@ fn a_kernel_finds_the_gateway_in_the_kernel_and_gets_its_echo_responses() {
             assert!(shown.stdout.contains(macs[0]), "{shown:?}");
         }
         let summary = gateway.kernel.program.interrupt().success().last_json();
-        for fate in ["neighbour answered", "echo answered"] {
-            assert!(summary["fates"][fate].as_u64().unwrap() >= 2, "{summary}");
+        for outcome in ["neighbour answered", "echo answered"] {
+            assert!(
+                summary["outcomes"][outcome].as_u64().unwrap() >= 2,
+                "{summary}"
+            );
         }
     }
 }

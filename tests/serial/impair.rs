@@ -29,9 +29,9 @@ fn log_of(path: &Path) -> BTreeMap<u64, String> {
 }
 
 /// What the samples say of one packet: arrivals, reordered, refused, corrupt.
-type Fate = (u8, bool, bool, bool);
+type Outcome = (u8, bool, bool, bool);
 
-fn samples_of(path: &Path) -> Vec<Fate> {
+fn samples_of(path: &Path) -> Vec<Outcome> {
     let text = fs::read_to_string(path).unwrap();
     let rows = text.lines().skip(1).enumerate();
     rows.map(|(index, line)| {

@@ -81,10 +81,8 @@ fn without_the_devices_notes_only_the_generators_side_is_known() {
     let (folder, sockets) = (scratch(), Sockets::new());
     let log = folder.path().join("gaps");
     let forward = forward(&sockets, &log);
-    let found = generate(&sockets, "--seconds 0.5")
-        .finish()
-        .success()
-        .last_json();
+    // On a busy machine the rate is missed, which is code 1 and has nothing to do with what is known.
+    let found = generate(&sockets, "--seconds 0.5").finish().last_json();
     forward.interrupt().success();
     assert_eq!(found["slowest"]["device_known"], false, "{found}");
     assert_eq!(
@@ -126,7 +124,7 @@ fn a_demo_keeps_the_interruptions_of_both_cores_and_reports_them() {
     let line = format!("demo --quick --devices memif-idle --out {}", out.display());
     run(&mut taut(&words(&line))).success();
     let json = |path: &Path| -> Value { serde_json::from_slice(&fs::read(path).unwrap()).unwrap() };
-    let noted = json(&out.join("runs/memif-idle/1/interruptions.json"));
+    let noted = json(&out.join("runs/v1-r1/local/comparison/runs/memif-idle/1/interruptions.json"));
     for core in ["generator", "device"] {
         assert!(noted[core]["each"].is_array(), "{core}: {noted}");
     }

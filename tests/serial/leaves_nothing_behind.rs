@@ -32,15 +32,8 @@ fn stage(out: &Path) -> Value {
 
 /// Complete runs in the folder.
 fn runs(out: &Path) -> usize {
-    let folders = |folder: &Path| {
-        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-        entries.map(|entry| entry.path()).collect::<Vec<_>>()
-    };
-    folders(&out.join("runs"))
-        .iter()
-        .flat_map(|device| folders(device))
-        .filter(|run| run.extension().is_none() && run.join("cbr.json").exists())
-        .count()
+    let index = fs::read_to_string(out.join("runs.jsonl"));
+    index.map_or(0, |index| index.lines().count())
 }
 
 fn report(out: &Path) -> Finished {
@@ -86,7 +79,15 @@ fn a_whole_demo_ends_with_a_report_and_leaves_nothing() {
     fs::remove_file(out.join("report.html")).unwrap();
     let again = report(&out).success();
     assert_eq!(again.stdout, finished.stdout);
-    assert!(out.join("report.html").is_file());
+    let page = fs::read_to_string(out.join("report.html")).unwrap();
+    // The experiment's own report and back again.
+    let words = ["experiment", "show", "--verify"];
+    let shown = run(taut(&words).arg(&out)).success();
+    assert!(shown.stdout.contains("Forwarders of this machine compared"));
+    let other = fs::read_to_string(out.join("report.html")).unwrap();
+    assert_ne!(other, page);
+    report(&out).success();
+    assert_eq!(fs::read_to_string(out.join("report.html")).unwrap(), page);
 }
 
 #[test]
@@ -122,7 +123,38 @@ fn ctrl_c_and_its_kin_keep_what_is_complete_and_leave_nothing_else() {
         let again = report(&out).success();
         assert!(again.stdout.contains("did not go to its end"), "{again:?}");
         assert!(out.join("report.html").is_file());
+        // Nothing of the run that was under way.
+        let kept = fs::read_dir(out.join("runs")).unwrap().count();
+        assert_eq!(kept, runs(&out));
     }
+}
+
+#[test]
+fn what_ctrl_c_left_out_is_made_by_resuming() {
+    let _turn = alone();
+    let folder = scratch();
+    let out = folder.path().join("out");
+    let words = [
+        "demo",
+        "--quick",
+        "--devices",
+        "memif-idle,memif-each",
+        "--out",
+    ];
+    let mut demo = Program::start(taut(&words).arg(&out));
+    demo.wait_until("a run", |_, _| runs(&out) >= 1);
+    let finished = demo.interrupt();
+    assert_eq!(finished.code(), Some(INTERRUPTED), "{finished:?}");
+    assert!(finished.stderr.contains("taut experiment resume"));
+    let mut command = taut(&["experiment", "resume", "--json"]);
+    let resumed = Program::start(command.arg(&out));
+    let resumed = resumed.finish_within(Duration::from_secs(120)).success();
+    assert_eq!(stage(&out), "finished");
+    let summary: Value = serde_json::from_str(&resumed.stdout).unwrap();
+    for device in summary["devices"].as_array().unwrap() {
+        assert_eq!(device["repetitions"], 2, "{summary}");
+    }
+    assert_eq!(summary["problems"], serde_json::json!([]));
 }
 
 #[test]
@@ -132,13 +164,13 @@ fn what_a_killed_demo_left_is_swept_by_the_next() {
     let out = folder.path().join("killed");
     let mut demo = start_short_demo(&watch, &out);
     if taut_host::permissions::is_root() {
-        let mine = format!("taut-{}-", demo.id());
-        demo.wait_until("namespaces of its own", |_, _| {
+        let namespaces = || {
             let names = fs::read_dir("/run/netns").into_iter().flatten().flatten();
-            names
-                .into_iter()
-                .any(|entry| entry.file_name().to_string_lossy().starts_with(&mine))
-        });
+            let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
+            names.filter(|name| name.starts_with("taut-")).count()
+        };
+        // Those of its run's process.
+        demo.wait_until("namespaces of its own", |_, _| namespaces() > 0);
     } else {
         demo.wait_until("a run", |_, _| runs(&out) >= 1);
     }

@@ -125,7 +125,7 @@ fn tshark_finds_every_checksum_right_whatever_happened_to_the_payload() {
             let hops: BTreeSet<u8> = here.iter().map(|frame| frame[5]).collect();
             assert!(hops.iter().all(|last| [0x11, 0x12].contains(last)));
         }
-        chain.fates();
+        chain.outcomes();
         left.extend(here);
     }
     let Some(lines) = decoded(&left, &["frame.protocols"]) else {
@@ -171,13 +171,13 @@ fn what_is_encrypted_and_coded_comes_out_as_it_went_in_though_some_of_it_is_lost
         let coded = far.receive_all(0, 145, SILENCE);
         near.send(1, &coded);
         assert!(payloads(&near.receive(0, sent.len())) == payloads(&sent));
-        let fates = far.fates();
+        let outcomes = far.outcomes();
         assert!(
-            fates["recovered, beside the above"].as_u64().unwrap() >= 5,
-            "{fates}"
+            outcomes["recovered, beside the above"].as_u64().unwrap() >= 5,
+            "{outcomes}"
         );
-        assert_eq!(fates["decrypted"], 100, "{fates}");
-        assert_eq!(fates["lost for good, beside the above"], 0, "{fates}");
+        assert_eq!(outcomes["decrypted"], 100, "{outcomes}");
+        assert_eq!(outcomes["lost for good, beside the above"], 0, "{outcomes}");
     }
 }
 
@@ -198,9 +198,9 @@ fn nothing_passes_that_was_not_encrypted_with_this_key_and_all_of_it_is_counted(
     stranger.send(0, &encrypted);
     stranger.send(0, &[marker()]);
     assert_eq!(stranger.receive(1, 1), [marker()]);
-    let fates = stranger.fates();
-    assert_eq!(fates["dropped: forged or another key"], 40, "{fates}");
-    assert_eq!(fates["decrypted"], 0, "{fates}");
+    let outcomes = stranger.outcomes();
+    assert_eq!(outcomes["dropped: forged or another key"], 40, "{outcomes}");
+    assert_eq!(outcomes["decrypted"], 0, "{outcomes}");
 
     // This key: what was changed anywhere, sent twice, or never encrypted does not pass.
     let forged: Vec<Vec<u8>> = encrypted
@@ -222,14 +222,14 @@ fn nothing_passes_that_was_not_encrypted_with_this_key_and_all_of_it_is_counted(
     let received = far.receive(1, sent.len() + 1);
     assert_eq!(received.last(), Some(&marker()));
     assert!(payloads(&received[..sent.len()]) == payloads(&sent));
-    let fates = far.fates();
-    for (fate, count) in [
+    let outcomes = far.outcomes();
+    for (outcome, count) in [
         ("decrypted", 40),
         ("dropped: forged or another key", 40),
         ("dropped: replayed", 40),
         ("dropped: not encrypted", 40),
     ] {
-        assert_eq!(fates[fate], count, "{fate}: {fates}");
+        assert_eq!(outcomes[outcome], count, "{outcome}: {outcomes}");
     }
 
     // Starting again makes no difference to what was taken before.
@@ -239,9 +239,12 @@ fn nothing_passes_that_was_not_encrypted_with_this_key_and_all_of_it_is_counted(
     far.send(0, &near.receive(1, sent.len()));
     let received = far.receive(1, sent.len());
     assert!(payloads(&received) == payloads(&sent));
-    let fates = far.fates();
-    assert_eq!(fates["dropped: sent before this end began"], 40, "{fates}");
-    assert_eq!(fates["decrypted"], 40, "{fates}");
+    let outcomes = far.outcomes();
+    assert_eq!(
+        outcomes["dropped: sent before this end began"], 40,
+        "{outcomes}"
+    );
+    assert_eq!(outcomes["decrypted"], 40, "{outcomes}");
 }
 
 #[test]
@@ -263,7 +266,7 @@ fn no_nonce_is_used_twice_with_one_key_though_the_sender_starts_again() {
                 *used.entry([session, number].concat()).or_default() += 1;
                 texts.insert(frame[PAYLOAD + 24..].to_vec());
             }
-            sender.fates();
+            sender.outcomes();
         }
         assert_eq!(used.len(), 60, "{used:?}");
         let sessions: BTreeSet<&[u8]> = used.keys().map(|key| &key[..9]).collect();
@@ -297,11 +300,11 @@ fn broken_coding_headers_are_counted_and_nothing_of_them_is_sent_on() {
     decoder.send(0, &coded);
     let sources = coded.iter().filter(|f| f[PAYLOAD + 2] == 1).count();
     assert_eq!(decoder.receive(1, sources).len(), sources);
-    let fates = decoder.fates();
+    let outcomes = decoder.outcomes();
     assert_eq!(
-        fates["dropped: broken coding header"],
+        outcomes["dropped: broken coding header"],
         coded.len(),
-        "{fates}"
+        "{outcomes}"
     );
-    assert_eq!(fates["uncoded"], sources as u64, "{fates}");
+    assert_eq!(outcomes["uncoded"], sources as u64, "{outcomes}");
 }

@@ -176,7 +176,7 @@ fn page() -> (Clauses, Vec<String>) {
         if let Some(heading) = line.strip_prefix("### ") {
             names.clear();
             let heading = heading.split(": ").next().unwrap();
-            for part in heading.split(" and ") {
+            for part in heading.split(" and ").flat_map(|part| part.split(", ")) {
                 let found = part
                     .char_indices()
                     .find_map(|(at, _)| standard(&part[at..]));

@@ -72,7 +72,7 @@ fn a_chain_is_updated_under_traffic_without_loss() {
         let summary = generator.finish().last_json();
         program.close_input();
         let total = program.finish().success().last_json();
-        let changed = total["fates"]["changed"].as_u64();
+        let changed = total["outcomes"]["changed"].as_u64();
         assert!(changed > Some(0), "{total} after {updates}");
         assert_eq!(summary["tally"]["corrupt"], 0, "{summary}");
         match summary["lost"].as_u64().unwrap() {

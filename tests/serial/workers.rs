@@ -199,7 +199,7 @@ fn workers_of_a_gateway_have_the_same_bearers() {
     // Those of the warm-up among them.
     let received = summary["counters"]["rx_packets"].as_u64().unwrap();
     assert!(received >= sent, "{summary}");
-    assert_eq!(summary["fates"]["encapsulated"], received, "{summary}");
+    assert_eq!(summary["outcomes"]["encapsulated"], received, "{summary}");
     assert_eq!(summary["counters"]["tx_packets"], received, "{summary}");
 }
 

@@ -136,7 +136,7 @@ fn soak(case: &Case, packets: u64) -> u64 {
     assert_eq!(number(&counters["rx_packets"]), sent, "{}", case.name);
     assert_eq!(number(&counters["tx_packets"]), received, "{}", case.name);
     // What functions add is taken out by the chain: repairs are no packets of anybody.
-    let repairs = &summary["fates"]["repairs taken in"];
+    let repairs = &summary["outcomes"]["repairs taken in"];
     let lost = dropped(counters) - repairs.as_u64().unwrap_or(0);
     assert_eq!(sent - received, lost, "{}", case.name);
     sent

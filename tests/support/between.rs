@@ -94,8 +94,8 @@ impl Between {
     }
 
     /// Ends it; how many packets became what.
-    pub fn fates(self) -> serde_json::Value {
-        self.program.interrupt().success().last_json()["fates"].clone()
+    pub fn outcomes(self) -> serde_json::Value {
+        self.program.interrupt().success().last_json()["outcomes"].clone()
     }
 }
 

@@ -2,16 +2,18 @@
 
 use crate::lanes::Lanes;
 use crate::outbox::Outbox;
+use crate::time::Time;
 use crate::wait::{BEFORE_SLEEP, LONGEST_INTERRUPT_SLEEP, Wait};
 use std::time::Duration;
 use taut_function::Function;
 use taut_port::Port;
-use taut_sys::{Alarm, Clock, ticks};
+use taut_sys::{Alarm, Clock};
 
 /// A [`Wait`] policy in ticks, and where the worker stands in it.
 pub(crate) struct Idle {
     policy: Policy,
     clock: Clock,
+    time: Time,
     before_sleep_ticks: u64,
     /// Time at which the worker last had packets, or was last woken.
     looks_since_ticks: u64,
@@ -35,7 +37,7 @@ enum Policy {
 }
 
 impl Idle {
-    pub(crate) fn new(wait: Wait, clock: &Clock) -> Self {
+    pub(crate) fn new(wait: Wait, clock: &Clock, time: Time) -> Self {
         let in_ticks = |t: Duration| clock.to_ticks(t.as_nanos() as f64) as u64;
         let mut before_sleep = BEFORE_SLEEP;
         let policy = match wait {
@@ -56,8 +58,9 @@ impl Idle {
         Self {
             policy,
             clock: *clock,
+            time,
             before_sleep_ticks: in_ticks(before_sleep),
-            looks_since_ticks: ticks(),
+            looks_since_ticks: (time.now)(),
             sleeps: 0,
             asleep_ticks: 0,
         }
@@ -112,8 +115,8 @@ impl Idle {
         match &mut self.policy {
             Policy::Poll => return now_ticks,
             Policy::Yield => {
-                std::thread::yield_now();
-                return ticks();
+                (self.time.make_way)();
+                return (self.time.now)();
             }
             _ if looked_ticks < self.before_sleep_ticks => return now_ticks,
             Policy::Sleep {
@@ -122,11 +125,11 @@ impl Idle {
             } => {
                 let left_ticks = until_flush(now_ticks, outboxes).unwrap_or(u64::MAX);
                 let Some(asked_ticks) = late.time_to_ask_for(*at_most_ticks, left_ticks) else {
-                    std::thread::yield_now();
-                    return ticks();
+                    (self.time.make_way)();
+                    return (self.time.now)();
                 };
-                std::thread::sleep(nanoseconds(&self.clock, asked_ticks));
-                let awake_ticks = ticks();
+                (self.time.sleep)(nanoseconds(&self.clock, asked_ticks));
+                let awake_ticks = (self.time.now)();
                 let slept_ticks = awake_ticks.wrapping_sub(now_ticks);
                 late.learn(slept_ticks.saturating_sub(asked_ticks), *at_most_ticks);
             }
@@ -155,7 +158,7 @@ impl Idle {
                 self.disarm(ports, functions, lanes);
             }
         }
-        let awake_ticks = ticks();
+        let awake_ticks = (self.time.now)();
         self.sleeps += 1;
         self.asleep_ticks += awake_ticks.wrapping_sub(now_ticks);
         awake_ticks
@@ -190,11 +193,28 @@ fn nanoseconds(clock: &Clock, ticks: u64) -> Duration {
     Duration::from_nanos(clock.to_ns(ticks) as u64)
 }
 
+/// Looks between two sleeps on a machine that wakes up too late: at first, and at most. Each such sleep may take a millisecond.
+const LOOKS_BEFORE_NEXT_TRY: (u32, u32) = (512, 1 << 15);
+
 /// Estimate of how much longer sleeps take than they were asked to: followed up fast and down slowly, so that few take
 /// longer.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Lateness {
     ticks: u64,
+    /// Looks until a sleep is tried again, where it is too late for any.
+    looks_left: u32,
+    /// How many they were the last time; twice as many each time that it is in vain.
+    looks_before: u32,
+}
+
+impl Default for Lateness {
+    fn default() -> Self {
+        Self {
+            ticks: 0,
+            looks_left: LOOKS_BEFORE_NEXT_TRY.0,
+            looks_before: LOOKS_BEFORE_NEXT_TRY.0,
+        }
+    }
 }
 
 impl Lateness {
@@ -205,8 +225,12 @@ impl Lateness {
         let enough = |ticks: &u64| *ticks > shortest;
         let longest = Some(at_most_ticks.saturating_sub(self.ticks)).filter(enough);
         if longest.is_none() {
-            // So that it is tried again, some hundred looks later.
-            self.ticks -= self.ticks.div_ceil(8192);
+            self.looks_left -= 1;
+            if self.looks_left == 0 {
+                self.looks_before = (self.looks_before * 2).min(LOOKS_BEFORE_NEXT_TRY.1);
+                self.looks_left = self.looks_before;
+                self.ticks = at_most_ticks.saturating_sub(shortest + 1);
+            }
         }
         let before_flush = left_ticks.saturating_sub(self.ticks);
         longest.map(|t| t.min(before_flush)).filter(enough)
@@ -219,6 +243,7 @@ impl Lateness {
             self.ticks += (late_ticks - self.ticks).div_ceil(2);
         } else {
             self.ticks -= (self.ticks - late_ticks) / 256;
+            self.looks_before = LOOKS_BEFORE_NEXT_TRY.0;
         }
     }
 }
@@ -226,6 +251,55 @@ impl Lateness {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::time::made_up;
+
+    /// Sleeps that end so late and packets drawn by chance: how often it slept, and the longest that each packet waited.
+    fn waits(at_most: Duration, late: Duration) -> (u64, Vec<u64>) {
+        let time = made_up::time();
+        made_up::wake_late(late);
+        let mut idle = Idle::new(Wait::Sleep { at_most }, &made_up::CLOCK, time);
+        let mut seed = fastrand::Rng::with_seed(3);
+        let mut due = std::iter::repeat_with(|| seed.u64(0..30_000_000));
+        let mut next = (time.now)() + due.next().unwrap_or_default();
+        let mut waits = Vec::new();
+        while waits.len() < 1_000 {
+            // A round takes a microsecond.
+            made_up::pass(Duration::from_micros(1));
+            let now = (time.now)();
+            let has_come = now >= next;
+            if has_come {
+                waits.push(now - next);
+                next = now + due.next().unwrap_or_default();
+            }
+            idle.after_round(has_come, now, &mut [], &mut [], &mut Lanes::default(), &[]);
+        }
+        waits.sort_unstable();
+        (idle.sleeps, waits)
+    }
+
+    #[test]
+    fn a_packet_waits_no_longer_than_the_sleep_allows() {
+        let most = Duration::from_millis(10);
+        for late in [Duration::ZERO, Duration::from_micros(60)] {
+            let (sleeps, waits) = waits(most, late);
+            assert!(sleeps > 1_000, "{sleeps}");
+            // The first ones teach it how late it wakes up.
+            let longest = waits[waits.len() - 3];
+            assert!(longest <= most.as_nanos() as u64, "{longest}");
+            assert!(
+                longest > most.as_nanos() as u64 / 2,
+                "it hardly slept: {longest}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_machine_that_wakes_up_too_late_is_hardly_slept_on() {
+        let (sleeps, waits) = waits(Duration::from_micros(50), Duration::from_millis(1));
+        let late = waits.iter().filter(|wait| **wait > 50_000).count();
+        assert!(late < waits.len() / 10, "{late} of {}", waits.len());
+        assert!(sleeps > 1, "it is tried again");
+    }
 
     #[test]
     fn most_sleeps_end_in_time_once_lateness_is_known() {
@@ -264,7 +338,10 @@ mod tests {
 
     #[test]
     fn a_sleep_ends_before_a_flush_is_due() {
-        let mut late = Lateness { ticks: 1_000 };
+        let mut late = Lateness {
+            ticks: 1_000,
+            ..Lateness::default()
+        };
         assert_eq!(late.time_to_ask_for(50_000, 20_000), Some(19_000));
         assert_eq!(late.time_to_ask_for(50_000, 2_000), None);
         assert_eq!(late.time_to_ask_for(50_000, 0), None);

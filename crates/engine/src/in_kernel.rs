@@ -1,7 +1,7 @@
 //! A chain in the kernel: which XDP programs take the place of its worker, and what they counted.
 
 use crate::chain::Stage;
-use crate::{Chain, ChainError, Fates};
+use crate::{Chain, ChainError, Outcomes};
 use std::sync::Arc;
 use taut_port::{Direction, Pairs};
 use taut_xdp::forward::{HeaderChange, KernelProgram};
@@ -24,7 +24,7 @@ pub enum InKernel {
         /// The functions, as the kernel has them.
         functions: Box<KernelFunctions>,
         /// Names of the functions' counts, by number of the function.
-        fates: Vec<Vec<&'static str>>,
+        outcomes: Vec<Vec<&'static str>>,
     },
 }
 
@@ -58,13 +58,17 @@ impl InKernel {
 
     /// Returns what became of packets in functions that tell causes apart, in the order of the chain; that of a gateway
     /// is known to the worker beside it.
-    pub fn fates(&self) -> Fates {
-        let Self::Functions { functions, fates } = self else {
-            return Fates::new();
+    pub fn outcomes(&self) -> Outcomes {
+        let Self::Functions {
+            functions,
+            outcomes,
+        } = self
+        else {
+            return Outcomes::new();
         };
-        let numbered = fates.iter().enumerate();
+        let numbered = outcomes.iter().enumerate();
         numbered
-            .flat_map(|(number, names)| names.iter().copied().zip(functions.fates(number)))
+            .flat_map(|(number, names)| names.iter().copied().zip(functions.outcomes(number)))
             .collect()
     }
 }
@@ -94,7 +98,7 @@ impl Chain {
             }),
             (None, None) => Ok(InKernel::Functions {
                 functions: Box::new(KernelFunctions::new(directions)?),
-                fates: self.names_of_fates()?,
+                outcomes: self.names_of_outcomes()?,
             }),
         }
     }
@@ -122,11 +126,11 @@ impl Chain {
         })
     }
 
-    fn names_of_fates(&self) -> Result<Vec<Vec<&'static str>>, ChainError> {
+    fn names_of_outcomes(&self) -> Result<Vec<Vec<&'static str>>, ChainError> {
         let names = |stage: &Stage| {
             let built = taut_function::build(&stage.name, stage.settings.clone());
-            let fates = built.map_err(|e| wrong(stage, e.to_string()))?.fates();
-            Ok(fates.into_iter().map(|(name, _)| name).collect())
+            let outcomes = built.map_err(|e| wrong(stage, e.to_string()))?.outcomes();
+            Ok(outcomes.into_iter().map(|(name, _)| name).collect())
         };
         self.functions.iter().map(names).collect()
     }
@@ -209,7 +213,7 @@ mod tests {
         assert_eq!(
             back,
             [
-                stage(2, KernelFunction::Passes { fate: 1 }),
+                stage(2, KernelFunction::Passes { outcome: 1 }),
                 stage(1, KernelFunction::Ats { mtu: 1500 })
             ]
         );

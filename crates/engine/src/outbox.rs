@@ -3,7 +3,7 @@
 use crate::queues::Queues;
 use crate::{Flush, QueueCounters};
 use taut_port::{BATCH_CAPACITY, Batch, NO_PRIORITY, Packet, Port};
-use taut_sys::{Clock, ticks};
+use taut_sys::Clock;
 
 /// A [`Flush`] policy in ticks, and the packets it holds back. What the port has no room for when they are let go is dropped and
 /// counted, or waits in queues where there are some.
@@ -30,7 +30,8 @@ enum Policy {
 }
 
 impl Outbox {
-    pub(crate) fn new(flush: Flush, clock: &Clock) -> Self {
+    /// Returns an outbox that holds nothing; timed policies count from `now_ticks` on.
+    pub(crate) fn new(flush: Flush, clock: &Clock, now_ticks: u64) -> Self {
         let in_ticks = |t: std::time::Duration| clock.to_ticks(t.as_nanos() as f64) as u64;
         let policy = match flush {
             Flush::Full { n, drain } => Policy::Full {
@@ -47,7 +48,7 @@ impl Outbox {
             held: Batch::new(),
             refused: Batch::new(),
             policy,
-            last_flush_ticks: ticks(),
+            last_flush_ticks: now_ticks,
             full: 0,
             queues: None,
             priorities: [NO_PRIORITY; BATCH_CAPACITY],
@@ -64,19 +65,9 @@ impl Outbox {
         self.full
     }
 
-    /// Counts packets that somebody else has dropped, as the port had no room for them.
-    pub(crate) fn count_full(&mut self, packets: usize) {
-        self.full += packets as u64;
-    }
-
     /// The counters of its queues; the last one is of the highest priority.
     pub(crate) fn queue_counters(&self) -> impl Iterator<Item = QueueCounters> {
         self.queues.iter().flat_map(|queues| queues.counters())
-    }
-
-    /// Whether everything that a receive call of `burst` brings is sent at once.
-    pub(crate) fn sends_at_once(&self, burst: usize) -> bool {
-        matches!(self.policy, Policy::Idle { n } if n <= burst)
     }
 
     /// Takes what a receive call brought and sends what the policy lets go. `ran_dry` says that the
@@ -316,4 +307,113 @@ fn send(batch: &mut Batch, port: &mut dyn Port) -> u64 {
     let refused = batch.len();
     batch.clear();
     refused as u64
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::time::made_up::CLOCK;
+    use taut_port::{Link, PoolHandle, PortCounters};
+
+    /// Notes how many packets it is handed at a time.
+    struct Sink(Vec<usize>);
+
+    impl Port for Sink {
+        fn rx(&mut self, _: &mut Batch) -> usize {
+            0
+        }
+
+        fn tx(&mut self, batch: &mut Batch) -> usize {
+            let sent = batch.len();
+            batch.clear();
+            if sent > 0 {
+                self.0.push(sent);
+            }
+            sent
+        }
+
+        fn link(&mut self) -> Link {
+            Link::Up
+        }
+
+        fn counters(&mut self) -> PortCounters {
+            PortCounters::default()
+        }
+    }
+
+    /// An outbox, and rounds of a microsecond, one after the other.
+    struct Bench {
+        outbox: Outbox,
+        port: Sink,
+        pool: PoolHandle,
+        now_ticks: u64,
+    }
+
+    impl Bench {
+        fn new(flush: &str) -> Self {
+            Self {
+                outbox: Outbox::new(flush.parse().unwrap(), &CLOCK, 0),
+                port: Sink(Vec::new()),
+                pool: PoolHandle::new(256, false).unwrap(),
+                now_ticks: 0,
+            }
+        }
+
+        /// Returns what is sent in a round that brings so many packets.
+        fn round(&mut self, packets: usize) -> Vec<usize> {
+            self.now_ticks += 1_000;
+            let mut batch = Batch::new();
+            self.pool.fill(&mut batch, packets, 60);
+            let ran_dry = packets < 32;
+            if packets > 0 {
+                self.outbox
+                    .accept(&mut batch, ran_dry, false, &mut self.port);
+            }
+            self.outbox
+                .tick(self.now_ticks, packets == 0, false, &mut self.port);
+            std::mem::take(&mut self.port.0)
+        }
+
+        /// Returns the round, of so many without a packet, in which something is sent first, and how many packets.
+        fn first_sent(&mut self, rounds: usize) -> Option<(usize, usize)> {
+            (1..=rounds).find_map(|round| Some((round, *self.round(0).first()?)))
+        }
+    }
+
+    #[test]
+    fn a_full_buffer_is_sent_at_once_and_the_rest_by_the_drain_timer() {
+        let mut bench = Bench::new("full(32, 100us)");
+        assert_eq!(bench.round(32), [32]);
+        assert_eq!((bench.round(20), bench.round(20)), (vec![], vec![32]));
+        assert_eq!(bench.outbox.due_in(bench.now_ticks), Some(97_000));
+        assert_eq!(bench.first_sent(200), Some((97, 8)));
+        assert_eq!(bench.outbox.due_in(bench.now_ticks), None);
+        // The timer goes on by itself, whatever was sent when the buffer was full.
+        assert_eq!(
+            (bench.round(1), bench.first_sent(200)),
+            (vec![], Some((99, 1)))
+        );
+    }
+
+    #[test]
+    fn a_period_sends_what_there_is_each_time_it_is_over() {
+        let mut bench = Bench::new("every(50us)");
+        assert_eq!((bench.round(3), bench.round(4)), (vec![], vec![]));
+        assert_eq!(bench.first_sent(200), Some((48, 7)));
+        assert_eq!(bench.first_sent(200), None);
+        assert!(bench.outbox.timer_fired_in(bench.now_ticks));
+        // More than a batch does not wait.
+        assert_eq!((bench.round(32), bench.round(32)), (vec![], vec![64]));
+    }
+
+    #[test]
+    fn without_a_buffer_each_packet_goes_by_itself_and_idle_waits_for_an_empty_queue_only() {
+        let mut bench = Bench::new("each");
+        assert_eq!(bench.round(3), [1, 1, 1]);
+        let mut bench = Bench::new("idle(64)");
+        assert_eq!((bench.round(5), bench.round(32)), (vec![5], vec![]));
+        assert_eq!(bench.outbox.due_in(bench.now_ticks), Some(0));
+        assert_eq!(bench.first_sent(9), Some((1, 32)));
+    }
 }

@@ -1,7 +1,7 @@
 //! A chain in the kernel while it runs: its programs, and others that are put in their place.
 
 use crate::update::{Replaced, kept};
-use crate::{Chain, ChainError, Fates, InKernel, Stage, add_fates};
+use crate::{Chain, ChainError, InKernel, Outcomes, Stage, add_outcomes};
 use taut_port::{Link, PortCounters, in_kernel};
 use taut_xdp::forward::{KernelCounters, KernelForwarder};
 
@@ -13,7 +13,7 @@ pub struct Programs {
     forwarder: KernelForwarder,
     in_kernel: InKernel,
     /// Counts of what became of packets in functions that have left.
-    past_fates: Fates,
+    past_outcomes: Outcomes,
 }
 
 impl Programs {
@@ -27,7 +27,7 @@ impl Programs {
             chain: chain.clone(),
             forwarder: KernelForwarder::start(&entrances, programs.program())?,
             in_kernel: programs,
-            past_fates: Fates::new(),
+            past_outcomes: Outcomes::new(),
         })
     }
 
@@ -51,7 +51,7 @@ impl Programs {
         let kept = kept(&self.chain.functions, &next.functions);
         in_kernel.keep(&self.in_kernel, &kept);
         self.forwarder.replace(in_kernel.program())?;
-        add_fates(&mut self.past_fates, self.in_kernel.fates());
+        add_outcomes(&mut self.past_outcomes, self.in_kernel.outcomes());
         let kept = kept.iter().flatten().count();
         let made = next.functions.len() - kept;
         self.in_kernel = in_kernel;
@@ -94,11 +94,11 @@ impl Programs {
 
     /// Takes the programs off the interfaces: what has passed in all, and what became of packets in functions that tell
     /// causes apart, one sum for each cause.
-    pub fn end(self) -> (KernelCounters, Fates) {
+    pub fn end(self) -> (KernelCounters, Outcomes) {
         let counters = self.forwarder.end();
-        let mut fates = Fates::new();
-        add_fates(&mut fates, self.in_kernel.fates());
-        add_fates(&mut fates, self.past_fates);
-        (counters, fates)
+        let mut outcomes = Outcomes::new();
+        add_outcomes(&mut outcomes, self.in_kernel.outcomes());
+        add_outcomes(&mut outcomes, self.past_outcomes);
+        (counters, outcomes)
     }
 }

@@ -3,10 +3,11 @@
 use crate::Queueing;
 use crate::codel::Codel;
 use crate::queueing::DropPolicy;
+use crate::time::Time;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use taut_port::{BATCH_CAPACITY, Batch, NO_PRIORITY, Packet, PoolHandle, Port, PortError};
-use taut_sys::{Clock, ticks};
+use taut_sys::Clock;
 
 /// Packets that are offered to the port at a time.
 const AT_A_TIME: usize = 32;
@@ -77,6 +78,7 @@ pub(crate) struct Queues {
     /// Packets in all of them.
     waiting: usize,
     pool: PoolHandle,
+    time: Time,
     /// Packets on offer to the port, and since when each has waited.
     out: Batch,
     since: [u64; BATCH_CAPACITY],
@@ -99,7 +101,7 @@ struct Waiting {
 impl Queues {
     /// # Errors
     /// When the machine has no memory for them.
-    pub(crate) fn new(queueing: &Queueing, clock: &Clock) -> Result<Self, PortError> {
+    pub(crate) fn new(queueing: &Queueing, clock: &Clock, time: Time) -> Result<Self, PortError> {
         let in_ticks = |t: std::time::Duration| clock.to_ticks(t.as_nanos() as f64) as u64;
         let queue = || Queue {
             waiting: VecDeque::with_capacity(queueing.packets),
@@ -121,6 +123,7 @@ impl Queues {
                 .collect(),
             waiting: 0,
             pool: PoolHandle::new(u32::try_from(slots).unwrap_or(u32::MAX), false)?,
+            time,
             out: Batch::limited(AT_A_TIME),
             since: [0; BATCH_CAPACITY],
         })
@@ -154,7 +157,7 @@ impl Queues {
         if batch.is_empty() {
             return;
         }
-        let now = ticks();
+        let now = (self.time.now)();
         let mut index = before - batch.len();
         batch.take_front(batch.len(), |packet| {
             let given = given.map_or(NO_PRIORITY, |given| given[index & 63]);
@@ -206,7 +209,7 @@ impl Queues {
     /// Sends what waits as far as the port has room, the highest priority first.
     #[inline(never)]
     pub(crate) fn drain(&mut self, port: &mut dyn Port) {
-        let now = ticks();
+        let now = (self.time.now)();
         'queues: for queue in self.queues.iter_mut().rev() {
             while !queue.waiting.is_empty() {
                 queue.take(now, &mut self.out, &mut self.since);
@@ -274,6 +277,7 @@ fn priority_of(frame: &[u8]) -> u8 {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::time::made_up;
     use std::time::Duration;
     use taut_port::{Link, PortCounters};
 
@@ -317,9 +321,8 @@ mod tests {
                 queue: Queueing,
             }
             let file: File = toml::from_str(text).unwrap();
-            let clock = Clock::calibrate(Duration::from_millis(2));
             Self {
-                queues: Queues::new(&file.queue, &clock).unwrap(),
+                queues: Queues::new(&file.queue, &made_up::CLOCK, made_up::time()).unwrap(),
                 port: Narrow {
                     room: 0,
                     taken: Vec::new(),
@@ -400,9 +403,9 @@ mod tests {
         let mut bench = Bench::new("queue = { packets = 64, drop = \"codel(100us, 1ms)\" }");
         let frames: Vec<_> = (0..32).map(|number| (number, 0)).collect();
         bench.offer(&frames, None);
-        std::thread::sleep(Duration::from_millis(1));
+        made_up::pass(Duration::from_millis(1));
         assert_eq!(bench.leaves(1).len(), 1);
-        std::thread::sleep(Duration::from_millis(2));
+        made_up::pass(Duration::from_millis(2));
         let left = bench.leaves(1)[0];
         assert!(left > 1, "{left}");
         let counted = bench.counted()[0];

@@ -153,6 +153,10 @@ pub struct Summary {
     #[serde(flatten)]
     pub shares: Option<Shares>,
     /// Counts of what became of packets in functions that tell, by cause.
+    #[serde(default)]
+    pub outcomes: BTreeMap<String, u64>,
+    /// As [`Summary::outcomes`], under the name that it has until 0.2.
+    #[serde(default)]
     pub fates: BTreeMap<String, u64>,
     /// Ticks of the worker per packet sent, while it had some.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -239,6 +243,7 @@ mod tests {
                 seconds: 1.0,
                 counters,
                 shares,
+                outcomes: BTreeMap::from([("relayed".to_string(), 7)]),
                 fates: BTreeMap::from([("relayed".to_string(), 7)]),
                 ports: vec![AtPort {
                     port: "null:".to_string(),

@@ -2,9 +2,9 @@
 
 use crate::chain::Making;
 use crate::handoff::{Handoff, TeamName};
-use crate::worker::add_fates;
+use crate::worker::add_outcomes;
 use crate::{
-    Chain, ChainError, Counters, CountersView, End, Fates, QueueCounters, Replaced, Stage,
+    Chain, ChainError, Counters, CountersView, End, Outcomes, QueueCounters, Replaced, Stage,
     UpdateError, Updates, Worker,
 };
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -43,7 +43,7 @@ pub struct Start {
 struct Running {
     counters: Arc<Counters>,
     updates: Arc<Updates>,
-    thread: JoinHandle<(End, Fates)>,
+    thread: JoinHandle<(End, Outcomes)>,
 }
 
 /// Workers of one chain that run.
@@ -129,13 +129,13 @@ impl Team {
     }
 
     /// Waits for all of them to end: how each did, and what became of packets in their functions, together.
-    pub fn join(self) -> (Vec<Ended>, Fates) {
-        let (mut ends, mut sums) = (Vec::new(), Fates::new());
+    pub fn join(self) -> (Vec<Ended>, Outcomes) {
+        let (mut ends, mut sums) = (Vec::new(), Outcomes::new());
         for worker in self.workers {
             worker.thread.thread().unpark();
             let ended = worker.thread.join().ok();
-            ends.push(ended.map(|(end, fates)| {
-                add_fates(&mut sums, fates);
+            ends.push(ended.map(|(end, outcomes)| {
+                add_outcomes(&mut sums, outcomes);
                 end
             }));
         }
@@ -327,8 +327,12 @@ impl Work {
         Ok((running, begin))
     }
 
-    fn run(mut self, tell: &mpsc::Sender<Begun>, may_begin: &mpsc::Receiver<()>) -> (End, Fates) {
-        let none = (End::Stopped, Fates::new());
+    fn run(
+        mut self,
+        tell: &mpsc::Sender<Begun>,
+        may_begin: &mpsc::Receiver<()>,
+    ) -> (End, Outcomes) {
+        let none = (End::Stopped, Outcomes::new());
         let mut worker = match self.set_up() {
             Ok(worker) => worker,
             Err(e) => {
@@ -349,7 +353,7 @@ impl Work {
             self.tell(&format!("{spec}: {}; the other workers go on", why.why));
         }
         (self.start.at_end)(&end);
-        (end, worker.fates())
+        (end, worker.outcomes())
     }
 
     /// Opens everything where it will be used.

@@ -16,14 +16,14 @@ use taut_xdp::gateway::KernelGateway;
 const SLEEP: Duration = Duration::from_micros(50);
 
 /// Counts of what became of packets, by cause.
-pub type Fates = Vec<(&'static str, u64)>;
+pub type Outcomes = Vec<(&'static str, u64)>;
 
 /// The thread of the worker. Dropping it ends it.
 pub struct UpcallWorker {
     counters: Arc<Counters>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
-    fates: mpsc::Receiver<Fates>,
+    outcomes: mpsc::Receiver<Outcomes>,
 }
 
 impl UpcallWorker {
@@ -38,7 +38,7 @@ impl UpcallWorker {
     ) -> Result<Self, ChainError> {
         let stop = Arc::new(AtomicBool::new(false));
         let (tell_start, started) = mpsc::channel();
-        let (tell_fates, fates) = mpsc::channel();
+        let (tell_outcomes, outcomes) = mpsc::channel();
         let (chain, gateway, clock) = (chain.clone(), Arc::clone(gateway), *clock);
         let stopped = Arc::clone(&stop);
         let thread = spawn_background("gateway-beside", move || {
@@ -46,7 +46,7 @@ impl UpcallWorker {
                 Ok(mut worker) => {
                     let _ = tell_start.send(Ok(worker.counters()));
                     worker.run(&stopped);
-                    let _ = tell_fates.send(worker.fates());
+                    let _ = tell_outcomes.send(worker.outcomes());
                 }
                 Err(e) => {
                     let _ = tell_start.send(Err(e));
@@ -61,7 +61,7 @@ impl UpcallWorker {
             counters: started.recv().map_err(died)??,
             stop,
             thread: Some(thread),
-            fates,
+            outcomes,
         })
     }
 
@@ -71,9 +71,12 @@ impl UpcallWorker {
     }
 
     /// Ends the worker: what it has done, and what became of all packets, those that the kernel passed among them.
-    pub fn end(mut self) -> (CountersView, Fates) {
+    pub fn end(mut self) -> (CountersView, Outcomes) {
         self.join();
-        (self.counters(), self.fates.try_recv().unwrap_or_default())
+        (
+            self.counters(),
+            self.outcomes.try_recv().unwrap_or_default(),
+        )
     }
 
     fn join(&mut self) {

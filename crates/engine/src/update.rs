@@ -178,8 +178,8 @@ impl Leaving {
     }
 
     /// Returns what became of packets in them.
-    pub(crate) fn fates(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        self.functions.iter().flat_map(|f| f.fates())
+    pub(crate) fn outcomes(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.functions.iter().flat_map(|f| f.outcomes())
     }
 }
 

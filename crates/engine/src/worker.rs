@@ -8,6 +8,7 @@ use crate::lanes::Lanes;
 use crate::outbox::Outbox;
 use crate::queues::Queues;
 use crate::slow::SlowPath;
+use crate::time::Time;
 use crate::update::{self, Leaving, Replaced, Request};
 use crate::{
     ChainError, Counters, CountersView, DEFAULT_BURST, Flush, Queueing, Stage, Updates, Wait,
@@ -64,7 +65,7 @@ pub struct Worker {
     /// Functions that were replaced, as long as they keep packets.
     leaving: Option<Leaving>,
     /// Counts of what became of packets in functions that have left.
-    past_fates: Vec<(&'static str, u64)>,
+    past_outcomes: Vec<(&'static str, u64)>,
     /// A function keeps packets back, and is called when none came as well.
     holds_packets: bool,
     /// A function sends packets to ports of its own choice.
@@ -86,9 +87,6 @@ pub struct Worker {
     /// packets of their own in.
     asked_burst: usize,
     burst: usize,
-    /// Whether a port passes what arrives on without showing it ([`Port::relay`]): tried where nothing
-    /// stands between it and its outgoing port.
-    relays: Vec<bool>,
     publish_ticks: u64,
     counters: Arc<Counters>,
     on_link_change: TellLink,
@@ -113,16 +111,18 @@ impl Worker {
                 open: false,
             })
             .collect();
-        let outboxes: Vec<_> = ports.iter().map(|_| Outbox::new(flush, clock)).collect();
+        let outboxes: Vec<_> = ports
+            .iter()
+            .map(|_| Outbox::new(flush, clock, ticks()))
+            .collect();
         let mut worker = Self {
-            relays: outboxes.iter().map(|_| false).collect(),
             parts: outboxes.iter().map(|_| Batch::new()).collect(),
             copies: None,
             lanes: Lanes::default(),
             member: Member::default(),
             knows_homes: None,
             outboxes,
-            idle: Idle::new(Wait::Poll, clock),
+            idle: Idle::new(Wait::Poll, clock, Time::default()),
             interrupted: Interrupted::new(clock),
             ways,
             holds_packets: false,
@@ -131,7 +131,7 @@ impl Worker {
             stages: Vec::new(),
             updates: Arc::default(),
             leaving: None,
-            past_fates: Vec::new(),
+            past_outcomes: Vec::new(),
             asked_burst: DEFAULT_BURST,
             burst: DEFAULT_BURST,
             publish_ticks: clock.to_ticks(PUBLISH_SECONDS * 1e9) as u64,
@@ -158,11 +158,6 @@ impl Worker {
         } else {
             self.asked_burst
         };
-        // Ports that relay have a burst of their own.
-        let may_relay = self.functions.is_empty() && self.asked_burst == DEFAULT_BURST;
-        for (relays, outbox) in self.relays.iter_mut().zip(&self.outboxes) {
-            *relays = may_relay && outbox.sends_at_once(DEFAULT_BURST);
-        }
     }
 
     /// Takes `burst` packets from a port at a time at most (1 to [`crate::MOST_BURST`]) instead of
@@ -175,7 +170,7 @@ impl Worker {
     /// Waits for packets in another way than by polling. For [`Wait::Interrupt`] the ports have to be such as can wake
     /// the worker ([`crate::Chain::check`]).
     pub fn set_wait(&mut self, wait: Wait, clock: &Clock) {
-        self.idle = Idle::new(wait, clock);
+        self.idle = Idle::new(wait, clock, Time::default());
     }
 
     /// Makes copies of packets, for functions that send one packet through several ports, in this pool. Without one there are none.
@@ -189,7 +184,7 @@ impl Worker {
     /// When the machine has no memory for that.
     pub fn set_queueing(&mut self, queueing: &Queueing, clock: &Clock) -> Result<(), PortError> {
         for outbox in &mut self.outboxes {
-            outbox.set_queues(Queues::new(queueing, clock)?);
+            outbox.set_queues(Queues::new(queueing, clock, Time::default())?);
         }
         self.counters
             .have_queues(self.outboxes.len(), queueing.priorities);
@@ -224,12 +219,12 @@ impl Worker {
 
     /// Returns what became of packets in functions that tell causes apart, in the order of the chain, those among them
     /// that were replaced; one sum for each cause.
-    pub fn fates(&self) -> Vec<(&'static str, u64)> {
+    pub fn outcomes(&self) -> Vec<(&'static str, u64)> {
         let mut sums = Vec::new();
-        let present = self.functions.iter().flat_map(|f| f.fates());
-        let leaving = self.leaving.iter().flat_map(Leaving::fates);
-        add_fates(&mut sums, present.chain(leaving));
-        add_fates(&mut sums, self.past_fates.iter().copied());
+        let present = self.functions.iter().flat_map(|f| f.outcomes());
+        let leaving = self.leaving.iter().flat_map(Leaving::outcomes);
+        add_outcomes(&mut sums, present.chain(leaving));
+        add_outcomes(&mut sums, self.past_outcomes.iter().copied());
         sums
     }
 
@@ -343,16 +338,6 @@ impl Worker {
         let way = self.ways[from];
         if way.patient && !self.may_take(from) {
             return false;
-        }
-        if self.relays[from]
-            && let Ok([port, out]) = self.ports.get_disjoint_mut([from, way.to])
-        {
-            if let Some(relayed) = port.relay(&mut **out) {
-                own.batches += u64::from(relayed.received > 0);
-                self.outboxes[way.to].count_full(relayed.refused);
-                return relayed.received > 0;
-            }
-            self.relays[from] = false;
         }
         let Some((first, more)) = batches.split_first_mut() else {
             return false;
@@ -593,7 +578,7 @@ impl Worker {
             self.drain(&mut leaving, now_ticks, batch, punted, own);
             if leaving.is_over() {
                 own.dropped_by_function += leaving.held() as u64;
-                add_fates(&mut self.past_fates, leaving.fates());
+                add_outcomes(&mut self.past_outcomes, leaving.outcomes());
             } else {
                 self.leaving = Some(leaving);
             }
@@ -779,11 +764,11 @@ fn copy(pool: &PoolHandle, packet: &Packet) -> Option<Packet> {
 }
 
 /// Adds to sums by cause.
-pub(crate) fn add_fates(
+pub(crate) fn add_outcomes(
     sums: &mut Vec<(&'static str, u64)>,
-    fates: impl IntoIterator<Item = (&'static str, u64)>,
+    outcomes: impl IntoIterator<Item = (&'static str, u64)>,
 ) {
-    for (cause, count) in fates {
+    for (cause, count) in outcomes {
         match sums.iter_mut().find(|(known, _)| *known == cause) {
             Some((_, sum)) => *sum += count,
             None => sums.push((cause, count)),
@@ -1245,14 +1230,13 @@ mod tests {
         assert_eq!(sent, (0..200).collect::<Vec<u8>>());
     }
 
-    /// Relays one burst of 5 to any other port, which has room for 3 of them; shows a packet otherwise.
-    struct Relay {
+    /// Brings a packet at each call, and ends the worker.
+    struct OneMore {
         pool: PoolHandle,
-        relayed: bool,
         stop: Arc<AtomicBool>,
     }
 
-    impl Port for Relay {
+    impl Port for OneMore {
         fn rx(&mut self, batch: &mut Batch) -> usize {
             self.stop.store(true, Ordering::Relaxed);
             self.pool.fill(batch, 1, 60)
@@ -1264,14 +1248,6 @@ mod tests {
             n
         }
 
-        fn relay(&mut self, _: &mut dyn Port) -> Option<taut_port::Relayed> {
-            let first = !std::mem::replace(&mut self.relayed, true);
-            first.then_some(taut_port::Relayed {
-                received: 5,
-                refused: 2,
-            })
-        }
-
         fn link(&mut self) -> Link {
             Link::Up
         }
@@ -1279,30 +1255,6 @@ mod tests {
         fn counters(&mut self) -> PortCounters {
             PortCounters::default()
         }
-    }
-
-    fn two_relays(stop: &Arc<AtomicBool>) -> Vec<Box<dyn Port>> {
-        let relay = || Relay {
-            pool: PoolHandle::new(256, false).unwrap(),
-            relayed: false,
-            stop: Arc::clone(stop),
-        };
-        vec![Box::new(relay()), Box::new(relay())]
-    }
-
-    /// Batches and drops of a worker between two such ports.
-    fn relayed(flush: &str, function: Option<&str>) -> (u64, u64) {
-        let stop = Arc::new(AtomicBool::new(false));
-        let functions = function
-            .map(|name| taut_function::build(name, Default::default()).unwrap())
-            .into_iter()
-            .collect();
-        let clock = Clock::calibrate(Duration::from_millis(2));
-        let ports = two_relays(&stop);
-        let mut worker = Worker::new(ports, functions, flush.parse().unwrap(), &clock);
-        worker.run(&stop);
-        let counters = worker.counters().read();
-        (counters.batches, counters.dropped_tx_full)
     }
 
     /// Notes that it was called.
@@ -1330,7 +1282,12 @@ mod tests {
             };
             let clock = Clock::calibrate(Duration::from_millis(2));
             let functions = vec![called('a'), called('b')];
-            let mut worker = Worker::new(two_relays(&stop), functions, Flush::default(), &clock);
+            let port = || OneMore {
+                pool: PoolHandle::new(256, false).unwrap(),
+                stop: Arc::clone(&stop),
+            };
+            let ports: Vec<Box<dyn Port>> = vec![Box::new(port()), Box::new(port())];
+            let mut worker = Worker::new(ports, functions, Flush::default(), &clock);
             worker.set_burst(burst);
             worker.run(&stop);
             let calls = calls.borrow();
@@ -1354,7 +1311,7 @@ mod tests {
             7
         }
 
-        fn fates(&self) -> Vec<(&'static str, u64)> {
+        fn outcomes(&self) -> Vec<(&'static str, u64)> {
             vec![("hoarded", 7)]
         }
     }
@@ -1385,22 +1342,9 @@ mod tests {
             worker.run(&stop);
         });
         assert_eq!(worker.counters().read().dropped_by_function, 7);
-        assert_eq!(worker.fates(), [("hoarded", 7)]);
+        assert_eq!(worker.outcomes(), [("hoarded", 7)]);
         // Room for packets of its own is no longer needed.
         assert_eq!(worker.burst, 64);
-    }
-
-    #[test]
-    fn packets_are_relayed_only_where_nothing_stands_between_two_ports() {
-        // Each port relays once, and then has its packets shown.
-        assert_eq!(relayed("idle(32)", None), (4, 4));
-        for (flush, function) in [
-            ("idle(64)", None),
-            ("each", None),
-            ("idle(32)", Some("mac-swap")),
-        ] {
-            assert_eq!(relayed(flush, function), (2, 0), "{flush}");
-        }
     }
 
     #[test]
@@ -1656,72 +1600,6 @@ mod tests {
             assert_eq!(armed > 0, wait == "interrupt", "{wait}");
             assert!(armed - disarmed <= 1, "{wait}: {armed} and {disarmed}");
         }
-    }
-
-    /// Port that has packets at times of its own, and notes how late each was taken.
-    struct Due {
-        pool: PoolHandle,
-        due: VecDeque<std::time::Instant>,
-        waits: Rc<RefCell<Vec<Duration>>>,
-        stop: Arc<AtomicBool>,
-    }
-
-    impl Port for Due {
-        fn rx(&mut self, batch: &mut Batch) -> usize {
-            let now = std::time::Instant::now();
-            let due = self.due.iter().take_while(|due| **due <= now).count();
-            let taken = self.due.drain(..due);
-            self.waits.borrow_mut().extend(taken.map(|due| now - due));
-            self.stop.fetch_or(self.due.is_empty(), Ordering::Relaxed);
-            self.pool.fill(batch, due.min(batch.room()), 60)
-        }
-
-        fn tx(&mut self, batch: &mut Batch) -> usize {
-            let n = batch.len();
-            batch.clear();
-            n
-        }
-
-        fn link(&mut self) -> Link {
-            Link::Up
-        }
-
-        fn counters(&mut self) -> PortCounters {
-            PortCounters::default()
-        }
-    }
-
-    #[test]
-    fn a_packet_waits_no_longer_than_the_sleep_allows() {
-        let clock = Clock::calibrate(Duration::from_millis(2));
-        let mut seed = fastrand::Rng::with_seed(3);
-        // A machine with other work to do wakes up late: one good attempt is enough.
-        let mut attempts = (0..5).map(|_| {
-            let stop = Arc::new(AtomicBool::new(false));
-            let waits = Rc::new(RefCell::new(Vec::new()));
-            let begun = std::time::Instant::now();
-            let mut at = Duration::ZERO;
-            let due = std::iter::repeat_with(|| {
-                at += Duration::from_micros(seed.u64(0..30_000));
-                begun + at
-            });
-            let port = Due {
-                pool: PoolHandle::new(256, false).unwrap(),
-                due: due.take(40).collect(),
-                waits: Rc::clone(&waits),
-                stop: Arc::clone(&stop),
-            };
-            let mut worker =
-                Worker::new(vec![Box::new(port)], Vec::new(), Flush::default(), &clock);
-            worker.set_wait("sleep(10ms)".parse().unwrap(), &clock);
-            worker.run(&stop);
-            assert!(worker.counters().read().sleeps > 10);
-            let mut waits = waits.take();
-            waits.sort();
-            assert_eq!(waits.len(), 40);
-            waits[35]
-        });
-        assert!(attempts.any(|most| most < Duration::from_millis(11)));
     }
 
     /// Port without packets that loses its core for 3 ms in one round.

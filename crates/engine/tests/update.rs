@@ -81,7 +81,7 @@ impl Far {
 /// Result of a worker.
 struct Done {
     counters: CountersView,
-    fates: Vec<(&'static str, u64)>,
+    outcomes: Vec<(&'static str, u64)>,
     end: End,
 }
 
@@ -111,7 +111,7 @@ fn between<T>(
             let end = worker.run(&stop);
             Done {
                 counters: worker.counters().read(),
-                fates: worker.fates(),
+                outcomes: worker.outcomes(),
                 end,
             }
         })
@@ -217,8 +217,8 @@ fn what_replaced_functions_counted_stays_in_the_sum() {
         // One that stays counts on, and is not counted twice.
         assert_eq!(replace(updates, &["xor(key=2)"]).kept, 1);
     });
-    let counted: u64 = done.fates.iter().map(|(_, count)| count).sum();
-    assert_eq!(counted, PACKETS, "{:?}", done.fates);
+    let counted: u64 = done.outcomes.iter().map(|(_, count)| count).sum();
+    assert_eq!(counted, PACKETS, "{:?}", done.outcomes);
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! Agent that runs on a node, local or far: one step of a run, watched so that nothing of it outlives the experiment.
 
 use crate::node::parcel;
-use crate::plan::hex;
 use crate::secrets::Secrets;
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::Pid;
@@ -16,9 +15,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant, SystemTime};
-use taut_host::private::{self, Claim, LockError, MEASURING};
+use taut_host::private::{self, Claim, EXPERIMENT, LockError, MEASURING};
 use taut_host::process::{adopt_descendants, end_descendants, end_group};
 use taut_host::{Awake, Machine, Snapshot};
+use taut_results::hex;
 
 /// Exit code of a step that took longer than it may, as of `timeout`.
 pub const TIMED_OUT: i32 = 124;
@@ -207,7 +207,7 @@ impl Held {
     /// # Errors
     /// One line: which process has it, or why it cannot be had.
     pub fn claim() -> Result<Self, String> {
-        match Claim::take("experiment") {
+        match Claim::take(EXPERIMENT) {
             Ok(_claim) => Ok(Self { _claim }),
             Err(held @ LockError::Held { .. }) => Err(format!(
                 "another experiment runs on this machine ({held}), or another node of this one does; both would only measure each \

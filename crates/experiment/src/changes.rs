@@ -1,4 +1,4 @@
-//! Changes that a person asks for to what the file says: `--set`, `--repetitions`.
+//! Changes that a person asks for to what the file says: `--set`, `--repetitions`, and what `taut demo` takes besides.
 
 use crate::definition::Definition;
 use crate::error::ExperimentError;
@@ -13,6 +13,12 @@ pub struct Changes {
     pub set: Vec<(String, String)>,
     /// Runs of each combination.
     pub repetitions: Option<u32>,
+    /// Seed of the order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
+    /// Longest time that a run may take.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<String>,
 }
 
 impl Changes {
@@ -22,6 +28,12 @@ impl Changes {
             if let Some(until) = &mut definition.plan.until {
                 until.at_most = until.at_most.max(repetitions);
             }
+        }
+        if let Some(seed) = self.seed {
+            definition.plan.seed = seed;
+        }
+        if let Some(limit) = &self.limit {
+            definition.plan.limit.clone_from(limit);
         }
         for (name, text) in &self.set {
             let as_value: Option<toml::Value> =
@@ -83,10 +95,17 @@ run = "echo {{ a }} {{ b }} {{ seed }}"
             let changes = Changes {
                 set: vec![(name.into(), value.into())],
                 repetitions: Some(1),
+                seed: Some(7),
+                limit: Some("3s".into()),
             };
             Experiment::parse(SMALL, "e.toml", Path::new("."), &changes)
         };
-        assert_eq!(set("a", "7").unwrap().plan().len(), 3);
+        let seven = set("a", "7").unwrap();
+        assert_eq!(seven.plan().len(), 3);
+        assert_eq!(
+            (seven.definition().plan.seed, seven.limit.as_secs()),
+            (7, 3)
+        );
         assert_eq!(set("b", "['x', 'q']").unwrap().plan().len(), 4);
         assert_eq!(
             set("b", "plain text").unwrap().variants()[0].loops["b"],

@@ -316,7 +316,7 @@ pub enum Quantity {
     Loss,
     /// The longest loss-free burst: `taut bench back-to-back`.
     BackToBack,
-    /// Latency at the rate, then the highest loss-free rate, as in one repetition of `taut demo`.
+    /// Latency at the rate, then the highest loss-free rate, `taut bench comparison`.
     Comparison,
 }
 

@@ -17,7 +17,7 @@ use crate::changes::Changes;
 use crate::error::ExperimentError;
 use crate::inside::{InsidePath, NotInside};
 use crate::mistakes::is_plain_name;
-use crate::plan::{MOST_RUNS, PlannedRun, hex};
+use crate::plan::{MOST_RUNS, PlannedRun};
 use crate::variables::Values;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -28,7 +28,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
-use taut_results::{ResultsError, write_json, write_whole};
+use taut_results::{ResultsError, hex, write_json, write_whole};
 
 /// A record of JSON is no larger, bytes.
 const MOST_RECORD_BYTES: u64 = 64 << 20;
@@ -37,8 +37,9 @@ const MOST_LINE_BYTES: u64 = 4 << 20;
 /// An index or a list is no larger, bytes.
 pub(crate) const MOST_LIST_BYTES: u64 = 1 << 30;
 /// Names of files and folders that results have of themselves.
-const OWN: [&str; 16] = [
+const OWN: [&str; 17] = [
     "experiment.toml",
+    taut_results::COMPARISON_HEAD,
     "state.json",
     "runs.jsonl",
     "runs",
@@ -217,7 +218,7 @@ impl Folder {
                 "there is something in this folder already; choose another one with --out, or resume what is there",
             ));
         }
-        fs::create_dir_all(dir.join("runs")).map_err(ExperimentError::io(dir))?;
+        fs::create_dir_all(dir.join("runs")).map_err(ResultsError::io(dir))?;
         Ok(Self {
             dir: dir.to_owned(),
         })
@@ -478,6 +479,20 @@ impl Folder {
             number += 1;
         };
         fs::rename(partial, &free).map_err(ExperimentError::io(free))
+    }
+
+    /// Reads the records of all runs that failed.
+    ///
+    /// # Errors
+    /// One is damaged.
+    pub(crate) fn failures(&self) -> Result<Vec<RunRecord>, ExperimentError> {
+        let files = self.files(&InsidePath::new("failed")?)?;
+        let is_record = |name: &&InsidePath| {
+            let parts: Vec<&str> = name.as_str().split('/').collect();
+            matches!(parts[..], [_, _, "run.json"])
+        };
+        let records = files.iter().filter(is_record);
+        records.map(|name| self.read_json(name)).collect()
     }
 
     /// Reads a whole run's record.

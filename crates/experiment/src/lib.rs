@@ -21,6 +21,7 @@ mod attachments;
 mod changes;
 mod check;
 pub mod compare;
+mod comparison;
 pub mod definition;
 mod error;
 pub mod evaluate;
@@ -44,6 +45,7 @@ mod variables;
 
 pub use changes::Changes;
 pub use check::{Check, PlannedCommand};
+pub use comparison::{compare_devices, is_comparison, read_comparison};
 pub use error::ExperimentError;
 pub use experiment::{Experiment, Variant};
 pub use folder::list;

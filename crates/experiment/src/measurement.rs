@@ -128,9 +128,11 @@ fn measurements(
     };
     for quantity in what {
         let name = quantity.name();
+        if *quantity == Quantity::Comparison {
+            check_comparison(definition, source, span.clone())?;
+        }
         let mut run = match quantity {
             Quantity::Latency => format!("taut generate {through}"),
-            Quantity::Comparison => comparison(definition, source, span.clone())?,
             _ => format!("taut bench {name} {through}"),
         };
         let mut add = |option: &str, text: &str| {
@@ -203,19 +205,19 @@ fn measurements(
     Ok(())
 }
 
-/// Returns one repetition of `taut demo` with one device, which knows its own frames.
-fn comparison(
+/// Refuses a comparison of what it cannot measure: it sets a device of an id up, and has frames of its own.
+fn check_comparison(
     definition: &Definition,
     source: &Source,
     span: std::ops::Range<usize>,
-) -> Result<String, ExperimentError> {
-    let id = definition.device.as_ref().and_then(|it| it.id.as_ref());
-    let id = id.ok_or_else(|| {
-        source.wrong(
-            span.clone(),
+) -> Result<(), ExperimentError> {
+    let has_id = definition.device.as_ref().is_some_and(|it| it.id.is_some());
+    if !has_id {
+        return Err(source.wrong(
+            span,
             "`comparison` needs a device with an id: one of taut demo --list-devices",
-        )
-    })?;
+        ));
+    }
     let traffic = definition.traffic.as_ref();
     if traffic.is_some_and(|it| {
         it.size.is_some() || it.pattern.is_some() || it.file.is_some() || !it.set.is_empty()
@@ -225,10 +227,7 @@ fn comparison(
             "`comparison` takes the rate and the seconds of [traffic] only: leave the rest out, or measure `latency` and `throughput`",
         ));
     }
-    Ok(format!(
-        "taut demo --devices {} --repetitions 1",
-        quoted(id.get_ref())
-    ))
+    Ok(())
 }
 
 /// A text of the file as one word of a command line, whatever its variables turn out to be.

@@ -5,6 +5,7 @@ use crate::error::ExperimentError;
 use crate::experiment::Experiment;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use taut_results::hex;
 
 /// A plan has no more runs, and results neither.
 pub(crate) const MOST_RUNS: usize = 1_000_000;
@@ -135,11 +136,6 @@ pub(crate) fn seed_of(seed: u64, purpose: &str) -> u64 {
     low.copy_from_slice(&digest[..8]);
     // Scripts and spreadsheets read numbers up to 2^53 exactly.
     u64::from_le_bytes(low) >> 11
-}
-
-/// Bytes as people compare them.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

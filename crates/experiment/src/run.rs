@@ -55,6 +55,8 @@ pub struct Request {
     pub folder: Folder,
     /// Path of this program, which is run on nodes.
     pub program: PathBuf,
+    /// Whether the caller holds this machine's claim for experiments already.
+    pub holds_machine: bool,
 }
 
 /// Makes all runs that are missing. Ends early, with whole runs kept, when `stop` is set. Failed runs do not end
@@ -139,7 +141,7 @@ impl<'a> Driver<'a> {
             .nodes
             .values()
             .any(|node| node.place == Place::Local);
-        let held = if local {
+        let held = if local && !request.holds_machine {
             Some(take_this_machine()?)
         } else {
             None

@@ -1,6 +1,6 @@
 //! Tables for terminals: as wide as the terminal at most, the least important columns go first, and a line says which.
 
-use comfy_table::{ColumnConstraint, ContentArrangement, Table, presets};
+use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, presets};
 use std::io::IsTerminal;
 
 /// Columns of the terminal that standard output is; none where it is no terminal.
@@ -18,6 +18,17 @@ pub fn plain() -> Table {
         .load_style(presets::NOTHING)
         .set_content_arrangement(ContentArrangement::Disabled);
     table
+}
+
+/// Puts two spaces behind each column and none before the first; columns from number `numbers_from` on, counted from 0, are flush
+/// right. To be called when the rows are in.
+pub fn set_columns(table: &mut Table, numbers_from: Option<usize>) {
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+        if numbers_from.is_some_and(|first| column.index >= first) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
 }
 
 /// The table as lines without spaces at their ends. Where it is wider than `width`, columns are left out in the order in which

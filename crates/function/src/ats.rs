@@ -21,7 +21,7 @@ pub(crate) const ENTRY: Entry = Entry {
         Ok(Box::new(Ats {
             mtu,
             machine: None,
-            counts: [0; FATES.len()],
+            counts: [0; OUTCOMES.len()],
         }) as Box<dyn Function>)
     },
     in_kernel: KernelVersion::Frames(in_kernel),
@@ -46,9 +46,9 @@ fn in_kernel(table: toml::Table, _: usize) -> Result<KernelFunction, SettingsErr
     settings(table).map(|Settings { mtu }| KernelFunction::Ats { mtu: mtu.0 })
 }
 
-/// Fate of a packet.
+/// Outcome of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fate {
+enum Outcome {
     Stamped,
     Passed,
     TooBig,
@@ -56,8 +56,8 @@ enum Fate {
     Malformed,
 }
 
-/// Names of the fates, in the order of the enumeration.
-const FATES: [&str; 5] = [
+/// Names of the outcomes, in the order of the enumeration.
+const OUTCOMES: [&str; 5] = [
     "stamped",
     "passed: no whole UDP datagram",
     "dropped: too big for the MTU",
@@ -68,7 +68,7 @@ const FATES: [&str; 5] = [
 struct Ats {
     mtu: Mtu,
     machine: Option<(Clock, PoolHandle)>,
-    counts: [u64; FATES.len()],
+    counts: [u64; OUTCOMES.len()],
 }
 
 impl Ats {
@@ -78,21 +78,21 @@ impl Ats {
         mtu: Mtu,
         pool: &PoolHandle,
         stamps_ns: impl FnOnce() -> [u64; 2],
-    ) -> Fate {
+    ) -> Outcome {
         if it.end - it.ip + TRAILER_LEN_BYTES > mtu.0 {
-            return Fate::TooBig;
+            return Outcome::TooBig;
         }
         let before = it.sum(packet.bytes());
         packet.truncate(it.end as u16);
         // There is room in front, none behind: all of it moves.
         if !move_start(packet, it.end, 0, TRAILER_LEN_BYTES, pool) {
-            return Fate::NoRoom;
+            return Outcome::NoRoom;
         }
         let frame = packet.bytes_mut();
         let stamps = stamps_ns().map(u64::to_be_bytes);
         frame[it.end..].copy_from_slice(stamps.as_flattened());
         it.ends_with(frame).update_checksum(frame, before);
-        Fate::Stamped
+        Outcome::Stamped
     }
 }
 
@@ -127,20 +127,20 @@ impl Function for Ats {
             }
             let headers = batch.headers(i);
             let packet = batch.packet_mut(i);
-            let fate = match Seen::of(&headers, packet.bytes()) {
+            let outcome = match Seen::of(&headers, packet.bytes()) {
                 Seen::Datagram(it) => Self::stamp(packet, it, self.mtu, pool, stamps_ns),
-                Seen::Other => Fate::Passed,
-                Seen::Malformed => Fate::Malformed,
+                Seen::Other => Outcome::Passed,
+                Seen::Malformed => Outcome::Malformed,
             };
-            self.counts[fate as usize] += 1;
-            if !matches!(fate, Fate::Stamped | Fate::Passed) {
+            self.counts[outcome as usize] += 1;
+            if !matches!(outcome, Outcome::Stamped | Outcome::Passed) {
                 batch.mark_dropped(i);
             }
         }
     }
 
-    fn fates(&self) -> Vec<(&'static str, u64)> {
-        FATES.into_iter().zip(self.counts).collect()
+    fn outcomes(&self) -> Vec<(&'static str, u64)> {
+        OUTCOMES.into_iter().zip(self.counts).collect()
     }
 }
 
@@ -217,7 +217,7 @@ mod tests {
                 assert!(sent <= after + 50_000, "{sent} {after}");
             }
         }
-        assert_eq!(ats.fates()[0].1, 8);
+        assert_eq!(ats.outcomes()[0].1, 8);
     }
 
     #[test]
@@ -231,7 +231,7 @@ mod tests {
         let mut tcp = frame.clone();
         tcp[23] = 6;
         assert_eq!(through(&mut *ats, &tcp, 0), Some(tcp.clone()));
-        let counts: Vec<u64> = ats.fates().into_iter().map(|(_, n)| n).collect();
+        let counts: Vec<u64> = ats.outcomes().into_iter().map(|(_, n)| n).collect();
         assert_eq!(counts, [1, 1, 1, 0, 1]);
         let wrong = (ENTRY.build)("mtu = 9".parse().unwrap()).err().unwrap();
         assert!(wrong.0.contains("576 to 65535"));

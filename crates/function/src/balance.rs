@@ -85,8 +85,8 @@ impl Balance {
     /// Returns what the kernel does to frames that leave through that port.
     fn in_kernel(&self, port: usize) -> KernelFunction {
         if port != self.port {
-            // The second of the fates.
-            return KernelFunction::Passes { fate: 1 };
+            // The second of the outcomes.
+            return KernelFunction::Passes { outcome: 1 };
         }
         let hop = |bucket: &u16| self.hops[usize::from(*bucket)].0;
         KernelFunction::Balance {
@@ -147,7 +147,7 @@ impl Function for Balance {
         }
     }
 
-    fn fates(&self) -> Vec<(&'static str, u64)> {
+    fn outcomes(&self) -> Vec<(&'static str, u64)> {
         vec![
             ("balanced", self.balanced),
             ("passed: another port, multicast or no IP", self.passed),
@@ -270,7 +270,7 @@ mod tests {
         }
         assert!(!through(&mut balance, &frame[..30], 1).1);
         through(&mut balance, &frame, 1);
-        let counts: Vec<u64> = balance.fates().into_iter().map(|(_, n)| n).collect();
+        let counts: Vec<u64> = balance.outcomes().into_iter().map(|(_, n)| n).collect();
         assert_eq!(counts, [1, 3, 1]);
     }
 

@@ -347,7 +347,7 @@ impl Function for Filter {
         }
     }
 
-    fn fates(&self) -> Vec<(&'static str, u64)> {
+    fn outcomes(&self) -> Vec<(&'static str, u64)> {
         vec![
             ("accepted by a rule", self.accepted),
             ("accepted by default", self.by_default[0]),
@@ -420,7 +420,7 @@ mod tests {
                 "{source} {destination} {ports:?}"
             );
         }
-        let counts: Vec<u64> = filter.fates().into_iter().map(|(_, n)| n).collect();
+        let counts: Vec<u64> = filter.outcomes().into_iter().map(|(_, n)| n).collect();
         assert_eq!(counts, [4, 0, 0, 1, 6, 0]);
     }
 
@@ -463,7 +463,7 @@ mod tests {
         for length in 0..34 {
             assert!(!filter.accepts(seen(&udp[..length])), "{length}");
         }
-        assert_eq!(filter.fates()[5].1, 35);
+        assert_eq!(filter.outcomes()[5].1, 35);
     }
 
     #[test]

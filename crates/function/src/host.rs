@@ -49,7 +49,7 @@ struct Settings {
     tap: Option<String>,
 }
 
-/// Fates of packets for the port's own addresses. The worker counts the first one, the slow path the others.
+/// Outcomes of packets for the port's own addresses. The worker counts the first one, the slow path the others.
 #[derive(Debug, Default)]
 struct Counts {
     for_itself: AtomicU64,
@@ -213,7 +213,7 @@ impl Function for Host {
         })
     }
 
-    fn fates(&self) -> Vec<(&'static str, u64)> {
+    fn outcomes(&self) -> Vec<(&'static str, u64)> {
         let counts = &self.counts;
         [
             ("for a port's own addresses", &counts.for_itself),
@@ -633,7 +633,7 @@ mod tests {
                 assert_eq!(Icmpv4Repr::parse(&icmp).unwrap(), reply);
             }
         }
-        let counted = |host: &Host| -> Vec<u64> { host.fates().iter().map(|f| f.1).collect() };
+        let counted = |host: &Host| -> Vec<u64> { host.outcomes().iter().map(|f| f.1).collect() };
         assert_eq!(counted(&host), [0, 2, 2, 0, 0, 0, 0, 0]);
     }
 

@@ -390,7 +390,7 @@ impl Function for Impair {
         true
     }
 
-    fn fates(&self) -> Vec<(&'static str, u64)> {
+    fn outcomes(&self) -> Vec<(&'static str, u64)> {
         vec![("copies not made: too many in a burst", self.crowded)]
     }
 

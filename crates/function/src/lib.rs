@@ -171,7 +171,7 @@ pub trait Function {
 
     /// Returns what became of packets in it, by cause, for functions that tell causes apart: every packet that they saw
     /// is counted once.
-    fn fates(&self) -> Vec<(&'static str, u64)> {
+    fn outcomes(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
     }
 }
@@ -390,8 +390,8 @@ mod tests {
             };
             function.process(&mut batch, &context);
             assert_eq!(batch.packets()[0].bytes(), frame, "{name}");
-            let counted: u64 = function.fates().iter().map(|fate| fate.1).sum();
-            assert_eq!(counted, 0, "{name}: {:?}", function.fates());
+            let counted: u64 = function.outcomes().iter().map(|outcome| outcome.1).sum();
+            assert_eq!(counted, 0, "{name}: {:?}", function.outcomes());
         }
     }
 }

@@ -199,7 +199,7 @@ impl Function for Switch {
         Ok(())
     }
 
-    fn fates(&self) -> Vec<(&'static str, u64)> {
+    fn outcomes(&self) -> Vec<(&'static str, u64)> {
         vec![
             ("sent to one port", self.switched),
             ("sent to all other ports", self.flooded),
@@ -297,7 +297,7 @@ mod tests {
         );
         let spanning_tree = Mac([1, 0x80, 0xc2, 0, 0, 0]);
         assert_eq!(sent(switch, (mac(1), spanning_tree), 1, 8), None);
-        let counts: Vec<u64> = switch.fates().iter().map(|fate| fate.1).collect();
+        let counts: Vec<u64> = switch.outcomes().iter().map(|outcome| outcome.1).collect();
         assert_eq!(counts, [4, 2, 0, 1, 1, 0]);
     }
 

@@ -77,7 +77,7 @@ impl Function for Xor {
         }
     }
 
-    fn fates(&self) -> Vec<(&'static str, u64)> {
+    fn outcomes(&self) -> Vec<(&'static str, u64)> {
         vec![
             ("changed", self.changed),
             ("passed: no whole UDP datagram", self.passed),
@@ -156,7 +156,7 @@ mod tests {
             (frame[..40].to_vec(), false)
         );
         process(&mut *function, &frame);
-        let counts: Vec<u64> = function.fates().into_iter().map(|(_, n)| n).collect();
+        let counts: Vec<u64> = function.outcomes().into_iter().map(|(_, n)| n).collect();
         assert_eq!(counts, [1, 1, 1]);
         let wrong = |text: &str| (ENTRY.build)(text.parse().unwrap()).err().unwrap().0;
         assert!(wrong("key = 256").contains("0 to 255"));

@@ -105,10 +105,10 @@ impl Both {
 
     fn compare_counts(&self) {
         for (number, function) in self.functions.iter().enumerate() {
-            let want = function.fates();
-            let got = self.kernel.fates(number);
-            for (fate, (name, count)) in want.iter().enumerate() {
-                assert_eq!(got[fate], *count, "function {number}: {name}");
+            let want = function.outcomes();
+            let got = self.kernel.outcomes(number);
+            for (outcome, (name, count)) in want.iter().enumerate() {
+                assert_eq!(got[outcome], *count, "function {number}: {name}");
             }
             assert!(got[want.len()..].iter().all(|count| *count == 0));
         }
@@ -202,7 +202,7 @@ fn stamps_fit_also_where_the_driver_leaves_no_room_behind_a_frame() {
         assert_eq!(got[42..frame.len()], frame[42..]);
         assert_eq!(got[..16], frame[..16]);
     }
-    assert_eq!(both.kernel.fates(0)[3], 0);
+    assert_eq!(both.kernel.outcomes(0)[3], 0);
 }
 
 #[test]
@@ -324,7 +324,7 @@ fn nat_is_the_same_in_the_kernel_in_both_directions_with_the_same_ports() {
             }
         }
         both.compare_counts();
-        let counts: BTreeMap<_, _> = both.functions[0].fates().into_iter().collect();
+        let counts: BTreeMap<_, _> = both.functions[0].outcomes().into_iter().collect();
         let seen = |name: &str| assert!(counts[name] > 20, "{name}: {counts:?}");
         for name in [
             "translated to outside",
@@ -503,7 +503,7 @@ fn flood_of_new_flows() {
         let known_ns = (0..20_000).map(|_| both.programs[1].pass(&known, 1).unwrap().duration_ns);
         let known_ns = known_ns.sum::<u64>() / 20_000;
         println!("{what}: filling {filling} ns, flood {flood:?} ns, a known flow {known_ns} ns");
-        println!("{:?}", both.kernel.fates(0));
+        println!("{:?}", both.kernel.outcomes(0));
     }
 }
 
@@ -564,6 +564,6 @@ fn the_frames_are_of_every_kind() {
         batch.push(packet);
         xor.process(&mut batch, &Context::default());
     }
-    kinds.extend(xor.fates());
+    kinds.extend(xor.outcomes());
     assert!(kinds.values().all(|count| *count > 1000), "{kinds:?}");
 }

@@ -233,6 +233,8 @@ impl Lock {
     }
 }
 
+/// The claim of whoever makes the runs of an experiment on this machine.
+pub const EXPERIMENT: &str = "experiment";
 /// The claim of whoever measures on this machine, and how long others wait for it.
 pub const MEASURING: &str = "measuring";
 /// See [`MEASURING`].

@@ -17,6 +17,7 @@
 
 pub mod benchmark;
 pub mod comparison;
+pub mod costs;
 pub mod device;
 pub mod evaluate;
 pub mod generators;

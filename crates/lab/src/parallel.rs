@@ -5,7 +5,6 @@
 //! a packet also waits for the other threads, which is what the figure is about. So that the scheduler has changed
 //! between all of them many times, a repetition lasts a while even where the packets asked for take less.
 
-use comfy_table::CellAlignment;
 use serde::Serialize;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Barrier, Mutex, PoisonError};
@@ -133,10 +132,7 @@ pub fn text_table(all: &[Measured], width: Option<usize>) -> String {
                 .map_or_else(|| "-".to_owned(), |mean| mean.words(quantity::time)),
         ]);
     }
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 2));
-        column.set_cell_alignment(CellAlignment::Right);
-    }
+    table::set_columns(&mut table, Some(0));
     let least_important = [
         (5, "min"),
         (8, "p99.9"),

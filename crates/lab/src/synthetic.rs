@@ -14,7 +14,7 @@ use taut_measure::{
 
 use taut_results::{
     CbrResult, Clock, DeviceInfo, Experiment, Folder, Kind, LeftOut, Manifest, Mode, Noise,
-    PingPong, RunWriter, Sample, Settings, Stage, Sweep, SweepTrial, Transport,
+    PacketSample, PingPong, RunWriter, Settings, Stage, Sweep, SweepTrial, Transport,
 };
 
 /// How a made-up device behaves.
@@ -273,11 +273,13 @@ fn write_run(run: &RunWriter, shape: Shape, packets: u64, random: &mut Rng) {
             }) as u32;
         let latency_ns = (random.f64() >= 3e-6).then(|| one_latency(shape, due_ns, random) as u32);
         writer
-            .push(Sample {
+            .push(&PacketSample {
                 sequence,
                 intended_send_ns: due_ns as i64,
                 slip_ns,
                 latency_ns,
+                arrivals: latency_ns.is_some().into(),
+                ..PacketSample::default()
             })
             .unwrap();
         slips.record(slip_ns.into());
@@ -290,7 +292,7 @@ fn write_run(run: &RunWriter, shape: Shape, packets: u64, random: &mut Rng) {
             None => lost += 1,
         }
     }
-    writer.finish().unwrap();
+    writer.finish(false).unwrap();
     let start = SystemTime::UNIX_EPOCH + Duration::from_secs(1_767_323_045);
     run.write_histogram(
         &latency,

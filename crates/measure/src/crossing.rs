@@ -52,6 +52,10 @@ struct Track {
 }
 
 impl Track {
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "usize has 64 bits wherever this runs"
+    )]
     fn find(&mut self, sequence: u64) -> Option<(u64, &mut Crossed)> {
         let place = *self.places.get(&sequence)?;
         let index = place.checked_sub(self.settled)?;

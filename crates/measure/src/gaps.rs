@@ -63,6 +63,11 @@ impl GapRecorder {
 
     /// Takes the next gap, for which `asked_ns` were asked: patterns other than a constant rate.
     #[inline]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "an error of 2^64 ns does not happen, and would saturate"
+    )]
     pub fn record_asked(&mut self, gap_ns: u64, asked_ns: f64) {
         let error_ns = gap_ns as f64 - asked_ns;
         self.asked_ns += asked_ns;

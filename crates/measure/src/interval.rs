@@ -78,6 +78,11 @@ impl Interval {
     }
 
     /// Returns the confidence in whole percent, rounded down: a claim is never greater than what holds.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a confidence lies between 0 and 1; it is rounded down on purpose"
+    )]
     fn percent(&self) -> u32 {
         (self.confidence * 100.0 + 1e-9) as u32
     }
@@ -113,6 +118,11 @@ pub struct Ranks {
 ///
 /// Assumes independent values. `None` when the values do not reach far enough into the tail, as
 /// 1,000 values do not for p99.99. Takes O(sqrt(count)).
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a rank is at most the count, and rounded down on purpose"
+)]
 pub fn quantile_interval_ranks(count: u64, q: f64, confidence: f64) -> Option<Ranks> {
     if count < 2 || !inside_unit(q) || !inside_unit(confidence) {
         return None;

@@ -18,6 +18,15 @@
 //! Begin with `latency.rs`, then `interval.rs`, then `throughput.rs`.
 
 #![forbid(unsafe_code)]
+// Numbers that are cut in silence are where packets and statistics go wrong. Tests may.
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_possible_wrap
+    )
+)]
 
 pub mod burst;
 pub mod compare;

@@ -43,6 +43,11 @@ pub struct Precision {
 
 impl Precision {
     /// Computes the precision from `gaps_ns`, which it sorts by their error; `None` without any.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "bins and ranks are not negative; a gap too long for a bin saturates, and is bounded below"
+    )]
     pub fn of(gaps_ns: &mut [f64], asked_ns: f64) -> Option<Self> {
         if gaps_ns.is_empty() || asked_ns.is_nan() || asked_ns <= 0.0 {
             return None;

@@ -116,6 +116,11 @@ pub fn rate(pps: f64) -> String {
 }
 
 /// A share of one as a percentage; small shares keep two significant digits, zero is `0 %`.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a logarithm of a finite number fits, and decimals are clamped"
+)]
 pub fn share(share: f64) -> String {
     let percent = share * 100.0;
     if percent == 0.0 {
@@ -151,6 +156,11 @@ pub fn bytes(bytes: f64) -> String {
 
 /// A number without a unit, as a person writes it: three significant digits, no zeros behind them, no exponent unless
 /// there would be more than six zeros: `0.0505`, `2.5`, `12.3k`, `1.2e-8`.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a logarithm of a finite number fits, and decimals are clamped"
+)]
 pub fn plain(value: f64) -> String {
     if !value.is_finite() {
         return "n/a".to_owned();
@@ -214,6 +224,11 @@ pub fn three_digits(value: f64) -> String {
 struct Percentile(f64);
 
 impl std::fmt::Display for Percentile {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "decimals are a small number above 0"
+    )]
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let rest = 1.0 - self.0;
         let decimals = if rest > 0.0 {
@@ -245,6 +260,11 @@ fn rate_unit(pps: f64) -> (f64, &'static str) {
 }
 
 /// At most six significant digits, trailing zeros dropped.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a logarithm of a finite number fits, and decimals are clamped"
+)]
 fn shortest(value: f64) -> String {
     let decimals = if value == 0.0 {
         0

@@ -8,6 +8,11 @@
 /// assert_eq!(taut_measure::rank::nearest_rank(100, 0.99), Some(98));
 /// assert_eq!(taut_measure::rank::nearest_rank(0, 0.5), None);
 /// ```
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a rank is at most the count"
+)]
 pub fn nearest_rank(count: u64, q: f64) -> Option<u64> {
     if count == 0 || !(0.0..=1.0).contains(&q) {
         return None;

@@ -219,6 +219,11 @@ impl LadderSearch {
     }
 
     /// Upper bound of the trials that a search takes: every rung and bisection, each repeated once.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "the steps between two rates that a double holds are few"
+    )]
     pub fn max_trials(&self) -> u64 {
         let SearchSettings {
             start_pps,

@@ -410,12 +410,22 @@ impl ThroughputSearch {
     }
 
     /// 2, 4, 8 ... as more and more rates held without one that failed.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        reason = "30 at most"
+    )]
     fn steps_above(&self, low: f64, by_vote: &[(f64, Class)]) -> f64 {
         let held = by_vote.iter().filter(|(rate, _)| *rate <= low).count();
         2_f64.powi(held.min(30) as i32)
     }
 
     /// Returns the steps downwards likewise, while all fail.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_possible_wrap,
+        reason = "30 at most"
+    )]
     fn steps_below(&self, by_vote: &[(f64, Class)]) -> f64 {
         2_f64.powi(by_vote.len().min(30) as i32)
     }
@@ -489,6 +499,11 @@ impl ThroughputSearch {
 
     /// The loss ratio that Conditional Throughput takes off a rate: the one that the better half of its
     /// full trials stays within.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a rank among trials"
+    )]
     fn tolerated_loss(&self, rate_pps: f64) -> f64 {
         let full = self.settings.trial_seconds;
         let mut losses: Vec<f64> = self

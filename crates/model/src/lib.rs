@@ -14,14 +14,39 @@
 //! cause. `taut tune aliasing` simulates a [`Scene`], and says of each interrupt how it beats against the packets
 //! ([`Beat`]).
 //!
-//! Begin with `attribution.rs`; `ticks.rs` and `aliasing.rs` stand for themselves.
+//! And models that predict: how many packets a machine carries, what stops it, and how sure that is. None of them
+//! gives a bare number: an [`Estimate`] has its interval, a [`Prediction`] also the errors that the model is known to
+//! make and what it was asked outside of.
+//!
+//! - [`resource`]: the rate of a machine and what binds it, from the cycles of a packet; [`scale`]: over many machines.
+//! - [`access`], [`chain`]: those cycles, from the sizes of structures and from the functions of a chain.
+//! - [`overload`]: the highest rate, from the latency of single packets.
+//! - [`queueing`]: latency, loss and the highest rate of a polling processor ([`queueing::Processor`]), in closed form or by
+//!   simulation; [`link`]: how long packets take on wires, in glass and in the air.
+//! - [`fit`], [`model_file`]: fits to measured runs, and the files that keep them.
+//! - [`published`]: all of these held to figures that others have published.
+//!
+//! Of these, begin with `estimate.rs`, then `resource/mod.rs`, `model_file/mod.rs` and `queueing/simulate.rs`. Of what
+//! disturbs, begin with `attribution.rs`; `ticks.rs` and `aliasing.rs` stand for themselves.
 
 #![forbid(unsafe_code)]
 
+pub mod access;
 pub mod aliasing;
 pub mod attribution;
+pub mod chain;
+pub mod estimate;
+pub mod fit;
+pub mod link;
+pub mod model_file;
+pub mod overload;
+pub mod published;
+pub mod queueing;
+pub mod resource;
+pub mod scale;
 pub mod ticks;
 
 pub use aliasing::{Beat, Hit, Interrupt, Scene};
 pub use attribution::{Attribution, Cause, Core, Gap};
+pub use estimate::{Errors, Estimate, Prediction};
 pub use ticks::{Ticks, find_ticks};

@@ -51,5 +51,5 @@ pub use handling::{Copies, Handling, Receives, Sends, copies};
 pub use packet::Packet;
 pub use pairs::{Direction, Pairs};
 pub use pool::{Pool, PoolHandle};
-pub use port::{Breakdown, Link, Port, PortCounters, Relayed, Supply};
+pub use port::{Breakdown, Link, Port, PortCounters, Supply};
 pub use registry::{Backend, Part, PortSpec, Resources, Split, backends};

@@ -4,15 +4,21 @@
 use crate::{Backend, Batch, Handling, Link, PoolHandle, Port, PortCounters, PortError, PortSpec};
 use crate::{Part, Receives, Resources, Sends, Split, Supply};
 
-/// `null:[source=N]`.
+/// `null:[source=N][,size=BYTES]`.
 pub(crate) const BACKEND: Backend = Backend {
     name: "null",
     summary: "no device: swallows what is sent; with source=N also delivers bursts of N packets",
     target: "",
-    options: &[(
-        "source",
-        "packets delivered per receive call, 0 to 64 (default 0)",
-    )],
+    options: &[
+        (
+            "source",
+            "packets delivered per receive call, 0 to 64 (default 0)",
+        ),
+        (
+            "size",
+            "length of their frames with check sequence, 64 to 1518 bytes (default 64)",
+        ),
+    ],
     frames: |_| 0,
     aligned: false,
     handling: &[Handling {
@@ -27,12 +33,16 @@ pub(crate) const BACKEND: Backend = Backend {
     split: Split::Parts(split),
 };
 
-/// Length in bytes of the packets a source delivers: a 64-byte frame without its check sequence.
-const SOURCE_FRAME_BYTES: u16 = 60;
+/// Lengths of the frames that a source delivers, bytes with check sequence.
+const FRAME_BYTES: std::ops::RangeInclusive<u64> = 64..=1518;
+/// Length of the check sequence, which packets come without.
+const CHECK_BYTES: u16 = 4;
 
 struct NullPort {
     pool: PoolHandle,
     source: usize,
+    /// Length of the packets, bytes.
+    len_bytes: u16,
     counters: PortCounters,
 }
 
@@ -41,9 +51,13 @@ fn open(spec: &PortSpec, resources: &mut Resources) -> Result<Box<dyn Port>, Por
         return Err(spec.error("null has no target; write \"null:\""));
     }
     let source = spec.number("source", 0..=64)?.unwrap_or(0);
+    let size_bytes = spec
+        .number("size", FRAME_BYTES)?
+        .unwrap_or(*FRAME_BYTES.start());
     Ok(Box::new(NullPort {
         pool: resources.pool(),
         source: source as usize,
+        len_bytes: size_bytes as u16 - CHECK_BYTES,
         counters: PortCounters::default(),
     }))
 }
@@ -59,9 +73,9 @@ fn split(spec: &PortSpec, workers: usize) -> Result<Vec<Part>, PortError> {
 impl Port for NullPort {
     #[inline]
     fn rx(&mut self, batch: &mut Batch) -> usize {
-        let n = self.pool.fill(batch, self.source, SOURCE_FRAME_BYTES);
+        let n = self.pool.fill(batch, self.source, self.len_bytes);
         self.counters.rx_packets += n as u64;
-        self.counters.rx_bytes += n as u64 * u64::from(SOURCE_FRAME_BYTES);
+        self.counters.rx_bytes += n as u64 * u64::from(self.len_bytes);
         n
     }
 

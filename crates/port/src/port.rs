@@ -2,7 +2,6 @@
 
 use crate::Batch;
 use serde::{Deserialize, Serialize};
-use std::any::Any;
 use taut_sys::{Alarm, StampClock};
 
 /// Place where packets enter and leave. Used by one thread, polled, never blocking.
@@ -38,18 +37,6 @@ pub trait Port {
     /// # Ok::<(), taut_port::PortError>(())
     /// ```
     fn tx(&mut self, batch: &mut Batch) -> usize;
-
-    /// Receives and sends on `out` in one go without showing the packets, where the two can (DPDK ports of one
-    /// worker); none, and nothing done, where they cannot. What `out` has no room for is dropped.
-    fn relay(&mut self, out: &mut dyn Port) -> Option<Relayed> {
-        let _ = out;
-        None
-    }
-
-    /// The port itself, for ports of its kind ([`Port::relay`]).
-    fn as_any(&mut self) -> Option<&mut dyn Any> {
-        None
-    }
 
     /// Whether the other side is there. May make a system call: ask about once a second, not per batch.
     fn link(&mut self) -> Link;
@@ -112,15 +99,6 @@ pub trait Port {
     fn details(&self) -> String {
         String::new()
     }
-}
-
-/// Result of [`Port::relay`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Relayed {
-    /// Packets received.
-    pub received: usize,
-    /// Received packets that the other port had no room for, which are dropped.
-    pub refused: usize,
 }
 
 /// State of a port's other side.

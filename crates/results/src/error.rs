@@ -68,7 +68,7 @@ pub enum ResultsError {
         most: u64,
     },
     /// A device id that cannot name a folder.
-    #[error("device id {id:?}: use letters, digits, '-', '_' and '.', not beginning with '.'")]
+    #[error("device id {id:?}: use letters, digits and any of -_.,:=(), not beginning with '.'")]
     DeviceId {
         /// The id.
         id: String,

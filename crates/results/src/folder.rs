@@ -22,10 +22,11 @@ use serde::de::DeserializeOwned;
 use taut_measure::LatencyHistogram;
 
 use super::{
-    CbrResult, Experiment, MeasuredInterruptions, ResultsError, SampleReader, SampleWriter, Sweep,
+    CbrResult, Experiment, MeasuredInterruptions, PacketFormat, PacketWriter, ResultsError,
+    SampleReader, Sweep,
 };
 
-/// File that results folders of `taut demo` are known by.
+/// File that results folders of `taut demo` and `taut bench comparison` are known by.
 pub const COMPARISON_HEAD: &str = "experiment.json";
 
 /// A JSON file of results is no larger, bytes.
@@ -76,8 +77,7 @@ impl Folder {
         &self.dir
     }
 
-    /// Begins the run of a device in a repetition (counted from 1). Remains of an unfinished run
-    /// of the same name are removed; a finished one is refused.
+    /// Begins the run of a device in a repetition (counted from 1). One that is there already is refused.
     pub fn begin_run(&self, device_id: &str, repetition: u32) -> Result<RunWriter, ResultsError> {
         check_device_id(device_id)?;
         let whole = self
@@ -89,19 +89,14 @@ impl Folder {
             return Err(ResultsError::Exists { path: whole });
         }
         let partial = whole.with_file_name(format!("{repetition}.partial"));
-        match fs::remove_dir_all(&partial) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(ResultsError::io(partial)(error));
-            }
-            _ => fs::create_dir_all(&partial).map_err(ResultsError::io(&partial))?,
-        }
+        fs::create_dir_all(&partial).map_err(ResultsError::io(&partial))?;
         Ok(RunWriter { partial, whole })
     }
 }
 
 /// A device's id is the name of its folder.
 fn check_device_id(id: &str) -> Result<(), ResultsError> {
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_.,:=()".contains(c);
     if id.is_empty() || id.starts_with('.') || !id.chars().all(plain) {
         return Err(ResultsError::DeviceId { id: id.to_owned() });
     }
@@ -140,9 +135,9 @@ impl RunWriter {
         out.flush().map_err(ResultsError::io(path))
     }
 
-    /// Starts `samples.parquet`; call [`SampleWriter::finish`] before [`RunWriter::finish`].
-    pub fn samples(&self) -> Result<SampleWriter, ResultsError> {
-        SampleWriter::create(&self.partial.join("samples.parquet"))
+    /// Starts `samples.parquet`; call [`PacketWriter::finish`] before [`RunWriter::finish`].
+    pub fn samples(&self) -> Result<PacketWriter, ResultsError> {
+        PacketWriter::create(&self.partial, PacketFormat::Parquet)
     }
 
     /// Writes `interruptions.json`, on one line as it is long.

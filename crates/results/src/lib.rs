@@ -41,12 +41,12 @@ pub use folder::{
 };
 pub use interruptions::{CoreInterruptions, MeasuredInterruptions};
 pub use kept::each_kept_sample;
-pub use manifest::{Manifest, instant, noise};
+pub use manifest::{Manifest, hex, instant, noise};
 pub use packets::{PacketFormat, PacketSample, PacketWriter};
 pub use parts::PartsFolder;
 pub use recording::{
     RECORDED_LATENCIES, RECORDED_SLOWEST, Recording, SampleThread, stream_folders,
 };
 pub use run::{CbrResult, Sweep, SweepTrial};
-pub use samples::{Sample, SampleReader, SampleWriter, is_only_numbers};
+pub use samples::{Sample, SampleReader, is_only_numbers};
 pub use table::{Cells, write_table};

@@ -70,3 +70,8 @@ pub fn noise(cores: &CorePlan, activity: Option<&SystemActivity>) -> Vec<Noise> 
 pub fn instant(at: SystemTime) -> String {
     humantime::format_rfc3339_seconds(at).to_string()
 }
+
+/// Returns bytes, such as those of a digest, as people compare them: two digits each.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,5 +1,5 @@
-//! Samples of `taut generate --out`: the columns of [`super::samples`] and what became of each packet, as
-//! Parquet or CSV, written as the packets come.
+//! Samples of packets: the columns that [`super::SampleReader`] reads and what became of each packet, as Parquet or CSV,
+//! written as the packets come.
 //!
 //! A file gets its name when it is whole. When the disk is full it is cut back to its last whole block of
 //! rows, closed properly, and named all the same: it is sound, and says with its rows how far it goes.
@@ -17,9 +17,10 @@ use std::fs::{self, File};
 use std::io::{BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use taut_traffic::Sampled;
 
 /// One packet, and all that is known of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PacketSample {
     /// Its number in the order of sending.
     pub sequence: u64,
@@ -37,6 +38,23 @@ pub struct PacketSample {
     pub refused: bool,
     /// It came back damaged, and not sound.
     pub corrupt: bool,
+}
+
+impl PacketSample {
+    /// Returns what a trial noted of packet `sequence`, in nanoseconds.
+    pub fn of(sequence: u64, packet: &Sampled, ns_per_tick: f64) -> Self {
+        let ns = |ticks: u32| (f64::from(ticks) * ns_per_tick) as u32;
+        Self {
+            sequence,
+            intended_send_ns: (packet.due_ticks as f64 * ns_per_tick) as i64,
+            slip_ns: ns(packet.slip_ticks),
+            latency_ns: packet.latency_ticks().map(ns),
+            arrivals: packet.arrivals,
+            reordered: packet.reordered,
+            refused: packet.refused,
+            corrupt: packet.corrupt,
+        }
+    }
 }
 
 const SCHEMA: &str = "message samples {

@@ -25,7 +25,7 @@ use std::time::{Duration, SystemTime};
 use taut_measure::LatencyHistogram;
 use taut_port::pcap::{Annotated, write_annotated};
 use taut_sys::Clock;
-use taut_traffic::{Arrived, Blocks, Sampled, Sampler, sampler};
+use taut_traffic::{Arrived, Blocks, Sampler, sampler};
 
 /// The latencies of a stream as an HdrHistogram log.
 pub const RECORDED_LATENCIES: &str = "latency.hlog";
@@ -259,21 +259,10 @@ fn write_all(
     ns_per_tick: f64,
     problem: &OnceLock<String>,
 ) -> (u64, Option<ResultsError>) {
-    let ns = |ticks: u32| (f64::from(ticks) * ns_per_tick) as u32;
-    let sample = |sequence: u64, packet: &Sampled| PacketSample {
-        sequence,
-        intended_send_ns: (packet.due_ticks as f64 * ns_per_tick) as i64,
-        slip_ns: ns(packet.slip_ticks),
-        latency_ns: packet.latency_ticks().map(ns),
-        arrivals: packet.arrivals,
-        reordered: packet.reordered,
-        refused: packet.refused,
-        corrupt: packet.corrupt,
-    };
     let mut failed = None;
     'blocks: while let Some(block) = blocks.next() {
         for (sequence, packet) in (block.first..).zip(&block.packets) {
-            if let Err(error) = writer.push(&sample(sequence, packet)) {
+            if let Err(error) = writer.push(&PacketSample::of(sequence, packet, ns_per_tick)) {
                 let _ = problem.set(error.to_string());
                 failed = Some(error);
                 break 'blocks;
@@ -293,6 +282,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::SampleReader;
+    use taut_traffic::Record;
 
     const CLOCK: Clock = Clock {
         hz: 2e9,
@@ -307,7 +297,7 @@ mod tests {
         let (mut sampler, thread) = recording.sample(0, PacketFormat::Parquet, &CLOCK).unwrap();
         for sequence in 0..10_000 {
             sampler.sent(sequence, sequence * 2000, 20);
-            sampler.received(sequence, 200);
+            sampler.received(sequence, 200, 0);
         }
         assert_eq!(sampler.finish().not_kept, 0);
         let (rows, problem) = thread.join();

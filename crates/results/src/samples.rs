@@ -1,17 +1,12 @@
-//! `samples.parquet`: one row per packet sent, written and read in blocks of bounded size.
+//! `samples.parquet` read back: one row per packet sent, in blocks of bounded size. [`super::PacketWriter`] writes it.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use parquet::basic::{Compression, Encoding, Type};
+use parquet::basic::Type;
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
 use parquet::data_type::{DataType, Int32Type, Int64Type};
-use parquet::file::properties::WriterProperties;
 use parquet::file::reader::{FileReader, SerializedFileReader};
-use parquet::file::writer::SerializedFileWriter;
-use parquet::schema::parser::parse_message_type;
-use parquet::schema::types::ColumnPath;
 use serde::Deserialize;
 
 use super::ResultsError;
@@ -27,111 +22,6 @@ pub struct Sample {
     pub slip_ns: u32,
     /// Round trip from the send stamp, ns, held at 4.29 s; `None` for a packet that was lost or refused.
     pub latency_ns: Option<u32>,
-}
-
-const SCHEMA: &str = "message samples {
-    required int64 sequence (integer(64, false));
-    required int64 intended_send_ns;
-    required int32 slip_ns (integer(32, false));
-    optional int32 latency_ns (integer(32, false));
-}";
-
-/// Rows per row group: 24 bytes each in memory, so 6 MiB.
-const BLOCK: usize = 1 << 18;
-
-/// Writes samples; holds one block.
-pub struct SampleWriter {
-    path: PathBuf,
-    file: SerializedFileWriter<File>,
-    block: Vec<Sample>,
-}
-
-impl SampleWriter {
-    /// Creates the file.
-    pub fn create(path: &Path) -> Result<SampleWriter, ResultsError> {
-        let out = File::create(path).map_err(ResultsError::io(path))?;
-        let damaged = damaged(path);
-        let schema = Arc::new(parse_message_type(SCHEMA).map_err(&damaged)?);
-        // Sequences and due times grow evenly: as differences they take almost no room.
-        let evenly = |name: &str| ColumnPath::from(name.to_owned());
-        let properties = WriterProperties::builder()
-            .set_compression(Compression::SNAPPY)
-            .set_dictionary_enabled(false)
-            .set_column_encoding(evenly("sequence"), Encoding::DELTA_BINARY_PACKED)
-            .set_column_encoding(evenly("intended_send_ns"), Encoding::DELTA_BINARY_PACKED)
-            .set_encoding(Encoding::DELTA_BINARY_PACKED)
-            .build();
-        let file =
-            SerializedFileWriter::new(out, schema, Arc::new(properties)).map_err(&damaged)?;
-        Ok(SampleWriter {
-            path: path.to_owned(),
-            file,
-            block: Vec::with_capacity(BLOCK),
-        })
-    }
-
-    /// Adds a packet, in the order of sending.
-    pub fn push(&mut self, sample: Sample) -> Result<(), ResultsError> {
-        self.block.push(sample);
-        if self.block.len() == BLOCK {
-            self.write_block()
-        } else {
-            Ok(())
-        }
-    }
-
-    /// Writes what is left and the file's footer.
-    pub fn finish(mut self) -> Result<(), ResultsError> {
-        self.write_block()?;
-        self.file.close().map_err(not_written(&self.path))?;
-        Ok(())
-    }
-
-    fn write_block(&mut self) -> Result<(), ResultsError> {
-        if self.block.is_empty() {
-            return Ok(());
-        }
-        let block = std::mem::take(&mut self.block);
-        let sequences: Vec<i64> = block.iter().map(|sample| sample.sequence as i64).collect();
-        let due: Vec<i64> = block.iter().map(|sample| sample.intended_send_ns).collect();
-        let slips: Vec<i32> = block.iter().map(|sample| sample.slip_ns as i32).collect();
-        let latencies: Vec<i32> = block
-            .iter()
-            .filter_map(|sample| Some(sample.latency_ns? as i32))
-            .collect();
-        let present: Vec<i16> = block
-            .iter()
-            .map(|sample| i16::from(sample.latency_ns.is_some()))
-            .collect();
-        let mut write = || -> parquet::errors::Result<()> {
-            let mut group = self.file.next_row_group()?;
-            let mut index = 0;
-            while let Some(mut column) = group.next_column()? {
-                match index {
-                    0 => column
-                        .typed::<Int64Type>()
-                        .write_batch(&sequences, None, None)?,
-                    1 => column.typed::<Int64Type>().write_batch(&due, None, None)?,
-                    2 => column
-                        .typed::<Int32Type>()
-                        .write_batch(&slips, None, None)?,
-                    _ => {
-                        column
-                            .typed::<Int32Type>()
-                            .write_batch(&latencies, Some(&present), None)?
-                    }
-                };
-                column.close()?;
-                index += 1;
-            }
-            group.close()?;
-            Ok(())
-        };
-        write().map_err(not_written(&self.path))?;
-        self.block = block;
-        self.block.clear();
-        Ok(())
-    }
 }
 
 /// Whether a Parquet file has nothing but numbers: no column of text, and no words beside the columns.
@@ -276,58 +166,30 @@ fn damaged(path: &Path) -> impl Fn(parquet::errors::ParquetError) -> ResultsErro
     }
 }
 
-fn not_written(path: &Path) -> impl FnOnce(parquet::errors::ParquetError) -> ResultsError {
-    let refused = ResultsError::io(path);
-    move |error| {
-        refused(match error {
-            // What the file system said, without the library's wrapping.
-            parquet::errors::ParquetError::External(source) => std::io::Error::other(source),
-            other => std::io::Error::other(other),
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn sample(sequence: u64) -> Sample {
-        Sample {
-            sequence,
-            intended_send_ns: sequence as i64 * 10_000 - 5,
-            slip_ns: (sequence % 77) as u32,
-            latency_ns: (sequence % 1000 != 3).then_some(u32::MAX - sequence as u32),
-        }
-    }
+    use crate::{PacketFormat, PacketSample, PacketWriter};
 
-    #[test]
-    fn samples_come_back_as_written_across_blocks() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("samples.parquet");
-        let count = BLOCK as u64 * 2 + 17;
-        let mut writer = SampleWriter::create(&path).unwrap();
-        (0..count).for_each(|sequence| writer.push(sample(sequence)).unwrap());
-        writer.finish().unwrap();
-
-        let mut reader = SampleReader::open(&path).unwrap();
-        assert_eq!(reader.rows(), count);
-        let mut next = 0;
-        while let Some(block) = reader.next_block().unwrap() {
-            assert!(block.len() <= BLOCK);
-            for read in block {
-                assert_eq!(read, sample(next));
-                next += 1;
-            }
+    fn write(dir: &Path, packets: u64) -> PathBuf {
+        let mut writer = PacketWriter::create(dir, PacketFormat::Parquet).unwrap();
+        for sequence in 0..packets {
+            let sample = PacketSample {
+                sequence,
+                ..PacketSample::default()
+            };
+            writer.push(&sample).unwrap();
         }
-        assert_eq!(next, count);
+        writer.finish(false).unwrap();
+        dir.join("samples.parquet")
     }
 
     #[test]
     fn a_file_without_samples_is_empty_not_damaged() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("samples.parquet");
-        SampleWriter::create(&path).unwrap().finish().unwrap();
+        let path = write(dir.path(), 0);
         assert_eq!(
             SampleReader::open(&path).unwrap().next_block().unwrap(),
             None
@@ -337,10 +199,7 @@ mod tests {
     #[test]
     fn a_cut_file_is_an_error_that_names_it() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("samples.parquet");
-        let mut writer = SampleWriter::create(&path).unwrap();
-        (0..100).for_each(|sequence| writer.push(sample(sequence)).unwrap());
-        writer.finish().unwrap();
+        let path = write(dir.path(), 100);
         let whole = std::fs::read(&path).unwrap();
         std::fs::write(&path, &whole[..whole.len() / 2]).unwrap();
         let error = SampleReader::open(&path).err().unwrap().to_string();

@@ -1218,7 +1218,8 @@ fn ports_of_flows(traffic: &Traffic) -> PortRange {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::{EveryPacket, Fate, Summaries};
+    use crate::Summaries;
+    use crate::every_packet::{EveryPacket, Outcome};
     use std::collections::VecDeque;
     use taut_port::Link;
     use taut_wire::UdpFlow;
@@ -1337,7 +1338,7 @@ mod tests {
         assert!(
             record
                 .packets()
-                .all(|(_, fate)| matches!(fate, Fate::Received { .. }))
+                .all(|(_, outcome)| matches!(outcome, Outcome::Received { .. }))
         );
     }
 
@@ -1360,7 +1361,7 @@ mod tests {
         let lost: Vec<usize> = record
             .packets()
             .enumerate()
-            .filter(|(_, (_, f))| *f == Fate::Lost)
+            .filter(|(_, (_, f))| *f == Outcome::Lost)
             .map(|(i, _)| i)
             .collect();
         assert_eq!(lost, [7, 9, 11]);
@@ -1386,7 +1387,7 @@ mod tests {
         assert_eq!(tally.refused + tally.unsent, tally.owed - 10);
         let refused = record
             .packets()
-            .filter(|(_, f)| *f == Fate::Refused)
+            .filter(|(_, f)| *f == Outcome::Refused)
             .count();
         assert_eq!(refused as u64, tally.refused);
     }
@@ -1552,9 +1553,9 @@ mod tests {
             "{tally:?}"
         );
         // The first packet was due within the first 100 us of 2 ms in which the line was shut.
-        let (slip, fate) = record.packets().next().unwrap();
-        let Fate::Received { latency_ticks } = fate else {
-            panic!("{fate:?}");
+        let (slip, outcome) = record.packets().next().unwrap();
+        let Outcome::Received { latency_ticks } = outcome else {
+            panic!("{outcome:?}");
         };
         let since = ticks() - opened;
         assert!(u64::from(slip) + u64::from(latency_ticks) >= shut_ticks / 2);

@@ -18,6 +18,8 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+mod every_packet;
 mod field;
 mod flood;
 mod hand;
@@ -61,8 +63,10 @@ pub use pattern::{Pattern, PatternError, Schedule};
 pub use ping_pong::{PingPong, ping_pong};
 pub use rate::{Rate, RateError};
 pub use receiver::{Arrivals, Gap, Receiver};
-pub use record::{EveryPacket, Fate, Record, Summaries};
-pub use samples::{BLOCK_PACKETS, Block, Blocks, Sampled, Sampler, SamplerAccount, sampler};
+pub use record::{Record, Summaries};
+pub use samples::{
+    BLOCK_PACKETS, Block, Blocks, Sampled, Sampler, SamplerAccount, sampler, sampler_of_all,
+};
 pub use sightings::{SightingReader, SightingWriter, sightings};
 pub use sizes::{Sizes, SizesError};
 pub use slowest::Slowest;

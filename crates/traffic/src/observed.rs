@@ -47,7 +47,7 @@ impl Record for Observed {
         self.slowest.received(latency_ticks, seen_ticks);
         self.live.received(sequence, latency_ticks, seen_ticks);
         if let Some(sampler) = &mut self.sampler {
-            sampler.received(sequence, latency_ticks);
+            sampler.received(sequence, latency_ticks, seen_ticks);
         }
     }
 

@@ -1,4 +1,4 @@
-//! Records of every packet: all of it ([`EveryPacket`]) or running summaries ([`Summaries`]).
+//! What is kept of packets: the trait that every record has, and running summaries of all packets ([`Summaries`]).
 
 use taut_measure::{GapRecorder, JitterRecorder, LatencyHistogram, SequenceTracker};
 use taut_sys::Clock;
@@ -34,118 +34,6 @@ pub trait Record {
     /// The machine took the core away (2 µs or more) while the loop had nothing to do: the next packet is
     /// late for a reason that is neither the generator's nor the device's.
     fn interrupted(&mut self) {}
-}
-
-/// Fate of one packet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fate {
-    /// The packet came back after so many ticks.
-    Received {
-        /// Time from its stamp to its arrival.
-        latency_ticks: u32,
-    },
-    /// The packet was sent and never came back.
-    Lost,
-    /// The device's receive ring had no room for it.
-    Refused,
-}
-
-const LOST: u32 = u32::MAX;
-const REFUSED: u32 = u32::MAX - 1;
-const LONGEST: u32 = u32::MAX - 2;
-
-/// Slip and latency of every single packet, in memory set aside before the trial (8 bytes each).
-#[derive(Debug)]
-pub struct EveryPacket {
-    slip_ticks: Vec<u32>,
-    latency_ticks: Vec<u32>,
-    highest: Option<u64>,
-    /// Packets that came back once more.
-    pub duplicate: u64,
-    /// Packets overtaken by a later one (RFC 4737).
-    pub reordered: u64,
-    /// Latencies cut to the longest that can be kept (over a second).
-    pub saturated: u64,
-    /// Sequence numbers that were never sent.
-    pub impossible: u64,
-    unique: u64,
-}
-
-impl EveryPacket {
-    /// Room for `packets` packets; touches all of the memory now, so that the trial does not.
-    pub fn new(packets: usize) -> Self {
-        let mut slip_ticks = vec![1; packets];
-        slip_ticks.clear();
-        let mut latency_ticks = vec![LOST; packets];
-        latency_ticks.clear();
-        Self {
-            slip_ticks,
-            latency_ticks,
-            highest: None,
-            duplicate: 0,
-            reordered: 0,
-            saturated: 0,
-            impossible: 0,
-            unique: 0,
-        }
-    }
-
-    /// Slip (ticks after due) and fate of every packet, by sequence number.
-    pub fn packets(&self) -> impl ExactSizeIterator<Item = (u32, Fate)> + '_ {
-        self.slip_ticks
-            .iter()
-            .zip(&self.latency_ticks)
-            .map(|(slip, latency)| {
-                let fate = match *latency {
-                    LOST => Fate::Lost,
-                    REFUSED => Fate::Refused,
-                    latency_ticks => Fate::Received { latency_ticks },
-                };
-                (*slip, fate)
-            })
-    }
-}
-
-impl Record for EveryPacket {
-    #[inline(always)]
-    fn sent(&mut self, sequence: u64, _: u64, slip_ticks: u64) {
-        // Beyond the room that was set aside nothing is kept; the trial never sends that many.
-        if self.slip_ticks.len() as u64 == sequence
-            && self.slip_ticks.len() < self.slip_ticks.capacity()
-        {
-            self.slip_ticks
-                .push(u32::try_from(slip_ticks).unwrap_or(u32::MAX));
-            self.latency_ticks.push(LOST);
-        }
-    }
-
-    #[inline(always)]
-    fn refused(&mut self, sequence: u64) {
-        if let Some(latency) = self.latency_ticks.get_mut(sequence as usize) {
-            *latency = REFUSED;
-        }
-    }
-
-    #[inline(always)]
-    fn received(&mut self, sequence: u64, latency_ticks: u64, _: u64) {
-        match self.latency_ticks.get_mut(sequence as usize) {
-            None | Some(&mut REFUSED) => self.impossible += 1,
-            Some(latency) if *latency != LOST => self.duplicate += 1,
-            Some(latency) => {
-                self.saturated += u64::from(latency_ticks > u64::from(LONGEST));
-                *latency = latency_ticks.min(u64::from(LONGEST)) as u32;
-                self.unique += 1;
-                match self.highest {
-                    Some(highest) if sequence < highest => self.reordered += 1,
-                    _ => self.highest = Some(sequence),
-                }
-            }
-        }
-    }
-
-    fn received_unique(&self) -> Option<u64> {
-        Some(self.unique)
-    }
 }
 
 /// Histograms and sequence accounts in constant memory, for rates at which keeping everything costs
@@ -232,46 +120,5 @@ impl Record for Summaries {
     #[inline(always)]
     fn interrupted(&mut self) {
         self.interrupted = true;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_packets_fate_is_kept() {
-        let mut record = EveryPacket::new(5);
-        for sequence in 0..5 {
-            record.sent(sequence, 0, 10 * sequence);
-        }
-        record.refused(1);
-        record.received(0, 100, 0);
-        record.received(4, 400, 0);
-        record.received(3, u64::MAX, 0);
-        record.received(3, 5, 0);
-        record.received(1, 5, 0);
-        record.received(9, 5, 0);
-        let packets: Vec<_> = record.packets().collect();
-        let received = |latency_ticks| Fate::Received { latency_ticks };
-        assert_eq!(
-            packets,
-            [
-                (0, received(100)),
-                (10, Fate::Refused),
-                (20, Fate::Lost),
-                (30, received(LONGEST)),
-                (40, received(400))
-            ]
-        );
-        assert_eq!(
-            (
-                record.duplicate,
-                record.reordered,
-                record.saturated,
-                record.impossible
-            ),
-            (1, 1, 1, 2)
-        );
     }
 }

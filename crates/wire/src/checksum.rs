@@ -125,6 +125,10 @@ pub fn pseudo_header_v4(
 ///
 /// `length_bytes` is that of the transport header and its payload.
 #[inline]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "an address is summed in two halves"
+)]
 pub fn pseudo_header_v6(
     source: Ipv6Addr,
     destination: Ipv6Addr,

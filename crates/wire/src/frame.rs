@@ -246,6 +246,10 @@ impl UdpFlow {
 
 /// Writes an IP header for all of `packet`, and has `fill` write what is inside, given the sum of its
 /// pseudo header.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "a payload is no longer than its frame, and frames are shorter than 65,536 bytes"
+)]
 fn fill_ip(
     ends: (IpAddr, IpAddr),
     protocol: IpProtocol,

@@ -174,6 +174,10 @@ impl Headers {
 
     /// Protocol that the frame carries, behind its tags.
     #[inline]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the value lies in these bits of the word"
+    )]
     pub fn layer3(&self) -> Layer3 {
         match (self.places >> LAYER3_AT) as u8 {
             1 => Layer3::Ipv4,
@@ -196,6 +200,10 @@ impl Headers {
 
     /// Offset of the IP header, or of what else the frame carries.
     #[inline]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the value lies in these bits of the word"
+    )]
     pub fn ip(&self) -> usize {
         usize::from(self.places as u16)
     }
@@ -203,18 +211,30 @@ impl Headers {
     /// Offset of the header of layer 4, or of what a later fragment has of it: behind options and extension headers. 0
     /// where there is none, by [`Headers::fault`] or [`Headers::layer3`].
     #[inline]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the value lies in these bits of the word"
+    )]
     pub fn transport(&self) -> usize {
         usize::from((self.places >> TRANSPORT_AT) as u16)
     }
 
     /// Offset of the end of the IP packet; a short frame goes on behind it. 0 as of [`Headers::transport`].
     #[inline]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the value lies in these bits of the word"
+    )]
     pub fn end(&self) -> usize {
         usize::from((self.places >> END_AT) as u16)
     }
 
     /// Protocol of the header of layer 4.
     #[inline]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the value lies in these bits of the word"
+    )]
     pub fn protocol(&self) -> IpProtocol {
         IpProtocol((self.flow >> PROTOCOL_AT) as u8)
     }
@@ -227,6 +247,10 @@ impl Headers {
 
     /// Ports of source and destination: of TCP, UDP and SCTP but in later fragments.
     #[inline]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the values lie in these bits of the word"
+    )]
     pub fn ports(&self) -> Option<(u16, u16)> {
         let ports = (self.flow as u16, (self.flow >> DESTINATION_AT) as u16);
         (self.flow & HAS_PORTS != 0).then_some(ports)

@@ -145,6 +145,10 @@ fn v4(
 }
 
 /// Length of the packet written.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "an error is at most as long as the least MTU"
+)]
 fn v6(
     packet: &[u8],
     error: IcmpError,

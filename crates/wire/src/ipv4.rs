@@ -279,6 +279,7 @@ impl<'a> Ipv4Repr<'a> {
     ///
     /// # Errors
     /// `BadChecksum`.
+    #[expect(clippy::cast_possible_truncation, reason = "13 bits times 8")]
     pub fn parse<B: ByteSlice>(view: &'a Ipv4<B>) -> Result<Self, Error> {
         view.verify_checksum()?;
         Ok(Self {
@@ -306,6 +307,10 @@ impl<'a> Ipv4Repr<'a> {
     /// # Errors
     /// `Truncated` where header and payload do not fit; `BadLength` where the options are over 40
     /// bytes, the packet over 65535, or either length or the fragment offset is no multiple of its unit.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a header has at most 60 bytes"
+    )]
     pub fn emit<'b>(&self, buffer: &'b mut [u8]) -> Result<Ipv4<&'b mut [u8]>, Error> {
         let options_len = self.options.len();
         if options_len > 40 || !options_len.is_multiple_of(4) {

@@ -90,6 +90,10 @@ impl<B: SplitByteSlice> Ipv6<B> {
 
 impl<B: ByteSlice> Ipv6<B> {
     /// DSCP (6 bits) and ECN (2 bits).
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the version above is cut off"
+    )]
     pub fn traffic_class(&self) -> u8 {
         (self.header.version_class_label.get() >> 20) as u8
     }

@@ -17,6 +17,15 @@
 //! # Ok::<(), taut_wire::Error>(())
 //! ```
 #![forbid(unsafe_code)]
+// Numbers that are cut in silence are where packets and statistics go wrong. Tests may.
+#![cfg_attr(
+    not(test),
+    warn(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_possible_wrap
+    )
+)]
 
 pub mod arp;
 pub mod checksum;

@@ -102,6 +102,7 @@ pub fn arp_frame(
 }
 
 /// A frame around a neighbour message between these addresses (from, to); its length in bytes.
+#[expect(clippy::cast_possible_truncation, reason = "a length of 32")]
 pub fn neighbour_frame(
     header: &EthernetRepr,
     (from, to): (Ipv6Addr, Ipv6Addr),
@@ -128,6 +129,10 @@ pub fn neighbour_frame(
 }
 
 /// The sender's address and the neighbour message in a frame, if it is a right one from this very link.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "a message is no longer than the payload length, of 16 bits"
+)]
 pub fn neighbour_message<'a>(
     ethernet: &'a Ethernet<&[u8]>,
 ) -> Option<(Ipv6Addr, Neighbour<&'a [u8]>)> {

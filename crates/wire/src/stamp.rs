@@ -69,6 +69,10 @@ impl StampLayout {
     }
 
     /// Makes the layout for the IP packet that begins at `start` of the frame.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "both lengths were read from fields of 16 bits"
+    )]
     fn of_packet(start: usize, ethertype: EtherType, packet: &[u8]) -> Result<Self, Error> {
         match ethertype {
             EtherType::IPV4 => {
@@ -324,6 +328,10 @@ fn classify_packet(packet: &[u8], ethertype: EtherType, ports: PortRange) -> Rec
 }
 
 #[inline]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the length was read from a field of 16 bits"
+)]
 fn classify_v4(packet: &[u8], ports: PortRange) -> Received {
     let Ok(ip) = Ipv4::new(packet) else {
         let words = packet.first().copied().unwrap_or_default() & 0x0f;
@@ -342,6 +350,10 @@ fn classify_v4(packet: &[u8], ports: PortRange) -> Received {
 }
 
 #[inline]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "the length was read from a field of 16 bits"
+)]
 fn classify_v6(packet: &[u8], ports: PortRange) -> Received {
     let Ok(ip) = Ipv6::new(packet) else {
         return classify_broken(packet, 6, ipv6::HEADER_LEN_BYTES, ports);

@@ -233,6 +233,10 @@ impl<'a> TcpRepr<'a> {
     /// # Errors
     /// `Truncated` where the header does not fit; `BadLength` where the options are over 40 bytes or no
     /// multiple of 4.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a header has at most 60 bytes"
+    )]
     pub fn emit<'b>(&self, segment: &'b mut [u8]) -> Result<Tcp<&'b mut [u8]>, Error> {
         let options_len = self.options.len();
         if options_len > 40 || !options_len.is_multiple_of(4) {

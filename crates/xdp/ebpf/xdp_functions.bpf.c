@@ -10,10 +10,10 @@
 #include "function/xor.h"
 
 /* Of a function. */
-#define FATES 16
+#define OUTCOMES 16
 
-struct fates {
-	__u64 count[FATES];
+struct outcomes {
+	__u64 count[OUTCOMES];
 };
 
 /* By function of the chain; shared by all directions. */
@@ -21,8 +21,8 @@ struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, STAGES);
 	__type(key, __u32);
-	__type(value, struct fates);
-} fates SEC(".maps");
+	__type(value, struct outcomes);
+} outcomes SEC(".maps");
 
 /* What became of the frame in that function; up to `last_kept` it goes on. */
 static __always_inline __u32 pass(struct xdp_md *context, __u32 i, __u64 now_ns, __u32 *last_kept)
@@ -46,7 +46,7 @@ static __always_inline __u32 pass(struct xdp_md *context, __u32 i, __u64 now_ns,
 		*last_kept = NAT_PASSED;
 		return nat(context, value, now_ns);
 	default:
-		*last_kept = FATES;
+		*last_kept = OUTCOMES;
 		return value;
 	}
 }
@@ -68,8 +68,8 @@ int xdp_functions(struct xdp_md *context)
 		goto drop;
 	}
 	for (__u32 i = 0; i < STAGES; i++) {
-		__u32 fate, last_kept = 0;
-		struct fates *sums;
+		__u32 outcome, last_kept = 0;
+		struct outcomes *sums;
 
 		if (i >= settings.stages)
 			break;
@@ -82,12 +82,12 @@ int xdp_functions(struct xdp_md *context)
 			counters->too_short++;
 			goto drop;
 		}
-		fate = pass(context, i, now_ns, &last_kept);
+		outcome = pass(context, i, now_ns, &last_kept);
 		key = settings.stage[i].number;
-		sums = bpf_map_lookup_elem(&fates, &key);
-		if (sums && fate < FATES)
-			sums->count[fate]++;
-		if (fate > last_kept) {
+		sums = bpf_map_lookup_elem(&outcomes, &key);
+		if (sums && outcome < OUTCOMES)
+			sums->count[outcome]++;
+		if (outcome > last_kept) {
 			counters->dropped++;
 			goto drop;
 		}

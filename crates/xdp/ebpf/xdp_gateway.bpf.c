@@ -29,16 +29,16 @@
 #define MOST_UP 4092
 #define NO_QFI 0xff
 
-/* In the order of crates/function/src/gtpu/fate.rs. */
-enum fate {
+/* In the order of crates/function/src/gtpu/outcome.rs. */
+enum outcome {
 	RELAYED, ENCAPSULATED, DECAPSULATED, PASSED, ECHO_ANSWERED, CONSUMED, ERROR_INDICATED, UNKNOWN_TEID,
 	UNKNOWN_TEID_UNTOLD, UNKNOWN_USER, OTHER, TOLD_TO_DROP, GATE_CLOSED, OVER_RATE, NOT_HELD, MALFORMED,
 	BAD_CHECKSUM, BAD_VERSION, UNKNOWN_MESSAGE, UNKNOWN_EXTENSION, NOT_IP, TO_GATEWAY, WRONG_PORT, FRAGMENT,
 	NO_HOPS_LEFT, TOO_BIG, NO_ROOM, ECHO_UNANSWERED,
-	FATES,
+	OUTCOMES,
 };
 
-/* As a verdict: up; were there no room for it, the fate under it. */
+/* As a verdict: up; were there no room for it, the outcome under it. */
 #define UP_OR 64
 
 /* In the order of crates/function/src/gtpu/bearer.rs. */
@@ -113,16 +113,16 @@ struct {
 	__type(value, struct meter);
 } meters SEC(".maps");
 
-struct fates {
-	__u64 count[FATES];
+struct outcomes {
+	__u64 count[OUTCOMES];
 };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct fates);
-} fates SEC(".maps");
+	__type(value, struct outcomes);
+} outcomes SEC(".maps");
 
 struct handed_up {
 	__u32 bytes;
@@ -527,14 +527,14 @@ static __always_inline int charge(struct meter *meter, __u64 now, __u64 bytes)
 }
 
 /* What becomes of a packet that is about to leave, of which so many bytes are the user's: only what leaves counts. */
-static __always_inline int police(__u64 key, __u64 bytes, int fate)
+static __always_inline int police(__u64 key, __u64 bytes, int outcome)
 {
 	struct metered *of_bearer = bpf_map_lookup_elem(&metered, &key);
 	__u64 now = bpf_ktime_get_ns() * UNITS_PER_NS;
 	struct meter *first, *second;
 
 	if (!of_bearer)
-		return fate;
+		return outcome;
 	first = meter_of(of_bearer->meter[0]);
 	second = meter_of(of_bearer->meter[1]);
 	if (second && !passes(second, *(volatile __u64 *)&second->due, now))
@@ -547,7 +547,7 @@ static __always_inline int police(__u64 key, __u64 bytes, int fate)
 			__sync_fetch_and_add(&first->due, -price(first, bytes));
 		return OVER_RATE;
 	}
-	return fate;
+	return outcome;
 }
 
 /* To a user, perhaps. */
@@ -558,7 +558,7 @@ static __always_inline int plain(struct xdp_md *context, __u32 ip_at, __u64 key)
 	struct path *path;
 	__u8 is_metered;
 	__u64 bytes;
-	int fate;
+	int outcome;
 
 	if (!found)
 		return UNKNOWN_USER;
@@ -572,13 +572,13 @@ static __always_inline int plain(struct xdp_md *context, __u32 ip_at, __u64 key)
 	path = bearer.action == ENCAPSULATE ? path_of(&bearer) : 0;
 	if (!path)
 		return TOLD_TO_DROP;
-	fate = encapsulate(context, ip_at, &bearer, path);
-	if (!is_metered || fate != ENCAPSULATED)
-		return fate;
+	outcome = encapsulate(context, ip_at, &bearer, path);
+	if (!is_metered || outcome != ENCAPSULATED)
+		return outcome;
 	/* Those headers are what it has added. */
 	bytes = context->data_end - context->data - ip_at;
 	bytes -= sizeof(struct ipv4_header) + sizeof(struct udp_header) + (bearer.qfi == NO_QFI ? 8 : 16);
-	return police(key, bytes & 0xffff, fate);
+	return police(key, bytes & 0xffff, outcome);
 }
 
 /* Out of a tunnel. */
@@ -589,7 +589,7 @@ static __always_inline int tunnelled(struct xdp_md *context, const struct seen *
 	struct bearer *found, bearer;
 	struct path *path;
 	__u8 is_metered;
-	int fate;
+	int outcome;
 
 	if (!is_user_packet && seen->message != END_MARKER) {
 		if (seen->message == ECHO_REQUEST)
@@ -608,18 +608,18 @@ static __always_inline int tunnelled(struct xdp_md *context, const struct seen *
 		path = path_of(&bearer);
 		if (!path)
 			return TOLD_TO_DROP;
-		fate = relay(context, seen, &bearer, path);
-		if (!is_metered || !is_user_packet || fate != RELAYED)
-			return fate;
-		return police(key, (seen->end - seen->payload) & 0xffff, fate);
+		outcome = relay(context, seen, &bearer, path);
+		if (!is_metered || !is_user_packet || outcome != RELAYED)
+			return outcome;
+		return police(key, (seen->end - seen->payload) & 0xffff, outcome);
 	}
 	if (bearer.action == DECAPSULATE) {
 		if (!is_user_packet)
 			return CONSUMED;
-		fate = decapsulate(context, seen);
-		if (!is_metered || fate != DECAPSULATED)
-			return fate;
-		return police(key, (context->data_end - context->data - seen->ip) & 0xffff, fate);
+		outcome = decapsulate(context, seen);
+		if (!is_metered || outcome != DECAPSULATED)
+			return outcome;
+		return police(key, (context->data_end - context->data - seen->ip) & 0xffff, outcome);
 	}
 	if (bearer.action == HOLD)
 		return NOT_HELD;
@@ -694,7 +694,7 @@ static __always_inline int decide(struct xdp_md *context)
 	struct seen seen = { .ip = sizeof(*ethernet) };
 	__be16 *type, *second;
 	__u32 have, length;
-	int fate;
+	int outcome;
 
 	if (end - data > MOST_FRAME)
 		return UP_OR | NO_ROOM;
@@ -757,9 +757,9 @@ static __always_inline int decide(struct xdp_md *context)
 	} else {
 		return OTHER;
 	}
-	fate = read_gtpu(data, end, &seen, have);
-	if (fate >= 0)
-		return fate;
+	outcome = read_gtpu(data, end, &seen, have);
+	if (outcome >= 0)
+		return outcome;
 	return settings.takes_tunnels ? tunnelled(context, &seen) : WRONG_PORT;
 }
 
@@ -819,32 +819,32 @@ int xdp_gateway(struct xdp_md *context)
 	__u64 bytes = context->data_end - context->data;
 	__u32 key = 0;
 	struct counters *counters = bpf_map_lookup_elem(&counted, &key);
-	struct fates *sums = bpf_map_lookup_elem(&fates, &key);
+	struct outcomes *sums = bpf_map_lookup_elem(&outcomes, &key);
 	void *data, *end;
-	__u32 fate;
+	__u32 outcome;
 
 	if (!counters || !sums)
 		return XDP_ABORTED;
 	counters->rx_packets++;
 	counters->rx_bytes += bytes;
-	fate = decide(context);
-	if ((fate == OTHER || fate == UNKNOWN_USER) && settings.answers_neighbours && asks_neighbour(context))
-		fate |= UP_OR;
-	if (fate & UP_OR) {
+	outcome = decide(context);
+	if ((outcome == OTHER || outcome == UNKNOWN_USER) && settings.answers_neighbours && asks_neighbour(context))
+		outcome |= UP_OR;
+	if (outcome & UP_OR) {
 		if (hand_up(context)) {
 			counters->handed_up++;
 			counters->dropped_bytes += bytes;
 			return XDP_DROP;
 		}
-		fate &= UP_OR - 1;
+		outcome &= UP_OR - 1;
 	}
-	if ((fate == OTHER || fate == UNKNOWN_USER) && settings.passes_others)
-		fate = PASSED;
-	if (fate < FATES)
-		sums->count[fate]++;
+	if ((outcome == OTHER || outcome == UNKNOWN_USER) && settings.passes_others)
+		outcome = PASSED;
+	if (outcome < OUTCOMES)
+		sums->count[outcome]++;
 	data = (void *)(long)context->data;
 	end = (void *)(long)context->data_end;
-	if (fate > PASSED) {
+	if (outcome > PASSED) {
 		counters->dropped++;
 		counters->dropped_bytes += bytes;
 		return XDP_DROP;

@@ -84,9 +84,9 @@ fn gcm() -> ModeName {
     ModeName::Gcm
 }
 
-/// Fate of a packet.
+/// Outcome of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fate {
+enum Outcome {
     Encrypted,
     Decrypted,
     Passed,
@@ -102,8 +102,8 @@ enum Fate {
     Malformed,
 }
 
-/// Names of the fates, in the order of the enumeration.
-const FATES: [&str; 13] = [
+/// Names of the outcomes, in the order of the enumeration.
+const OUTCOMES: [&str; 13] = [
     "encrypted",
     "decrypted",
     "passed: no UDP",
@@ -119,7 +119,7 @@ const FATES: [&str; 13] = [
     "dropped: malformed",
 ];
 
-impl Fate {
+impl Outcome {
     fn is_sent(self) -> bool {
         matches!(self, Self::Encrypted | Self::Decrypted | Self::Passed)
     }
@@ -138,7 +138,7 @@ struct Aes {
     clock: Clock,
     slots: u32,
     pool: Option<PoolHandle>,
-    counts: [u64; FATES.len()],
+    counts: [u64; OUTCOMES.len()],
 }
 
 impl Aes {
@@ -184,7 +184,7 @@ impl Aes {
             clock: Clock::new(clock),
             slots,
             pool: None,
-            counts: [0; FATES.len()],
+            counts: [0; OUTCOMES.len()],
         })
     }
 
@@ -196,18 +196,18 @@ impl Aes {
         }
     }
 
-    fn encrypt(&mut self, packet: &mut Packet, it: Datagram) -> Fate {
+    fn encrypt(&mut self, packet: &mut Packet, it: Datagram) -> Outcome {
         let (payload, added) = (it.payload().start, self.overhead());
         if it.end - it.ip + added > self.mtu.0 {
-            return Fate::TooBig;
+            return Outcome::TooBig;
         }
         let Some(pool) = &self.pool else {
-            return Fate::NoRoom;
+            return Outcome::NoRoom;
         };
         let before = it.sum(packet.bytes());
         packet.truncate(it.end as u16);
         if !move_start(packet, payload, 0, added, pool) {
-            return Fate::NoRoom;
+            return Outcome::NoRoom;
         }
         let epoch = (self.number >> 32) as u32;
         if epoch != self.own.epoch {
@@ -231,21 +231,21 @@ impl Aes {
         let tag_len = added - Header::LEN_BYTES;
         room[Header::LEN_BYTES..].copy_from_slice(&tag[..tag_len]);
         it.update_checksum(frame, before);
-        Fate::Encrypted
+        Outcome::Encrypted
     }
 
-    fn decrypt(&mut self, packet: &mut Packet, it: Datagram) -> Fate {
+    fn decrypt(&mut self, packet: &mut Packet, it: Datagram) -> Outcome {
         let (payload, added) = (it.payload().start, self.overhead());
         let bytes = &packet.bytes()[payload..it.end];
         let Some(header) = Header::parse(bytes) else {
-            return Fate::NotEncrypted;
+            return Outcome::NotEncrypted;
         };
         if header.mode != self.mode || bytes.len() < added {
-            return Fate::NotEncrypted;
+            return Outcome::NotEncrypted;
         }
         // Sent back to where it came from.
         if header.session == self.own.id {
-            return Fate::Replayed;
+            return Outcome::Replayed;
         }
         // Whoever can change packets can write any time and any number into them.
         let is_protected = self.mode == Mode::Gcm;
@@ -253,20 +253,20 @@ impl Aes {
             let (now, clock) = (self.clock.now(), &mut self.clock);
             match self.senders.sent(&header, now, || clock.read()) {
                 Sent::InTime => {}
-                Sent::TooEarly => return Fate::TooEarly,
-                Sent::Ahead => return Fate::Ahead,
+                Sent::TooEarly => return Outcome::TooEarly,
+                Sent::Ahead => return Outcome::Ahead,
             }
         }
         let now = self.clock.now();
         let place = match self.senders.find(&header, now) {
             Ok(place) => place,
-            Err(TooMany) => return Fate::TooManySenders,
+            Err(TooMany) => return Outcome::TooManySenders,
         };
         let Some(session) = self.senders.at(place) else {
-            return Fate::TooManySenders;
+            return Outcome::TooManySenders;
         };
         if is_protected && !session.window.is_new(header.number) {
-            return Fate::Replayed;
+            return Outcome::Replayed;
         }
         let before = it.sum(packet.bytes());
         packet.truncate(it.end as u16);
@@ -281,14 +281,14 @@ impl Aes {
             .decrypt(header.nonce(), &associated[..length], tag, text)
             .is_err()
         {
-            return Fate::Forged;
+            return Outcome::Forged;
         }
         self.senders.accept(place, &header, now);
         frame.copy_within(..payload, added);
         packet.drop_front(added as u16);
         let frame = packet.bytes_mut();
         it.ends_with(frame).update_checksum(frame, before);
-        Fate::Decrypted
+        Outcome::Decrypted
     }
 }
 
@@ -324,22 +324,22 @@ impl Function for Aes {
             }
             let headers = batch.headers(i);
             let packet = batch.packet_mut(i);
-            let fate = match Seen::of(&headers, packet.bytes()) {
+            let outcome = match Seen::of(&headers, packet.bytes()) {
                 Seen::Datagram(it) if encrypts => self.encrypt(packet, it),
                 Seen::Datagram(it) => self.decrypt(packet, it),
-                Seen::Other if datagram::is_fragment(&headers) => Fate::Fragment,
-                Seen::Other => Fate::Passed,
-                Seen::Malformed => Fate::Malformed,
+                Seen::Other if datagram::is_fragment(&headers) => Outcome::Fragment,
+                Seen::Other => Outcome::Passed,
+                Seen::Malformed => Outcome::Malformed,
             };
-            self.counts[fate as usize] += 1;
-            if !fate.is_sent() {
+            self.counts[outcome as usize] += 1;
+            if !outcome.is_sent() {
                 batch.mark_dropped(i);
             }
         }
     }
 
-    fn fates(&self) -> Vec<(&'static str, u64)> {
-        FATES.into_iter().zip(self.counts).collect()
+    fn outcomes(&self) -> Vec<(&'static str, u64)> {
+        OUTCOMES.into_iter().zip(self.counts).collect()
     }
 }
 

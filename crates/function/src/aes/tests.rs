@@ -78,8 +78,8 @@ fn through(aes: &mut Aes, context: &Context, frame: &[u8], headroom: u16) -> Opt
     batch.is_kept(0).then_some(bytes)
 }
 
-fn count(aes: &Aes, fate: Fate) -> u64 {
-    aes.counts[fate as usize]
+fn count(aes: &Aes, outcome: Outcome) -> u64 {
+    aes.counts[outcome as usize]
 }
 
 /// Makes a frame of `size` bytes without the frame check sequence.
@@ -153,8 +153,8 @@ fn whatever_is_encrypted_comes_back_as_it_was_and_is_sound_on_the_way() {
                     }
                 }
             }
-            assert_eq!(count(&sender, Fate::Encrypted), 42);
-            assert_eq!(count(&receiver, Fate::Decrypted), 42);
+            assert_eq!(count(&sender, Outcome::Encrypted), 42);
+            assert_eq!(count(&receiver, Outcome::Decrypted), 42);
         }
     }
 }
@@ -185,8 +185,8 @@ fn in_gcm_nothing_that_was_changed_or_sent_elsewhere_is_forwarded() {
         assert_eq!(through(&mut receiver, &IN, &changed, 0), None, "{at}");
         tried += 1;
     }
-    let by_time = count(&receiver, Fate::TooEarly) + count(&receiver, Fate::Ahead);
-    assert_eq!(count(&receiver, Fate::Forged) + by_time, tried);
+    let by_time = count(&receiver, Outcome::TooEarly) + count(&receiver, Outcome::Ahead);
+    assert_eq!(count(&receiver, Outcome::Forged) + by_time, tried);
     assert!(by_time <= 6);
     // Forged ones take nobody's place, and the true one still counts as new.
     assert_eq!(receiver.senders.known(), 0);
@@ -194,7 +194,7 @@ fn in_gcm_nothing_that_was_changed_or_sent_elsewhere_is_forwarded() {
     let mut stranger = made("encrypt = [1]", &"7".repeat(32)).unwrap();
     let sent = through(&mut sender, &OUT, &frame(false, 90, 1), 100).unwrap();
     assert_eq!(through(&mut stranger, &IN, &sent, 0), None);
-    assert_eq!(count(&stranger, Fate::Forged), 1);
+    assert_eq!(count(&stranger, Outcome::Forged), 1);
 }
 
 #[test]
@@ -212,8 +212,8 @@ fn in_gcm_a_packet_is_taken_once_in_any_order_and_never_by_its_sender() {
         assert_eq!(through(&mut receiver, &IN, sent, 0), None);
         assert_eq!(through(&mut sender, &IN, sent, 0), None);
     }
-    assert_eq!(count(&receiver, Fate::Replayed), 60);
-    assert_eq!(count(&sender, Fate::Replayed), 60);
+    assert_eq!(count(&receiver, Outcome::Replayed), 60);
+    assert_eq!(count(&sender, Outcome::Replayed), 60);
 }
 
 #[test]
@@ -254,7 +254,7 @@ fn of_too_many_senders_the_one_unheard_for_longest_is_forgotten() {
     assert_eq!(receiver.senders.known(), MOST_SESSIONS);
     // Still known, so that its first packet is known as well.
     assert_eq!(through(&mut receiver, &IN, &first, 0), None);
-    assert_eq!(count(&receiver, Fate::TooManySenders), 0);
+    assert_eq!(count(&receiver, Outcome::TooManySenders), 0);
 }
 
 #[test]
@@ -300,7 +300,7 @@ fn after_a_restart_of_the_receiver_nothing_is_taken_that_was_taken_before() {
             (f64::from(taken) - expected).abs() < 3.0,
             "{ahead}: {taken}"
         );
-        let ahead_of_it = count(&after, Fate::Ahead);
+        let ahead_of_it = count(&after, Outcome::Ahead);
         assert_eq!(ahead_of_it > 0, ahead > 1.0, "{ahead}: {ahead_of_it}");
     }
 }
@@ -370,14 +370,14 @@ fn forged_sessions_cost_a_bounded_number_of_keys_and_no_session_its_place() {
         }
     }
     let seconds = (NOW.get() - begun).as_secs_f64();
-    let derived = count(&receiver, Fate::Forged);
+    let derived = count(&receiver, Outcome::Forged);
     assert!(
         derived as f64 <= NEW_AT_ONCE as f64 + 1024.0 * seconds,
         "{derived} in {seconds} s"
     );
     assert!(derived > 100);
     assert_eq!(
-        derived + count(&receiver, Fate::TooManySenders),
+        derived + count(&receiver, Outcome::TooManySenders),
         flood + failed
     );
     assert_eq!(receiver.senders.known(), 1 + new_ones);
@@ -391,17 +391,17 @@ fn what_cannot_be_encrypted_or_was_not_is_dropped_by_cause_and_other_packets_pas
     let mut ctr = made("encrypt = [1]\nmode = \"ctr\"", KEY).unwrap();
     let other_mode = through(&mut ctr, &OUT, &plain, 100).unwrap();
     assert_eq!(through(&mut aes, &IN, &other_mode, 0), None);
-    assert_eq!(count(&aes, Fate::NotEncrypted), 2);
+    assert_eq!(count(&aes, Outcome::NotEncrypted), 2);
     // 600 bytes of IP packet are 614 of frame, 40 of which are needed.
     assert!(through(&mut aes, &OUT, &frame(false, 574, 1), 100).is_some());
     assert_eq!(through(&mut aes, &OUT, &frame(false, 575, 1), 100), None);
-    assert_eq!(count(&aes, Fate::TooBig), 1);
+    assert_eq!(count(&aes, Outcome::TooBig), 1);
     let mut fragment = plain.clone();
     fragment[20] = 0x20;
     assert_eq!(through(&mut aes, &OUT, &fragment, 100), None);
-    assert_eq!(count(&aes, Fate::Fragment), 1);
+    assert_eq!(count(&aes, Outcome::Fragment), 1);
     assert_eq!(through(&mut aes, &OUT, &plain[..40], 100), None);
-    assert_eq!(count(&aes, Fate::Malformed), 1);
+    assert_eq!(count(&aes, Outcome::Malformed), 1);
     let mut tcp = plain.clone();
     tcp[23] = 6;
     fragment[23] = 6;
@@ -412,10 +412,10 @@ fn what_cannot_be_encrypted_or_was_not_is_dropped_by_cause_and_other_packets_pas
     aes.pool = Some(PoolHandle::new(1, false).unwrap());
     let held = aes.pool.as_ref().unwrap().take(1);
     assert_eq!(through(&mut aes, &OUT, &plain, 39), None);
-    assert_eq!(count(&aes, Fate::NoRoom), 1);
+    assert_eq!(count(&aes, Outcome::NoRoom), 1);
     drop(held);
     assert!(through(&mut aes, &OUT, &plain, 39).is_some());
-    assert_eq!(aes.fates().iter().map(|(_, n)| n).sum::<u64>(), 10);
+    assert_eq!(aes.outcomes().iter().map(|(_, n)| n).sum::<u64>(), 10);
 }
 
 #[test]

@@ -2,8 +2,8 @@
 //! kernel have beside them.
 
 use super::Path;
-use super::fate::Published;
 use super::in_kernel::Kernel;
+use super::outcome::Published;
 use super::policing::{Meters, SharedMeters};
 use super::table::Slot;
 use crate::changes::{self, RING, Stuck};
@@ -43,19 +43,19 @@ pub(super) trait Mirror: Debug + Send {
 pub(super) struct Sender {
     pub ring: changes::Sender<Change>,
     mirror: Option<Box<dyn Mirror>>,
-    fates: Arc<Published>,
+    outcomes: Arc<Published>,
 }
 
 /// The worker's end.
 #[derive(Debug)]
 pub(super) struct Receiver {
     pub ring: changes::Receiver<Change>,
-    pub fates: Arc<Published>,
+    pub outcomes: Arc<Published>,
 }
 
 /// Makes both ends; packets pass in the kernel if there is one, and then do not wait for the worker.
 pub(super) fn changes(kernel: Kernel) -> Result<(Sender, Receiver), PortError> {
-    let fates = Arc::new(Published::beside(kernel.clone()));
+    let outcomes = Arc::new(Published::beside(kernel.clone()));
     let most_per_batch = match kernel {
         Some(_) => RING,
         None => MOST_PER_BATCH,
@@ -65,11 +65,11 @@ pub(super) fn changes(kernel: Kernel) -> Result<(Sender, Receiver), PortError> {
     let sender = Sender {
         ring: sender,
         mirror,
-        fates: Arc::clone(&fates),
+        outcomes: Arc::clone(&outcomes),
     };
     let receiver = Receiver {
         ring: receiver,
-        fates,
+        outcomes,
     };
     Ok((sender, receiver))
 }
@@ -92,14 +92,14 @@ pub(super) struct Senders {
     /// A copy beside the workers', if there is one.
     mirror: Option<Box<dyn Mirror>>,
     pub meters: SharedMeters,
-    /// Fates of all workers, also of those that have ended.
-    fates: Vec<Arc<Published>>,
+    /// Outcomes of all workers, also of those that have ended.
+    outcomes: Vec<Arc<Published>>,
 }
 
 impl Senders {
     pub fn new(first: Sender, meters: SharedMeters) -> Self {
         Self {
-            fates: vec![first.fates],
+            outcomes: vec![first.outcomes],
             first: first.ring,
             others: Vec::new(),
             mirror: first.mirror,
@@ -109,7 +109,7 @@ impl Senders {
 
     /// Lets another worker hear of changes from now on.
     pub fn add(&mut self, sender: Sender) {
-        self.fates.push(sender.fates);
+        self.outcomes.push(sender.outcomes);
         self.others.push(sender.ring);
     }
 
@@ -175,8 +175,8 @@ impl Senders {
     }
 
     /// Returns what became of packets at all workers.
-    pub fn fates(&self) -> Vec<(&'static str, u64)> {
-        let mut each = self.fates.iter().map(|it| it.read());
+    pub fn outcomes(&self) -> Vec<(&'static str, u64)> {
+        let mut each = self.outcomes.iter().map(|it| it.read());
         let mut sums = each.next().unwrap_or_default();
         for more in each {
             for (sum, (_, count)) in sums.iter_mut().zip(more) {

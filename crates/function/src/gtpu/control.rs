@@ -144,8 +144,8 @@ impl Control {
     }
 
     /// Returns what became of packets so far.
-    pub fn fates(&self) -> Vec<(&'static str, u64)> {
-        self.senders.fates()
+    pub fn outcomes(&self) -> Vec<(&'static str, u64)> {
+        self.senders.outcomes()
     }
 
     /// Numbers of the meters of a key's bearer.

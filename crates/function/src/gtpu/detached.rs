@@ -105,7 +105,7 @@ impl Detached {
         while self.plane.take_changes(0) {}
     }
 
-    /// Packets that were counted under any fate.
+    /// Packets that were counted under any outcome.
     pub fn counted(&self) -> u64 {
         self.plane.counts.iter().sum()
     }

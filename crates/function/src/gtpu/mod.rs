@@ -10,11 +10,11 @@ mod change;
 mod churn;
 mod control;
 mod detached;
-mod fate;
 mod in_kernel;
 mod known_paths;
 mod limit;
 mod meter;
+mod outcome;
 mod pfcp;
 mod policing;
 mod rewrite;
@@ -28,8 +28,8 @@ pub use bearer::{Action, Bearer, BearerText, CSV_HEADER, Match, Path, read_csv};
 pub use churn::{Churned, bearers_of, churn};
 pub use control::{Control, Refused, Wish};
 pub use detached::Detached;
-pub use fate::{FATES, Fate};
 pub use limit::{Limit, Limits, MeterName};
+pub use outcome::{OUTCOMES, Outcome};
 pub use policing::METERS_PER_BEARER;
 pub use server::{Answer, MOST_FILE_BYTES, Request};
 pub use table::{BYTES_PER_BEARER, Matching};
@@ -42,9 +42,9 @@ use crate::{
 use answer::{Answering, EndMarkers};
 use bearer::Kind;
 use change::{Change, Receiver, changes};
-use fate::Counts;
 use in_kernel::Kernel;
 use known_paths::KnownPaths;
+use outcome::Counts;
 use policing::{Policing, SharedMeters};
 use seen::{Own, Seen, Tunnelled};
 use serde::Deserialize;
@@ -337,14 +337,17 @@ impl Function for Gateway {
         Some(Box::new(answering))
     }
 
-    fn fates(&self) -> Vec<(&'static str, u64)> {
-        let counts = self.plane.as_ref().map_or([0; FATES.len()], |p| p.counts);
-        let mut fates = fate::all(counts, &self.kernel);
-        fates.push((
+    fn outcomes(&self) -> Vec<(&'static str, u64)> {
+        let counts = self
+            .plane
+            .as_ref()
+            .map_or([0; OUTCOMES.len()], |p| p.counts);
+        let mut outcomes = outcome::all(counts, &self.kernel);
+        outcomes.push((
             "answers lost, beside the above",
             self.lost_answers.load(Ordering::Relaxed),
         ));
-        fates
+        outcomes
     }
 }
 
@@ -391,7 +394,7 @@ impl Plane {
             pool: PoolHandle::new(POOL_SLOTS, false)?,
             end_markers: EndMarkers::new(),
             receiver,
-            counts: [0; FATES.len()],
+            counts: [0; OUTCOMES.len()],
             kernel,
         })
     }
@@ -462,7 +465,7 @@ impl Plane {
         self.take_changes(context.to_port);
         if !batch.is_empty() {
             self.pass(batch, context);
-            self.receiver.fates.publish(&self.counts);
+            self.receiver.outcomes.publish(&self.counts);
         }
         self.end_markers.release(batch, context.to_port);
     }
@@ -484,21 +487,21 @@ impl Plane {
         let takes_tunnels = tunnels.is_none_or(|ports| ports.contains(&context.from_port));
         for i in 0..len {
             let packet = &mut batch.packets_mut()[i];
-            let fate = match &seen[i] {
+            let outcome = match &seen[i] {
                 Seen::Gone => continue,
-                Seen::Settled(fate) => *fate,
-                Seen::Tunnelled(_) if !takes_tunnels => Fate::WrongPort,
+                Seen::Settled(outcome) => *outcome,
+                Seen::Tunnelled(_) if !takes_tunnels => Outcome::WrongPort,
                 Seen::Tunnelled(tunnelled) => self.tunnelled(packet, tunnelled, &found[i], context),
                 Seen::Plain { ip, .. } => self.plain(packet, usize::from(*ip), &found[i], context),
             };
             if matches!(
-                fate,
-                Fate::Relayed | Fate::Encapsulated | Fate::Decapsulated
+                outcome,
+                Outcome::Relayed | Outcome::Encapsulated | Outcome::Decapsulated
             ) {
-                self.counts[fate as usize] += 1;
+                self.counts[outcome as usize] += 1;
                 metered |= u64::from(found[i].is_metered()) << i;
             } else {
-                self.left_out(batch, i, fate, &found[i], context);
+                self.left_out(batch, i, outcome, &found[i], context);
             }
         }
         if metered != 0 {
@@ -512,22 +515,22 @@ impl Plane {
         &mut self,
         batch: &mut Batch,
         index: usize,
-        fate: Fate,
+        outcome: Outcome,
         slot: &Slot,
         context: &Context,
     ) {
         let packet = &batch.packets()[index];
-        let fate = match (fate, self.others) {
-            (Fate::Other | Fate::UnknownUser, _) if self.is_asked(packet, context) => {
-                Fate::NeighbourAnswered
+        let outcome = match (outcome, self.others) {
+            (Outcome::Other | Outcome::UnknownUser, _) if self.is_asked(packet, context) => {
+                Outcome::NeighbourAnswered
             }
-            (Fate::Other | Fate::UnknownUser, Others::Forward) => Fate::Passed,
-            (fate, _) => fate,
+            (Outcome::Other | Outcome::UnknownUser, Others::Forward) => Outcome::Passed,
+            (outcome, _) => outcome,
         };
-        self.counts[fate as usize] += 1;
-        if let Some(cause) = self.answered_as(fate, slot) {
+        self.counts[outcome as usize] += 1;
+        if let Some(cause) = self.answered_as(outcome, slot) {
             batch.mark_punted(index, cause);
-        } else if fate != Fate::Passed {
+        } else if outcome != Outcome::Passed {
             batch.mark_dropped(index);
         }
     }
@@ -562,18 +565,23 @@ impl Plane {
                 (Seen::Tunnelled(seen), Kind::Relay) if seen.message != MessageType::G_PDU => {
                     continue;
                 }
-                (Seen::Tunnelled(seen), Kind::Relay) => (seen.end - seen.payload, Fate::Relayed),
-                (Seen::Tunnelled(seen), _) => (packet.len() as u16 - seen.ip, Fate::Decapsulated),
+                (Seen::Tunnelled(seen), Kind::Relay) => (seen.end - seen.payload, Outcome::Relayed),
+                (Seen::Tunnelled(seen), _) => {
+                    (packet.len() as u16 - seen.ip, Outcome::Decapsulated)
+                }
                 (Seen::Plain { ip, .. }, _) => {
                     let path = self.paths.last(bearer.path);
                     let added = path.map_or(0, |(path, _)| rewrite::overhead(bearer, &path));
-                    (packet.len() as u16 - ip - added as u16, Fate::Encapsulated)
+                    (
+                        packet.len() as u16 - ip - added as u16,
+                        Outcome::Encapsulated,
+                    )
                 }
                 _ => continue,
             };
             if !self.policing.admits(found, now, bytes) {
                 self.counts[left_as as usize] -= 1;
-                self.counts[Fate::OverRate as usize] += 1;
+                self.counts[Outcome::OverRate as usize] += 1;
                 batch.mark_dropped(place);
             }
         }
@@ -587,7 +595,7 @@ impl Plane {
         seen: &Tunnelled,
         slot: &Slot,
         context: &Context,
-    ) -> Fate {
+    ) -> Outcome {
         let is_user_packet = seen.message == MessageType::G_PDU;
         if !is_user_packet && seen.message != MessageType::END_MARKER {
             return message(seen);
@@ -595,47 +603,47 @@ impl Plane {
         if slot.key == 0 {
             // An end marker may well come late (TS 29.281 section 7.3.2).
             return match is_user_packet {
-                true => Fate::UnknownTeid,
-                false => Fate::UnknownTeidUntold,
+                true => Outcome::UnknownTeid,
+                false => Outcome::UnknownTeidUntold,
             };
         }
         match slot.kind() {
             Kind::Relay => match self.paths.take(slot.path, context.to_port) {
                 Some(path) => match rewrite::relay(packet, seen, slot, &path, &self.pool) {
-                    Ok(()) => Fate::Relayed,
-                    Err(fate) => fate,
+                    Ok(()) => Outcome::Relayed,
+                    Err(outcome) => outcome,
                 },
-                None => Fate::ToldToDrop,
+                None => Outcome::ToldToDrop,
             },
-            Kind::Decapsulate if !is_user_packet => Fate::Consumed,
+            Kind::Decapsulate if !is_user_packet => Outcome::Consumed,
             Kind::Decapsulate => match rewrite::decapsulate(packet, seen, &self.closed) {
-                Ok(()) => Fate::Decapsulated,
-                Err(fate) => fate,
+                Ok(()) => Outcome::Decapsulated,
+                Err(outcome) => outcome,
             },
-            Kind::Hold => Fate::NotHeld,
-            Kind::Block => Fate::GateClosed,
-            Kind::Drop | Kind::Encapsulate => Fate::ToldToDrop,
+            Kind::Hold => Outcome::NotHeld,
+            Kind::Block => Outcome::GateClosed,
+            Kind::Drop | Kind::Encapsulate => Outcome::ToldToDrop,
         }
     }
 
     /// A packet to a user.
     #[inline(always)]
-    fn plain(&mut self, packet: &mut Packet, ip: usize, slot: &Slot, context: &Context) -> Fate {
+    fn plain(&mut self, packet: &mut Packet, ip: usize, slot: &Slot, context: &Context) -> Outcome {
         if slot.key == 0 {
-            return Fate::UnknownUser;
+            return Outcome::UnknownUser;
         }
         match slot.kind() {
             Kind::Encapsulate => {}
-            Kind::Hold => return Fate::NotHeld,
-            Kind::Block => return Fate::GateClosed,
-            _ => return Fate::ToldToDrop,
+            Kind::Hold => return Outcome::NotHeld,
+            Kind::Block => return Outcome::GateClosed,
+            _ => return Outcome::ToldToDrop,
         }
         let Some(path) = self.paths.take(slot.path, context.to_port) else {
-            return Fate::ToldToDrop;
+            return Outcome::ToldToDrop;
         };
         match rewrite::encapsulate(packet, ip, slot, &path, self.mtu, &self.pool) {
-            Ok(()) => Fate::Encapsulated,
-            Err(fate) => fate,
+            Ok(()) => Outcome::Encapsulated,
+            Err(outcome) => outcome,
         }
     }
 
@@ -647,14 +655,14 @@ impl Plane {
             && resolution::asked(packet.bytes()).is_some_and(|address| self.own.has(address))
     }
 
-    /// Returns the cause for which the slow path gets a packet of that fate to answer, if it does.
+    /// Returns the cause for which the slow path gets a packet of that outcome to answer, if it does.
     #[inline]
-    fn answered_as(&self, fate: Fate, slot: &Slot) -> Option<Punt> {
-        match fate {
-            Fate::EchoAnswered => Some(Punt::Local),
-            Fate::NeighbourAnswered => Some(Punt::Neighbour),
-            Fate::UnknownTeid => Some(Punt::Unknown),
-            Fate::TooBig => {
+    fn answered_as(&self, outcome: Outcome, slot: &Slot) -> Option<Punt> {
+        match outcome {
+            Outcome::EchoAnswered => Some(Punt::Local),
+            Outcome::NeighbourAnswered => Some(Punt::Neighbour),
+            Outcome::UnknownTeid => Some(Punt::Unknown),
+            Outcome::TooBig => {
                 let (path, _) = self.paths.last(slot.path)?;
                 let fits = self.mtu - rewrite::overhead(slot, &path);
                 Some(Punt::TooBig(fits as u16))
@@ -666,12 +674,12 @@ impl Plane {
 
 /// A message without a user packet.
 #[cold]
-fn message(seen: &Tunnelled) -> Fate {
+fn message(seen: &Tunnelled) -> Outcome {
     match seen.message {
-        MessageType::ECHO_REQUEST => Fate::EchoAnswered,
-        MessageType::ECHO_RESPONSE => Fate::Consumed,
-        MessageType::ERROR_INDICATION => Fate::ErrorIndication,
-        _ => Fate::UnknownMessage,
+        MessageType::ECHO_REQUEST => Outcome::EchoAnswered,
+        MessageType::ECHO_RESPONSE => Outcome::Consumed,
+        MessageType::ERROR_INDICATION => Outcome::ErrorIndication,
+        _ => Outcome::UnknownMessage,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Changes of the bytes of a packet on its way into, out of, and between tunnels.
 
 use super::Path;
-use super::fate::Fate;
+use super::outcome::Outcome;
 use super::seen::{Own, Tunnelled};
 use super::table::{NO_QFI, Slot};
 use crate::resize;
@@ -78,9 +78,9 @@ pub(super) fn relay(
     slot: &Slot,
     path: &Path,
     pool: &PoolHandle,
-) -> Result<(), Fate> {
+) -> Result<(), Outcome> {
     if seen.puzzles_all {
-        return Err(Fate::UnknownExtension);
+        return Err(Outcome::UnknownExtension);
     }
     let bytes = packet.bytes_mut();
     let (ip_at, udp_at, gtpu_at) = (
@@ -90,14 +90,14 @@ pub(super) fn relay(
     );
     let (Some(ip), Some(transport)) = (bytes.get(ip_at..udp_at), bytes.get(udp_at..gtpu_at + 8))
     else {
-        return Err(Fate::Malformed);
+        return Err(Outcome::Malformed);
     };
     let hops = ip[if seen.is_v4 { 8 } else { 7 }];
     if hops <= 1 {
-        return Err(Fate::NoHopsLeft);
+        return Err(Outcome::NoHopsLeft);
     }
     let Some(udp_and_gtpu) = transport.first_chunk::<16>() else {
-        return Err(Fate::Malformed);
+        return Err(Outcome::Malformed);
     };
     let old_teid = seen.teid;
     let old_checksum = u16::from_be_bytes([udp_and_gtpu[6], udp_and_gtpu[7]]);
@@ -106,7 +106,7 @@ pub(super) fn relay(
     match (path.local, path.remote) {
         (IpAddr::V4(local), IpAddr::V4(remote)) if seen.is_v4 => {
             let Some(ip) = bytes[ip_at..].first_chunk_mut::<20>() else {
-                return Err(Fate::Malformed);
+                return Err(Outcome::Malformed);
             };
             let old: [u8; 8] = [
                 ip[12], ip[13], ip[14], ip[15], ip[16], ip[17], ip[18], ip[19],
@@ -131,7 +131,7 @@ pub(super) fn relay(
         }
         (IpAddr::V6(local), IpAddr::V6(remote)) if !seen.is_v4 => {
             let Some(ip) = bytes[ip_at..].first_chunk_mut::<40>() else {
-                return Err(Fate::Malformed);
+                return Err(Outcome::Malformed);
             };
             let old = Sum::of(&ip[8..40]);
             ip[7] -= 1;
@@ -147,7 +147,7 @@ pub(super) fn relay(
         }
     }
     let Some(transport) = bytes[udp_at..].first_chunk_mut::<16>() else {
-        return Err(Fate::Malformed);
+        return Err(Outcome::Malformed);
     };
     transport[12..16].copy_from_slice(&slot.teid.to_be_bytes());
     // 0 says that there is none.
@@ -165,13 +165,13 @@ fn outside_anew(
     path: &Path,
     traffic_class: u8,
     pool: &PoolHandle,
-) -> Result<(), Fate> {
+) -> Result<(), Outcome> {
     let (ip_at, gtpu_at) = (usize::from(seen.ip), usize::from(seen.gtpu));
     packet.truncate(seen.end);
     let (old_len, new_len) = (gtpu_at - ip_at, outer_len(path));
     move_start(packet, ip_at, old_len, new_len, pool)?;
     set_ethertype(packet.bytes_mut(), ip_at, path.local.is_ipv4());
-    write_outer(&mut packet.bytes_mut()[ip_at..], path, traffic_class).ok_or(Fate::Malformed)
+    write_outer(&mut packet.bytes_mut()[ip_at..], path, traffic_class).ok_or(Outcome::Malformed)
 }
 
 /// Into a tunnel (TS 29.281 section 5.1). The traffic class of the user packet is that of the outer one as well
@@ -184,9 +184,9 @@ pub(super) fn encapsulate(
     path: &Path,
     mtu: usize,
     pool: &PoolHandle,
-) -> Result<(), Fate> {
+) -> Result<(), Outcome> {
     let Some((user_len, traffic_class)) = user_packet(&packet.bytes()[ip_at..]) else {
-        return Err(Fate::NotIp);
+        return Err(Outcome::NotIp);
     };
     let container = PduSession {
         uplink: false,
@@ -208,16 +208,16 @@ pub(super) fn encapsulate(
     let outer_len = outer_len(path);
     let added = outer_len + repr.header_len_bytes();
     if added + user_len > mtu {
-        return Err(Fate::TooBig);
+        return Err(Outcome::TooBig);
     }
     packet.truncate((ip_at + user_len) as u16);
     move_start(packet, ip_at, 0, added, pool)?;
     let bytes = packet.bytes_mut();
     set_ethertype(bytes, ip_at, path.local.is_ipv4());
     if repr.emit(&mut bytes[ip_at + outer_len..]).is_err() {
-        return Err(Fate::Malformed);
+        return Err(Outcome::Malformed);
     }
-    write_outer(&mut bytes[ip_at..], path, traffic_class).ok_or(Fate::Malformed)
+    write_outer(&mut bytes[ip_at..], path, traffic_class).ok_or(Outcome::Malformed)
 }
 
 /// Returns what `encapsulate` adds to a user packet of that bearer, bytes.
@@ -228,17 +228,21 @@ pub(super) fn overhead(slot: &Slot, path: &Path) -> usize {
 /// Takes a packet out of the tunnel; what lies in the outer packet behind the user packet is cut off. None goes to the
 /// addresses `closed`.
 #[inline]
-pub(super) fn decapsulate(packet: &mut Packet, seen: &Tunnelled, closed: &Own) -> Result<(), Fate> {
+pub(super) fn decapsulate(
+    packet: &mut Packet,
+    seen: &Tunnelled,
+    closed: &Own,
+) -> Result<(), Outcome> {
     if seen.puzzles_end {
-        return Err(Fate::UnknownExtension);
+        return Err(Outcome::UnknownExtension);
     }
     let (ip_at, payload_at) = (usize::from(seen.ip), usize::from(seen.payload));
     let user = &packet.bytes()[payload_at..usize::from(seen.end)];
     let Some((user_len, _)) = user_packet(user) else {
-        return Err(Fate::NotIp);
+        return Err(Outcome::NotIp);
     };
     if destination(user).is_some_and(|destination| closed.has(destination)) {
-        return Err(Fate::ToGateway);
+        return Err(Outcome::ToGateway);
     }
     let is_v4 = user[0] >> 4 == 4;
     packet.truncate((payload_at + user_len) as u16);
@@ -290,11 +294,11 @@ fn move_start(
     old: usize,
     new: usize,
     pool: &PoolHandle,
-) -> Result<(), Fate> {
+) -> Result<(), Outcome> {
     if resize::move_start(packet, keep, old, new, pool) {
         Ok(())
     } else {
-        Err(Fate::NoRoom)
+        Err(Outcome::NoRoom)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Reading of a frame by the gateway, before it looks anything up.
 
 use super::Match;
-use super::fate::Fate;
+use super::outcome::Outcome;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use taut_wire::gtpu::{Extension, MessageType, PDU_SESSION_CONTAINER, UDP_PORT};
 use taut_wire::{Error, EtherType, Fault, Gtpu, Headers, IpProtocol, Layer3, Sum, Udp};
@@ -59,8 +59,8 @@ pub(super) enum Seen {
         ip: u16,
         key: u64,
     },
-    /// A frame whose fate is settled already.
-    Settled(Fate),
+    /// A frame whose outcome is settled already.
+    Settled(Outcome),
     /// A frame that was marked by a function before.
     Gone,
 }
@@ -150,13 +150,13 @@ impl Seen {
         let headers = Headers::of(frame);
         let ip_at = headers.ip();
         let is_v4 = match (headers.layer3(), headers.fault()) {
-            (_, Some(Fault::Ethernet | Fault::Ip)) => return Self::Settled(Fate::Malformed),
-            (Layer3::Other, _) => return Self::Settled(Fate::Other),
+            (_, Some(Fault::Ethernet | Fault::Ip)) => return Self::Settled(Outcome::Malformed),
+            (Layer3::Other, _) => return Self::Settled(Outcome::Other),
             (layer3, _) => layer3 == Layer3::Ipv4,
         };
         let header = &frame[ip_at..headers.transport().max(ip_at)];
         if is_v4 && !Sum::of(header).is_valid() {
-            return Self::Settled(Fate::BadChecksum);
+            return Self::Settled(Outcome::BadChecksum);
         }
         let destination = headers.addresses_in(frame).1;
         let destination = Ipv6Addr::from_bits(destination);
@@ -172,13 +172,13 @@ impl Seen {
             return Self::Plain { ip, key };
         }
         if headers.fault() == Some(Fault::Extension) {
-            return Self::Settled(Fate::Malformed);
+            return Self::Settled(Outcome::Malformed);
         }
         if headers.protocol() != IpProtocol::UDP {
-            return Self::Settled(Fate::Other);
+            return Self::Settled(Outcome::Other);
         }
         if headers.is_fragment() {
-            return Self::Settled(Fate::Fragment);
+            return Self::Settled(Outcome::Fragment);
         }
         Self::in_udp(
             headers.transport_in(frame),
@@ -191,17 +191,17 @@ impl Seen {
     #[inline(always)]
     fn in_udp(datagram: &[u8], ip_at: usize, udp_at: usize, is_v4: bool) -> Self {
         let Ok(udp) = Udp::new(datagram) else {
-            return Self::Settled(Fate::Malformed);
+            return Self::Settled(Outcome::Malformed);
         };
         if udp.destination_port() != UDP_PORT {
-            return Self::Settled(Fate::Other);
+            return Self::Settled(Outcome::Other);
         }
         let gtpu = match Gtpu::new(udp.payload()) {
             Ok(gtpu) => gtpu,
             Err(Error::BadVersion { .. } | Error::BadValue { .. }) => {
-                return Self::Settled(Fate::BadVersion);
+                return Self::Settled(Outcome::BadVersion);
             }
-            Err(_) => return Self::Settled(Fate::Malformed),
+            Err(_) => return Self::Settled(Outcome::Malformed),
         };
         let unknown =
             |e: &Extension<'_>| e.must_be_understood() && !KNOWN_EXTENSIONS.contains(&e.kind);

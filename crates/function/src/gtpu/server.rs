@@ -342,7 +342,7 @@ fn answer(
             };
             Answer {
                 room: Some(room),
-                packets: Some(named(control.fates())),
+                packets: Some(named(control.outcomes())),
                 pfcp: control
                     .signalling
                     .as_ref()

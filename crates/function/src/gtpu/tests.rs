@@ -107,8 +107,8 @@ impl Bench {
         answers
     }
 
-    fn count(&self, fate: Fate) -> u64 {
-        self.plane.counts[fate as usize]
+    fn count(&self, outcome: Outcome) -> u64 {
+        self.plane.counts[outcome as usize]
     }
 
     fn counted(&self) -> u64 {
@@ -259,7 +259,7 @@ fn relaying_changes_tunnel_addresses_and_hops_and_keeps_every_checksum_right() {
             }
         }
     }
-    assert_eq!(gateway.count(Fate::Relayed), 20);
+    assert_eq!(gateway.count(Outcome::Relayed), 20);
     assert_eq!(gateway.counted(), 20);
 }
 
@@ -309,7 +309,7 @@ fn sequence_numbers_and_extension_headers_are_relayed_as_they_came() {
             .pass(&[decorated(MessageType::G_PDU, 0xc9)], 0)
             .is_empty()
     );
-    assert_eq!(gateway.count(Fate::UnknownExtension), 1);
+    assert_eq!(gateway.count(Outcome::UnknownExtension), 1);
 }
 
 #[test]
@@ -319,14 +319,14 @@ fn the_end_of_a_tunnel_refuses_extensions_that_it_has_to_understand() {
         let out = gateway.pass(&[decorated(MessageType::G_PDU, kind)], 0);
         assert_eq!(out.len(), passes, "{kind:#x}");
     }
-    assert_eq!(gateway.count(Fate::UnknownExtension), 2);
+    assert_eq!(gateway.count(Outcome::UnknownExtension), 2);
     // An end marker ends here.
     assert!(
         gateway
             .pass(&[decorated(MessageType::END_MARKER, 0x20)], 0)
             .is_empty()
     );
-    assert_eq!(gateway.count(Fate::Consumed), 1);
+    assert_eq!(gateway.count(Outcome::Consumed), 1);
 }
 
 #[test]
@@ -376,7 +376,7 @@ fn what_went_into_a_tunnel_comes_out_the_same() {
         packet.bytes_mut().copy_from_slice(&padded);
         batch.push(packet);
         let out = down.pass_batch(&mut batch, 1);
-        assert_eq!(down.count(Fate::Encapsulated), 1);
+        assert_eq!(down.count(Outcome::Encapsulated), 1);
         let opened = open(&out[0]);
         assert_eq!(opened.teid, 0x20);
         assert_eq!(
@@ -391,7 +391,7 @@ fn what_went_into_a_tunnel_comes_out_the_same() {
         up.plane.own = Own::new(&[address(remote)]);
         up.add("0x20,decapsulate");
         assert_eq!(up.pass(&out, 0), [frame]);
-        assert_eq!(up.count(Fate::Decapsulated), 1);
+        assert_eq!(up.count(Outcome::Decapsulated), 1);
     }
 }
 
@@ -420,7 +420,7 @@ fn users_do_not_reach_the_gateway_itself_through_their_tunnels() {
     gateway.add("0x11,decapsulate");
     let closed = [OWN4, OWN6, "192.0.2.2", "2001:db8::2"].map(from_user);
     assert_eq!(gateway.pass(&closed, 0), Vec::<Vec<u8>>::new());
-    assert_eq!(gateway.count(Fate::ToGateway), 4);
+    assert_eq!(gateway.count(Outcome::ToGateway), 4);
     let others = ["192.0.2.3", "2001:db8::3", "192.0.2.100"].map(from_user);
     assert_eq!(gateway.pass(&others, 0).len(), 3);
     // A relay does not look into tunnels: who is at their end does.
@@ -446,12 +446,12 @@ fn tunnels_come_in_by_the_ports_that_are_theirs_only() {
     ];
     assert!(gateway.pass(&frames, 1).is_empty());
     assert!(gateway.answers(1).is_empty());
-    assert_eq!(gateway.count(Fate::WrongPort), 6);
+    assert_eq!(gateway.count(Outcome::WrongPort), 6);
     let user = flow("198.19.0.1", "10.45.0.2").frame(100).unwrap();
     assert_eq!(gateway.pass(&[user], 1).len(), 1);
     assert_eq!(gateway.pass(&frames, 0).len(), 3);
     assert_eq!(gateway.answers(0).len(), 2);
-    assert_eq!(gateway.count(Fate::WrongPort), 6);
+    assert_eq!(gateway.count(Outcome::WrongPort), 6);
 }
 
 #[test]
@@ -465,7 +465,7 @@ fn ipv6_users_are_known_by_their_prefix() {
     ]
     .map(|user| flow("2001:db8:99::1", user).frame(100).unwrap());
     assert_eq!(gateway.pass(&frames, 1).len(), 2);
-    assert_eq!(gateway.count(Fate::UnknownUser), 2);
+    assert_eq!(gateway.count(Outcome::UnknownUser), 2);
 }
 
 /// A message to the gateway in a frame.
@@ -505,7 +505,7 @@ fn echo_requests_are_answered_where_they_came_from() {
     );
     let want = [0x32, 2, 0, 6, 0, 0, 0, 0, 0x12, 0x34, 0, 0, 14, 0];
     assert_eq!(udp.payload(), want);
-    assert_eq!(gateway.count(Fate::EchoAnswered), 1);
+    assert_eq!(gateway.count(Outcome::EchoAnswered), 1);
 }
 
 #[test]
@@ -536,12 +536,12 @@ fn whoever_sends_through_an_unknown_tunnel_is_told() {
             );
         }
     }
-    assert_eq!(gateway.count(Fate::UnknownTeid), 4);
+    assert_eq!(gateway.count(Outcome::UnknownTeid), 4);
     // Whoever sends a flood is not told of each.
     for _ in 0..5 {
         gateway.pass(&vec![tunnelled(true, true, 0x11, 150); 64], 1);
     }
-    assert_eq!(gateway.count(Fate::UnknownTeid), 4 + 320);
+    assert_eq!(gateway.count(Outcome::UnknownTeid), 4 + 320);
     assert!((46..200).contains(&gateway.answers(1).len()));
     // Not about messages, nor about answers to them.
     let mut end_marker = [0x30, 254, 0, 0, 0, 0, 0, 0x77];
@@ -556,9 +556,9 @@ fn whoever_sends_through_an_unknown_tunnel_is_told() {
     end_marker[1] = 31;
     gateway.pass(&[message(&end_marker)], 0);
     assert!(gateway.answers(0).is_empty());
-    assert_eq!(gateway.count(Fate::UnknownTeidUntold), 1);
-    assert_eq!(gateway.count(Fate::ErrorIndication), 1);
-    assert_eq!(gateway.count(Fate::UnknownMessage), 1);
+    assert_eq!(gateway.count(Outcome::UnknownTeidUntold), 1);
+    assert_eq!(gateway.count(Outcome::ErrorIndication), 1);
+    assert_eq!(gateway.count(Outcome::UnknownMessage), 1);
 }
 
 #[test]
@@ -611,7 +611,7 @@ fn what_does_not_fit_the_tunnel_is_dropped_and_the_sender_is_told_what_would() {
     Ipv4::new(ethernet.payload_mut()).unwrap().fill_checksum();
     gateway.pass(&[frame], 1);
     assert!(gateway.answers(1).is_empty());
-    assert_eq!(gateway.count(Fate::TooBig), 3);
+    assert_eq!(gateway.count(Outcome::TooBig), 3);
 }
 
 #[test]
@@ -625,7 +625,7 @@ fn fragments_of_tunnels_are_dropped_and_those_of_users_pass() {
     };
     let outer = [[0x20, 0], [0, 9]].map(|at| fragment(tunnelled(true, true, 0x10, 120), at));
     assert!(gateway.pass(&outer, 0).is_empty());
-    assert_eq!(gateway.count(Fate::Fragment), 2);
+    assert_eq!(gateway.count(Outcome::Fragment), 2);
     let user = flow("198.19.0.1", "10.45.0.2").frame(100).unwrap();
     let users = [[0x20, 0], [0, 9]].map(|at| fragment(user.clone(), at));
     assert_eq!(gateway.pass(&users, 1).len(), 2);
@@ -663,17 +663,24 @@ fn every_packet_has_one_fate_wherever_it_is_cut_or_damaged() {
         gateway.answers(0);
     }
     assert_eq!(gateway.counted(), frames.len() as u64);
-    let passed = [Fate::Relayed, Fate::Encapsulated, Fate::Decapsulated];
-    let passed: u64 = passed.into_iter().map(|fate| gateway.count(fate)).sum();
+    let passed = [
+        Outcome::Relayed,
+        Outcome::Encapsulated,
+        Outcome::Decapsulated,
+    ];
+    let passed: u64 = passed
+        .into_iter()
+        .map(|outcome| gateway.count(outcome))
+        .sum();
     assert_eq!(left, passed);
-    for fate in [
-        Fate::Malformed,
-        Fate::BadChecksum,
-        Fate::BadVersion,
-        Fate::ToldToDrop,
-        Fate::NotHeld,
+    for outcome in [
+        Outcome::Malformed,
+        Outcome::BadChecksum,
+        Outcome::BadVersion,
+        Outcome::ToldToDrop,
+        Outcome::NotHeld,
     ] {
-        assert!(gateway.count(fate) > 0, "{fate:?}");
+        assert!(gateway.count(outcome) > 0, "{outcome:?}");
     }
     assert_eq!(gateway.plane.pool.outstanding(), 0);
 }
@@ -688,7 +695,7 @@ fn a_packet_of_no_hops_left_goes_no_further() {
         Ipv4::new(ethernet.payload_mut()).unwrap().fill_checksum();
         assert_eq!(gateway.pass(&[frame], 0).len(), passes);
     }
-    assert_eq!(gateway.count(Fate::NoHopsLeft), 2);
+    assert_eq!(gateway.count(Outcome::NoHopsLeft), 2);
 }
 
 #[test]
@@ -699,12 +706,12 @@ fn packets_behind_a_closed_gate_are_counted_apart_from_dropped_and_held_ones() {
         .to_vec();
     frames.push(flow("198.19.0.1", "10.45.0.2").frame(100).unwrap());
     assert!(gateway.pass(&frames, 0).is_empty());
-    for (fate, count) in [
-        (Fate::GateClosed, 2),
-        (Fate::ToldToDrop, 1),
-        (Fate::NotHeld, 1),
+    for (outcome, count) in [
+        (Outcome::GateClosed, 2),
+        (Outcome::ToldToDrop, 1),
+        (Outcome::NotHeld, 1),
     ] {
-        assert_eq!(gateway.count(fate), count, "{fate:?}");
+        assert_eq!(gateway.count(outcome), count, "{outcome:?}");
     }
 }
 
@@ -747,21 +754,21 @@ fn user_packets_over_the_rate_are_dropped_and_counted_apart_however_they_leave()
         tunnelled(true, true, teid, outer_and_gtpu + 1000)
     };
     let to_user = |user| flow("198.19.0.1", user).frame(14 + 1000 + 4).unwrap();
-    for (frame, fate) in [
-        (in_tunnel(0x10), Fate::Relayed),
-        (in_tunnel(0x11), Fate::Decapsulated),
-        (in_tunnel(0x12), Fate::Relayed),
-        (to_user("10.45.0.2"), Fate::Encapsulated),
-        (to_user("10.45.0.3"), Fate::Encapsulated),
+    for (frame, outcome) in [
+        (in_tunnel(0x10), Outcome::Relayed),
+        (in_tunnel(0x11), Outcome::Decapsulated),
+        (in_tunnel(0x12), Outcome::Relayed),
+        (to_user("10.45.0.2"), Outcome::Encapsulated),
+        (to_user("10.45.0.3"), Outcome::Encapsulated),
     ] {
-        let (over, left) = (gateway.count(Fate::OverRate), gateway.count(fate));
+        let (over, left) = (gateway.count(Outcome::OverRate), gateway.count(outcome));
         // Padding is none of the user's.
         let padded = [&frame[..], &[0; 50]].concat();
         let frames: Vec<_> = (0..40).map(|i| [&frame, &padded][i % 2].clone()).collect();
         let passed = gateway.pass(&frames, 0).len();
-        assert_eq!(passed, 16, "{fate:?}");
-        assert_eq!(gateway.count(fate) - left, 16, "{fate:?}");
-        assert_eq!(gateway.count(Fate::OverRate) - over, 24, "{fate:?}");
+        assert_eq!(passed, 16, "{outcome:?}");
+        assert_eq!(gateway.count(outcome) - left, 16, "{outcome:?}");
+        assert_eq!(gateway.count(Outcome::OverRate) - over, 24, "{outcome:?}");
     }
     // Others are not concerned, and a stream may end.
     assert_eq!(gateway.pass(&vec![in_tunnel(0x13); 64], 0).len(), 64);
@@ -816,11 +823,14 @@ fn other_frames_pass_only_if_told_so() {
         gateway.pass(&[arp.clone(), user.clone()], 0),
         [arp.clone(), user.clone()]
     );
-    assert_eq!(gateway.count(Fate::Passed), 2);
+    assert_eq!(gateway.count(Outcome::Passed), 2);
     let mut gateway = Bench::new("");
     assert!(gateway.pass(&[arp, user], 0).is_empty());
     assert_eq!(
-        (gateway.count(Fate::Other), gateway.count(Fate::UnknownUser)),
+        (
+            gateway.count(Outcome::Other),
+            gateway.count(Outcome::UnknownUser)
+        ),
         (1, 1)
     );
 }
@@ -881,7 +891,7 @@ fn bearers_change_between_batches_and_no_packet_is_lost() {
         gateway.control.grant(&wishes).unwrap();
         assert_eq!(gateway.pass(&frames, 0).len(), 64);
     }
-    assert_eq!(gateway.count(Fate::Relayed), 199 * 64);
+    assert_eq!(gateway.count(Outcome::Relayed), 199 * 64);
 }
 
 #[test]

@@ -2,8 +2,8 @@
 //! TCP, RFC 5508 for ICMP.) Mappings do not depend on who is talked to, and whoever is may answer through them.
 
 mod connection;
-mod fate;
 mod hosts;
+mod outcome;
 mod rewrite;
 mod seen;
 mod setting;
@@ -16,7 +16,7 @@ use crate::{
     settings,
 };
 use connection::{Connection, state};
-use fate::{FATES, Fate};
+use outcome::{OUTCOMES, Outcome};
 use rewrite::{End, replace, replace_error};
 use seen::{Class as Protocol, Flow, Seen};
 use setting::Checked;
@@ -38,7 +38,7 @@ pub(crate) const ENTRY: Entry = Entry {
             checked,
             table: None,
             seen: Vec::with_capacity(BATCH_CAPACITY),
-            counts: [0; FATES.len()],
+            counts: [0; OUTCOMES.len()],
         }) as Box<dyn Function>)
     },
     in_kernel: KernelVersion::Frames(in_kernel),
@@ -52,7 +52,7 @@ struct Nat {
     table: Option<Table>,
     /// Kinds of the packets of a batch, and the place of each flow's mapping. Kept, as it is large.
     seen: Vec<(Seen, Option<u32>)>,
-    counts: [u64; FATES.len()],
+    counts: [u64; OUTCOMES.len()],
 }
 
 /// Returns what the kernel does to frames that leave through that port.
@@ -96,12 +96,12 @@ impl Nat {
         seen: &Seen,
         found: Option<u32>,
         now: u64,
-    ) -> Fate {
+    ) -> Outcome {
         match seen {
-            Seen::Settled(fate) => *fate,
+            Seen::Settled(outcome) => *outcome,
             Seen::Flow(flow) => {
                 if table.choice.number(flow.destination.0).is_some() {
-                    return Fate::Hairpin;
+                    return Outcome::Hairpin;
                 }
                 let inside = key(flow.class, flow.source);
                 let found = found.filter(|slot| table.mapping(*slot).inside == inside);
@@ -110,9 +110,9 @@ impl Nat {
                 let made = found.map_or_else(|| table.make(flow.class, inside, now), Ok);
                 let slot = match made {
                     Ok(slot) => slot,
-                    Err(Refused::NoPort) => return Fate::NoPort,
-                    Err(Refused::Full) => return Fate::TableFull,
-                    Err(Refused::HostFull) => return Fate::HostFull,
+                    Err(Refused::NoPort) => return Outcome::NoPort,
+                    Err(Refused::Full) => return Outcome::TableFull,
+                    Err(Refused::HostFull) => return Outcome::HostFull,
                 };
                 let is_live = table.is_live(slot, now);
                 let mapping = table.mapping_mut(slot);
@@ -125,7 +125,7 @@ impl Nat {
                     mapping.last_used = now;
                 }
                 replace(frame, flow, End::Source, table.choice.endpoint(slot));
-                Fate::ToOutside
+                Outcome::ToOutside
             }
             Seen::Error {
                 ip,
@@ -135,39 +135,39 @@ impl Nat {
                 about,
             } => {
                 if table.choice.number(*destination).is_some() {
-                    return Fate::Hairpin;
+                    return Outcome::Hairpin;
                 }
                 let slot = table.find(key(about.class, about.destination));
                 let Some(slot) = slot.filter(|slot| table.is_live(*slot, now)) else {
-                    return Fate::NoMapping;
+                    return Outcome::NoMapping;
                 };
                 let outside = table.choice.endpoint(slot);
                 let change = replace(frame, about, End::Destination, outside);
                 let addresses = (*source, outside.0);
                 replace_error(frame, (*ip, *icmp), End::Source, addresses, change);
-                Fate::Error
+                Outcome::Error
             }
         }
     }
 
     /// Translates a frame from outside to inside.
-    fn inwards(table: &mut Table, frame: &mut [u8], seen: &Seen, now: u64) -> Fate {
+    fn inwards(table: &mut Table, frame: &mut [u8], seen: &Seen, now: u64) -> Outcome {
         match seen {
-            Seen::Settled(fate) => *fate,
+            Seen::Settled(outcome) => *outcome,
             Seen::Flow(flow) => {
                 let Some(number) = table.choice.number(flow.destination.0) else {
-                    return Fate::NotOurs;
+                    return Outcome::NotOurs;
                 };
                 let slot = table.choice.slot(flow.class, number, flow.destination.1);
                 if !table.is_live(slot, now) {
-                    return Fate::NoMapping;
+                    return Outcome::NoMapping;
                 }
                 let mapping = table.mapping_mut(slot);
                 if flow.class == Protocol::Tcp && mapping.connection.came(&flow.segment(frame)) {
                     mapping.last_used = now;
                 }
                 replace(frame, flow, End::Destination, mapping.endpoint());
-                Fate::ToInside
+                Outcome::ToInside
             }
             Seen::Error {
                 ip,
@@ -178,17 +178,17 @@ impl Nat {
             } => {
                 let number = table.choice.number(*destination);
                 let Some(number) = number.filter(|_| about.source.0 == *destination) else {
-                    return Fate::NotOurs;
+                    return Outcome::NotOurs;
                 };
                 let slot = table.choice.slot(about.class, number, about.source.1);
                 if !table.is_live(slot, now) {
-                    return Fate::NoMapping;
+                    return Outcome::NoMapping;
                 }
                 let inside = table.mapping(slot).endpoint();
                 let change = replace(frame, about, End::Source, inside);
                 let addresses = (*destination, inside.0);
                 replace_error(frame, (*ip, *icmp), End::Destination, addresses, change);
-                Fate::Error
+                Outcome::Error
             }
         }
     }
@@ -306,19 +306,19 @@ impl Function for Nat {
                 continue;
             }
             let frame = batch.packets_mut()[i].bytes_mut();
-            let fate = if is_outwards {
+            let outcome = if is_outwards {
                 Self::outwards(table, frame, seen, *found, now)
             } else {
                 Self::inwards(table, frame, seen, now)
             };
-            self.counts[fate as usize] += 1;
-            if !fate.is_sent() {
+            self.counts[outcome as usize] += 1;
+            if !outcome.is_sent() {
                 batch.mark_dropped(i);
             }
         }
     }
 
-    fn fates(&self) -> Vec<(&'static str, u64)> {
-        FATES.into_iter().zip(self.counts).collect()
+    fn outcomes(&self) -> Vec<(&'static str, u64)> {
+        OUTCOMES.into_iter().zip(self.counts).collect()
     }
 }

@@ -1,7 +1,7 @@
 //! Reading of a frame by the translator, before it looks anything up.
 
 use super::connection::{FIN, SYN};
-use super::fate::Fate;
+use super::outcome::Outcome;
 use taut_wire::{Fault, Headers, IpProtocol, Layer3, Tcp, Udp};
 
 /// Protocol that ports are of. ICMP queries have an identifier in their place (RFC 5508).
@@ -61,7 +61,7 @@ pub(crate) enum Seen {
         destination: u32,
         about: Flow,
     },
-    Settled(Fate),
+    Settled(Outcome),
 }
 
 const ECHO_REPLY: u8 = 0;
@@ -90,35 +90,35 @@ impl Seen {
     }
 
     #[inline(always)]
-    fn read(headers: &Headers, frame: &[u8]) -> Result<Self, Fate> {
+    fn read(headers: &Headers, frame: &[u8]) -> Result<Self, Outcome> {
         match (headers.layer3(), headers.fault()) {
             (_, Some(Fault::Ethernet)) | (Layer3::Ipv4, Some(Fault::Ip)) => {
-                return Err(Fate::Malformed);
+                return Err(Outcome::Malformed);
             }
             (Layer3::Ipv4, _) => {}
-            _ => return Err(Fate::Passed),
+            _ => return Err(Outcome::Passed),
         }
         if headers.is_fragment() {
-            return Err(Fate::Fragment);
+            return Err(Outcome::Fragment);
         }
         let (at, transport) = (headers.ip(), headers.transport());
         let payload = headers.transport_in(frame);
         let addresses = frame.get(at + 12..).and_then(|it| it.first_chunk());
-        let [a, b, c, d, e, f, g, h] = *addresses.ok_or(Fate::Malformed)?;
+        let [a, b, c, d, e, f, g, h] = *addresses.ok_or(Outcome::Malformed)?;
         let source = u32::from_be_bytes([a, b, c, d]);
         let destination = u32::from_be_bytes([e, f, g, h]);
         let (class, ports) = match headers.protocol() {
             IpProtocol::UDP => {
-                let udp = Udp::new(payload).map_err(|_| Fate::Malformed)?;
+                let udp = Udp::new(payload).map_err(|_| Outcome::Malformed)?;
                 (Class::Udp, (udp.source_port(), udp.destination_port()))
             }
             IpProtocol::TCP => {
-                Tcp::new(payload).map_err(|_| Fate::Malformed)?;
+                Tcp::new(payload).map_err(|_| Outcome::Malformed)?;
                 (Class::Tcp, ports_of(payload))
             }
             IpProtocol::ICMP => {
                 if payload.len() < QUOTED {
-                    return Err(Fate::Malformed);
+                    return Err(Outcome::Malformed);
                 }
                 match payload[0] {
                     ECHO_REPLY | ECHO_REQUEST => {
@@ -135,10 +135,10 @@ impl Seen {
                             about,
                         });
                     }
-                    _ => return Err(Fate::Protocol),
+                    _ => return Err(Outcome::Protocol),
                 }
             }
-            _ => return Err(Fate::Protocol),
+            _ => return Err(Outcome::Protocol),
         };
         Ok(Self::Flow(Flow {
             ip: at as u16,
@@ -190,18 +190,18 @@ fn ports_of(header: &[u8]) -> (u16, u16) {
 
 /// The packet that an ICMP error quotes, cut short as it may be.
 #[cold]
-fn quoted(icmp: &[u8], icmp_at: usize) -> Result<Flow, Fate> {
+fn quoted(icmp: &[u8], icmp_at: usize) -> Result<Flow, Outcome> {
     let inner = &icmp[QUOTED..];
     let at = icmp_at + QUOTED;
     let header_len = match inner.first() {
         Some(first) if first >> 4 == 4 => usize::from(first & 15) * 4,
-        _ => return Err(Fate::Malformed),
+        _ => return Err(Outcome::Malformed),
     };
     if header_len < 20 || inner.len() < header_len + QUOTED {
-        return Err(Fate::Malformed);
+        return Err(Outcome::Malformed);
     }
     if u16::from_be_bytes([inner[6], inner[7]]) & 0x1fff != 0 {
-        return Err(Fate::Fragment);
+        return Err(Outcome::Fragment);
     }
     let (header, transport) = inner.split_at(header_len);
     let (class, ports) = match IpProtocol(header[9]) {
@@ -211,7 +211,7 @@ fn quoted(icmp: &[u8], icmp_at: usize) -> Result<Flow, Fate> {
             let identifier = u16::from_be_bytes([transport[4], transport[5]]);
             (Class::Icmp, (identifier, identifier))
         }
-        _ => return Err(Fate::Protocol),
+        _ => return Err(Outcome::Protocol),
     };
     let address = |at: usize| {
         u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])

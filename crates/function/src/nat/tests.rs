@@ -202,7 +202,7 @@ proptest! {
 }
 
 fn counts(nat: &dyn Function) -> Vec<u64> {
-    nat.fates().into_iter().map(|(_, n)| n).collect()
+    nat.outcomes().into_iter().map(|(_, n)| n).collect()
 }
 
 #[test]

@@ -441,7 +441,7 @@ impl Function for Rlnc {
         waiting + self.directions.iter().map(owes).sum::<usize>()
     }
 
-    fn fates(&self) -> Vec<(&'static str, u64)> {
+    fn outcomes(&self) -> Vec<(&'static str, u64)> {
         let c = &self.counts;
         vec![
             ("coded", c.coded),

@@ -83,11 +83,11 @@ fn pass(
     out
 }
 
-fn count(function: &dyn Function, fate: &str) -> u64 {
+fn count(function: &dyn Function, outcome: &str) -> u64 {
     function
-        .fates()
+        .outcomes()
         .into_iter()
-        .find(|(name, _)| name.starts_with(fate))
+        .find(|(name, _)| name.starts_with(outcome))
         .unwrap()
         .1
 }
@@ -237,7 +237,7 @@ fn broken_headers_are_dropped_others_pass_and_nothing_forged_breaks_it() {
     }
     let out = pass(&mut *decoder, &broken, 1, 32);
     let saw: u64 = decoder
-        .fates()
+        .outcomes()
         .iter()
         .filter(|(name, _)| !name.ends_with("above"))
         .map(|(_, n)| n)
@@ -323,7 +323,7 @@ fn in_order_packets_leave_in_their_order_whatever_was_lost_or_overtaken() {
             );
         }
         assert_eq!(count(&*decoder, "not waited for"), 0);
-        // Every packet has one fate; those that leave are the uncoded and the recovered.
+        // Every packet has one outcome; those that leave are the uncoded and the recovered.
         let left = count(&*decoder, "uncoded") + count(&*decoder, "recovered");
         assert!(left >= received.len() as u64 && left <= sent.len() as u64);
         assert!(count(&*decoder, "waited") > 0 && count(&*decoder, "dropped: behind") > 0);

@@ -59,6 +59,20 @@ pub(super) const SETTINGS: &[Setting] = &[
         look: rcu_callbacks,
     },
     Setting {
+        name: "rcu-threads",
+        group: Group::Isolation,
+        what: "Where the threads run that do RCU's work: rcu_preempt, rcuog/N, rcuop/N and their kin.",
+        cost: "A thread of them that runs on the CPU takes it for 5 to 50 µs at a time, whatever `rcu_nocbs` has moved to it.",
+        see: "ps -eo pid,psr,comm | grep rcu; grep Cpus_allowed_list /proc/PID/status",
+        is_applied: false,
+        by_hand: "for pid in $(pgrep rcu); do taskset -pc OTHER_CPUS $pid; done (back: the same with all CPUs)",
+        boot: "",
+        below: "",
+        source: "Gallenmüller 2021, section 5.4.3; Linux, Documentation/admin-guide/kernel-per-CPU-kthreads.rst",
+        profiles: LATENCY,
+        look: rcu_threads,
+    },
+    Setting {
         name: "hardware-threads",
         group: Group::Isolation,
         what: "Simultaneous multithreading: a second hardware thread on the same core.",
@@ -179,6 +193,31 @@ fn rcu_callbacks(view: &View) -> Looked {
         format!("rcu_nocbs={}", view.list()),
         "rcu_nocb_poll".to_owned(),
     ])
+}
+
+fn rcu_threads(view: &View) -> Looked {
+    let may_run_here = view.processes().filter(|(pid, name)| {
+        let status = || view.root.text(&format!("/proc/{pid}/status"));
+        let allowed = |text: String| {
+            let list = text
+                .lines()
+                .find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+            crate::cpu_list::parse_cpu_list(list.trim())
+        };
+        name.starts_with("rcu")
+            && status()
+                .and_then(allowed)
+                .is_some_and(|cpus| !cpus.is_disjoint(view.cpus))
+    });
+    // One that is bound to each CPU cannot be moved.
+    let movable = may_run_here.filter(|(_, name)| !name.starts_with("rcuc/"));
+    let names: Vec<String> = movable.map(|(_, name)| name).collect();
+    let now = match names.as_slice() {
+        [] => "elsewhere".to_owned(),
+        [only] => format!("{only} may run there"),
+        [first, ..] => format!("{} may run there, such as {first}", names.len()),
+    };
+    Looked::is(names.is_empty(), now, format!("off CPU {}", view.list()))
 }
 
 fn hardware_threads(view: &View) -> Looked {

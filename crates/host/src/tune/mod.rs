@@ -325,6 +325,38 @@ mod tests {
     }
 
     #[test]
+    fn rcu_threads_and_interfaces_that_speak_ipv6_are_seen() {
+        let (_folder, root) = tree(&[
+            ONLINE,
+            ("/proc/14/comm", "rcu_preempt\n"),
+            (
+                "/proc/14/status",
+                "Name:\trcu_preempt\nCpus_allowed_list:\t0-3\n",
+            ),
+            ("/proc/15/comm", "rcuc/2\n"),
+            ("/proc/15/status", "Cpus_allowed_list:\t2\n"),
+            ("/proc/16/comm", "rcuop/1\n"),
+            ("/proc/16/status", "Cpus_allowed_list:\t0-1\n"),
+            ("/sys/class/net/lo/ifindex", "1\n"),
+            ("/sys/class/net/eth0/ifindex", "2\n"),
+            ("/sys/class/net/eth1/ifindex", "3\n"),
+            ("/proc/sys/net/ipv6/conf/lo/disable_ipv6", "0\n"),
+            ("/proc/sys/net/ipv6/conf/eth0/disable_ipv6", "0\n"),
+            ("/proc/sys/net/ipv6/conf/eth1/disable_ipv6", "1\n"),
+        ]);
+        let threads = found(&root, "rcu-threads", Profile::Latency);
+        assert_eq!(
+            (threads.state, threads.now.as_str()),
+            (State::Bad, "rcu_preempt may run there")
+        );
+        let chatter = found(&root, "ipv6-chatter", Profile::Shared);
+        assert_eq!(
+            (chatter.state, chatter.now.as_str()),
+            (State::Bad, "1 of 2 interfaces speak it")
+        );
+    }
+
+    #[test]
     fn isolation_by_boot_is_seen() {
         let (_folder, root) = tree(&[
             ONLINE,

@@ -109,6 +109,22 @@ pub(super) const SETTINGS: &[Setting] = &[
         look: offloads,
     },
     Setting {
+        name: "ipv6-chatter",
+        group: Group::Network,
+        what: "Whether interfaces speak IPv6 of their own accord.",
+        cost: "An interface that comes up looks for duplicate addresses, asks for routers and joins multicast groups, and goes on to: frames \
+               that nobody sent are in the way of the measured ones and in their counts. An interface that somebody logs in through by IPv6 has to keep it, so \
+               `taut tune apply` leaves it to you.",
+        see: "grep . /proc/sys/net/ipv6/conf/*/disable_ipv6",
+        is_applied: false,
+        by_hand: "sysctl net.ipv6.conf.INTERFACE.disable_ipv6=1 (back: 0) for interfaces that only carry measured traffic",
+        boot: "",
+        below: "",
+        source: "Gallenmüller 2021, section 5.4.3; Linux, Documentation/networking/ip-sysctl.rst (disable_ipv6)",
+        profiles: QUIET,
+        look: ipv6_chatter,
+    },
+    Setting {
         name: "numa-placement",
         group: Group::Network,
         what: "Whether network cards hang on the memory node of the CPUs.",
@@ -172,6 +188,22 @@ fn receive_steering(view: &View) -> Looked {
         format!("none to CPU {}", view.list()),
     )
     .steps(steps)
+}
+
+fn ipv6_chatter(view: &View) -> Looked {
+    let mut names = view.root.names("/sys/class/net");
+    names.retain(|name| name != "lo");
+    let off = |name: &String| {
+        view.root
+            .number(&format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"))
+    };
+    let known: Vec<i64> = names.iter().filter_map(off).collect();
+    if known.is_empty() {
+        return Looked::not_here("no interface, or kernel without IPv6");
+    }
+    let speaking = known.iter().filter(|off| **off == 0).count();
+    let now = format!("{speaking} of {} interfaces speak it", known.len());
+    Looked::is(speaking == 0, now, "off on those that are measured")
 }
 
 fn transmit_steering(view: &View) -> Looked {

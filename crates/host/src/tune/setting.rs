@@ -290,14 +290,15 @@ impl View<'_> {
             .steps(vec![Step::write(path, value.to_string())])
     }
 
-    /// The names of running programs.
+    /// Returns number and name of each process, kernel threads among them.
+    pub fn processes(&self) -> impl Iterator<Item = (u32, String)> {
+        let numbers = self.root.names("/proc").into_iter();
+        let pids = numbers.filter_map(|name| name.parse::<u32>().ok());
+        pids.filter_map(|pid| Some((pid, self.root.text(&format!("/proc/{pid}/comm"))?)))
+    }
+
+    /// Whether a program of this name runs.
     pub fn runs(&self, program: &str) -> bool {
-        let numbers = self.root.names("/proc");
-        let mut pids = numbers.iter().filter(|n| n.parse::<u32>().is_ok());
-        pids.any(|pid| {
-            self.root
-                .text(&format!("/proc/{pid}/comm"))
-                .is_some_and(|name| name == program)
-        })
+        self.processes().any(|(_, name)| name == program)
     }
 }

@@ -2,6 +2,7 @@
 
 use super::Benchmark;
 use super::results::show;
+use crate::costs::Costs;
 use crate::generators::Generators;
 use crate::io_cost::IoCost;
 use crate::report::ReportError;
@@ -101,13 +102,14 @@ pub fn kinds() -> &'static [Kind] {
         },
         Kind::of::<IoCost>(),
         Kind::of::<Generators>(),
+        Kind::of::<Costs>(),
         Kind {
             command: "bench rfc2544",
             known_by: KnownBy::Head(rfc2544::HEAD),
             show: rfc2544::show,
         },
         Kind {
-            command: "demo",
+            command: "bench comparison",
             known_by: KnownBy::Head(comparison::HEAD),
             show: comparison::show,
         },

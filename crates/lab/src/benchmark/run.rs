@@ -1,7 +1,7 @@
 //! How a benchmark runs: subjects take turns, in an order of its own in each repetition; one that fails is left out from
 //! there on; what is complete is kept.
 
-use super::{Benchmark, BenchmarkError, Head, Plan, Surroundings};
+use super::{Benchmark, BenchmarkError, Head, Plan, Surroundings, WATCHED};
 use crate::device::scratch;
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -116,7 +116,7 @@ pub fn run<B: Benchmark>(
         tsc_error_ppm: clock.error_ppm,
         own: benchmark.facts(),
     };
-    let surroundings = Surroundings::look(&mut head.manifest, &clock, &cores)?;
+    let surroundings = Surroundings::look(&mut head.manifest, &clock, &cores, WATCHED)?;
     let folder = PartsFolder::create(&plan.folder, (B::HEAD, &head), B::OUTCOMES)?;
     let mut random = fastrand::Rng::with_seed(plan.seed);
     let mut outcomes = Vec::new();

@@ -8,8 +8,8 @@ use taut_results::{Manifest, Noise, Stage, noise};
 use taut_sys::Clock;
 use taut_traffic::interruptions;
 
-/// How long both cores are watched for what the machine takes from them.
-const WATCHED: Duration = Duration::from_secs(1);
+/// How long a benchmark watches both cores for what the machine takes from them.
+pub(crate) const WATCHED: Duration = Duration::from_secs(1);
 
 /// What is looked at before and after every measurement: what the machine takes from both cores, and what else ran meanwhile.
 pub(crate) struct Surroundings {
@@ -19,7 +19,16 @@ pub(crate) struct Surroundings {
 }
 
 impl Surroundings {
-    /// Watches both cores, writes what it sees into the manifest, and takes a snapshot of the machine's activity.
+    /// Takes a snapshot of the machine's activity, and watches nothing.
+    pub(crate) fn of(cores: &CorePlan) -> Self {
+        Self {
+            before: Snapshot::take(),
+            taken: Vec::new(),
+            cores: cores.clone(),
+        }
+    }
+
+    /// Watches both cores for so long, writes what it sees into the manifest, and takes a snapshot of the machine's activity.
     ///
     /// # Errors
     /// When a core cannot be used.
@@ -27,13 +36,13 @@ impl Surroundings {
         manifest: &mut Manifest,
         clock: &Clock,
         cores: &CorePlan,
+        watched: Duration,
     ) -> Result<Self, AffinityError> {
-        let taken = measure_interruptions(clock, cores)?;
+        let taken = measure_interruptions(clock, cores, watched)?;
         manifest.noise.extend(taken.clone());
         Ok(Self {
-            before: Snapshot::take(),
             taken,
-            cores: cores.clone(),
+            ..Self::of(cores)
         })
     }
 
@@ -52,10 +61,14 @@ impl Surroundings {
 }
 
 /// Measures what the machine takes from busy loops on both cores at once, as during every measurement.
-fn measure_interruptions(clock: &Clock, cores: &CorePlan) -> Result<Vec<Noise>, AffinityError> {
+fn measure_interruptions(
+    clock: &Clock,
+    cores: &CorePlan,
+    watched: Duration,
+) -> Result<Vec<Noise>, AffinityError> {
     let watch = |cpu: usize| {
         taut_host::pin_current_thread(cpu)?;
-        Ok((cpu, interruptions(clock, WATCHED)))
+        Ok((cpu, interruptions(clock, watched)))
     };
     let found: Vec<Result<_, AffinityError>> = std::thread::scope(|scope| {
         let watches = [cores.generator, cores.device].map(|cpu| scope.spawn(move || watch(cpu)));

@@ -3,24 +3,33 @@
 use super::{Benchmark, Results, Shell, publish};
 use crate::report::{Drawn, ReportError};
 use askama::Template;
-use comfy_table::CellAlignment;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use taut_figure::table;
+
+/// A figure, and what stands small beside it, such as its interval; empty for nothing.
+pub type Cell = [String; 2];
+
+/// Returns a cell with nothing beside its figure.
+pub fn plain(figure: impl Into<String>) -> Cell {
+    [figure.into(), String::new()]
+}
 
 /// A table of a report.
 #[derive(Debug, Clone, Default)]
 pub struct Table {
     /// Heading above it; empty for none.
     pub title: String,
-    /// What a reader has to know of it; empty for nothing.
+    /// What a reader of the page has to know of it; empty for nothing.
     pub caption: String,
     /// Names of the columns.
     pub head: Vec<String>,
-    /// Rows of cells: a figure, and its interval where there is one.
-    pub rows: Vec<Vec<[String; 2]>>,
-    /// Columns (number and name) in the order in which a narrow terminal goes without them.
-    pub least_important: Vec<(usize, String)>,
+    /// Rows of cells; a table without any is not shown.
+    pub rows: Vec<Vec<Cell>>,
+    /// Numbers of columns in the order in which a narrow terminal goes without them.
+    pub least_important: Vec<usize>,
+    /// Number of the column from which on a terminal shows figures only; none if it shows all there is.
+    pub brief_from: Option<usize>,
 }
 
 #[derive(Template)]
@@ -63,28 +72,22 @@ pub fn report<B: Benchmark>(
 
 /// Returns tables as text for a terminal of so many columns.
 pub fn text(tables: &[Table], width: Option<usize>) -> String {
-    let texts = tables.iter().map(|of| {
+    let shown = tables.iter().filter(|table| !table.rows.is_empty());
+    let texts = shown.map(|of| {
         let mut made = table::plain();
         made.set_header(&of.head);
+        let brief_from = of.brief_from.unwrap_or(usize::MAX);
+        let cell = |(column, [figure, beside]): (usize, &Cell)| match beside.as_str() {
+            beside if column < brief_from && !beside.is_empty() => format!("{figure} ({beside})"),
+            _ => figure.clone(),
+        };
         for row in &of.rows {
-            made.add_row(
-                row.iter()
-                    .map(|[figure, interval]| match interval.as_str() {
-                        "" => figure.clone(),
-                        interval => format!("{figure} ({interval})"),
-                    }),
-            );
+            made.add_row(row.iter().enumerate().map(cell));
         }
-        for column in made.column_iter_mut() {
-            column.set_padding((0, 2));
-            if column.index >= 1 {
-                column.set_cell_alignment(CellAlignment::Right);
-            }
-        }
-        let order: Vec<(usize, &str)> = of
-            .least_important
-            .iter()
-            .map(|(index, name)| (*index, name.as_str()))
+        table::set_columns(&mut made, Some(1));
+        let least_important = of.least_important.iter();
+        let order: Vec<(usize, &str)> = least_important
+            .map(|column| (*column, of.head[*column].as_str()))
             .collect();
         table::text(made, &order, width)
     });

@@ -1,21 +1,22 @@
-//! How long each part takes in each mode.
+//! How long each part of a run takes in each mode.
 
-use crate::device::{Device, DeviceKind};
+use crate::device::Device;
 use std::time::Duration;
 use taut_measure::SearchSettings;
 use taut_results::{Mode, Transport};
 
 /// Lengths of one mode.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Lengths {
-    /// Interleaved repetitions of all devices.
-    pub repetitions: u32,
+pub(super) struct Lengths {
+    /// Before the run, once for the calibration of the clock and once for a look at what the machine takes from both cores. Short
+    /// where runs are, as an experiment has many.
+    pub(super) before: Duration,
     /// At the constant rate, not recorded, so that caches and page tables are as they will stay.
-    pub warm_up: Duration,
+    pub(super) warm_up: Duration,
     /// At the constant rate, every packet recorded.
-    pub constant_rate: Duration,
+    pub(super) constant_rate: Duration,
     /// Each trial of the sweep.
-    pub trial: Duration,
+    pub(super) trial: Duration,
     /// Step from one rate of the sweep to the next.
     factor: f64,
     /// Halvings between the highest loss-free rate and the lowest lossy one.
@@ -23,13 +24,12 @@ pub struct Lengths {
 }
 
 impl Lengths {
-    /// Quick: under 40 s; full: minutes per device and repetition; in between as often and as long at the constant
-    /// rate as it is told. Many short repetitions rather than few long ones: repetitions are what intervals come from.
-    pub fn of(mode: Mode, repetitions: u32, constant_rate: Duration) -> Self {
+    /// Short by default: many short repetitions rather than few long ones, as repetitions are what intervals come from.
+    pub(super) fn of(mode: Mode) -> Self {
         let ms = Duration::from_millis;
         match mode {
             Mode::Quick => Self {
-                repetitions: 2,
+                before: ms(30),
                 warm_up: ms(20),
                 constant_rate: ms(300),
                 trial: ms(20),
@@ -37,15 +37,15 @@ impl Lengths {
                 bisections: 2,
             },
             Mode::Default => Self {
-                repetitions,
+                before: ms(50),
                 warm_up: ms(50),
-                constant_rate,
+                constant_rate: ms(600),
                 trial: ms(30),
                 factor: 1.7,
                 bisections: 3,
             },
             Mode::Full => Self {
-                repetitions: 10,
+                before: ms(1_000),
                 warm_up: ms(500),
                 constant_rate: ms(60_000),
                 trial: ms(5_000),
@@ -56,7 +56,7 @@ impl Lengths {
     }
 
     /// The rates of the sweep.
-    pub fn search(&self, device: &Device) -> SearchSettings {
+    pub(super) fn search(&self, device: &Device) -> SearchSettings {
         let (start_pps, max_pps) = match device.transport() {
             Transport::Memif | Transport::Vhost => (250_000.0, 60e6),
             Transport::Veth => (25_000.0, 10e6),
@@ -68,23 +68,5 @@ impl Lengths {
             lossy_trials_after_first: 1,
             bisections: self.bisections,
         }
-    }
-
-    /// About how long one repetition of a device takes.
-    pub fn estimate(&self, device: &Device) -> Duration {
-        let search = self.search(device);
-        // Devices here saturate at around a third of the ladder's range; failed trials are repeated.
-        let rungs = (search.max_pps / search.start_pps).ln() / self.factor.ln() * 0.75;
-        let trials = rungs + 4.0 + 2.0 * f64::from(self.bisections);
-        let set_up = Duration::from_millis(match (device.kind, device.transport()) {
-            // Programs that take a second to come up.
-            (DeviceKind::Baseline(_), _) => 2_000,
-            (_, Transport::Memif | Transport::Vhost) => 150,
-            (_, Transport::Veth) => 500,
-        });
-        set_up
-            + self.warm_up
-            + self.constant_rate
-            + (self.trial + Duration::from_millis(20)).mul_f64(trials)
     }
 }

@@ -1,205 +1,163 @@
-//! The comparison of forwarders that `taut demo` runs: devices in interleaved repetitions, each
-//! measured at a constant rate and swept up to saturation, into one results folder.
+//! The comparison of forwarders, one device once: at a constant rate with every packet kept, then swept up to saturation, into a
+//! results folder of its own. `taut bench comparison` is this; many such runs make an experiment, such as that of `taut demo`.
 //! (Stylianopoulos et al., DEBS 2020, Figures 2 to 4.)
 
 mod lengths;
 mod run;
+mod whole;
 
-pub use lengths::Lengths;
+pub use whole::{Whole, sum_up};
 
 pub(crate) use crate::report::show;
 pub(crate) use taut_results::COMPARISON_HEAD as HEAD;
 
-use crate::benchmark::{Observer, Surroundings};
-use crate::device::{Choice, Device, RunError, chosen, scratch};
-use run::Place;
+use crate::benchmark::Surroundings;
+use crate::device::{Device, RunError, scratch};
+use lengths::Lengths;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime};
+use std::sync::atomic::AtomicBool;
+use std::time::SystemTime;
 use taut_host::{CorePlan, choose_cores};
 use taut_results::{
-    Clock as ClockFacts, Experiment, Folder, LeftOut, Manifest, Mode, PingPong as PingPongFacts,
+    Clock as ClockFacts, DeviceInfo, Experiment, Folder, Manifest, Mode, PingPong as PingPongFacts,
     ResultsError, Settings,
 };
 use taut_sys::Clock;
-use taut_traffic::ping_pong;
+use taut_traffic::{Rate, ping_pong};
 
 /// Frame size in bytes, frame check sequence included: the reference's.
-pub const FRAME_SIZE_BYTES: u32 = 64;
-
-/// Round trips of a cache line, in blocks of 64.
-const PING_PONG_BLOCKS: usize = 4_000;
+const FRAME_SIZE_BYTES: u32 = 64;
+/// Constant rate unless told, packets per second: the reference's.
+const USUAL_PPS: f64 = 100e3;
+/// Packets at the constant rate at most: each is kept in memory until it is written.
+const MOST_PACKETS: f64 = 20e6;
+/// Round trips of a cache line in a run, in blocks of 64. The runs of an experiment have many times as many together.
+const PING_PONG_BLOCKS: usize = 400;
 
 /// What to run.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// How hard, in words.
-    pub mode: Mode,
-    /// How long and how often.
-    pub lengths: Lengths,
-    /// The constant rate, packets per second.
-    pub rate_pps: f64,
-    /// Order of the devices in each repetition.
-    pub seed: u64,
-    /// The results folder, which must not hold an experiment yet.
+    /// How long and how hard: those of [`settings`].
+    pub settings: Settings,
+    /// The device.
+    pub device: Device,
+    /// The results folder, which must not hold results yet.
     pub folder: PathBuf,
-    /// Which devices.
-    pub devices: Choice,
     /// The `taut` program, run as the device under test.
     pub program: PathBuf,
     /// The command that repeats all this.
     pub command_line: String,
 }
 
-/// Why there is no comparison at all.
+/// Why there is no result.
 #[derive(Debug, thiserror::Error)]
 pub enum ComparisonError {
+    /// What is asked for cannot be measured.
+    #[error("{0}")]
+    Asked(String),
     /// The results cannot be written.
     #[error(transparent)]
     Results(#[from] ResultsError),
-    /// Not one device could be measured, or none of those chosen is here.
-    #[error("no device could be measured: {0}")]
-    Nothing(String),
-    /// The generator's core cannot be used.
+    /// The device could not be measured.
+    #[error("{device}: {why}")]
+    Device {
+        /// Its name.
+        device: String,
+        /// What it lacks, or what went wrong.
+        why: String,
+    },
+    /// A core cannot be used.
     #[error(transparent)]
     Affinity(#[from] taut_host::AffinityError),
 }
 
-/// Runs the comparison. Ends early, with complete runs kept and the folder marked as interrupted, when
-/// `stop` is set.
+/// Returns the settings of one repetition, with the usual rate and the seconds of the mode unless told.
 ///
 /// # Errors
-/// When results cannot be written (a full disk), or nothing could be measured. A device that fails is
-/// left out with its reason instead.
-pub fn run(
-    plan: &Plan,
-    observer: &mut dyn Observer,
-    stop: &AtomicBool,
-) -> Result<PathBuf, ComparisonError> {
-    scratch::sweep_stale();
-    let lengths = &plan.lengths;
-    let cores = choose_cores();
-    let clock = Clock::calibrate(Duration::from_millis(200));
-    let (mut devices, left_out) = chosen(&plan.devices);
-    if devices.is_empty()
-        && let Some(missing) = left_out.first()
-    {
-        return Err(ComparisonError::Nothing(format!(
-            "{}: {} ({})",
-            missing.what, missing.why, missing.how
+/// When the rate is none, or gives no packet or too many to keep.
+pub fn settings(
+    mode: Mode,
+    rate: Option<Rate>,
+    seconds: Option<f64>,
+    seed: u64,
+) -> Result<Settings, ComparisonError> {
+    let lengths = Lengths::of(mode);
+    let rate_pps = rate.map_or(Ok(USUAL_PPS), |rate| {
+        rate.packets_per_second(f64::from(FRAME_SIZE_BYTES))
+            .map_err(|e| ComparisonError::Asked(format!("--rate: {e}")))
+    })?;
+    let cbr_seconds = seconds.unwrap_or(lengths.constant_rate.as_secs_f64());
+    let packets = rate_pps * cbr_seconds;
+    if !(1.0..=MOST_PACKETS).contains(&packets) {
+        return Err(ComparisonError::Asked(format!(
+            "{packets:.0} packets at the constant rate: want 1 to {MOST_PACKETS:.0}, since each one is recorded; change --rate or --seconds"
         )));
     }
-    for missing in &left_out {
-        observer.left_out(missing);
-    }
-    let mut experiment = describe(plan, &cores, &clock, left_out);
-    experiment.devices = devices.iter().map(Device::info).collect();
-    experiment.ping_pong = Some(measure_ping_pong(&clock, &cores)?);
-    let surroundings = Surroundings::look(&mut experiment.manifest, &clock, &cores)?;
-    let folder = Folder::create(&plan.folder, &experiment)?;
-    let mut seed = fastrand::Rng::with_seed(plan.seed);
-    let mut clockwork = Clockwork::new(lengths, &devices);
-    let mut first_failure = None;
-    'repetitions: for repetition in 1..=lengths.repetitions {
-        let mut order: Vec<usize> = (0..devices.len()).collect();
-        seed.shuffle(&mut order);
-        // Failing devices are removed after the repetition, so that the order stays what the seed says.
-        let mut failed = Vec::new();
-        for index in order {
-            let device = &devices[index];
-            if stop.load(Ordering::Relaxed) {
-                break 'repetitions;
-            }
-            observer.progress(clockwork.done, clockwork.total, &device.full_name());
-            let place = Place {
-                plan,
-                cores: &cores,
-                clock,
-                folder: &folder,
-                repetition,
-            };
-            match run::measure(&place, device, stop) {
-                Ok(()) => {}
-                Err(RunError::Results(e)) => return Err(e.into()),
-                Err(RunError::Stopped) => break 'repetitions,
-                Err(
-                    failed_with @ (RunError::Device(_)
-                    | RunError::Core(_)
-                    | RunError::Instrument(_)),
-                ) => {
-                    let why = failed_with.to_string();
-                    let missing = LeftOut {
-                        what: format!("{}, from repetition {repetition} on", device.full_name()),
-                        why: why.clone(),
-                        how: format!("run it by itself to see more: {}", device.by_itself()),
-                    };
-                    observer.left_out(&missing);
-                    experiment.manifest.left_out.push(missing);
-                    first_failure.get_or_insert(why);
-                    failed.push(index);
-                }
-            }
-            clockwork.did(device, lengths);
-        }
-        failed.sort_unstable();
-        for index in failed.into_iter().rev() {
-            clockwork.forget(&devices.remove(index), lengths, repetition);
-        }
-    }
-    surroundings.look_again(&mut experiment.manifest, stop);
-    folder.update(&experiment)?;
-    match first_failure {
-        Some(why) if devices.is_empty() => Err(ComparisonError::Nothing(why)),
-        _ => Ok(folder.path().to_path_buf()),
+    Ok(Settings {
+        mode,
+        frame_size_bytes: FRAME_SIZE_BYTES,
+        rate_pps,
+        cbr_seconds,
+        trial_seconds: lengths.trial.as_secs_f64(),
+        repetitions: 1,
+        seed,
+    })
+}
+
+/// Measures the device once, and returns the results folder. When `stop` is set meanwhile, the folder is marked as interrupted
+/// and has no run.
+///
+/// # Errors
+/// When results cannot be written (a full disk), or the device cannot be measured.
+pub fn run(plan: &Plan, stop: &AtomicBool) -> Result<PathBuf, ComparisonError> {
+    scratch::sweep_stale();
+    let cores = choose_cores();
+    let lengths = Lengths::of(plan.settings.mode);
+    let clock = Clock::calibrate(lengths.before);
+    let devices = vec![plan.device.info()];
+    let mut head = describe(&plan.settings, &plan.command_line, &cores, &clock, devices);
+    head.ping_pong = Some(measure_ping_pong(&clock, &cores)?);
+    let surroundings = Surroundings::look(&mut head.manifest, &clock, &cores, lengths.before)?;
+    let folder = Folder::create(&plan.folder, &head)?;
+    let place = run::Place {
+        plan,
+        lengths: &lengths,
+        cores: &cores,
+        clock,
+        folder: &folder,
+    };
+    let measured = run::measure(&place, stop);
+    surroundings.look_again(&mut head.manifest, stop);
+    folder.update(&head)?;
+    match measured {
+        Ok(()) | Err(RunError::Stopped) => Ok(folder.path().to_path_buf()),
+        Err(RunError::Results(e)) => Err(e.into()),
+        Err(failed) => Err(ComparisonError::Device {
+            device: plan.device.full_name(),
+            why: failed.to_string(),
+        }),
     }
 }
 
-/// How long everything takes, for the progress bar.
-struct Clockwork {
-    done: Duration,
-    total: Duration,
-}
-
-impl Clockwork {
-    fn new(lengths: &Lengths, devices: &[Device]) -> Self {
-        let round: Duration = devices.iter().map(|d| lengths.estimate(d)).sum();
-        Self {
-            done: Duration::ZERO,
-            total: round * lengths.repetitions,
-        }
-    }
-
-    fn did(&mut self, device: &Device, lengths: &Lengths) {
-        self.done += lengths.estimate(device);
-    }
-
-    /// The device will not be measured in the repetitions after this one.
-    fn forget(&mut self, device: &Device, lengths: &Lengths, repetition: u32) {
-        self.total -= lengths.estimate(device) * (lengths.repetitions - repetition);
-    }
-}
-
-fn describe(plan: &Plan, cores: &CorePlan, clock: &Clock, left_out: Vec<LeftOut>) -> Experiment {
-    let lengths = &plan.lengths;
+/// The head of a folder of results that are to be measured.
+fn describe(
+    settings: &Settings,
+    command_line: &str,
+    cores: &CorePlan,
+    clock: &Clock,
+    devices: Vec<DeviceInfo>,
+) -> Experiment {
     let title = "Packet forwarding with and without buffering".to_string();
     let schema = Experiment::SCHEMA;
-    let mut manifest = Manifest::begin((schema, title), &plan.command_line, cores, left_out);
+    let mut manifest = Manifest::begin((schema, title), command_line, cores, Vec::new());
     manifest.core_plan = format!(
         "the generator sends and receives in one loop; {}",
         cores.note
     );
     Experiment {
         manifest,
-        settings: Settings {
-            mode: plan.mode,
-            frame_size_bytes: FRAME_SIZE_BYTES,
-            rate_pps: plan.rate_pps,
-            cbr_seconds: lengths.constant_rate.as_secs_f64(),
-            trial_seconds: lengths.trial.as_secs_f64(),
-            repetitions: lengths.repetitions,
-            seed: plan.seed,
-        },
-        devices: Vec::new(),
+        settings: settings.clone(),
+        devices,
         clock: ClockFacts {
             source: "time-stamp counter against CLOCK_MONOTONIC_RAW".to_string(),
             hz: clock.hz,
@@ -235,24 +193,19 @@ fn measure_ping_pong(clock: &Clock, cores: &CorePlan) -> Result<PingPongFacts, C
 }
 
 /// A results folder of today under `parent` that does not exist yet: `demo-2026-11-21T08-15-00Z`.
-pub fn fresh_folder(parent: &Path) -> PathBuf {
-    fresh_folder_for(parent, "demo")
-}
-
-/// As [`fresh_folder`], for another experiment: `io-2026-11-21T08-15-00Z`.
-pub fn fresh_folder_for(parent: &Path, experiment: &str) -> PathBuf {
+pub fn fresh_folder(parent: &Path, name: &str) -> PathBuf {
     let now = humantime::format_rfc3339_seconds(SystemTime::now())
         .to_string()
         .replace(':', "-");
-    let name = |n: u32| {
+    let path = |n: u32| {
         parent.join(if n == 1 {
-            format!("{experiment}-{now}")
+            format!("{name}-{now}")
         } else {
-            format!("{experiment}-{now}-{n}")
+            format!("{name}-{now}-{n}")
         })
     };
     (1..)
-        .map(name)
+        .map(path)
         .find(|p| !p.exists())
-        .unwrap_or_else(|| name(1))
+        .unwrap_or_else(|| path(1))
 }

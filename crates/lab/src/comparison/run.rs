@@ -1,31 +1,29 @@
-//! One device in one repetition: set up from nothing, measured, taken down again.
+//! One device, set up from nothing, measured, taken down again.
 
-use super::{FRAME_SIZE_BYTES, Plan};
-use crate::device::{Device, Notes, RunError, Site, flow_through, with_instrument};
+use super::{FRAME_SIZE_BYTES, Lengths, Plan};
+use crate::device::{Notes, RunError, Site, flow_through, with_instrument};
 use crate::measurement::{Meanwhile, Watched, measured};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 use taut_host::{CorePlan, Meter};
 use taut_measure::{JitterRecorder, LadderSearch, LatencyHistogram, Summary, TrialOutcome};
-use taut_results::{CbrResult, Folder, RunWriter, Sample, Sweep, SweepTrial};
+use taut_results::{CbrResult, Folder, PacketSample, RunWriter, Sweep, SweepTrial};
 use taut_sys::Clock;
-use taut_traffic::{EveryPacket, Fate, Instrument, Stream, Summaries, Tally, Trial};
+use taut_traffic::{Blocks, Instrument, Stream, Summaries, Tally, Trial, sampler_of_all};
 
-/// What every run of an experiment shares.
+/// What both parts of a run share.
 pub(super) struct Place<'a> {
     pub(super) plan: &'a Plan,
+    pub(super) lengths: &'a Lengths,
     pub(super) cores: &'a CorePlan,
     pub(super) clock: Clock,
     pub(super) folder: &'a Folder,
-    pub(super) repetition: u32,
 }
 
-/// Measures `device`: constant rate, then the sweep.
-pub(super) fn measure(
-    place: &Place<'_>,
-    device: &Device,
-    stop: &AtomicBool,
-) -> Result<(), RunError> {
+/// Measures the device: constant rate, then the sweep.
+pub(super) fn measure(place: &Place<'_>, stop: &AtomicBool) -> Result<(), RunError> {
+    let device = &place.plan.device;
     let stream = Stream::new(
         &flow_through(device.frames(), false),
         FRAME_SIZE_BYTES as usize,
@@ -42,9 +40,9 @@ pub(super) fn measure(
         interruptions: log,
     };
     let writer = with_instrument(&site, device, &stream.into(), stop, |instrument| {
-        let writer = place.folder.begin_run(&device.id, place.repetition)?;
+        let writer = place.folder.begin_run(&device.id, 1)?;
         constant_rate(place, instrument, &writer, log, stop)?;
-        sweep(place, device, instrument, &writer, stop)?;
+        sweep(place, instrument, &writer, stop)?;
         Ok(writer)
     })?;
     writer.finish()?;
@@ -58,17 +56,18 @@ fn constant_rate(
     device_log: Option<&Path>,
     stop: &AtomicBool,
 ) -> Result<(), RunError> {
-    let (lengths, rate_pps) = (&place.plan.lengths, place.plan.rate_pps);
+    let settings = &place.plan.settings;
+    let rate_pps = settings.rate_pps;
     let warm_up = Trial {
         rate_pps,
-        duration: lengths.warm_up,
+        duration: place.lengths.warm_up,
     };
     instrument.run(warm_up, &mut Summaries::new(&place.clock), stop);
     let trial = Trial {
         rate_pps,
-        duration: lengths.constant_rate,
+        duration: Duration::from_secs_f64(settings.cbr_seconds),
     };
-    let mut record = EveryPacket::new(trial.packets() as usize);
+    let (mut sampler, blocks) = sampler_of_all(trial.packets());
     let watched = Watched {
         meter: &Meter::of_this_machine(),
         device_core: Some(place.cores.device),
@@ -77,8 +76,9 @@ fn constant_rate(
         clock: &place.clock,
     };
     let (tally, meanwhile) = measured(watched, instrument, |instrument| {
-        instrument.run(trial, &mut record, stop)
+        instrument.run(trial, &mut sampler, stop)
     });
+    sampler.finish();
     if tally.stopped {
         return Err(RunError::Stopped);
     }
@@ -88,7 +88,7 @@ fn constant_rate(
             tally.owed, tally.refused
         )));
     }
-    write_constant_rate(place, writer, trial, &tally, &record, meanwhile)
+    write_constant_rate(place, writer, trial, &tally, &blocks, meanwhile)
 }
 
 fn write_constant_rate(
@@ -96,39 +96,36 @@ fn write_constant_rate(
     writer: &RunWriter,
     trial: Trial,
     tally: &Tally,
-    record: &EveryPacket,
+    blocks: &Blocks,
     meanwhile: Meanwhile,
 ) -> Result<(), RunError> {
     writer.write_interruptions(&meanwhile.interruptions?)?;
-    let to_ns = |ticks: u32| place.clock.to_ns(u64::from(ticks)).round() as u64;
-    let saturating = |ns: u64| u32::try_from(ns).unwrap_or(u32::MAX);
+    let ns_per_tick = place.clock.to_ns(1);
     let mut samples = writer.samples()?;
-    let mut latencies = Vec::with_capacity(record.packets().len());
-    let mut from_intended = Vec::with_capacity(record.packets().len());
-    let mut slips = Vec::with_capacity(record.packets().len());
+    let mut latencies = Vec::with_capacity(trial.packets() as usize);
+    let mut from_intended = Vec::with_capacity(trial.packets() as usize);
+    let mut slips = Vec::with_capacity(trial.packets() as usize);
     let mut jitter = JitterRecorder::new();
     let mut histogram = LatencyHistogram::new();
-    for (sequence, (slip, fate)) in (0_u64..).zip(record.packets()) {
-        let slip_ns = to_ns(slip);
-        let latency_ns = match fate {
-            Fate::Received { latency_ticks } => Some(to_ns(latency_ticks)),
-            Fate::Lost | Fate::Refused => None,
-        };
-        if let Some(ns) = latency_ns {
-            latencies.push(ns);
-            from_intended.push(ns + slip_ns);
-            jitter.record(sequence, ns);
-            histogram.record(ns);
+    let (mut duplicate, mut reordered, mut saturated) = (0, 0, 0);
+    while let Some(block) = blocks.next() {
+        for (sequence, packet) in (block.first..).zip(&block.packets) {
+            let sample = PacketSample::of(sequence, packet, ns_per_tick);
+            let slip_ns = u64::from(sample.slip_ns);
+            if let Some(ns) = sample.latency_ns.map(u64::from) {
+                latencies.push(ns);
+                from_intended.push(ns + slip_ns);
+                jitter.record(sequence, ns);
+                histogram.record(ns);
+            }
+            slips.push(slip_ns);
+            duplicate += u64::from(sample.arrivals.saturating_sub(1));
+            reordered += u64::from(sample.reordered);
+            saturated += u64::from(packet.is_cut());
+            samples.push(&sample)?;
         }
-        slips.push(slip_ns);
-        samples.push(Sample {
-            sequence,
-            intended_send_ns: (sequence as f64 * 1e9 / trial.rate_pps) as i64,
-            slip_ns: saturating(slip_ns),
-            latency_ns: latency_ns.map(saturating),
-        })?;
     }
-    samples.finish()?;
+    samples.finish(false)?;
     writer.write_histogram(&histogram, meanwhile.begun, trial.duration)?;
     let received = latencies.len() as u64;
     writer.write_cbr(&CbrResult {
@@ -139,11 +136,11 @@ fn write_constant_rate(
         received,
         lost: tally.sent.saturating_sub(received),
         refused: tally.refused,
-        duplicate: record.duplicate,
-        reordered: record.reordered,
+        duplicate,
+        reordered,
         corrupt: tally.corrupt,
         foreign: tally.foreign,
-        saturated: record.saturated,
+        saturated,
         latency: Summary::from_samples(&latencies),
         latency_from_intended: Summary::from_samples(&from_intended),
         jitter: jitter.summary(),
@@ -156,19 +153,18 @@ fn write_constant_rate(
 
 fn sweep(
     place: &Place<'_>,
-    device: &Device,
     instrument: &mut Instrument,
     writer: &RunWriter,
     stop: &AtomicBool,
 ) -> Result<(), RunError> {
-    let mut search = LadderSearch::new(place.plan.lengths.search(device))
+    let mut search = LadderSearch::new(place.lengths.search(&place.plan.device))
         .map_err(|e| RunError::Device(e.to_string()))?;
     let mut trials = Vec::new();
     while let Some(rate_pps) = search.next_rate_pps() {
         let mut record = Summaries::new(&place.clock);
         let trial = Trial {
             rate_pps,
-            duration: place.plan.lengths.trial,
+            duration: place.lengths.trial,
         };
         let tally = instrument.run(trial, &mut record, stop);
         if tally.stopped {

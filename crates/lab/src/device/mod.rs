@@ -68,6 +68,8 @@ pub enum DeviceKind {
 pub struct Device {
     /// Its folder's name.
     pub id: String,
+    /// What names it on a command line, in whatever folder.
+    pub spec: String,
     /// Its name in tables.
     pub label: String,
     /// What it is.
@@ -89,6 +91,7 @@ impl Device {
         };
         Self {
             id: id.to_string(),
+            spec: id.to_string(),
             label,
             kind,
             more: Vec::new(),
@@ -96,8 +99,8 @@ impl Device {
     }
 
     /// The same with more words for `taut forward`, which its name tells.
-    pub(crate) fn with_more(mut self, more: Vec<String>) -> Self {
-        self.more = more;
+    pub(crate) fn with_more(mut self, spec: String, more: Vec<String>) -> Self {
+        (self.spec, self.more) = (spec, more);
         self.label.push_str(&self.more_in_words());
         self
     }
@@ -232,15 +235,6 @@ impl Device {
             },
             command,
             note: note.to_string(),
-        }
-    }
-
-    /// A command that runs it by itself.
-    pub(crate) fn by_itself(&self) -> String {
-        match self.kind {
-            // Its own commands are many, and need a testbed around them.
-            DeviceKind::Baseline(_) => format!("taut demo --quick --devices {}", self.id),
-            _ => self.info().command.join(" "),
         }
     }
 

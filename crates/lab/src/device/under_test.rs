@@ -37,8 +37,8 @@ pub enum UnknownDevice {
     },
 }
 
-impl DeviceUnderTest {
-    /// The device of the comparison called `id`, or what `taut forward` makes of the options behind it.
+impl Device {
+    /// The device called `id`, or what `taut forward` makes of the options behind it.
     ///
     /// # Errors
     /// When none is called so, or this machine cannot have it.
@@ -51,7 +51,7 @@ impl DeviceUnderTest {
         }
         let (devices, left_out) = chosen(&choice);
         if let Some(device) = devices.into_iter().next() {
-            return Ok(Self::Made(Box::new(device)));
+            return Ok(device);
         }
         let missing = left_out.into_iter().next();
         Err(missing.map_or_else(
@@ -63,7 +63,9 @@ impl DeviceUnderTest {
             },
         ))
     }
+}
 
+impl DeviceUnderTest {
     /// Whether taut sets it up.
     pub fn is_made(&self) -> bool {
         matches!(self, Self::Made(_))

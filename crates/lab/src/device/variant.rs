@@ -97,7 +97,7 @@ pub(super) fn parse(words: &[String], list: &[Device]) -> Result<Device, String>
             )));
         }
     };
-    Ok(Device::new(&id, kind).with_more(given.words()))
+    Ok(Device::new(&id, kind).with_more(spec_of(words), given.words()))
 }
 
 /// A name for a folder: as it was written, without spaces and slashes.
@@ -105,6 +105,16 @@ fn id_of(words: &[String]) -> String {
     let written = words.join(",");
     let plain = written.chars().filter(|c| !c.is_whitespace());
     plain.map(|c| if c == '/' { '_' } else { c }).collect()
+}
+
+/// The words as one, with the whole path of a chain file.
+fn spec_of(words: &[String]) -> String {
+    let anywhere = |word: &String| {
+        let file = word.strip_prefix("chain=").map(str::trim);
+        let path = file.and_then(|file| std::path::absolute(file).ok());
+        path.map_or(word.clone(), |path| format!("chain={}", path.display()))
+    };
+    words.iter().map(anywhere).collect::<Vec<_>>().join(",")
 }
 
 fn unknown(id: &str, list: &[Device]) -> String {

@@ -4,7 +4,7 @@ use super::contender::{Contender, Program};
 use super::facts::Results;
 use super::trial::{Part, Trial};
 use crate::io_cost::{Estimate, Transport};
-use comfy_table::{CellAlignment, Table};
+use comfy_table::Table;
 use serde::Serialize;
 use taut_figure::table;
 use taut_measure::quantity::{power, rate, share, time};
@@ -352,12 +352,7 @@ fn made(header: &[&str]) -> Table {
 }
 
 fn text(mut table: Table, least_important: &[(usize, &str)], width: Option<usize>) -> String {
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 2));
-        if column.index >= 2 {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
+    table::set_columns(&mut table, Some(2));
     table::text(table, least_important, width)
 }
 

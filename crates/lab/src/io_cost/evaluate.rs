@@ -4,7 +4,6 @@ use super::facts::Results;
 use super::framework::{Framework, Program, Transport};
 use super::session::Events;
 use super::trial::{Part, Series, Trial};
-use comfy_table::CellAlignment;
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use taut_figure::table;
@@ -432,12 +431,7 @@ pub(super) fn render_text_table(rows: &[Row], width: Option<usize>) -> String {
         cells.extend(counts.map(short));
         table.add_row(cells);
     }
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 2));
-        if column.index >= 2 {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
+    table::set_columns(&mut table, Some(2));
     let events = (FIRST_EVENT..).zip(counted.iter().map(|event| event.label()));
     let order: Vec<(usize, &str)> = events.chain(LEAST_IMPORTANT).collect();
     table::text(table, &order, width)

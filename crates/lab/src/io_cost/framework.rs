@@ -56,14 +56,14 @@ pub struct Framework {
     /// How frames reach it.
     pub transport: Transport,
     /// The device's two ports: port specs of taut, or devices of testpmd. `{0}` and `{1}` stand for the
-    /// socket or interface of each.
+    /// socket or interface of each, `{burst}` and `{size}` for packets a call and the length of frames.
     pub ports: [String; 2],
     /// What a reader should know of it.
     pub note: String,
 }
 
 impl Framework {
-    fn new(
+    pub(crate) fn new(
         id: &str,
         label: &str,
         program: Program,
@@ -80,13 +80,13 @@ impl Framework {
         }
     }
 
-    fn noted(mut self, note: &str) -> Self {
+    pub(crate) fn noted(mut self, note: &str) -> Self {
         self.note = note.to_string();
         self
     }
 
     /// Its id.
-    pub(super) fn id(&self) -> &str {
+    pub(crate) fn id(&self) -> &str {
         &self.id
     }
 
@@ -100,12 +100,14 @@ impl Framework {
         self.transport != Transport::Nothing
     }
 
-    /// Its ports on these sockets or interfaces, with `burst` packets a call where the port makes them.
-    pub(super) fn ports_on(&self, ends: [&str; 2], burst: usize) -> [String; 2] {
+    /// Its ports on these sockets or interfaces, with `burst` packets a call, in frames of `size_bytes`, where the port makes
+    /// them.
+    pub(super) fn ports_on(&self, ends: [&str; 2], burst: usize, size_bytes: usize) -> [String; 2] {
         self.ports.clone().map(|port| {
             port.replace("{0}", ends[0])
                 .replace("{1}", ends[1])
                 .replace("{burst}", &burst.min(BATCH_CAPACITY).to_string())
+                .replace("{size}", &size_bytes.to_string())
         })
     }
 }
@@ -302,11 +304,11 @@ mod tests {
             "x",
             Program::Taut,
             Transport::Memif,
-            ["memif:{0}", "null:source={burst}"],
+            ["memif:{0}", "null:source={burst},size={size}"],
         );
         assert_eq!(
-            framework.ports_on(["/a", "/b"], 8),
-            ["memif:/a", "null:source=8"]
+            framework.ports_on(["/a", "/b"], 8, 512),
+            ["memif:/a", "null:source=8,size=512"]
         );
     }
 }

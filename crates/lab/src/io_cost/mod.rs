@@ -17,12 +17,12 @@ pub use facts::{Facts, HardwareCounters, Results};
 pub use framework::{Framework, Program, Transport};
 pub use knee::{Knee, KneeSearch, KneeSettings};
 pub use lengths::Lengths;
+pub(crate) use session::Session;
 pub use session::{Events, Own, Work};
 pub use trial::{Part, Series, Trial};
 
 use crate::benchmark::{Benchmark, BenchmarkError, Failed, Plan, Rig, Unit, choose};
 use crate::report::ReportError;
-use session::Session;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -143,7 +143,7 @@ impl Benchmark for IoCost {
             knee: None,
             trials: Vec::new(),
         };
-        let mut session = Session::open(*rig, framework)?;
+        let mut session = Session::open(*rig, framework, session::FRAME_SIZE_BYTES)?;
         trial::measure(&mut session, &mut series, &self.lengths, stop)?;
         Ok(series)
     }

@@ -10,7 +10,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use taut_engine::{Chain, CountersView, Flush, Worker};
+use taut_engine::{Chain, Counters, CountersView, Flush, Worker};
 use taut_host::testbed::{DEVICE_INTERFACES, GENERATOR_INTERFACES};
 use taut_host::testpmd::{self, Memory, Testpmd};
 use taut_host::{DeviceProcess, Steering, Testbed};
@@ -19,7 +19,7 @@ use taut_sys::{Clock, Event, EventCounters, EventCounts};
 use taut_traffic::{Flood, Flow, Instrument, Stream, Summaries, Tally, Trial as Rated};
 use taut_wire::UdpFlow;
 
-/// Frame size in bytes, frame check sequence included.
+/// Frame size in bytes of this benchmark's trials, frame check sequence included.
 pub(super) const FRAME_SIZE_BYTES: usize = 64;
 
 /// How long a forwarder may take to start; a list of gigabytes is long in the making.
@@ -36,6 +36,9 @@ pub struct Work {
     pub burn_cycles: u32,
     /// Steps to walk, and the size of the list, bytes.
     pub walk: Option<(u32, u64)>,
+    /// Functions that pass packets on untouched, before all others.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub forwards: u32,
     /// Packets taken from a port at a time at most.
     pub burst: usize,
 }
@@ -45,6 +48,7 @@ impl Default for Work {
         Self {
             burn_cycles: 0,
             walk: None,
+            forwards: 0,
             burst: taut_engine::DEFAULT_BURST,
         }
     }
@@ -59,7 +63,7 @@ impl Work {
     }
 
     fn functions(&self) -> Vec<String> {
-        let mut functions = Vec::new();
+        let mut functions = vec!["forward".to_string(); self.forwards as usize];
         if self.burn_cycles > 0 {
             functions.push(format!("burn(cycles={})", self.burn_cycles));
         }
@@ -68,6 +72,10 @@ impl Work {
         }
         functions
     }
+}
+
+fn is_none(count: &u32) -> bool {
+    *count == 0
 }
 
 /// What the processor counted in the thread that handles the packets, per packet.
@@ -85,9 +93,10 @@ pub struct Own {
 }
 
 /// A framework set up. Fields are dropped in order: ports before the namespaces they live in.
-pub(super) struct Session<'a> {
+pub(crate) struct Session<'a> {
     rig: Rig<'a>,
     framework: &'a Framework,
+    frame_size_bytes: usize,
     instrument: Option<Instrument>,
     ends: [String; 2],
     _inside: Option<taut_host::net::NamespaceGuard>,
@@ -97,8 +106,13 @@ pub(super) struct Session<'a> {
 
 impl<'a> Session<'a> {
     /// Sets the transport and the generator up on the calling thread, which is pinned to the generator's
-    /// core and, for veth, moved into the generator's namespace for the session's life.
-    pub(super) fn open(rig: Rig<'a>, framework: &'a Framework) -> Result<Self, Failed> {
+    /// core and, for veth, moved into the generator's namespace for the session's life. Frames are as long as told,
+    /// check sequence included.
+    pub(crate) fn open(
+        rig: Rig<'a>,
+        framework: &'a Framework,
+        frame_size_bytes: usize,
+    ) -> Result<Self, Failed> {
         let scratch = scratch::folder()?;
         taut_host::pin_current_thread(rig.cores.generator)?;
         let in_scratch =
@@ -106,6 +120,7 @@ impl<'a> Session<'a> {
         let mut session = Self {
             rig,
             framework,
+            frame_size_bytes,
             instrument: None,
             ends: in_scratch.clone(),
             _inside: None,
@@ -141,20 +156,20 @@ impl<'a> Session<'a> {
 
     fn open_instrument(&mut self, specs: [String; 2]) -> Result<(), Failed> {
         let specs = [PortSpec::parse(&specs[0])?, PortSpec::parse(&specs[1])?];
-        let stream = Stream::new(&UdpFlow::default(), FRAME_SIZE_BYTES)
+        let stream = Stream::new(&UdpFlow::default(), self.frame_size_bytes)
             .map_err(|e| Failed::Broken(e.to_string()))?;
         self.instrument = Some(Instrument::open(&specs, stream, self.rig.clock)?);
         Ok(())
     }
 
     /// What is set up.
-    pub(super) fn framework(&self) -> &'a Framework {
+    pub(crate) fn framework(&self) -> &'a Framework {
         self.framework
     }
 
     /// Starts the forwarder with `work`, waits for its links, has `measure` measure, and stops it.
     /// What `measure` gave, and what the forwarder says of itself.
-    pub(super) fn with_forwarder<T>(
+    pub(crate) fn with_forwarder<T>(
         &mut self,
         work: &Work,
         stop: &AtomicBool,
@@ -178,6 +193,7 @@ impl<'a> Session<'a> {
             measure(&mut Generator {
                 instrument: instrument.as_mut(),
                 counters: forwarder.event_counters(),
+                account: forwarder.account(),
                 clock: self.rig.clock,
                 stop,
             })
@@ -218,18 +234,25 @@ fn wait_for_packets(instrument: &mut Instrument, stop: &AtomicBool) -> Result<()
 }
 
 /// The generator while a forwarder runs.
-pub(super) struct Generator<'a> {
+pub(crate) struct Generator<'a> {
     instrument: Option<&'a mut Instrument>,
     /// Those of the thread that handles the packets, where the machine has any.
     counters: Option<EventCounters>,
+    /// The account of a worker in this process.
+    account: Option<Arc<Counters>>,
     clock: Clock,
     stop: &'a AtomicBool,
 }
 
 impl Generator<'_> {
+    /// What a worker in this process has counted, as it published it last: every 0.1 s. None of other forwarders.
+    pub(crate) fn account(&self) -> Option<CountersView> {
+        self.account.as_ref().map(|counters| counters.read())
+    }
+
     /// Offers a rate, or as much as the transport takes. Without a generator, waits as long: the
     /// forwarder counts for itself.
-    pub(super) fn flood(&mut self, rate_pps: Option<f64>, duration: Duration) -> Flow {
+    pub(crate) fn flood(&mut self, rate_pps: Option<f64>, duration: Duration) -> Flow {
         match &mut self.instrument {
             Some(instrument) => instrument.flood(
                 Flood {
@@ -288,6 +311,8 @@ enum Forwarder {
     Thread {
         stop: Arc<AtomicBool>,
         thread: std::thread::JoinHandle<Result<CountersView, Failed>>,
+        /// None if it did not start.
+        account: Option<Arc<Counters>>,
         hz: f64,
     },
 }
@@ -295,7 +320,11 @@ enum Forwarder {
 impl Forwarder {
     fn start(session: &Session<'_>, work: &Work) -> Result<Self, Failed> {
         let Session { rig, framework, .. } = session;
-        let ports = framework.ports_on(session.ends.each_ref().map(String::as_str), work.burst);
+        let ports = framework.ports_on(
+            session.ends.each_ref().map(String::as_str),
+            work.burst,
+            session.frame_size_bytes,
+        );
         if framework.program == Program::TautThread {
             return Self::start_thread(rig, &ports, work);
         }
@@ -351,15 +380,16 @@ impl Forwarder {
             let mut worker = Worker::new(ports, chain.build_functions()?, chain.flush, &clock);
             worker.set_burst(chain.burst);
             let counters = worker.counters();
-            let _ = ready.send(());
+            let _ = ready.send(Arc::clone(&counters));
             worker.run(&until);
             Ok(counters.read())
         })?;
         // A thread that failed has closed the channel, and says why when it is joined.
-        let _ = is_ready.recv();
+        let account = is_ready.recv().ok();
         Ok(Self::Thread {
             stop,
             thread,
+            account,
             hz: rig.clock.hz,
         })
     }
@@ -373,6 +403,13 @@ impl Forwarder {
         // taut and DPDK both call it a worker.
         let thread = taut_host::process::thread_named(process, "worker")?;
         EventCounters::open(Some(thread), &Event::HARDWARE).ok()
+    }
+
+    fn account(&self) -> Option<Arc<Counters>> {
+        match self {
+            Self::Process { .. } => None,
+            Self::Thread { account, .. } => account.clone(),
+        }
     }
 
     fn check(&mut self, stop: &AtomicBool) -> Result<(), Failed> {
@@ -400,7 +437,9 @@ impl Forwarder {
                     Failed::Broken("it ended without saying what it counted".to_string())
                 })
             }
-            Self::Thread { stop, thread, hz } => {
+            Self::Thread {
+                stop, thread, hz, ..
+            } => {
                 stop.store(true, Ordering::Relaxed);
                 let counters = thread
                     .join()
@@ -522,6 +561,7 @@ mod tests {
         let work = Work {
             burn_cycles: 50,
             walk: Some((10, 4096)),
+            forwards: 2,
             burst: 8,
         };
         for function in work.functions() {

@@ -1,13 +1,14 @@
 //! From a measurement's outcome to its summary, and to the folder that keeps it.
 
-use super::run::{Measurement, Outcome, Setup};
+use super::run::{Measurement, Outcome};
 use super::summary::{Kept, KernelStamps, StreamSummary, TrafficSummary, Versions};
 use super::verdict::{LimitMissed, lost_share, verdict};
 use crate::evaluate::SlowestPackets;
+use crate::probed::Budget;
 use crate::report::{ReportError, write_recording};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use taut_measure::Summary;
+use taut_measure::{LatencyHistogram, Summary};
 use taut_results::{
     MeasuredInterruptions, PacketFormat, Recording, ResultsError, SampleThread, instant,
 };
@@ -123,7 +124,7 @@ impl Account {
                     .as_ref()
                     .map(|slowest| slowest.summary.clone()),
                 ..stream_summary(
-                    setup,
+                    measurement,
                     index,
                     asked_pps[index],
                     tally,
@@ -192,14 +193,14 @@ impl Account {
 }
 
 fn stream_summary(
-    setup: &Setup,
+    measurement: &Measurement,
     index: usize,
     asked_pps: f64,
     tally: &Tally,
     record: &Observed,
     stamp_error_ns: Option<f64>,
 ) -> StreamSummary {
-    let stream = &setup.traffic().streams()[index];
+    let stream = &measurement.setup.traffic().streams()[index];
     let is_measured = stream.is_measured();
     let s = &record.summaries;
     // Refused packets took a sequence number but never left.
@@ -222,6 +223,10 @@ fn stream_summary(
             error_ns,
             latency_ns: Summary::from_histogram(&s.stamped_latency),
         }),
+        budget: measurement
+            .budget
+            .filter(|_| is_measured)
+            .and_then(|budget| within(budget, &s.latency, tally)),
         jitter_ns: s.jitter.summary(),
         send_slip_ns: Summary::from_histogram(&s.slip),
         sequence: Some(account),
@@ -230,6 +235,17 @@ fn stream_summary(
         samples: None,
         slowest: None,
     }
+}
+
+/// Returns the share of the packets offered that came back within `budget`: lost and refused ones did not. None if none was offered.
+fn within(budget: Duration, latency: &LatencyHistogram, tally: &Tally) -> Option<Budget> {
+    let ns = u64::try_from(budget.as_nanos()).unwrap_or(u64::MAX);
+    let offered = tally.sent + tally.refused;
+    let in_time = latency.count() - latency.count_above(ns);
+    (offered > 0).then(|| Budget {
+        ns,
+        share: in_time as f64 / offered as f64,
+    })
 }
 
 /// Returns what a stream's slowest packets waited for.

@@ -168,6 +168,8 @@ pub struct Measurement {
     pub warm_up: Duration,
     /// Interfaces that a tap watches; none without one.
     pub tapped: Vec<String>,
+    /// Time that a packet may take; none for any.
+    pub budget: Option<Duration>,
 }
 
 /// What a measurement found, by stream.

@@ -1,6 +1,7 @@
 //! What `taut generate` says of a measurement: its JSON line, `summary.json`, and what the report is made of.
 
 use crate::evaluate::{Causes, SlowestSummary};
+use crate::probed::Budget;
 use crate::tapped::Inside;
 use serde::{Deserialize, Serialize};
 use taut_host::{EnergyUse, SystemActivity};
@@ -92,6 +93,9 @@ pub struct StreamSummary {
     pub latency_from_intended_ns: Option<Summary>,
     /// Latency by the receiving port's own stamps; none where it has none.
     pub kernel_stamps: Option<KernelStamps>,
+    /// Share of the packets that came back within the budget; none without a budget or stamps.
+    #[serde(default)]
+    pub budget: Option<Budget>,
     /// Jitter (RFC 4689), ns.
     pub jitter_ns: Option<JitterSummary>,
     /// Delay of packets from when they were due to when they were sent, ns.

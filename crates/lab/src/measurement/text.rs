@@ -95,6 +95,13 @@ fn measured(stream: &StreamSummary, unknown_stamps: bool, lines: &mut Vec<String
         Some(latency) => format!("latency    {}", percentiles(latency)),
         None => "latency    no data: nothing came back".to_string(),
     });
+    if let Some(budget) = &stream.budget {
+        lines.push(format!(
+            "budget     {:.4} % within {}",
+            budget.share * 100.0,
+            time(budget.ns as f64)
+        ));
+    }
     if let Some(jitter) = &stream.jitter_ns {
         lines.push(format!(
             "jitter     avg {}  max {}",

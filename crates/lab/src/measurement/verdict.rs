@@ -145,6 +145,7 @@ mod tests {
             latency_ns: None,
             latency_from_intended_ns: None,
             kernel_stamps: None,
+            budget: None,
             jitter_ns: None,
             send_slip_ns: None,
             sequence: None,

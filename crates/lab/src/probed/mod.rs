@@ -91,12 +91,12 @@ pub struct ProbeCounts {
     pub unreachable: u64,
 }
 
-/// A time that round trips may take.
+/// Time that round trips may take.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Budget {
     /// That time, ns.
     pub ns: u64,
-    /// Probes that took no longer, as a share of those sent; lost ones did.
+    /// Packets that took no longer, as a share of those that were to be sent; lost ones did.
     pub share: f64,
 }
 
@@ -234,7 +234,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use taut_measure::SequenceTracker;
-    use taut_traffic::probe::Fate;
+    use taut_traffic::probe::Outcome;
 
     pub(super) const TRAIN: Train = Train {
         interval: Duration::from_millis(5),
@@ -246,21 +246,21 @@ mod tests {
     /// Round trips of a train in us; none where the probe was lost.
     pub(super) fn train(round_trips_us: &[Option<u64>]) -> TrainResult {
         let mut tracker = SequenceTracker::with_window(64);
-        let fate = |(at, rtt_us): (usize, &Option<u64>)| {
+        let outcome = |(at, rtt_us): (usize, &Option<u64>)| {
             let due_ns = at as u64 * 5_000_000;
             if rtt_us.is_some() {
                 tracker.record(at as u64);
             }
-            Fate {
+            Outcome {
                 due_ns,
                 sent_ns: due_ns + 10_000,
                 rtt_ns: rtt_us.map(|us| us * 1000),
                 wake_up_ns: rtt_us.map(|us| us * 100),
                 arrivals: u8::from(rtt_us.is_some()),
-                ..Fate::default()
+                ..Outcome::default()
             }
         };
-        let probes = round_trips_us.iter().enumerate().map(fate).collect();
+        let probes = round_trips_us.iter().enumerate().map(outcome).collect();
         TrainResult {
             probes,
             sequence: tracker.finish(round_trips_us.len() as u64),

@@ -21,7 +21,7 @@ pub const STYLE: &str = include_str!("report.css");
 /// What shows the values under the pointer: JavaScript.
 pub const HOVER: &str = include_str!("hover.js");
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::Serialize;
 
@@ -51,17 +51,35 @@ pub struct Summary<'a> {
     pub problems: &'a [String],
 }
 
-/// Writes the report of a results folder of `taut demo`, and returns what to show of it on a terminal of so many columns.
+/// Writes the report of a comparison's results folder, and returns what to show of it on a terminal of so many columns.
 pub(crate) fn show(dir: &Path, width: Option<usize>) -> Result<Shown, ReportError> {
-    let page = write(dir)?;
-    let results = Results::load(dir)?;
-    let evaluation = Evaluation::of(&results);
+    show_comparison(&Results::load(dir)?, width)
+}
+
+/// Writes `summary.json`, `figures/*.svg` and `report.html` of a comparison into its folder, and returns what to show of it on a
+/// terminal of so many columns. Earlier files are replaced.
+///
+/// An interrupted experiment gives a report that says so, and devices without data are named as such.
+///
+/// # Errors
+/// When the folder cannot be written.
+pub fn show_comparison(results: &Results, width: Option<usize>) -> Result<Shown, ReportError> {
+    let evaluation = Evaluation::of(results);
     let rows = rows(&evaluation.devices);
+    let ratios = ratios(&evaluation.devices);
+    let summary = Summary {
+        devices: &rows,
+        ratios: &ratios,
+        problems: &evaluation.problems,
+    };
+    let figures = figures::draw(&evaluation);
+    let page = page::render(results, &evaluation, &rows, &ratios, &figures)?;
+    let page = publish(&results.dir, &summary, &figures, &page)?;
     let mut text = render_text_table(&rows, width);
     match busy(&results.experiment, &rows) {
         Some(busy) => text += &format!("no ratios: {busy}\n"),
         None => {
-            for ratio in ratios(&evaluation.devices) {
+            for ratio in ratios {
                 text += &format!("{ratio}\n");
             }
         }
@@ -71,29 +89,9 @@ pub(crate) fn show(dir: &Path, width: Option<usize>) -> Result<Shown, ReportErro
         text,
         problems: evaluation.problems,
         stage: results.experiment.manifest.stage,
-        left_out: results.experiment.manifest.left_out,
+        left_out: results.experiment.manifest.left_out.clone(),
         ..Shown::page(page)
     })
-}
-
-/// Writes `summary.json`, `figures/*.svg` and `report.html` into the results folder `dir`, from what
-/// lies there, and returns the page's path. Earlier ones are replaced.
-///
-/// An interrupted experiment gives a report that says so, and devices without data are named as such.
-pub fn write(dir: &Path) -> Result<PathBuf, ReportError> {
-    let results = Results::load(dir)?;
-    let evaluation = Evaluation::of(&results);
-    let rows = rows(&evaluation.devices);
-    let ratios = ratios(&evaluation.devices);
-
-    let summary = Summary {
-        devices: &rows,
-        ratios: &ratios,
-        problems: &evaluation.problems,
-    };
-    let figures = figures::draw(&evaluation);
-    let page = page::render(&results, &evaluation, &rows, &ratios, &figures)?;
-    publish(dir, &summary, &figures, &page)
 }
 
 #[cfg(test)]
@@ -102,6 +100,11 @@ mod tests {
     use super::*;
     use crate::synthetic::{self, Plan, SMALL};
     use std::fs;
+    use std::path::PathBuf;
+
+    fn write(dir: &Path) -> Result<PathBuf, ReportError> {
+        Ok(show(dir, None)?.page)
+    }
 
     fn made_up() -> (tempfile::TempDir, PathBuf) {
         let parent = tempfile::tempdir().unwrap();

@@ -3,19 +3,21 @@
 
 mod evaluate;
 mod lengths;
+#[cfg(test)]
+mod made_up;
 mod report;
 mod results;
 mod session;
 mod soak;
+mod tables;
 mod watched;
 
-pub use evaluate::{Evaluation, LatencyRow, LossRow, Missed, QuantileRow, SizeRow};
 pub use lengths::Lengths;
 pub(crate) use report::show;
 pub(crate) use results::HEAD;
 pub use results::{Head, Limits, Part, Results, Settings};
 
-use crate::benchmark::{Observer, Surroundings};
+use crate::benchmark::{Observer, Surroundings, WATCHED};
 use crate::device::{DeviceUnderTest, Notes, RunError, Site};
 use results::Folder;
 use session::{Progress, Session};
@@ -119,7 +121,7 @@ pub fn run(
         sizes: plan.sizes.iter().map(ToString::to_string).collect(),
         average_bytes: plan.sizes.iter().map(Sizes::average_bytes).collect(),
     };
-    let surroundings = Surroundings::look(&mut head.manifest, &clock, &cores)?;
+    let surroundings = Surroundings::look(&mut head.manifest, &clock, &cores, WATCHED)?;
     let folder = Folder::create(&plan.folder, &head)?;
     let mut progress = Progress::new(observer, &plan.settings, plan.sizes.len());
     let site = Site {

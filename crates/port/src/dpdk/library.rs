@@ -34,7 +34,6 @@ pub(super) struct Shim {
     pub(super) losses: unsafe extern "C" fn(u16, *mut Losses) -> c_int,
     pub(super) receive: unsafe extern "C" fn(*mut Path, *mut Packet, u16) -> u16,
     pub(super) transmit: unsafe extern "C" fn(*mut Path, *const Packet, u16, *mut u16) -> u16,
-    pub(super) relay: unsafe extern "C" fn(*mut Path, *mut Path, *mut u16) -> u16,
 }
 
 // SAFETY: constants and functions; which of them may run at the same time is for the callers to see to.

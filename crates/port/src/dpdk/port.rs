@@ -7,9 +7,8 @@ use super::library::{Shim, shim};
 use super::memory::{MbufPool, Memory};
 use super::path::{Counts, Path};
 use crate::{
-    BATCH_CAPACITY, Batch, Link, Part, Port, PortCounters, PortError, PortSpec, Relayed, Resources,
+    BATCH_CAPACITY, Batch, Link, Part, Port, PortCounters, PortError, PortSpec, Resources,
 };
-use std::any::Any;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use taut_sys::StampClock;
@@ -285,27 +284,6 @@ impl Port for DpdkPort {
         }
         ledger.hand_over(u32::from(own));
         taken
-    }
-
-    #[inline]
-    fn relay(&mut self, out: &mut dyn Port) -> Option<Relayed> {
-        let out = out.as_any()?.downcast_mut::<Self>()?;
-        let mut refused = 0;
-        if !self.is_ready() || !out.is_ready() {
-            return None;
-        }
-        // SAFETY: two paths of started devices, of whose queues this thread has its own; mbufs go from the one to the other and
-        // are never seen here.
-        let received =
-            unsafe { (self.shim.relay)(&raw mut *self.path, &raw mut *out.path, &raw mut refused) };
-        Some(Relayed {
-            received: usize::from(received),
-            refused: usize::from(refused),
-        })
-    }
-
-    fn as_any(&mut self) -> Option<&mut dyn Any> {
-        Some(self)
     }
 
     fn link(&mut self) -> Link {

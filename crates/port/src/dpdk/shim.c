@@ -413,21 +413,14 @@ packets_of(struct taut_path *path, struct rte_mbuf **mbufs, size_t n, struct tau
 	return next;
 }
 
-/* Receives up to `room` mbufs from the queue whose turn it is. */
-static inline __attribute__((always_inline)) uint16_t receive_mbufs(struct taut_path *path, struct rte_mbuf **mbufs,
-								     uint16_t room)
-{
-	uint16_t queue = path->next_queue;
-	if (unlikely(path->queues > 1))
-		path->next_queue = queue + 1 < path->queues ? queue + 1 : 0;
-	return rte_eth_rx_burst(path->port, queue, mbufs, RTE_MIN(room, MOST_PACKETS));
-}
-
-/* Receives up to `room` packets to `to`; returns how many. */
+/* Receives up to `room` packets to `to` from the queue whose turn it is; returns how many. */
 static uint16_t receive(struct taut_path *path, struct taut_packet *to, uint16_t room)
 {
 	struct rte_mbuf *mbufs[MOST_PACKETS];
-	uint16_t n = receive_mbufs(path, mbufs, room);
+	uint16_t queue = path->next_queue;
+	if (unlikely(path->queues > 1))
+		path->next_queue = queue + 1 < path->queues ? queue + 1 : 0;
+	uint16_t n = rte_eth_rx_burst(path->port, queue, mbufs, RTE_MIN(room, MOST_PACKETS));
 	if (n == 0)
 		return 0;
 	struct taut_packet *end = likely(path->stamps == NULL) ?
@@ -552,53 +545,6 @@ static uint16_t transmit(struct taut_path *path, const struct taut_packet *packe
 	return taken;
 }
 
-/* As `in_one_piece` for each of `n` mbufs; returns how many are left, and sums up their bytes. */
-static __attribute__((cold, noinline)) size_t all_in_one_piece(struct taut_path *path, struct rte_mbuf **mbufs, size_t n,
-							       uint64_t *bytes)
-{
-	size_t whole = 0;
-	*bytes = 0;
-	for (size_t i = 0; i < n; i++) {
-		if (mbufs[i]->nb_segs != 1 && !in_one_piece(path, mbufs[i]))
-			continue;
-		*bytes += mbufs[i]->data_len;
-		mbufs[whole++] = mbufs[i];
-	}
-	return whole;
-}
-
-/* Receives from one port and sends on another without making packets; returns how many were received. What the
- * other had no room for is gone, and counted in `refused`. */
-static uint16_t relay(struct taut_path *from, struct taut_path *to, uint16_t *refused)
-{
-	struct rte_mbuf *mbufs[MOST_PACKETS];
-	size_t whole = receive_mbufs(from, mbufs, MOST_PACKETS);
-	*refused = 0;
-	if (whole == 0)
-		return 0;
-	uint64_t bytes = 0;
-	uint16_t pieces = 0;
-#pragma GCC unroll 4
-	for (size_t i = 0; i < whole; i++) {
-		bytes += mbufs[i]->data_len;
-		pieces |= mbufs[i]->nb_segs;
-	}
-	if (unlikely(pieces != 1))
-		whole = all_in_one_piece(from, mbufs, whole, &bytes);
-	from->counts.rx_packets += whole;
-	from->counts.rx_bytes += bytes;
-	size_t sent = rte_eth_tx_burst(to->port, to->tx_queue, mbufs, whole);
-	for (size_t i = sent; unlikely(i < whole); i++) {
-		bytes -= mbufs[i]->data_len;
-		rte_pktmbuf_free(mbufs[i]);
-	}
-	to->counts.tx_packets += sent;
-	to->counts.tx_bytes += bytes;
-	to->counts.tx_refused += whole - sent;
-	*refused = whole - sent;
-	return whole;
-}
-
 /* ---- what Rust gets ---- */
 
 struct taut_dpdk {
@@ -621,7 +567,6 @@ struct taut_dpdk {
 	int (*losses)(uint16_t, struct taut_losses *);
 	uint16_t (*receive)(struct taut_path *, struct taut_packet *, uint16_t);
 	uint16_t (*transmit)(struct taut_path *, const struct taut_packet *, uint16_t, uint16_t *);
-	uint16_t (*relay)(struct taut_path *, struct taut_path *, uint16_t *);
 };
 
 __attribute__((visibility("default"))) const struct taut_dpdk taut_dpdk = {
@@ -644,5 +589,4 @@ __attribute__((visibility("default"))) const struct taut_dpdk taut_dpdk = {
 	.losses = losses,
 	.receive = receive,
 	.transmit = transmit,
-	.relay = relay,
 };

@@ -40,9 +40,9 @@ pub struct Train {
     pub patience: Duration,
 }
 
-/// Fate of one probe.
+/// Outcome of one probe.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Fate {
+pub struct Outcome {
     /// Time at which the probe was to be sent, ns after the session began.
     pub due_ns: u64,
     /// Time at which it was sent, ns after the session began.
@@ -60,7 +60,7 @@ pub struct Fate {
     pub refused: bool,
 }
 
-impl Fate {
+impl Outcome {
     /// Returns the time from when the probe was to be sent to its first answer, ns: with what it waited for its sender
     /// (coordinated omission).
     pub fn rtt_from_intended_ns(&self) -> Option<u64> {
@@ -72,8 +72,8 @@ impl Fate {
 /// Result of a train.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TrainResult {
-    /// Fate of each probe that was due before a stop, in the order of sending.
-    pub probes: Vec<Fate>,
+    /// Outcome of each probe that was due before a stop, in the order of sending.
+    pub probes: Vec<Outcome>,
     /// Lost, duplicated, reordered; of probes that the kernel took.
     pub sequence: SequenceReport,
     /// Probes that the kernel did not take.
@@ -365,11 +365,11 @@ impl<'a> Sending<'a> {
         }
         self.session.next = self.session.next.wrapping_add(1);
         self.result.refused += u64::from(refused);
-        self.result.probes.push(Fate {
+        self.result.probes.push(Outcome {
             due_ns,
             sent_ns,
             refused,
-            ..Fate::default()
+            ..Outcome::default()
         });
         Ok(sent_ns)
     }
@@ -385,15 +385,15 @@ impl<'a> Sending<'a> {
             Taken::Answer(probe, stamp) => {
                 let offset = probe.sequence.wrapping_sub(self.first);
                 match self.result.probes.get_mut(offset as usize) {
-                    Some(fate) if fate.sent_ns == probe.sent_ns => {
+                    Some(outcome) if outcome.sent_ns == probe.sent_ns => {
                         let arrival = self.tracker.record(u64::from(offset));
-                        fate.arrivals = fate.arrivals.saturating_add(1);
-                        if fate.rtt_ns.is_none() {
+                        outcome.arrivals = outcome.arrivals.saturating_add(1);
+                        if outcome.rtt_ns.is_none() {
                             let rtt_ns = now_ns.saturating_sub(probe.sent_ns);
-                            fate.rtt_ns = Some(rtt_ns);
+                            outcome.rtt_ns = Some(rtt_ns);
                             // More than all of it: the clock was set.
-                            fate.wake_up_ns = stamp.and_then(since).filter(|ns| *ns <= rtt_ns);
-                            fate.reordered = arrival == Arrival::Reordered;
+                            outcome.wake_up_ns = stamp.and_then(since).filter(|ns| *ns <= rtt_ns);
+                            outcome.reordered = arrival == Arrival::Reordered;
                             self.answered += 1;
                         }
                     }
@@ -508,15 +508,15 @@ mod tests {
         assert_eq!(result.sequence.duplicate, twice);
         assert_eq!((result.sequence.reordered, result.malformed), (0, 0));
         assert!(!result.stopped && result.refused == 0 && result.probes.len() == 40);
-        for (at, fate) in result.probes.iter().enumerate() {
+        for (at, outcome) in result.probes.iter().enumerate() {
             assert_eq!(
-                fate.rtt_ns.is_none(),
+                outcome.rtt_ns.is_none(),
                 (first + at as u32) % 5 == 4,
-                "{at}: {fate:?}"
+                "{at}: {outcome:?}"
             );
-            assert!(fate.sent_ns >= fate.due_ns);
+            assert!(outcome.sent_ns >= outcome.due_ns);
             let begun_ns = result.probes[0].due_ns;
-            assert_eq!(fate.due_ns, begun_ns + at as u64 * 500_000);
+            assert_eq!(outcome.due_ns, begun_ns + at as u64 * 500_000);
         }
     }
 

@@ -4,7 +4,7 @@ mod client;
 mod search;
 mod server;
 
-pub use client::{Fate, ProbeError, ProbeSession, Train, TrainResult};
+pub use client::{Outcome, ProbeError, ProbeSession, Train, TrainResult};
 pub use search::{SearchedRate, search_rate};
 pub use server::{Answered, ProbeServer};
 

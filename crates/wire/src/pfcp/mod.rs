@@ -129,6 +129,10 @@ impl Writer {
     }
 
     /// Appends an element.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "callers put in elements of known, short lengths"
+    )]
     pub fn element(&mut self, element_type: ElementType, value: &[u8]) -> &mut Self {
         debug_assert!(value.len() <= usize::from(u16::MAX));
         self.0.extend(element_type.0.to_be_bytes());

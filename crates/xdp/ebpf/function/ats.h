@@ -2,8 +2,8 @@
 #pragma once
 #include "headers.h"
 
-/* In the order of the function's fates. */
-enum ats_fate { ATS_STAMPED, ATS_PASSED, ATS_TOO_BIG, ATS_NO_ROOM, ATS_MALFORMED };
+/* In the order of the function's outcomes. */
+enum ats_outcome { ATS_STAMPED, ATS_PASSED, ATS_TOO_BIG, ATS_NO_ROOM, ATS_MALFORMED };
 
 #define STAMPS_LEN 16
 #define MOVED 32

@@ -3,8 +3,8 @@
 #include "headers.h"
 #include "mix.h"
 
-/* In the order of the function's fates. */
-enum balance_fate { BALANCED, BALANCE_PASSED, BALANCE_MALFORMED };
+/* In the order of the function's outcomes. */
+enum balance_outcome { BALANCED, BALANCE_PASSED, BALANCE_MALFORMED };
 
 #define BUCKETS_LOG 16
 

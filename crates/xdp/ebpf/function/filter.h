@@ -2,8 +2,8 @@
 #pragma once
 #include "headers.h"
 
-/* In the order of the function's fates. */
-enum filter_fate {
+/* In the order of the function's outcomes. */
+enum filter_outcome {
 	ACCEPTED_BY_RULE, ACCEPTED_BY_DEFAULT, ACCEPTED_NO_IP, DROPPED_BY_RULE, DROPPED_BY_DEFAULT, FILTER_MALFORMED,
 };
 
@@ -35,7 +35,7 @@ struct {
 struct look {
 	struct tuple tuple;
 	__u32 first;
-	__u32 fate;
+	__u32 outcome;
 };
 
 static __always_inline int has(const __be32 *bits, const __be32 *mask, const __be32 *address)
@@ -62,7 +62,7 @@ static long look_at_rule(__u32 index, struct look *look)
 	if (!has(rule->source, rule->source_mask, tuple->source) ||
 	    !has(rule->destination, rule->destination_mask, tuple->destination))
 		return 0;
-	look->fate = rule->drops ? DROPPED_BY_RULE : ACCEPTED_BY_RULE;
+	look->outcome = rule->drops ? DROPPED_BY_RULE : ACCEPTED_BY_RULE;
 	return 1;
 }
 
@@ -73,7 +73,7 @@ __noinline int filter(struct xdp_md *context, __u32 first, __u32 count, __u32 de
 
 	if (kind != IP_PACKET)
 		return kind == NO_IP ? ACCEPTED_NO_IP : FILTER_MALFORMED;
-	look.fate = default_drops ? DROPPED_BY_DEFAULT : ACCEPTED_BY_DEFAULT;
+	look.outcome = default_drops ? DROPPED_BY_DEFAULT : ACCEPTED_BY_DEFAULT;
 	bpf_loop(count > MOST_RULES ? MOST_RULES : count, look_at_rule, &look, 0);
-	return look.fate;
+	return look.outcome;
 }

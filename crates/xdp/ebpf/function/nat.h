@@ -4,8 +4,8 @@
 #include "mix.h"
 #include "settings.h"
 
-/* In the order of crates/function/src/nat/fate.rs. */
-enum nat_fate {
+/* In the order of crates/function/src/nat/outcome.rs. */
+enum nat_outcome {
 	TO_OUTSIDE, TO_INSIDE, NAT_ERROR, NAT_PASSED, NO_MAPPING, NOT_OURS, HAIRPIN, NO_PORT, TABLE_FULL, HOST_FULL,
 	NAT_FRAGMENT, OTHER_PROTOCOL, NAT_MALFORMED,
 };
@@ -322,11 +322,11 @@ static __always_inline struct host_bucket *bucket_of(__u32 address)
 	return bpf_map_lookup_elem(&nat_hosts, &index);
 }
 
-/* One mapping more of a host; its fate if it cannot have one. */
+/* One mapping more of a host; its outcome if it cannot have one. */
 __noinline int add_host(__u32 address)
 {
 	struct host_bucket *bucket = bucket_of(address);
-	int fate = TABLE_FULL, empty = -1;
+	int outcome = TABLE_FULL, empty = -1;
 
 	if (!bucket)
 		return TABLE_FULL;
@@ -340,9 +340,9 @@ __noinline int add_host(__u32 address)
 		} else if (host->address == address) {
 			if (host->count < settings.nat.mappings_per_host) {
 				host->count++;
-				fate = TO_OUTSIDE;
+				outcome = TO_OUTSIDE;
 			} else {
-				fate = HOST_FULL;
+				outcome = HOST_FULL;
 			}
 			empty = -1;
 			break;
@@ -351,10 +351,10 @@ __noinline int add_host(__u32 address)
 	if (empty >= 0 && empty < HOSTS) {
 		bucket->host[empty].address = address;
 		bucket->host[empty].count = 1;
-		fate = TO_OUTSIDE;
+		outcome = TO_OUTSIDE;
 	}
 	bpf_spin_unlock(&bucket->lock);
-	return fate;
+	return outcome;
 }
 
 /* One less. */
@@ -528,22 +528,22 @@ static __always_inline void free_slot(__u32 slot, __u64 inside)
 	bpf_spin_unlock(&it->lock);
 }
 
-/* A new mapping for an inside endpoint; its fate if there is none. Another CPU may be the first to have made it: then
+/* A new mapping for an inside endpoint; its outcome if there is none. Another CPU may be the first to have made it: then
  * that one is there. */
 __noinline int make_mapping(__u64 inside, __u64 now_ns, __u32 class)
 {
 	__u32 address = inside >> 16;
 	__u32 number = below(mix(settings.nat.seed, address), settings.nat.addresses);
 	struct search search = { .inside = inside, .now_ns = now_ns };
-	int fate;
+	int outcome;
 
 	sweep_due(now_ns);
 	if (!count_one())
 		return TABLE_FULL;
-	fate = add_host(address);
-	if (fate != TO_OUTSIDE) {
+	outcome = add_host(address);
+	if (outcome != TO_OUTSIDE) {
 		uncount_one();
-		return fate;
+		return outcome;
 	}
 	search.start = mix(settings.nat.seed, inside);
 	search.base = slot_of(class, number, 0);
@@ -552,17 +552,17 @@ __noinline int make_mapping(__u64 inside, __u64 now_ns, __u32 class)
 		search.count = (settings.nat.last_port + 2 - search.first) / 2;
 		bpf_loop(TRIES, try_port, &search, 0);
 	}
-	fate = NO_PORT;
+	outcome = NO_PORT;
 	if (search.found) {
 		long answer = bpf_map_update_elem(&nat_inside, &inside, &search.slot, BPF_NOEXIST);
 
 		if (!answer)
 			return TO_OUTSIDE;
 		free_slot(search.slot, inside);
-		fate = answer == -EEXIST ? TO_OUTSIDE : TABLE_FULL;
+		outcome = answer == -EEXIST ? TO_OUTSIDE : TABLE_FULL;
 	}
 	forget(address);
-	return fate;
+	return outcome;
 }
 
 static __always_inline __u64 change16(__u16 from, __u16 to)
@@ -798,9 +798,9 @@ static __always_inline int inwards(struct xdp_md *context, const struct flow *fl
 __noinline int nat(struct xdp_md *context, __u32 is_outwards, __u64 now_ns)
 {
 	struct flow flow = {};
-	int fate = read_flow(context, &flow);
+	int outcome = read_flow(context, &flow);
 
-	if (fate >= 0)
-		return fate;
+	if (outcome >= 0)
+		return outcome;
 	return is_outwards ? outwards(context, &flow, now_ns) : inwards(context, &flow, now_ns);
 }

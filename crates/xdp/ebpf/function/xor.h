@@ -2,8 +2,8 @@
 #pragma once
 #include "headers.h"
 
-/* In the order of the function's fates. */
-enum xor_fate { XOR_CHANGED, XOR_PASSED, XOR_MALFORMED };
+/* In the order of the function's outcomes. */
+enum xor_outcome { XOR_CHANGED, XOR_PASSED, XOR_MALFORMED };
 
 /* Bytes that are changed at a time. */
 #define STEP 32

@@ -89,7 +89,7 @@ impl Program {
                 self.buckets.extend(buckets.iter().flat_map(hop));
                 (Kind::Balance, *seed)
             }
-            KernelFunction::Passes { fate } => (Kind::Passes, *fate as u64),
+            KernelFunction::Passes { outcome } => (Kind::Passes, *outcome as u64),
             KernelFunction::Nat { is_outwards, .. } => (Kind::Nat, u64::from(*is_outwards)),
         };
         let numbers = [kind as u32, stage.number as u32, first as u32, count as u32];

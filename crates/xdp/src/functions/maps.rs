@@ -15,15 +15,15 @@ use taut_sys::Error;
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/xdp_functions.bpf.o"));
 
 const WHAT: &str = "functions in the kernel";
-/// `struct fates` there: a count for each.
-const FATES_BYTES: u32 = 16 * 8;
+/// `struct outcomes` there: a count for each.
+const OUTCOMES_BYTES: u32 = 16 * 8;
 
 /// The functions of a chain as the kernel has them; gone with the last program and process that has them open.
 #[derive(Debug)]
 pub struct KernelFunctions {
     /// Functions that frames pass, in order, by the port that the frames leave through.
     directions: Vec<Vec<KernelStage>>,
-    fates: MapHandle,
+    outcomes: MapHandle,
     /// Maps of a translator; there once the first program is loaded.
     nat: OnceCell<Arc<Shared>>,
 }
@@ -51,18 +51,18 @@ impl KernelFunctions {
             sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
             ..Default::default()
         };
-        let fates = MapHandle::create(
+        let outcomes = MapHandle::create(
             MapType::PercpuArray,
-            Some("fates"),
+            Some("outcomes"),
             4,
-            FATES_BYTES,
+            OUTCOMES_BYTES,
             MOST_STAGES as u32,
             &options,
         )
-        .map_err(|e| refused(format!("{WHAT}: making the map of fates"), as_io(e)))?;
+        .map_err(|e| refused(format!("{WHAT}: making the map of outcomes"), as_io(e)))?;
         Ok(Self {
             directions,
-            fates,
+            outcomes,
             nat: OnceCell::new(),
         })
     }
@@ -99,7 +99,7 @@ impl KernelFunctions {
         let object = load_adjusted(what, OBJECT, &program.constants, |open| {
             for mut map in open.maps_mut() {
                 match map.name().to_string_lossy().as_ref() {
-                    "fates" => map.reuse_fd(self.fates.as_fd())?,
+                    "outcomes" => map.reuse_fd(self.outcomes.as_fd())?,
                     "rules" => map.set_max_entries(entries(&program.rules, RULE_BYTES))?,
                     "buckets" => map.set_max_entries(entries(&program.buckets, HOP_BYTES))?,
                     _ => {
@@ -122,10 +122,10 @@ impl KernelFunctions {
     }
 
     /// Packets by what became of them in the function of that number in the chain, both directions together.
-    pub fn fates(&self, number: usize) -> Vec<u64> {
+    pub fn outcomes(&self, number: usize) -> Vec<u64> {
         let key = (number as u32).to_ne_bytes();
-        let cpus = self.fates.lookup_percpu(&key, MapFlags::ANY);
-        let mut sums = vec![0; FATES_BYTES as usize / 8];
+        let cpus = self.outcomes.lookup_percpu(&key, MapFlags::ANY);
+        let mut sums = vec![0; OUTCOMES_BYTES as usize / 8];
         for cpu in cpus.ok().flatten().unwrap_or_default() {
             for (sum, count) in sums.iter_mut().zip(cpu.chunks_exact(8)) {
                 *sum += u64::from_ne_bytes(count.try_into().unwrap_or_default());

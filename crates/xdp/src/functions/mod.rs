@@ -34,10 +34,10 @@ pub const HOP_BUCKETS: usize = 1 << 16;
 pub enum KernelFunction {
     /// Changes addresses, and counts nothing.
     Headers(HeaderChange),
-    /// Lets everything pass, counted under that fate.
+    /// Lets everything pass, counted under that outcome.
     Passes {
-        /// Number of the fate among the function's.
-        fate: usize,
+        /// Number of the outcome among the function's.
+        outcome: usize,
     },
     /// Exclusive or of every byte of UDP payloads with a key.
     Xor {
@@ -177,7 +177,7 @@ mod without {
         }
 
         /// Packets by what became of them in the function of that number.
-        pub fn fates(&self, _: usize) -> Vec<u64> {
+        pub fn outcomes(&self, _: usize) -> Vec<u64> {
             match *self {}
         }
 

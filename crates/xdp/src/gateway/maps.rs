@@ -21,8 +21,8 @@ const PATHS: u32 = 1 << 16;
 const PATH_BYTES: usize = 40;
 /// Offset of the port in `struct path`.
 const PATH_PORT: usize = 36;
-/// `struct fates` there: a count for each.
-const FATES_BYTES: u32 = 28 * 8;
+/// `struct outcomes` there: a count for each.
+const OUTCOMES_BYTES: u32 = 28 * 8;
 /// `struct meter` there: when the next packet is due, and what a byte costs.
 const METER_BYTES: usize = 16;
 /// Offset of the cost in `struct meter`.
@@ -39,7 +39,7 @@ pub struct KernelGateway {
     /// Numbers of the meters of each bearer, by its key.
     metered: MapHandle,
     meters: MapHandle,
-    fates: MapHandle,
+    outcomes: MapHandle,
     /// Ring, by direction, through which its program hands frames up.
     up: Vec<MapHandle>,
 }
@@ -79,7 +79,7 @@ impl KernelGateway {
             paths: make(MapType::Array, "paths", 4, PATH_BYTES as u32, PATHS)?,
             metered: make_with(on_demand, MapType::Hash, "metered", 8, 8, metered)?,
             meters: make(MapType::Array, "meters", 4, METER_BYTES as u32, meters)?,
-            fates: make(MapType::PercpuArray, "fates", 4, FATES_BYTES, 1)?,
+            outcomes: make(MapType::PercpuArray, "outcomes", 4, OUTCOMES_BYTES, 1)?,
             up: up.collect::<Result<_, _>>()?,
             settings,
         })
@@ -100,7 +100,7 @@ impl KernelGateway {
                     "paths" => &self.paths,
                     "metered" => &self.metered,
                     "meters" => &self.meters,
-                    "fates" => &self.fates,
+                    "outcomes" => &self.outcomes,
                     "up" => &self.up[from],
                     _ => continue,
                 };
@@ -205,9 +205,9 @@ impl KernelGateway {
     }
 
     /// Packets by what became of them, those handed up not among them.
-    pub fn fates(&self) -> Vec<u64> {
-        let cpus = self.fates.lookup_percpu(&[0; 4], MapFlags::ANY);
-        let mut sums = vec![0; FATES_BYTES as usize / 8];
+    pub fn outcomes(&self) -> Vec<u64> {
+        let cpus = self.outcomes.lookup_percpu(&[0; 4], MapFlags::ANY);
+        let mut sums = vec![0; OUTCOMES_BYTES as usize / 8];
         for cpu in cpus.ok().flatten().unwrap_or_default() {
             for (sum, count) in sums.iter_mut().zip(cpu.chunks_exact(8)) {
                 *sum += u64::from_ne_bytes(count.try_into().unwrap_or_default());

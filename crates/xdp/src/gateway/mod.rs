@@ -136,7 +136,7 @@ mod without {
         }
 
         /// Packets by what became of them.
-        pub fn fates(&self) -> Vec<u64> {
+        pub fn outcomes(&self) -> Vec<u64> {
             match *self {}
         }
 

@@ -5,44 +5,57 @@ use super::*;
 
 /// Expectations: what becomes of each message, and whether the base station hears of it: the type of the message that
 /// it gets.
-const WANTED: [(&str, Fate, Option<u8>); 24] = [
-    ("plain", Fate::Decapsulated, None),
-    ("plain-v6-user", Fate::Decapsulated, None),
-    ("sequence", Fate::Decapsulated, None),
-    ("npdu", Fate::Decapsulated, None),
-    ("session", Fate::Decapsulated, None),
-    ("session-sequence", Fate::Decapsulated, None),
-    ("session-times", Fate::Decapsulated, None),
-    ("pdcp-session", Fate::Decapsulated, None),
-    ("unknown-extension-optional", Fate::Decapsulated, None),
-    ("unknown-extension-required", Fate::UnknownExtension, None),
-    ("unknown-teid", Fate::UnknownTeid, Some(26)),
-    ("end-marker", Fate::Consumed, None),
-    ("echo-request", Fate::EchoAnswered, Some(2)),
-    ("echo-response", Fate::Consumed, None),
-    ("error-indication", Fate::ErrorIndication, None),
-    ("extension-headers-notification", Fate::UnknownMessage, None),
-    ("no-such-message", Fate::UnknownMessage, None),
-    ("version-2", Fate::BadVersion, None),
-    ("prime", Fate::BadVersion, None),
-    ("header-cut", Fate::Malformed, None),
-    ("options-cut", Fate::Malformed, None),
-    ("length-lies", Fate::Malformed, None),
-    ("extension-of-no-length", Fate::Malformed, None),
-    ("extension-longer-than-all", Fate::Malformed, None),
+const WANTED: [(&str, Outcome, Option<u8>); 24] = [
+    ("plain", Outcome::Decapsulated, None),
+    ("plain-v6-user", Outcome::Decapsulated, None),
+    ("sequence", Outcome::Decapsulated, None),
+    ("npdu", Outcome::Decapsulated, None),
+    ("session", Outcome::Decapsulated, None),
+    ("session-sequence", Outcome::Decapsulated, None),
+    ("session-times", Outcome::Decapsulated, None),
+    ("pdcp-session", Outcome::Decapsulated, None),
+    ("unknown-extension-optional", Outcome::Decapsulated, None),
+    (
+        "unknown-extension-required",
+        Outcome::UnknownExtension,
+        None,
+    ),
+    ("unknown-teid", Outcome::UnknownTeid, Some(26)),
+    ("end-marker", Outcome::Consumed, None),
+    ("echo-request", Outcome::EchoAnswered, Some(2)),
+    ("echo-response", Outcome::Consumed, None),
+    ("error-indication", Outcome::ErrorIndication, None),
+    (
+        "extension-headers-notification",
+        Outcome::UnknownMessage,
+        None,
+    ),
+    ("no-such-message", Outcome::UnknownMessage, None),
+    ("version-2", Outcome::BadVersion, None),
+    ("prime", Outcome::BadVersion, None),
+    ("header-cut", Outcome::Malformed, None),
+    ("options-cut", Outcome::Malformed, None),
+    ("length-lies", Outcome::Malformed, None),
+    ("extension-of-no-length", Outcome::Malformed, None),
+    ("extension-longer-than-all", Outcome::Malformed, None),
 ];
 
 #[test]
 fn every_message_meets_its_fate_and_user_packets_come_out_whole() {
     let all = messages("gtpu/");
     assert_eq!(all.len(), WANTED.len());
-    for ((name, frame), (wanted, fate, answer)) in all.into_iter().zip(WANTED) {
+    for ((name, frame), (wanted, outcome, answer)) in all.into_iter().zip(WANTED) {
         assert_eq!(name, wanted);
         let mut gateway = Bench::with("0x10,decapsulate");
         let left = gateway.pass(std::slice::from_ref(&frame), 0);
-        assert_eq!(gateway.count(fate), 1, "{name}: {:?}", gateway.plane.counts);
+        assert_eq!(
+            gateway.count(outcome),
+            1,
+            "{name}: {:?}",
+            gateway.plane.counts
+        );
         assert_eq!(gateway.counted(), 1, "{name}");
-        if fate == Fate::Decapsulated {
+        if outcome == Outcome::Decapsulated {
             let [left] = left.as_slice() else {
                 panic!("{name}: {left:?}")
             };
@@ -63,7 +76,7 @@ fn every_message_meets_its_fate_and_user_packets_come_out_whole() {
             let opened = open(frame);
             assert_eq!(Some(opened.message), answer, "{name}");
             assert_eq!(opened.destination, address("192.0.2.7"), "{name}");
-            if fate == Fate::EchoAnswered {
+            if outcome == Outcome::EchoAnswered {
                 assert_eq!(opened.sequence, Some(7));
             }
         }

@@ -21,7 +21,7 @@ fn a_host_has_so_many_mappings_and_no_more_until_some_time_out() {
     assert!(out(&mut *nat, &udp(greedy, 2)).is_some());
     assert!(out(&mut *nat, &udp(modest, 3)).is_some());
     let refused = nat
-        .fates()
+        .outcomes()
         .into_iter()
         .find(|(name, _)| name.contains("host has"));
     assert_eq!(
@@ -87,6 +87,6 @@ fn flood_of_new_flows() {
             "{what}: filling {filling:.2}, flood {} Mpps",
             rates.join(" ")
         );
-        println!("{:?}", nat.fates());
+        println!("{:?}", nat.outcomes());
     }
 }

@@ -1,20 +1,20 @@
-//! Fates of packets: every packet that the gateway sees is counted under exactly one of these.
+//! Outcomes of packets: every packet that the gateway sees is counted under exactly one of these.
 
 use super::in_kernel::Kernel;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-macro_rules! fates {
+macro_rules! outcomes {
     ($($(#[$doc:meta])* $name:ident: $text:literal),* $(,)?) => {
-        /// Fate of a packet.
+        /// Outcome of a packet.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub enum Fate { $($(#[$doc])* $name),* }
+        pub enum Outcome { $($(#[$doc])* $name),* }
 
-        /// Names of all fates, in the order of the enumeration.
-        pub const FATES: &[&str] = &[$($text),*];
+        /// Names of all outcomes, in the order of the enumeration.
+        pub const OUTCOMES: &[&str] = &[$($text),*];
     };
 }
 
-fates! {
+outcomes! {
     /// Packets that left in another tunnel.
     Relayed: "relayed",
     /// Packets that left in a tunnel.
@@ -76,13 +76,13 @@ fates! {
     NeighbourAnswered: "neighbour answered",
 }
 
-/// Counts by fate.
-pub(super) type Counts = [u64; FATES.len()];
+/// Counts by outcome.
+pub(super) type Counts = [u64; OUTCOMES.len()];
 
 /// Counts that the worker publishes and others read, with those of the kernel beside it.
 #[derive(Debug)]
 pub(super) struct Published {
-    counts: [AtomicU64; FATES.len()],
+    counts: [AtomicU64; OUTCOMES.len()],
     kernel: Kernel,
 }
 
@@ -111,8 +111,8 @@ pub(super) fn all(
     counts: impl IntoIterator<Item = u64>,
     kernel: &Kernel,
 ) -> Vec<(&'static str, u64)> {
-    let in_kernel = kernel.as_ref().map(|k| k.fates()).unwrap_or_default();
+    let in_kernel = kernel.as_ref().map(|k| k.outcomes()).unwrap_or_default();
     let in_kernel = in_kernel.into_iter().chain(std::iter::repeat(0));
     let sums = counts.into_iter().zip(in_kernel).map(|(a, b)| a + b);
-    FATES.iter().copied().zip(sums).collect()
+    OUTCOMES.iter().copied().zip(sums).collect()
 }

@@ -1,8 +1,8 @@
-//! Fates of packets: every packet is counted under exactly one of these.
+//! Outcomes of packets: every packet is counted under exactly one of these.
 
-/// Fate of a packet. Numbers as in crates/xdp/ebpf/function/nat.h.
+/// Outcome of a packet. Numbers as in crates/xdp/ebpf/function/nat.h.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum Outcome {
     ToOutside,
     ToInside,
     Error,
@@ -18,8 +18,8 @@ pub(crate) enum Fate {
     Malformed,
 }
 
-/// Names of the fates, in the order of the enumeration.
-pub(super) const FATES: [&str; 13] = [
+/// Names of the outcomes, in the order of the enumeration.
+pub(super) const OUTCOMES: [&str; 13] = [
     "translated to outside",
     "translated to inside",
     "translated: ICMP error",
@@ -35,7 +35,7 @@ pub(super) const FATES: [&str; 13] = [
     "dropped: malformed",
 ];
 
-impl Fate {
+impl Outcome {
     pub fn is_sent(self) -> bool {
         matches!(
             self,

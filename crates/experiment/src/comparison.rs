@@ -1,0 +1,147 @@
+//! A comparison of devices whose runs are those of an experiment, as `taut demo` makes it: beside the experiment's own files the
+//! folder has the head of a comparison, and what the runs measured is read as one. (Ours.)
+
+use crate::error::ExperimentError;
+use crate::folder::{Folder, RunRecord, Stage};
+use crate::run::{Request, run};
+use crate::variables::quote;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use taut_lab::benchmark::Observer;
+use taut_lab::comparison::{Whole, sum_up};
+use taut_results::{
+    COMPARISON_HEAD, DeviceInfo, Experiment, LeftOut, Results, Run, Stage as HeadStage, read_head,
+    write_json,
+};
+
+/// Where a run's command, which `what = ["comparison"]` stands for, leaves its results in the run's folder.
+const OF_A_RUN: &str = "local/comparison";
+/// What to do about a device that fails.
+const BY_ITSELF: &str = "run it by itself to see more: taut bench comparison --device";
+
+/// Returns whether the experiment in a folder is a comparison.
+pub fn is_comparison(dir: &Path) -> bool {
+    dir.join("state.json").is_file() && dir.join(COMPARISON_HEAD).is_file()
+}
+
+/// Makes the runs of a comparison that begins, as [`run()`] does, and reads what came of them.
+///
+/// # Errors
+/// As of [`run()`] and [`read_comparison`].
+pub fn compare_devices(
+    request: &Request,
+    whole: Whole,
+    observer: &mut dyn Observer,
+    stop: &AtomicBool,
+) -> Result<Results, ExperimentError> {
+    let dir = request.folder.path();
+    let head = dir.join(COMPARISON_HEAD);
+    write_json(&head, whole.head())?;
+    let ended = run(request, observer, stop);
+    write_json(&head, &whole.end(stop))?;
+    ended?;
+    read_comparison(dir)
+}
+
+/// Reads the runs' folders as one set of results, and brings the head in the folder up to date with them. A run that cannot be
+/// read is named as a problem.
+///
+/// # Errors
+/// The folder's own files are missing or damaged, or cannot be written.
+pub fn read_comparison(dir: &Path) -> Result<Results, ExperimentError> {
+    let folder = Folder::open(dir)?;
+    let path = dir.join(COMPARISON_HEAD);
+    let mut results = Results {
+        dir: dir.to_owned(),
+        experiment: read_head(&path, Experiment::SCHEMA)?,
+        runs: Vec::new(),
+        problems: Vec::new(),
+    };
+    let mut index = folder.index()?;
+    index.retain(|run| !run.warm_up);
+    index.sort_by_key(|run| (run.variant, run.repetition));
+    let mut heads = Vec::new();
+    for run in &index {
+        let device = device_of(&results.experiment, run.variant).map(|it| it.id.clone());
+        let read = Results::load(&folder.run_folder(&run.id).join(OF_A_RUN));
+        let (Some(device_id), Ok(of_run)) = (device, read) else {
+            results
+                .problems
+                .push(format!("{}: has no results of a device", run.id));
+            continue;
+        };
+        results.problems.extend(of_run.problems);
+        results
+            .runs
+            .extend(of_run.runs.into_iter().next().map(|one| Run {
+                device_id,
+                repetition: run.repetition,
+                ..one
+            }));
+        heads.push((run.id.clone(), of_run.experiment));
+    }
+    let whole: BTreeSet<&str> = index.iter().map(|run| run.id.as_str()).collect();
+    let mut failed = folder.failures()?;
+    failed.retain(|record| !whole.contains(record.id.as_str()));
+    let head = &mut results.experiment;
+    sum_up(head, &heads, &results.runs);
+    head.manifest.stage = match folder.state()?.stage {
+        Stage::Running => HeadStage::Running,
+        Stage::Interrupted => HeadStage::Interrupted,
+        // What failed is left out.
+        Stage::Incomplete | Stage::Finished => HeadStage::Finished,
+    };
+    let left_out = &mut head.manifest.left_out;
+    left_out.retain(|missing| !missing.how.starts_with(BY_ITSELF));
+    let failures = left_out_of(head, &failed);
+    results.problems.extend(missing(head, &results.runs));
+    head.manifest.left_out.extend(failures);
+    write_json(&path, &results.experiment)?;
+    Ok(results)
+}
+
+/// The device of a combination, counted from 1.
+fn device_of(experiment: &Experiment, variant: usize) -> Option<&DeviceInfo> {
+    experiment.devices.get(variant.checked_sub(1)?)
+}
+
+/// How much there is of each device that has not all.
+fn missing(experiment: &Experiment, runs: &[Run]) -> Vec<String> {
+    let planned = experiment.settings.repetitions as usize;
+    let of_device = |device: &DeviceInfo| {
+        let there = runs.iter().filter(|run| run.device_id == device.id);
+        let there = there.count();
+        let text = format!("{}: {there} of {planned} repetitions are there", device.id);
+        (there < planned).then_some(text)
+    };
+    experiment.devices.iter().filter_map(of_device).collect()
+}
+
+/// What runs failed at, device by device, with the reason of the first failure.
+fn left_out_of(experiment: &Experiment, failed: &[RunRecord]) -> Vec<LeftOut> {
+    let mut by_variant: BTreeMap<usize, (BTreeSet<u32>, &str)> = BTreeMap::new();
+    for record in failed {
+        let said = record.failure.as_deref().unwrap_or_default();
+        // The command's own line, without what it was.
+        let why = said.split_once(": taut: ").map_or(said, |(_, why)| why);
+        let of_variant = by_variant.entry(record.variant);
+        let (repetitions, _) = of_variant.or_insert_with(|| (BTreeSet::new(), why));
+        repetitions.insert(record.repetition);
+    }
+    let of_device = |(variant, (repetitions, why)): (usize, (BTreeSet<u32>, &str))| {
+        let device = device_of(experiment, variant)?;
+        let repetitions: Vec<String> = repetitions.iter().map(u32::to_string).collect();
+        Some(LeftOut {
+            what: format!(
+                "{} {}, repetition {}",
+                device.transport.name(),
+                device.label,
+                repetitions.join(", ")
+            ),
+            why: why.to_owned(),
+            how: format!("{BY_ITSELF} {}", quote(&device.id)),
+        })
+    };
+    by_variant.into_iter().filter_map(of_device).collect()
+}

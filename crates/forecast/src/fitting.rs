@@ -1,0 +1,397 @@
+//! Which model is fitted to which columns of a table, and how it is held to runs that it has not seen. (Gallenmüller 2021, section 4,
+//! names AIC and BIC for the choice of terms.)
+
+use crate::table::Table;
+use crate::{Described, ForecastError};
+use std::collections::BTreeSet;
+use taut_model::access::{self, AccessFit, Point, STRUCTURE};
+use taut_model::estimate::ErrorBasis;
+use taut_model::fit::{LinearFit, Spread, Tried};
+use taut_model::model_file::{
+    Factor, Fitting, Kind, Method, Model, ModelFile, Provenance, Run, Shape, Variable,
+};
+use taut_model::{chain, resource};
+
+/// What to fit, as a person asks for it.
+#[derive(Debug, Clone)]
+pub struct What {
+    /// The model; by the columns that there are if none.
+    pub kind: Option<Kind>,
+    /// Column of what was measured; the model's own if none.
+    pub response: Option<String>,
+    /// So that single runs gone wrong pull little.
+    pub robust: bool,
+    /// Seed by which runs are held out.
+    pub seed: u64,
+    /// Probability that intervals are to cover the truth.
+    pub confidence: f64,
+    /// The day, for the file.
+    pub date: String,
+    /// The machine whose caches an access model has.
+    pub machine: Described,
+}
+
+/// A model, and how it came about.
+#[derive(Debug, Clone)]
+pub struct Fitted {
+    /// The model, fitted to all runs; its errors are those of a fit to half of them on the other half.
+    pub model: Model,
+    /// The fit to all runs.
+    pub fit: LinearFit,
+    /// Sets of terms that were tried.
+    pub tried: Vec<Tried>,
+    /// Shares of caches, where it is an access model.
+    pub access: Option<AccessFit>,
+}
+
+/// Names of the columns that models know, and their units.
+const COLUMNS: [(&str, &str); 6] = [
+    ("load_cycles", "cycles"),
+    ("frame_bytes", "bytes"),
+    ("batch", "packets"),
+    ("hand_overs", "functions less one"),
+    (STRUCTURE, "bytes"),
+    ("bytes", "bytes"),
+];
+
+/// Fits a model to a table, and finds its errors on runs held out: half of them, drawn by seed.
+///
+/// # Errors
+/// When columns are missing, runs too few or all alike, or values cannot be.
+pub fn fit(table: &Table, what: &What) -> Result<Fitted, ForecastError> {
+    let mut table = table.clone();
+    table.derive();
+    let there: BTreeSet<String> = table.columns().into_iter().collect();
+    let kind = what.kind.unwrap_or_else(|| by_columns(&there));
+    let response = what
+        .response
+        .clone()
+        .unwrap_or_else(|| usual_response(kind).to_owned());
+    let runs = runs(&table, &response, &there)?;
+    // Runs keep no column that does not vary.
+    let varied = |name: &str| {
+        there.contains(name) && runs.iter().any(|run| run.variables.contains_key(name))
+    };
+    let mut access = None;
+    let fitting = if kind == Kind::Access {
+        let fitted = fit_access(&runs, what)?;
+        let fitting = fitted.fitting(what.confidence);
+        access = Some(fitted);
+        fitting
+    } else {
+        let sets = sets(kind, varied);
+        let names: BTreeSet<&str> = sets
+            .iter()
+            .flatten()
+            .flat_map(|shape| &shape.factors)
+            .map(Factor::variable)
+            .collect();
+        let variable = |(name, unit): &(&str, &str)| Variable {
+            name: (*name).to_owned(),
+            unit: (*unit).to_owned(),
+        };
+        let variables = COLUMNS
+            .iter()
+            .filter(|(name, _)| names.contains(name))
+            .map(variable);
+        let unit = if kind == Kind::Wlan {
+            "us"
+        } else {
+            "cycles/packet"
+        };
+        Fitting {
+            kind,
+            response: variable(&(response.as_str(), unit)),
+            variables: variables.collect(),
+            sets,
+            method: if what.robust {
+                Method::Robust
+            } else {
+                Method::LeastSquares
+            },
+            spread: Spread::Relative,
+            confidence: what.confidence,
+        }
+    };
+    let from = Provenance {
+        date: what.date.clone(),
+        data: table.sources.clone(),
+        machine: what
+            .machine
+            .name
+            .iter()
+            .map(|name| ("cpu".to_owned(), name.clone()))
+            .collect(),
+    };
+    let whole = fitting.fit(&runs, &[], &from)?;
+    let mut file: ModelFile = whole.model.file().clone();
+    let (seen, held_out) = halves(&runs, what.seed);
+    // With too few runs for halves there is the leave-one-out error.
+    if let Ok(half) = fitting.fit(&seen, &held_out, &from) {
+        let errors = half
+            .model
+            .errors()
+            .filter(|errors| errors.basis == ErrorBasis::HeldOut);
+        file.errors.extend(errors);
+    }
+    Ok(Fitted {
+        model: Model::try_from(file)?,
+        fit: whole.fit,
+        tried: whole.tried,
+        access,
+    })
+}
+
+fn by_columns(there: &BTreeSet<String>) -> Kind {
+    let has = |name: &str| there.contains(name);
+    if has(STRUCTURE) {
+        Kind::Access
+    } else if has("hand_overs") {
+        Kind::Chain
+    } else if has("bytes") && has("time_us") {
+        Kind::Wlan
+    } else {
+        Kind::Resource
+    }
+}
+
+fn usual_response(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Wlan => "time_us",
+        _ => "cycles",
+    }
+}
+
+/// Sets of terms of a model whose variables vary in the runs, each once.
+fn sets(kind: Kind, varied: impl Fn(&str) -> bool) -> Vec<Vec<Shape>> {
+    let all = match kind {
+        Kind::Chain => chain::shapes(None),
+        Kind::Wlan => {
+            let packet = Shape::new("packet", "us", vec![]);
+            let byte = Shape::new("byte", "us/byte", vec![Factor::power("bytes", 1.0)]);
+            vec![vec![packet.clone()], vec![packet, byte]]
+        }
+        _ => resource::shapes(),
+    };
+    let mut sets: Vec<Vec<Shape>> = Vec::new();
+    for set in all {
+        let carried = |shape: &Shape| shape.factors.iter().all(|factor| varied(factor.variable()));
+        let set: Vec<Shape> = set.into_iter().filter(carried).collect();
+        if !sets.contains(&set) {
+            sets.push(set);
+        }
+    }
+    sets
+}
+
+fn runs(
+    table: &Table,
+    response: &str,
+    there: &BTreeSet<String>,
+) -> Result<Vec<Run>, ForecastError> {
+    if !there.contains(response) {
+        return Err(ForecastError::Wrong(format!(
+            "no column \"{response}\" with a number in every run; there are {}: name the one that was measured with --response",
+            there.iter().cloned().collect::<Vec<_>>().join(", ")
+        )));
+    }
+    let known = |name: &&String| COLUMNS.iter().any(|(column, _)| column == name);
+    let run = |row: &crate::table::Row| {
+        let variables = row.numbers.iter().filter(|(name, _)| known(name));
+        Some(Run {
+            variables: variables
+                .map(|(name, value)| (name.clone(), *value))
+                .collect(),
+            response: *row.numbers.get(response)?,
+        })
+    };
+    let mut runs: Vec<Run> = table.rows.iter().filter_map(run).collect();
+    // A model is asked for what it depends on only.
+    let constant = |name: &str| {
+        let values: Vec<f64> = runs
+            .iter()
+            .filter_map(|run| run.variables.get(name).copied())
+            .collect();
+        values.windows(2).all(|pair| pair[0] == pair[1])
+    };
+    let constants: Vec<String> = COLUMNS
+        .iter()
+        .map(|(name, _)| *name)
+        .filter(|name| constant(name))
+        .map(str::to_owned)
+        .collect();
+    for run in &mut runs {
+        run.variables.retain(|name, _| !constants.contains(name));
+    }
+    Ok(runs)
+}
+
+fn fit_access(runs: &[Run], what: &What) -> Result<AccessFit, ForecastError> {
+    let nominal = what.machine.hierarchy()?.ok_or_else(|| {
+        ForecastError::Wrong(
+            "the caches are unknown: say them in a machine file (--machine)".to_owned(),
+        )
+    })?;
+    let point = |run: &Run| {
+        let bytes = run.variables.get(STRUCTURE).copied();
+        bytes.map(|bytes| Point {
+            bytes,
+            cycles: run.response,
+            scatter: None,
+        })
+    };
+    let points: Vec<Point> = runs.iter().filter_map(point).collect();
+    Ok(access::fit(&nominal, &points, what.confidence)?)
+}
+
+/// Returns half of the runs, drawn by seed, and the other half.
+fn halves(runs: &[Run], seed: u64) -> (Vec<Run>, Vec<Run>) {
+    let mut order: Vec<usize> = (0..runs.len()).collect();
+    fastrand::Rng::with_seed(seed).shuffle(&mut order);
+    let (seen, held_out) = order.split_at(runs.len().div_ceil(2));
+    let of = |half: &[usize]| half.iter().map(|at| runs[*at].clone()).collect();
+    (of(seen), of(held_out))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::table::Row;
+    use taut_model::model_file::Variables;
+
+    fn what(kind: Option<Kind>) -> What {
+        What {
+            kind,
+            response: None,
+            robust: false,
+            seed: 1,
+            confidence: 0.95,
+            date: "2026-01-01".to_owned(),
+            machine: Described::default(),
+        }
+    }
+
+    fn row(values: &[(&str, f64)]) -> Row {
+        Row {
+            numbers: values
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), *value))
+                .collect(),
+            ..Row::default()
+        }
+    }
+
+    /// Runs of 90 + load + 0.05 bytes + 160 / batch + 9 (functions - 1) cycles, 1 % of noise.
+    fn table() -> Table {
+        let mut random = fastrand::Rng::with_seed(7);
+        let rows = (0..80).map(|_| {
+            let (load, bytes) = (random.f64() * 1_000.0, 64.0 + random.f64() * 1_400.0);
+            let (batch, functions) = (f64::from(random.u8(1..=64)), f64::from(random.u8(1..=10)));
+            let cycles = 90.0 + load + 0.05 * bytes + 160.0 / batch + 9.0 * (functions - 1.0);
+            row(&[
+                ("load_cycles", load),
+                ("frame_bytes", bytes),
+                ("batch", batch),
+                ("functions", functions),
+                ("cycles", cycles * (1.0 + 0.02 * (random.f64() - 0.5))),
+            ])
+        });
+        Table {
+            rows: rows.collect(),
+            sources: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn what_made_the_runs_is_found_and_held_to_half_of_them() {
+        let fitted = fit(&table(), &what(None)).unwrap();
+        let file = fitted.model.file();
+        assert_eq!(file.kind, Kind::Chain);
+        let value = |name: &str| {
+            let term = file.terms.iter().find(|term| term.shape.name == name);
+            term.map(|term| term.coefficient.value).unwrap_or(f64::NAN)
+        };
+        assert!((value("load") - 1.0).abs() < 0.02, "{file:?}");
+        assert!((value("hand_over") - 9.0).abs() < 2.0 && (value("batch") - 160.0).abs() < 20.0);
+        let errors = fitted.model.errors().unwrap();
+        assert_eq!((errors.basis, errors.count), (ErrorBasis::HeldOut, 40));
+        assert!(errors.median < 0.02, "{errors:?}");
+        let asked = [
+            ("load_cycles", 100.0),
+            ("frame_bytes", 64.0),
+            ("batch", 32.0),
+            ("hand_overs", 4.0),
+        ];
+        let asked: Variables = asked
+            .into_iter()
+            .map(|(name, at)| (name.to_owned(), at))
+            .collect();
+        let predicted = fitted.model.predict(&asked).unwrap();
+        assert!(
+            (predicted.estimate.value / 234.2 - 1.0).abs() < 0.03,
+            "{predicted:?}"
+        );
+    }
+
+    #[test]
+    fn columns_that_do_not_vary_are_no_terms() {
+        let mut table = table();
+        for row in &mut table.rows {
+            row.numbers.insert("batch".to_owned(), 32.0);
+            row.numbers.remove("functions");
+        }
+        let fitted = fit(&table, &what(None)).unwrap();
+        assert_eq!(fitted.model.file().kind, Kind::Resource);
+        let names: Vec<_> = fitted
+            .model
+            .file()
+            .ranges
+            .iter()
+            .map(|range| range.variable.clone())
+            .collect();
+        assert_eq!(names, ["load_cycles", "frame_bytes"]);
+    }
+
+    #[test]
+    fn a_wireless_link_is_a_time_and_one_for_each_byte() {
+        let rows = [64.0, 256.0, 512.0, 1024.0, 1400.0, 1500.0]
+            .map(|bytes| row(&[("bytes", bytes), ("pps", 1e6 / (0.15 * bytes + 282.43))]));
+        let table = Table {
+            rows: rows.into(),
+            sources: Vec::new(),
+        };
+        let fitted = fit(&table, &what(None)).unwrap();
+        let values: Vec<f64> = fitted.fit.coefficients.iter().map(|it| it.value).collect();
+        assert!(
+            (values[0] - 282.43).abs() < 1e-6 && (values[1] - 0.15).abs() < 1e-9,
+            "{values:?}"
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_fitted_is_told_in_one_line() {
+        let mut few = table();
+        few.rows.truncate(4);
+        assert!(
+            fit(&few, &what(None))
+                .unwrap_err()
+                .to_string()
+                .contains("runs")
+        );
+        let without = what(None);
+        let missing = What {
+            response: Some("pps".to_owned()),
+            ..without.clone()
+        };
+        let error = fit(&table(), &missing).unwrap_err().to_string();
+        assert!(
+            error.contains("--response") && error.contains("load_cycles"),
+            "{error}"
+        );
+        let access = fit(&table(), &what(Some(Kind::Access)))
+            .unwrap_err()
+            .to_string();
+        assert!(access.contains("--machine"), "{access}");
+    }
+}

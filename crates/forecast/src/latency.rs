@@ -1,0 +1,207 @@
+//! How long packets take on a core that is given so many of them: simulated, with ring, batches, flush policy and interruptions.
+
+use crate::ForecastError;
+use serde::Serialize;
+use taut_engine::Flush as Policy;
+use taut_model::queueing::{
+    Arrivals, Flush, Processor, Release, ServiceTime, Vacations, replicate,
+};
+
+/// Runs, of whose quantiles there is an interval of 95 %.
+const RUNS: u64 = 6;
+/// Quantiles that are told.
+pub(crate) const QUANTILES: [(&str, f64); 5] = [
+    ("p50", 0.5),
+    ("p90", 0.9),
+    ("p99", 0.99),
+    ("p99.9", 0.999),
+    ("p99.99", 0.9999),
+];
+/// Packets beyond a quantile, in all runs, for it to be told.
+const BEYOND: f64 = 30.0;
+
+/// What is asked about a core.
+#[derive(Debug, Clone)]
+pub struct Asked {
+    /// Cycles of a packet, those of its batch apart.
+    pub packet_cycles: f64,
+    /// Cycles of a batch.
+    pub batch_cycles: f64,
+    /// Clock of the core, Hz.
+    pub clock_hz: f64,
+    /// Packets that come.
+    pub arrivals: Arrivals,
+    /// Packets taken from the ring at a time at most.
+    pub burst: usize,
+    /// When packets are let go.
+    pub flush: Policy,
+    /// Places of the ring.
+    pub ring: usize,
+    /// What takes the core away.
+    pub vacations: Vacations,
+    /// Packets of each run.
+    pub packets: u64,
+    /// Seed of the first run.
+    pub seed: u64,
+}
+
+/// A quantile of the latency, with the interval that the runs of the simulation give it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Quantile {
+    /// Its name, such as `p99`.
+    pub name: &'static str,
+    /// Its value, ns.
+    pub ns: f64,
+    /// Lower end of the interval, ns.
+    pub low_ns: f64,
+    /// Upper end of the interval, ns.
+    pub high_ns: f64,
+    /// Probability that such an interval covers the simulated quantile; it says nothing of the model.
+    pub confidence: f64,
+}
+
+/// What became of the packets.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Latency {
+    /// Packets per second that come to the core.
+    pub rate_pps: f64,
+    /// Packets per second that it could take for ever.
+    pub saturation_pps: f64,
+    /// Share of that that it is given.
+    pub load: f64,
+    /// Share of the packets that found the ring full.
+    pub loss: f64,
+    /// Packets of a batch on average.
+    pub mean_batch: f64,
+    /// Quantiles of the time from arrival to sending.
+    pub quantiles: Vec<Quantile>,
+    /// Packets that were simulated.
+    pub packets: u64,
+}
+
+impl Latency {
+    /// Returns a quantile by its name. None if it was not told.
+    pub fn quantile(&self, name: &str) -> Option<&Quantile> {
+        self.quantiles.iter().find(|quantile| quantile.name == name)
+    }
+}
+
+impl Asked {
+    /// Simulates it.
+    ///
+    /// # Errors
+    /// For costs, rates and rings that cannot be.
+    pub fn forecast(&self) -> Result<Latency, ForecastError> {
+        let processor = self.processor()?;
+        let found = replicate(&processor, self.packets, RUNS, self.seed)?;
+        let (rate, saturation) = (processor.rate_pps(), processor.saturation_pps());
+        let arrived: u64 = found.runs.iter().map(|run| run.arrived).sum();
+        let dropped: u64 = found.runs.iter().map(|run| run.dropped).sum();
+        let batches: f64 = found.runs.iter().map(|run| run.mean_batch).sum();
+        let told = QUANTILES
+            .iter()
+            .filter(|(_, q)| (1.0 - q) * found.latency.count() as f64 >= BEYOND);
+        let quantiles = told.filter_map(|(name, q)| {
+            let interval = found.quantile_ns(*q)?;
+            Some(Quantile {
+                name,
+                ns: interval.point,
+                low_ns: interval.low,
+                high_ns: interval.high,
+                confidence: interval.confidence,
+            })
+        });
+        Ok(Latency {
+            rate_pps: rate,
+            saturation_pps: saturation,
+            load: rate / saturation,
+            loss: dropped as f64 / arrived.max(1) as f64,
+            mean_batch: batches / RUNS as f64,
+            quantiles: quantiles.collect(),
+            packets: arrived,
+        })
+    }
+
+    /// Returns the highest rate that the core could take for ever, packets per second.
+    ///
+    /// # Errors
+    /// As of [`Asked::forecast`].
+    pub fn saturation_pps(&self) -> Result<f64, ForecastError> {
+        Ok(self.processor()?.saturation_pps())
+    }
+
+    fn processor(&self) -> Result<Processor, ForecastError> {
+        let ns = |cycles: f64| cycles / self.clock_hz * 1e9;
+        let service = ServiceTime::constant(ns(self.packet_cycles))?;
+        let processor = Processor::new(self.arrivals, service)
+            .with_batch_costs(ns(self.batch_cycles), 0.0)?
+            // Functions go through a batch together.
+            .with_receive_batch(self.burst, Release::Batch)?
+            .with_flush(flush(self.flush))?
+            .with_ring(self.ring)?;
+        Ok(processor.with_vacations(self.vacations.clone()))
+    }
+}
+
+fn flush(policy: Policy) -> Flush {
+    match policy {
+        Policy::Each => Flush::Each,
+        Policy::Full { n, drain } => Flush::Full {
+            packets: n,
+            drain_ns: drain.as_nanos() as f64,
+        },
+        Policy::Every { period } => Flush::Every {
+            period_ns: period.as_nanos() as f64,
+        },
+        Policy::Idle { n } => Flush::Idle { packets: n },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn asked(rate_pps: f64) -> Asked {
+        Asked {
+            packet_cycles: 300.0,
+            batch_cycles: 0.0,
+            clock_hz: 3e9,
+            arrivals: Arrivals::poisson(rate_pps).unwrap(),
+            burst: 1,
+            flush: Policy::Each,
+            ring: 1024,
+            vacations: Vacations::none(),
+            packets: 100_000,
+            seed: 1,
+        }
+    }
+
+    #[test]
+    fn a_core_at_eighty_per_cent_waits_as_the_closed_form_says() {
+        let found = asked(8e6).forecast().unwrap();
+        assert!((found.load - 0.8).abs() < 1e-9 && found.loss == 0.0);
+        // M/D/1 with 100 ns at 0.8: latency of 300 ns on average, p50 about 240.
+        let p50 = found.quantile("p50").unwrap();
+        assert!((200.0..290.0).contains(&p50.ns), "{p50:?}");
+        assert!(p50.low_ns <= p50.ns && p50.ns <= p50.high_ns && p50.confidence > 0.95);
+    }
+
+    #[test]
+    fn too_much_fills_the_ring_and_is_lost() {
+        let found = asked(20e6).forecast().unwrap();
+        assert!((found.loss - 0.5).abs() < 0.02, "{found:?}");
+        assert!(found.quantile("p50").unwrap().ns > 1_000.0 * 90.0);
+    }
+
+    #[test]
+    fn costs_that_cannot_be_are_refused() {
+        for wrong in [-1.0, f64::NAN, f64::INFINITY] {
+            let asked = Asked {
+                packet_cycles: wrong,
+                ..asked(1e6)
+            };
+            assert!(asked.forecast().is_err());
+        }
+    }
+}

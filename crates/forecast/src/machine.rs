@@ -1,0 +1,393 @@
+//! A machine as far as it is known: this one, as the kernel shows it, or one that a file describes. (Gallenmüller 2021, Table 4.1.)
+
+use crate::ForecastError;
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+use taut_model::access::{Hierarchy, Inclusion, Level};
+use taut_model::estimate::Estimate;
+use taut_model::resource::bandwidth::{line_bit_s, memory_bit_s, pcie_bit_s};
+use taut_model::resource::{Costs, Machine};
+use taut_sys::Clock;
+
+/// Cycles of the levels of memory where nobody has measured them: those of Table 4.2, and of its memory.
+const ASSUMED_LEVEL_CYCLES: [f64; 3] = [4.0, 12.0, 29.0];
+const ASSUMED_MEMORY_CYCLES: f64 = 250.0;
+
+/// A machine in a TOML file. What it leaves out is unknown, and limits nothing.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Described {
+    /// Its name, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Cores that forward.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cores: Option<u32>,
+    /// Their clock, GHz.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ghz: Option<f64>,
+    /// Share of each core that goes to other things, 0 to 1: c_other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub other: Option<f64>,
+    /// Lines that packets leave through, together: `10G`, `2x25G`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub line: Option<String>,
+    /// Packets that the card carries at most, millions a second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub card_mpps: Option<f64>,
+    /// PCI Express of the cards, generation and lanes: `3x8`; several cards: `2x 3x8`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pcie: Option<String>,
+    /// Memory, transfers and channels: `3200x2` is two channels of 3200 MT/s.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<String>,
+    /// Links between sockets that packets have to take, one direction: `77G`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interconnect: Option<String>,
+    /// What packets cost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub costs: Option<CostsFile>,
+    /// Caches of a core, the smallest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub caches: Vec<CacheFile>,
+    /// Cycles of an access to memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_cycles: Option<f64>,
+    /// Whether a cache holds what smaller ones hold, too. True unless told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inclusive: Option<bool>,
+}
+
+/// What packets cost, in cycles.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CostsFile {
+    /// Receiving and sending a packet: c_IO.
+    pub io: f64,
+    /// What is done to it: c_task.
+    #[serde(default)]
+    pub task: f64,
+    /// Each byte of it.
+    #[serde(default)]
+    pub byte: f64,
+    /// Each batch, which its packets share.
+    #[serde(default)]
+    pub batch: f64,
+}
+
+/// A cache in a file.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CacheFile {
+    /// Its size, KiB.
+    pub kib: f64,
+    /// Cycles of an access that it answers.
+    pub cycles: f64,
+}
+
+impl CostsFile {
+    /// Returns them as exact costs: nobody has said how sure they are.
+    ///
+    /// # Errors
+    /// When one is negative or no number.
+    pub fn exact(&self) -> Result<Costs, ForecastError> {
+        Ok(Costs {
+            io_cycles: Estimate::given(self.io)?,
+            task_cycles: Estimate::given(self.task)?,
+            byte_cycles: Estimate::given(self.byte)?,
+            batch_cycles: Estimate::given(self.batch)?,
+        })
+    }
+}
+
+impl Described {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// When it cannot be read, or says what cannot be.
+    pub fn load(path: &Path) -> Result<Self, ForecastError> {
+        let text = fs::read_to_string(path).map_err(|source| ForecastError::File {
+            path: path.to_owned(),
+            source,
+        })?;
+        let described: Self = toml::from_str(&text)
+            .map_err(|e| ForecastError::Wrong(format!("{}: {}", path.display(), one_line(&e))))?;
+        // What is wrong in it is told with its name, and at once.
+        described
+            .machine()
+            .and_then(|_| described.hierarchy())
+            .map_err(|e| ForecastError::Wrong(format!("{}: {e}", path.display())))?;
+        Ok(described)
+    }
+
+    /// Returns this machine, as far as the kernel shows it. Cycles are those of the time-stamp counter, as everywhere in taut.
+    pub fn here() -> Self {
+        let machine = taut_host::Machine::read();
+        let clock = Clock::calibrate(Duration::from_millis(10));
+        let (line_mbit_s, pcie) = links();
+        let caches = machine
+            .caches
+            .iter()
+            .filter(|cache| cache.kind != "Instruction");
+        Self {
+            name: machine.cpu_model.as_ref().map(|fact| fact.value.clone()),
+            cores: machine.cores.and_then(|cores| u32::try_from(cores).ok()),
+            ghz: Some(clock.hz / 1e9),
+            line: line_mbit_s.map(|mbit_s| format!("{}G", mbit_s / 1e3)),
+            pcie,
+            caches: caches
+                .enumerate()
+                .map(|(at, cache)| CacheFile {
+                    kib: cache.size_bytes as f64 / 1024.0,
+                    cycles: *ASSUMED_LEVEL_CYCLES
+                        .get(at)
+                        .unwrap_or(&ASSUMED_MEMORY_CYCLES),
+                })
+                .collect(),
+            ..Self::default()
+        }
+    }
+
+    /// Returns the machine with what `other` knows in the place of what this one does.
+    #[must_use]
+    pub fn with(self, other: Self) -> Self {
+        Self {
+            name: other.name.or(self.name),
+            cores: other.cores.or(self.cores),
+            ghz: other.ghz.or(self.ghz),
+            other: other.other.or(self.other),
+            line: other.line.or(self.line),
+            card_mpps: other.card_mpps.or(self.card_mpps),
+            pcie: other.pcie.or(self.pcie),
+            memory: other.memory.or(self.memory),
+            interconnect: other.interconnect.or(self.interconnect),
+            costs: other.costs.or(self.costs),
+            caches: match other.caches.is_empty() {
+                true => self.caches,
+                false => other.caches,
+            },
+            memory_cycles: other.memory_cycles.or(self.memory_cycles),
+            inclusive: other.inclusive.or(self.inclusive),
+        }
+    }
+
+    /// Returns the machine as the resource model wants it: one core unless it says more.
+    ///
+    /// # Errors
+    /// When the clock is unknown, or something cannot be.
+    pub fn machine(&self) -> Result<Machine, ForecastError> {
+        let ghz = self.ghz.ok_or_else(|| {
+            ForecastError::Wrong(
+                "the clock is unknown: say it with --ghz, or `ghz` in the machine file".to_owned(),
+            )
+        })?;
+        let other = self.other.unwrap_or(0.0);
+        if !(0.0..1.0).contains(&other) {
+            return Err(ForecastError::Wrong(format!(
+                "other = {other}: want the share of a core that goes to other things, at least 0 and below 1"
+            )));
+        }
+        let rates = |text: &Option<String>, read: fn(&str) -> Option<f64>, wanted: &str| {
+            let text = text.as_deref();
+            let read = text.map(|text| {
+                read(text).ok_or_else(|| ForecastError::Wrong(format!("\"{text}\": want {wanted}")))
+            });
+            read.transpose()
+        };
+        let machine = Machine::new(self.cores.unwrap_or(1), ghz * 1e9)?;
+        Ok(Machine {
+            other_cycles_per_s: other * machine.clock_hz,
+            ethernet_bit_s: rates(&self.line, bit_rate, "a line such as 10G or 2x25G")?,
+            card_pps: self.card_mpps.map(|mpps| mpps * 1e6),
+            pcie_bit_s: rates(
+                &self.pcie,
+                pcie,
+                "PCI Express as generation x lanes, such as 3x8",
+            )?,
+            memory_bit_s: rates(
+                &self.memory,
+                memory,
+                "memory as MT/s x channels, such as 3200x2",
+            )?,
+            interconnect_bit_s: rates(&self.interconnect, bit_rate, "a rate such as 77G")?,
+            ..machine
+        })
+    }
+
+    /// Returns its caches. None if it knows of none.
+    ///
+    /// # Errors
+    /// When their sizes do not ascend, or something cannot be.
+    pub fn hierarchy(&self) -> Result<Option<Hierarchy>, ForecastError> {
+        if self.caches.is_empty() {
+            return Ok(None);
+        }
+        let levels = self.caches.iter().enumerate().map(|(at, cache)| Level {
+            name: format!("L{}", at + 1),
+            size_bytes: cache.kib * 1024.0,
+            latency_cycles: cache.cycles,
+            share: 1.0,
+            steepness: 1.0,
+        });
+        let inclusion = match self.inclusive {
+            Some(false) => Inclusion::Exclusive,
+            _ => Inclusion::Inclusive,
+        };
+        let memory = self.memory_cycles.unwrap_or(ASSUMED_MEMORY_CYCLES);
+        Ok(Some(Hierarchy::new(levels.collect(), memory, inclusion)?))
+    }
+}
+
+/// Reads the first line of what the TOML reader says, with the line of the file that it is about.
+pub(crate) fn one_line(error: &toml::de::Error) -> String {
+    error.message().lines().collect::<Vec<_>>().join(" ")
+}
+
+/// Returns a rate such as `10G`, `2x25G` or `100Gbit/s`, in bit/s. None for what is none.
+pub fn bit_rate(text: &str) -> Option<f64> {
+    let (times, each) = match text.split_once(['x', 'X']) {
+        Some((times, each)) => (times.trim().parse::<u32>().ok()?, each.trim()),
+        None => (1, text.trim()),
+    };
+    let each = each.strip_suffix("bit/s").unwrap_or(each);
+    let bit_s = line_bit_s(each).or_else(|| {
+        let units = [("M", 1e6), ("G", 1e9), ("T", 1e12)];
+        let (number, factor) = units
+            .iter()
+            .find_map(|(unit, factor)| Some((each.strip_suffix(unit)?, factor)))?;
+        number.parse::<f64>().ok().map(|number| number * factor)
+    })?;
+    (times > 0 && bit_s.is_finite() && bit_s > 0.0).then(|| f64::from(times) * bit_s)
+}
+
+fn pcie(text: &str) -> Option<f64> {
+    let (cards, link) = match text.split_once(' ') {
+        Some((cards, link)) => (cards.trim_end_matches('x').parse::<u32>().ok()?, link),
+        None => (1, text),
+    };
+    let (generation, lanes) = link.trim().split_once('x')?;
+    let each = pcie_bit_s(generation.parse().ok()?, lanes.parse().ok()?)?;
+    (cards > 0).then(|| f64::from(cards) * each)
+}
+
+fn memory(text: &str) -> Option<f64> {
+    let (transfers, channels) = text.split_once('x')?;
+    memory_bit_s(transfers.parse().ok()?, channels.parse().ok()?).ok()
+}
+
+/// Returns the fastest line of this machine's cards, Mbit/s, and the bus of that card, as far as they say.
+fn links() -> (Option<f64>, Option<String>) {
+    let interfaces = fs::read_dir("/sys/class/net")
+        .into_iter()
+        .flatten()
+        .flatten();
+    let text = |path: &Path| {
+        fs::read_to_string(path)
+            .ok()
+            .map(|text| text.trim().to_owned())
+    };
+    let cards = interfaces.filter_map(|interface| {
+        let speed = text(&interface.path().join("speed"))?.parse::<f64>().ok()?;
+        let device = interface.path().join("device");
+        (speed > 0.0 && device.exists()).then_some((speed, device))
+    });
+    let Some((speed, device)) = cards.max_by(|a, b| a.0.total_cmp(&b.0)) else {
+        return (None, None);
+    };
+    // "8.0 GT/s PCIe" is the third generation.
+    let generation = text(&device.join("current_link_speed")).and_then(|speed| {
+        match speed.split_whitespace().next()? {
+            "2.5" => Some(1),
+            "5.0" => Some(2),
+            "8.0" => Some(3),
+            "16.0" => Some(4),
+            "32.0" => Some(5),
+            _ => None,
+        }
+    });
+    let lanes = text(&device.join("current_link_width"));
+    (
+        Some(speed),
+        generation
+            .zip(lanes)
+            .map(|(generation, lanes)| format!("{generation}x{lanes}")),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn rates_are_read_as_people_write_them() {
+        for (text, bit_s) in [
+            ("10G", 10e9),
+            ("2x25G", 50e9),
+            ("100Gbit/s", 100e9),
+            ("1.5T", 1.5e12),
+            ("77G", 77e9),
+        ] {
+            assert_eq!(bit_rate(text), Some(bit_s), "{text}");
+        }
+        for wrong in [
+            "", "G", "x10G", "0x10G", "-1G", "NaNG", "infG", "10", "10Q", "\u{65e5}",
+        ] {
+            assert_eq!(bit_rate(wrong), None, "{wrong}");
+        }
+        assert_eq!(pcie("3x8").map(|rate| (rate / 1e9).round()), Some(63.0));
+        assert_eq!(pcie("2x 3x8").map(|rate| (rate / 1e9).round()), Some(126.0));
+        assert_eq!((pcie("3x7"), pcie("8"), memory("3200")), (None, None, None));
+        assert_eq!(memory("1600x2"), Some(204.8e9));
+    }
+
+    #[test]
+    fn a_file_says_what_it_knows_and_the_rest_is_unknown() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("machine.toml");
+        let text = "ghz = 3.3\nline = \"10G\"\n[costs]\nio = 100\ntask = 350\n\
+            [[caches]]\nkib = 32\ncycles = 4\n[[caches]]\nkib = 256\ncycles = 12\n";
+        fs::write(&path, text).unwrap();
+        let machine = Described::load(&path).unwrap();
+        let known = machine.machine().unwrap();
+        assert_eq!(
+            (known.cores, known.ethernet_bit_s, known.pcie_bit_s),
+            (1, Some(10e9), None)
+        );
+        assert_eq!(machine.hierarchy().unwrap().unwrap().levels().len(), 2);
+        for (wrong, says) in [
+            ("ghz = 3.3\nspeed = 1\n", "unknown field `speed`"),
+            ("ghz = nan\n", "a clock"),
+            ("ghz = 3\nother = 1.5\n", "other = 1.5"),
+            ("ghz = 3\nline = \"fast\"\n", "want a line such as 10G"),
+            ("ghz = 3\ncores = 0\n", "cores"),
+            ("cores = 2\n", "the clock is unknown"),
+            (
+                "ghz = 3\n[[caches]]\nkib = 9\ncycles = 4\n[[caches]]\nkib = 8\ncycles = 4\n",
+                "a cache",
+            ),
+        ] {
+            fs::write(&path, wrong).unwrap();
+            let error = Described::load(&path).unwrap_err().to_string();
+            assert!(
+                error.contains(says) && error.contains("machine.toml"),
+                "{error}"
+            );
+            assert_eq!(error.lines().count(), 1, "{error}");
+        }
+    }
+
+    #[test]
+    fn this_machine_has_a_clock_and_what_it_does_not_know_stays_unknown() {
+        let here = Described::here();
+        assert!(here.machine().is_ok(), "{here:?}");
+        let asked = here.clone().with(Described {
+            line: Some("10G".to_owned()),
+            cores: Some(7),
+            ..Described::default()
+        });
+        assert_eq!((asked.cores, asked.ghz), (Some(7), here.ghz));
+    }
+}

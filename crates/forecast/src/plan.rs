@@ -1,0 +1,285 @@
+//! Cores, batch and flush policy for a rate and a latency bound: what each choice would do, and the one that takes the fewest cores.
+//! (Gallenmüller 2021, eqs. 5.1 to 5.7; latency by simulation.)
+
+use crate::latency::{Asked, Latency, QUANTILES};
+use crate::{Described, ForecastError};
+use serde::Serialize;
+use std::time::Duration;
+use taut_engine::Flush;
+use taut_model::estimate::Estimate;
+use taut_model::queueing::{Arrivals, Vacations};
+use taut_model::resource::{Costs, Packets};
+
+/// Batches and flush policies that are tried, for people and for the simulation.
+const BURSTS: [usize; 4] = [1, 8, 32, 64];
+/// Cores that are tried at most.
+const MOST_CORES: u32 = 256;
+/// A core is given at most this share of what it could take for ever: beyond it any disturbance builds a queue.
+const MOST_LOAD: f64 = 0.95;
+
+/// A bound that packets have to keep: `p99.9<50us`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Bound {
+    /// Name of the quantile.
+    pub quantile: String,
+    /// Longest time, ns.
+    pub ns: f64,
+}
+
+impl std::str::FromStr for Bound {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let names = QUANTILES.map(|(name, _)| name);
+        let wanted = || {
+            format!(
+                "want a quantile and a time, such as p99.9<50us ({})",
+                names.join(", ")
+            )
+        };
+        let (quantile, time) = text.split_once('<').ok_or_else(wanted)?;
+        let quantile = quantile.trim();
+        let known = names.contains(&quantile);
+        let time = taut_settings::duration(time.trim_start_matches('=').trim())
+            .filter(|time| !time.is_zero());
+        match (known, time) {
+            (true, Some(time)) => Ok(Self {
+                quantile: quantile.to_owned(),
+                ns: time.as_nanos() as f64,
+            }),
+            _ => Err(wanted()),
+        }
+    }
+}
+
+/// What is wanted.
+#[derive(Debug, Clone)]
+pub struct Demand {
+    /// Packets per second.
+    pub rate_pps: f64,
+    /// Mean length of a frame, bytes.
+    pub frame_bytes: f64,
+    /// What packets cost: those of a batch apart.
+    pub costs: Costs,
+    /// What they have to keep; none for any latency.
+    pub bound: Option<Bound>,
+    /// Places of a ring.
+    pub ring: usize,
+    /// What takes each core away.
+    pub vacations: Vacations,
+    /// Seed of the simulation.
+    pub seed: u64,
+}
+
+/// A choice, and what it would do.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Choice {
+    /// Cores.
+    pub cores: u32,
+    /// Packets taken at a time at most.
+    pub burst: usize,
+    /// Flush policy, as chain files have it.
+    pub flush: String,
+    /// What becomes of the packets of each core, which come at random times.
+    pub latency: Latency,
+    /// Whether it keeps the bound, with its interval, and loses nothing.
+    pub keeps: bool,
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Plan {
+    /// Packets per second that were asked for.
+    pub rate_pps: f64,
+    /// Packets per second that the machine's links and buses carry, whatever its cores; none if they are unknown.
+    pub links_pps: Option<f64>,
+    /// Cores that the machine has; none if unknown.
+    pub cores_there: Option<u32>,
+    /// Choices with the fewest cores that keep the bound, or with the most that were tried if none does.
+    pub options: Vec<Choice>,
+    /// Number of the best among them: fewest cores, then the shortest tail. None if none keeps the bound.
+    pub best: Option<usize>,
+}
+
+/// Plans for a demand on a machine. Packets are taken to spread evenly over cores, and to come to each at random times (Poisson).
+///
+/// # Errors
+/// For demands and machines that cannot be, and where more than 256 cores would be needed.
+pub fn plan(demand: &Demand, described: &Described) -> Result<Plan, ForecastError> {
+    let machine = described.machine()?;
+    let packets = Packets::new(demand.frame_bytes, 1.0)?;
+    let carried = machine.carried(&demand.costs, &packets, None)?;
+    let links = carried
+        .limits
+        .iter()
+        .filter(|limit| limit.resource != taut_model::resource::Resource::Processor);
+    let links_pps = links
+        .filter_map(|limit| Some(limit.rate_pps?.value))
+        .reduce(f64::min);
+    let clock_hz = machine.clock_hz - machine.other_cycles_per_s;
+    let asked = |cores: u32, burst: usize, flush: Flush| -> Result<Asked, ForecastError> {
+        let high = |estimate: Estimate| estimate.high;
+        let byte = demand.costs.byte_cycles.times(demand.frame_bytes);
+        Ok(Asked {
+            packet_cycles: high(demand.costs.io_cycles)
+                + high(demand.costs.task_cycles)
+                + high(byte),
+            batch_cycles: high(demand.costs.batch_cycles),
+            clock_hz,
+            arrivals: Arrivals::poisson(demand.rate_pps / f64::from(cores))?,
+            burst,
+            flush,
+            ring: demand.ring,
+            vacations: demand.vacations.clone(),
+            packets: 100_000,
+            seed: demand.seed,
+        })
+    };
+    let full = asked(1, 64, Flush::Idle { n: 32 })?.saturation_pps()?;
+    let fewest = (demand.rate_pps / (full * MOST_LOAD)).ceil().max(1.0);
+    if fewest > f64::from(MOST_CORES) {
+        return Err(ForecastError::Wrong(format!(
+            "{fewest:.0} cores would be needed, more than {MOST_CORES}: give the rate of one machine, and see taut model plan --machines"
+        )));
+    }
+    let mut options = Vec::new();
+    let mut cores = fewest as u32;
+    loop {
+        options.clear();
+        for burst in BURSTS {
+            for flush in policies(burst) {
+                let asked = asked(cores, burst, flush)?;
+                if asked.saturation_pps()? * MOST_LOAD < demand.rate_pps / f64::from(cores) {
+                    continue;
+                }
+                let latency = asked.forecast()?;
+                let keeps = keeps(&latency, demand.bound.as_ref());
+                options.push(Choice {
+                    cores,
+                    burst,
+                    flush: flush.to_string(),
+                    latency,
+                    keeps,
+                });
+            }
+        }
+        if options.iter().any(|option| option.keeps)
+            || cores >= MOST_CORES.min(2 * fewest as u32 + 2)
+        {
+            break;
+        }
+        cores += 1;
+    }
+    let tail = |option: &Choice| {
+        let name = demand
+            .bound
+            .as_ref()
+            .map_or("p99.9", |bound| bound.quantile.as_str());
+        option
+            .latency
+            .quantile(name)
+            .map_or(f64::INFINITY, |quantile| quantile.ns)
+    };
+    options.sort_by(|a, b| tail(a).total_cmp(&tail(b)));
+    let best = options.iter().position(|option| option.keeps);
+    Ok(Plan {
+        rate_pps: demand.rate_pps,
+        links_pps,
+        cores_there: described.cores,
+        options,
+        best,
+    })
+}
+
+fn policies(burst: usize) -> Vec<Flush> {
+    let drain = Duration::from_micros(100);
+    match burst {
+        1 => vec![Flush::Each],
+        burst => vec![
+            Flush::Each,
+            Flush::Idle { n: burst },
+            Flush::Full { n: burst, drain },
+        ],
+    }
+}
+
+fn keeps(latency: &Latency, bound: Option<&Bound>) -> bool {
+    let in_time = bound.is_none_or(|bound| {
+        let found = latency.quantile(&bound.quantile);
+        found.is_some_and(|quantile| quantile.high_ns <= bound.ns)
+    });
+    in_time && latency.loss == 0.0
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn demand(rate_pps: f64, bound: Option<&str>) -> Demand {
+        let given = |cycles| Estimate::given(cycles).unwrap();
+        Demand {
+            rate_pps,
+            frame_bytes: 64.0,
+            costs: Costs {
+                batch_cycles: given(200.0),
+                ..Costs::per_packet(given(100.0), given(200.0))
+            },
+            bound: bound.map(|text| text.parse().unwrap()),
+            ring: 1024,
+            vacations: Vacations::none(),
+            seed: 1,
+        }
+    }
+
+    fn machine() -> Described {
+        Described {
+            ghz: Some(3.0),
+            line: Some("10G".to_owned()),
+            ..Described::default()
+        }
+    }
+
+    #[test]
+    fn a_rate_takes_as_many_cores_as_it_has_to_and_no_more() {
+        // 10 Mpkt/s per core at best.
+        let one = plan(&demand(5e6, None), &machine()).unwrap();
+        assert_eq!(one.options[one.best.unwrap()].cores, 1);
+        let three = plan(&demand(20e6, None), &machine()).unwrap();
+        assert_eq!(three.options[three.best.unwrap()].cores, 3);
+        assert!((one.links_pps.unwrap() / 14.88e6 - 1.0).abs() < 0.001);
+    }
+
+    #[test]
+    fn a_tight_bound_takes_a_policy_that_holds_nothing_back_or_more_cores() {
+        let tight = plan(&demand(5e6, Some("p99<2us")), &machine()).unwrap();
+        let best = &tight.options[tight.best.unwrap()];
+        assert!(
+            best.latency.quantile("p99").unwrap().high_ns <= 2_000.0
+                && !best.flush.starts_with("full")
+        );
+        let never = plan(&demand(5e6, Some("p99<100ns")), &machine()).unwrap();
+        assert_eq!(never.best, None);
+        assert!(!never.options.is_empty());
+    }
+
+    #[test]
+    fn bounds_are_a_quantile_and_a_time() {
+        assert_eq!(
+            "p99.9<50us".parse(),
+            Ok(Bound {
+                quantile: "p99.9".to_owned(),
+                ns: 50_000.0
+            })
+        );
+        for wrong in [
+            "", "p99.9", "p98<1us", "p99<", "p99<0us", "p99<-1us", "p99<NaN", "<1us",
+        ] {
+            assert!(wrong.parse::<Bound>().is_err(), "{wrong}");
+        }
+        let too_much = plan(&demand(1e12, None), &machine())
+            .unwrap_err()
+            .to_string();
+        assert!(too_much.contains("cores would be needed"), "{too_much}");
+    }
+}

@@ -1,0 +1,250 @@
+//! Runs that were measured, as a table of numbers: any CSV file, or what a results folder has of its runs. An experiment's
+//! `metrics.csv` is long, a row per run and metric; it is made wide.
+
+use crate::ForecastError;
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use taut_model::model_file::Source;
+use taut_results::hex;
+
+/// Files that a results folder may have its runs in, the first that is there.
+const OF_A_FOLDER: [&str; 2] = ["runs.csv", "metrics.csv"];
+/// A table is no larger, bytes.
+const MOST_BYTES: u64 = 1 << 28;
+
+/// A row: numbers and texts by the name of their column.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Row {
+    /// Values that are numbers.
+    pub numbers: BTreeMap<String, f64>,
+    /// Values that are none.
+    pub texts: BTreeMap<String, String>,
+}
+
+/// Runs, and where they are from.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Table {
+    /// A row for each run.
+    pub rows: Vec<Row>,
+    /// The files.
+    pub sources: Vec<Source>,
+}
+
+impl Table {
+    /// Reads results: CSV files, and folders of results.
+    ///
+    /// # Errors
+    /// When there is no table, or it is damaged.
+    pub fn read(paths: &[PathBuf]) -> Result<Self, ForecastError> {
+        let mut all = Self::default();
+        for path in paths {
+            let (rows, source) = read_one(path)?;
+            all.rows.extend(rows);
+            all.sources.push(source);
+        }
+        Ok(all)
+    }
+
+    /// Keeps the rows of which `column` says `value`.
+    ///
+    /// # Errors
+    /// When no row does.
+    pub fn keep(&mut self, column: &str, value: &str) -> Result<(), ForecastError> {
+        let number: Option<f64> = value.parse().ok();
+        self.rows.retain(|row| {
+            row.texts.get(column).is_some_and(|text| text == value)
+                || (number.is_some() && row.numbers.get(column).copied() == number)
+        });
+        if self.rows.is_empty() {
+            return Err(ForecastError::Wrong(format!(
+                "no run has {column} = {value}"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Calls a column by another name.
+    ///
+    /// # Errors
+    /// When no row has it.
+    pub fn rename(&mut self, from: &str, to: &str) -> Result<(), ForecastError> {
+        let mut found = false;
+        for row in &mut self.rows {
+            if let Some(value) = row.numbers.remove(from) {
+                found = true;
+                row.numbers.insert(to.to_owned(), value);
+            }
+        }
+        if found {
+            return Ok(());
+        }
+        Err(ForecastError::Wrong(format!(
+            "no column \"{from}\" with numbers; there are {}",
+            self.columns().join(", ")
+        )))
+    }
+
+    /// Adds columns that follow from others: hand-overs from functions, the time of a packet from a rate.
+    pub fn derive(&mut self) {
+        for row in &mut self.rows {
+            if let Some(functions) = row.numbers.get("functions").copied() {
+                row.numbers.insert("hand_overs".to_owned(), functions - 1.0);
+            }
+            if let Some(pps) = row.numbers.get("pps").copied().filter(|pps| *pps > 0.0) {
+                row.numbers.entry("time_us".to_owned()).or_insert(1e6 / pps);
+            }
+        }
+    }
+
+    /// Names of the columns that have a number in every row.
+    pub fn columns(&self) -> Vec<String> {
+        let Some(first) = self.rows.first() else {
+            return Vec::new();
+        };
+        let everywhere =
+            |name: &&String| self.rows.iter().all(|row| row.numbers.contains_key(*name));
+        first.numbers.keys().filter(everywhere).cloned().collect()
+    }
+}
+
+fn read_one(path: &Path) -> Result<(Vec<Row>, Source), ForecastError> {
+    let file = match path.is_dir() {
+        false => path.to_owned(),
+        true => OF_A_FOLDER
+            .iter()
+            .map(|name| path.join(name))
+            .find(|file| file.is_file())
+            .ok_or_else(|| {
+                ForecastError::Wrong(format!(
+                    "{}: no runs.csv or metrics.csv: want a CSV file, the folder of taut bench costs, or that of an experiment after taut experiment show",
+                    path.display()
+                ))
+            })?,
+    };
+    let failed = |source| ForecastError::File {
+        path: file.clone(),
+        source,
+    };
+    let length = fs::metadata(&file).map_err(failed)?.len();
+    if length > MOST_BYTES {
+        return Err(ForecastError::Wrong(format!(
+            "{}: {length} bytes, and a table has {MOST_BYTES} at most",
+            file.display()
+        )));
+    }
+    let bytes = fs::read(&file).map_err(failed)?;
+    let wrong = |why: String| ForecastError::Wrong(format!("{}: {why}", file.display()));
+    let mut reader = csv::Reader::from_reader(bytes.as_slice());
+    let head: Vec<String> = reader
+        .headers()
+        .map_err(|e| wrong(e.to_string()))?
+        .iter()
+        .map(str::to_owned)
+        .collect();
+    let mut rows = Vec::new();
+    for record in reader.records() {
+        let record = record.map_err(|e| wrong(e.to_string()))?;
+        let mut row = Row::default();
+        for (name, field) in head.iter().zip(record.iter()) {
+            match field.trim().parse::<f64>() {
+                Ok(number) if number.is_finite() => {
+                    row.numbers.insert(name.clone(), number);
+                }
+                // What is no number cannot be fitted to; it is told when somebody asks for it.
+                _ => {
+                    row.texts.insert(name.clone(), field.to_owned());
+                }
+            }
+        }
+        rows.push(row);
+    }
+    let is_long = ["run", "metric", "value"]
+        .iter()
+        .all(|wanted| head.iter().any(|name| name == wanted));
+    if is_long {
+        rows = wide(rows);
+    }
+    if rows.is_empty() {
+        return Err(wrong("no runs in it".to_owned()));
+    }
+    let source = Source {
+        name: file.display().to_string(),
+        sha256: hex(&Sha256::digest(&bytes)),
+        count: rows.len() as u64,
+    };
+    Ok((rows, source))
+}
+
+/// Makes one row of each run's metrics.
+fn wide(long: Vec<Row>) -> Vec<Row> {
+    let mut runs: BTreeMap<String, Row> = BTreeMap::new();
+    for mut row in long {
+        let (Some(run), Some(metric)) = (row.texts.remove("run"), row.texts.remove("metric"))
+        else {
+            continue;
+        };
+        let value = row.numbers.remove("value");
+        let of_run = runs.entry(run).or_insert(row);
+        if let Some(value) = value {
+            of_run.numbers.insert(metric, value);
+        }
+    }
+    runs.into_values().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn table(text: &str) -> Result<Table, ForecastError> {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("metrics.csv"), text).unwrap();
+        Table::read(&[folder.path().to_owned()])
+    }
+
+    #[test]
+    fn long_tables_are_made_wide_and_others_are_as_they_are() {
+        let long = "run,repetition,device,load,metric,value\nv1-r1,1,null,100,cycles,120\nv1-r1,1,null,100,pps,5\nv2-r1,1,pair,200,cycles,220\n";
+        let mut found = table(long).unwrap();
+        assert_eq!(found.rows.len(), 2);
+        assert_eq!(found.rows[0].numbers["pps"], 5.0);
+        assert_eq!(found.columns(), ["cycles", "load", "repetition"]);
+        found.rename("load", "load_cycles").unwrap();
+        found.keep("device", "pair").unwrap();
+        assert_eq!(found.rows[0].numbers["load_cycles"], 200.0);
+        let plain = table("bytes,time_us\n64,172.0\n1500,387.4\n").unwrap();
+        assert_eq!((plain.rows.len(), plain.sources[0].sha256.len()), (2, 64));
+    }
+
+    #[test]
+    fn what_is_no_table_is_told_in_one_line() {
+        for (text, says) in [
+            ("", "no runs"),
+            ("a,b\n1\n", "metrics.csv"),
+            ("a\n", "no runs"),
+        ] {
+            let error = table(text).unwrap_err().to_string();
+            assert!(
+                error.contains(says) && error.lines().count() == 1,
+                "{error}"
+            );
+        }
+        let empty = tempfile::tempdir().unwrap();
+        let error = Table::read(&[empty.path().to_owned()])
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("taut bench costs"), "{error}");
+        let mut found = table("a,b\n1,x\n").unwrap();
+        assert!(
+            found
+                .rename("c", "d")
+                .unwrap_err()
+                .to_string()
+                .contains("there are a")
+        );
+        assert!(found.keep("b", "y").is_err());
+    }
+}

@@ -1,0 +1,128 @@
+//! The design: points that fill the ranges of all variables at once, drawn by seed.
+//! (McKay, Beckman and Conover, Technometrics 1979: Latin hypercubes.)
+
+use serde::{Deserialize, Serialize};
+use std::ops::RangeInclusive;
+
+/// Cycles burnt per packet: none, or log-spaced in these.
+pub const LOADS_CYCLES: RangeInclusive<f64> = 10.0..=10_000.0;
+/// Functions that pass a packet on.
+pub const FUNCTIONS: RangeInclusive<u32> = 1..=10;
+/// Frame sizes, bytes with check sequence.
+pub const FRAMES_BYTES: RangeInclusive<u32> = 64..=1518;
+/// Packets taken from a port at a time at most, log-spaced.
+pub const BURSTS: RangeInclusive<u32> = 1..=256;
+
+/// Share of the points without a load.
+const UNLOADED: f64 = 0.15;
+
+/// What is set in a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Point {
+    /// Cycles burnt per packet.
+    pub load_cycles: u32,
+    /// Functions that pass a packet on.
+    pub functions: u32,
+    /// Frame size, bytes with check sequence.
+    pub frame_bytes: u32,
+    /// Packets taken from a port at a time at most.
+    pub burst: u32,
+}
+
+impl Point {
+    /// Returns the point at these places, each 0 (inclusive) to 1 (exclusive) of a variable's range.
+    fn at([load, functions, frame, burst]: [f64; 4]) -> Self {
+        let between = |range: RangeInclusive<u32>, place: f64| {
+            let (first, last) = (*range.start(), *range.end());
+            first + (place * f64::from(last - first + 1)) as u32
+        };
+        let log = |low: f64, high: f64, place: f64| (low * (high / low).powf(place)).round() as u32;
+        let loaded = (load - UNLOADED) / (1.0 - UNLOADED);
+        Self {
+            load_cycles: if loaded < 0.0 {
+                0
+            } else {
+                log(*LOADS_CYCLES.start(), *LOADS_CYCLES.end(), loaded)
+            },
+            functions: between(FUNCTIONS, functions),
+            frame_bytes: between(FRAMES_BYTES, frame),
+            burst: log(
+                f64::from(*BURSTS.start()),
+                f64::from(*BURSTS.end()),
+                // The ends are hit as often as what lies between them.
+                burst * 1.06 - 0.03,
+            )
+            .clamp(*BURSTS.start(), *BURSTS.end()),
+        }
+    }
+}
+
+/// Returns `count` points for the kind of port with this number: of every variable, each of `count` equal parts of its range
+/// has one point.
+pub fn draw(count: usize, seed: u64, port: usize) -> Vec<Point> {
+    let mut random =
+        fastrand::Rng::with_seed(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ port as u64);
+    let mut places = vec![[0.0; 4]; count];
+    for variable in 0..4 {
+        let mut strata: Vec<usize> = (0..count).collect();
+        random.shuffle(&mut strata);
+        for (place, stratum) in places.iter_mut().zip(strata) {
+            place[variable] = (stratum as f64 + random.f64()) / count as f64;
+        }
+    }
+    places.into_iter().map(Point::at).collect()
+}
+
+/// Whether the point with this number is one that models are fitted to; the others are held out. Points lie in no order, so
+/// that every other one is a fair half.
+pub fn is_fitted(number: usize) -> bool {
+    number.is_multiple_of(2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn points_fill_the_ranges_and_a_seed_gives_the_same_ones() {
+        for seed in 0..20 {
+            let points = draw(40, seed, 1);
+            assert_eq!(points, draw(40, seed, 1));
+            assert_ne!(points, draw(40, seed, 2));
+            assert_ne!(points, draw(40, seed + 1, 1));
+            let span = |of: fn(&Point) -> u32| {
+                let values = || points.iter().map(of);
+                (values().min(), values().max())
+            };
+            let (unloaded, loaded): (Vec<&Point>, Vec<&Point>) =
+                points.iter().partition(|point| point.load_cycles == 0);
+            assert_eq!(unloaded.len(), 6);
+            assert!(
+                loaded
+                    .iter()
+                    .all(|point| (10..=10_000).contains(&point.load_cycles))
+            );
+            assert!(span(|p| p.load_cycles).1 > Some(8_000));
+            assert_eq!(span(|p| p.functions), (Some(1), Some(10)));
+            let (shortest, longest) = span(|p| p.frame_bytes);
+            assert!(shortest < Some(64 + 37) && longest > Some(1518 - 37) && longest <= Some(1518));
+            assert_eq!(span(|p| p.burst), (Some(1), Some(256)));
+        }
+    }
+
+    #[test]
+    fn both_halves_have_small_and_large_loads() {
+        let points = draw(40, 1, 0);
+        for half in [true, false] {
+            let loads = || {
+                let of_half = points
+                    .iter()
+                    .enumerate()
+                    .filter(|(n, _)| is_fitted(*n) == half);
+                of_half.map(|(_, point)| point.load_cycles)
+            };
+            assert_eq!(loads().count(), 20);
+            assert!(loads().min() < Some(100) && loads().max() > Some(3_000));
+        }
+    }
+}

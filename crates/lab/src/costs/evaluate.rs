@@ -1,0 +1,282 @@
+//! From runs to models: one for each kind of port, fitted to one half of its points and held to the other.
+
+use super::trial::{Bottleneck, Trial};
+use super::{Results, design};
+use crate::report::flatten;
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+use taut_measure::median;
+use taut_model::Errors;
+use taut_model::fit::Spread;
+use taut_model::model_file::{
+    Factor, Fitted, Fitting, Kind, Method, Model, Provenance, Run, Shape, Source, Variable,
+    Variables,
+};
+use taut_model::resource;
+use taut_results::hex;
+
+const CONFIDENCE: f64 = 0.95;
+
+/// Variables of a run and their units.
+pub const VARIABLES: [(&str, &str); 4] = [
+    ("load_cycles", "cycles"),
+    ("more_functions", "functions"),
+    ("frame_bytes", "bytes"),
+    ("batch", "packets"),
+];
+
+/// Median error on held-out points that a model is to keep within.
+fn goal(port: &str) -> f64 {
+    match port {
+        "memif" => 0.1,
+        _ => 0.05,
+    }
+}
+
+/// A run beside what the model says of it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Compared {
+    /// Number of its point.
+    pub number: usize,
+    /// Its variables, in the order of [`VARIABLES`].
+    pub at: [f64; 4],
+    /// Cycles per packet as measured.
+    pub measured_cycles: f64,
+    /// As predicted.
+    pub predicted_cycles: f64,
+    /// Whether the model was fitted without it.
+    pub held_out: bool,
+    /// What limited it.
+    pub bottleneck: Bottleneck,
+}
+
+impl Compared {
+    /// Predicted less measured, as a share of the measured.
+    pub fn error(&self) -> f64 {
+        self.predicted_cycles / self.measured_cycles - 1.0
+    }
+}
+
+/// A term of a model in numbers.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TermRow {
+    /// Its name.
+    pub name: String,
+    /// Unit of its coefficient.
+    pub unit: String,
+    /// Coefficient, and its interval.
+    pub value: f64,
+    /// Lower end.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+}
+
+/// What came of a kind of port.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PortModel {
+    /// Its id.
+    pub port: String,
+    /// Runs that there are.
+    pub runs: usize,
+    /// Runs in which the generator was the bottleneck.
+    pub generator_bound: usize,
+    /// Runs that the model was fitted to.
+    pub fitted: usize,
+    /// Errors on the others.
+    pub held_out: Option<Errors>,
+    /// The same, over those runs only in which the worker was the bottleneck.
+    pub held_out_saturated: Option<Errors>,
+    /// Median error to keep within.
+    pub goal: f64,
+    /// Whether it does. None without a model.
+    pub meets_goal: Option<bool>,
+    /// Median share of the time in which the core was taken away.
+    pub interrupted: f64,
+    /// Highest rate of all runs, packets per second.
+    pub highest_pps: f64,
+    /// Terms of the model; none without one.
+    pub terms: Vec<TermRow>,
+    /// Why there is no model.
+    pub no_model: Option<String>,
+    /// Every run beside its prediction.
+    #[serde(skip)]
+    pub compared: Vec<Compared>,
+    /// The model.
+    #[serde(skip)]
+    pub model: Option<Model>,
+}
+
+/// A results folder evaluated.
+#[derive(Debug)]
+pub struct Evaluation<'a> {
+    /// Where it comes from.
+    pub results: &'a Results,
+    /// One for each kind of port, in their order.
+    pub ports: Vec<PortModel>,
+}
+
+impl<'a> Evaluation<'a> {
+    /// Fits what is there.
+    pub fn of(results: &'a Results) -> Self {
+        let ports = results.head.own.ports.iter();
+        Self {
+            results,
+            ports: ports.map(|port| port_model(results, &port.id)).collect(),
+        }
+    }
+}
+
+/// Returns the variables of a run. Its batch is the one that came, not the one that was allowed.
+fn variables(trial: &Trial) -> [f64; 4] {
+    [
+        f64::from(trial.point.load_cycles),
+        f64::from(trial.point.functions) - 1.0,
+        f64::from(trial.point.frame_bytes),
+        trial.batch,
+    ]
+}
+
+/// Gives values their names.
+pub(super) fn named(values: [f64; 4]) -> Variables {
+    let names = VARIABLES.iter().map(|(name, _)| (*name).to_owned());
+    names.zip(values).collect()
+}
+
+fn run(trial: &Trial) -> Run {
+    Run {
+        variables: named(variables(trial)),
+        response: trial.cycles,
+    }
+}
+
+/// Returns the sets of terms to choose from: those of the resource model, each without and with what more functions cost, by
+/// the packet or by the batch.
+fn sets() -> Vec<Vec<Shape>> {
+    let more = || Factor::power("more_functions", 1.0);
+    let by_packet = Shape::new("function", "cycles/function", vec![more()]);
+    let by_batch = Shape::new(
+        "function-call",
+        "cycles/function/batch",
+        vec![more(), Factor::power("batch", -1.0)],
+    );
+    let mut sets = resource::shapes();
+    for set in resource::shapes() {
+        for term in [&by_packet, &by_batch] {
+            sets.push([set.clone(), vec![term.clone()]].concat());
+        }
+    }
+    sets
+}
+
+fn fitting() -> Fitting {
+    let variable = |(name, unit): (&str, &str)| Variable {
+        name: name.to_owned(),
+        unit: unit.to_owned(),
+    };
+    Fitting {
+        kind: Kind::Resource,
+        response: variable(("cycles", "cycles/packet")),
+        variables: VARIABLES.map(variable).to_vec(),
+        sets: sets(),
+        method: Method::Robust,
+        spread: Spread::Relative,
+        confidence: CONFIDENCE,
+    }
+}
+
+fn port_model(results: &Results, port: &str) -> PortModel {
+    let mut trials: Vec<&Trial> = results
+        .outcomes
+        .iter()
+        .filter(|trial| trial.port == port)
+        .collect();
+    trials.sort_by_key(|trial| trial.number);
+    let (seen, held_out): (Vec<&Trial>, Vec<&Trial>) = trials
+        .iter()
+        .copied()
+        .partition(|trial| design::is_fitted(trial.number));
+    let runs = |of: &[&Trial]| of.iter().map(|trial| run(trial)).collect::<Vec<Run>>();
+    let from = provenance(results, port, &seen);
+    let fitted = fitting()
+        .fit(&runs(&seen), &runs(&held_out), &from)
+        .map_err(|error| error.to_string());
+    let interrupted: Vec<f64> = trials.iter().map(|trial| trial.interrupted).collect();
+    let mut row = PortModel {
+        port: port.to_owned(),
+        runs: trials.len(),
+        generator_bound: trials
+            .iter()
+            .filter(|trial| trial.bottleneck == Bottleneck::Generator)
+            .count(),
+        fitted: seen.len(),
+        held_out: None,
+        held_out_saturated: None,
+        goal: goal(port),
+        meets_goal: None,
+        interrupted: median(&interrupted).unwrap_or(0.0),
+        highest_pps: trials.iter().map(|t| t.rate_pps).fold(0.0, f64::max),
+        terms: Vec::new(),
+        no_model: None,
+        compared: Vec::new(),
+        model: None,
+    };
+    match fitted {
+        Err(why) => row.no_model = Some(why),
+        Ok(Fitted { model, .. }) => {
+            let saturated: Vec<&Trial> = held_out
+                .into_iter()
+                .filter(|trial| trial.bottleneck == Bottleneck::Device)
+                .collect();
+            row.held_out = model
+                .errors()
+                .filter(|errors| errors.basis == taut_model::estimate::ErrorBasis::HeldOut);
+            row.held_out_saturated = model.check(&runs(&saturated)).ok().flatten();
+            row.meets_goal = row.held_out.map(|errors| errors.median <= row.goal);
+            row.compared = trials.iter().filter_map(|t| compared(&model, t)).collect();
+            row.terms = model.file().terms.iter().map(term_row).collect();
+            row.model = Some(model);
+        }
+    }
+    row
+}
+
+fn compared(model: &Model, trial: &Trial) -> Option<Compared> {
+    let at = variables(trial);
+    Some(Compared {
+        number: trial.number,
+        at,
+        measured_cycles: trial.cycles,
+        predicted_cycles: model.predict(&named(at)).ok()?.estimate.value,
+        held_out: !design::is_fitted(trial.number),
+        bottleneck: trial.bottleneck,
+    })
+}
+
+fn term_row(term: &taut_model::model_file::Term) -> TermRow {
+    let coefficient = &term.coefficient;
+    TermRow {
+        name: term.shape.name.clone(),
+        unit: term.shape.unit.clone(),
+        value: coefficient.value,
+        low: coefficient.low,
+        high: coefficient.high,
+    }
+}
+
+fn provenance(results: &Results, port: &str, seen: &[&Trial]) -> Provenance {
+    let manifest = &results.head.manifest;
+    let mut digest = Sha256::new();
+    for trial in seen {
+        digest.update(serde_json::to_vec(trial).unwrap_or_default());
+    }
+    Provenance {
+        date: manifest.started.chars().take(10).collect(),
+        data: vec![Source {
+            name: format!("taut bench costs, {port}, {}", manifest.started),
+            sha256: hex(&digest.finalize()),
+            count: seen.len() as u64,
+        }],
+        machine: flatten(&manifest.machine).into_iter().collect(),
+    }
+}

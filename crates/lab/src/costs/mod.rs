@@ -1,0 +1,198 @@
+//! What a packet costs on this machine over load, functions, frame size, batch and kind of port, at saturation: runs for
+//! the resource model to be fitted to, and held to. (Gallenmüller 2021, sections 4 and 5.1.)
+//!
+//! Runs lie at the points of a [`design`]; each is a worker of taut on a thread of its own, flooded by the generator, and its cost
+//! is what its own account says ([`Trial`]). The report fits a model to one half of the points of each port and holds it to the
+//! other ([`Evaluation`]).
+
+pub mod design;
+mod evaluate;
+mod lengths;
+mod report;
+mod trial;
+
+pub use evaluate::{Evaluation, PortModel};
+pub use lengths::Lengths;
+pub use trial::{Bottleneck, Trial};
+
+use crate::benchmark::{self, Benchmark, BenchmarkError, Failed, Plan, Rig, Unit, choose};
+use crate::io_cost::{Framework, Program, Session, Transport};
+use crate::report::ReportError;
+use design::Point;
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+use taut_port::backends;
+use taut_results::{LeftOut, Mode};
+
+/// Points that a model of load alone needs: of each half, three more than terms.
+pub const FEWEST_POINTS: usize = 10;
+
+/// A results folder read back.
+pub type Results = benchmark::Results<Costs>;
+
+/// What only this benchmark says in its head.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Facts {
+    /// Design points of each kind of port.
+    pub points: usize,
+    /// Kinds of ports, in the order of the report.
+    pub ports: Vec<Framework>,
+}
+
+/// `taut bench costs`.
+#[derive(Debug)]
+pub struct Costs {
+    points: Option<usize>,
+    lengths: Lengths,
+    facts: Facts,
+    designs: Vec<Vec<Point>>,
+}
+
+impl Costs {
+    /// Makes the benchmark, with so many points for each kind of port; if none, the mode's.
+    pub fn new(points: Option<usize>) -> Self {
+        Self {
+            points,
+            lengths: Lengths::of(Mode::Default),
+            facts: Facts::default(),
+            designs: Vec::new(),
+        }
+    }
+}
+
+impl Benchmark for Costs {
+    type Part = usize;
+    type Outcome = Trial;
+    type Facts = Facts;
+
+    const COMMAND: &'static str = "bench costs";
+    const TITLE: &'static str = "What a packet costs, measured and fitted";
+    const HEAD: &'static str = "costs.json";
+    const SCHEMA: u32 = 1;
+    const OUTCOMES: &'static str = "points";
+    const SUBJECT: &'static str = "port";
+    const ADVICE: &'static str = "taut ports says what each port needs";
+
+    fn prepare(&mut self, plan: &Plan, _: &Rig<'_>) -> Result<Vec<LeftOut>, BenchmarkError> {
+        self.lengths = Lengths::of(plan.mode);
+        if let Some(trial) = plan.trial {
+            self.lengths.set_trial(trial);
+        }
+        self.lengths.points = self.points.unwrap_or(self.lengths.points);
+        let known: Vec<String> = all().into_iter().map(|port| port.id).collect();
+        let (ports, left_out) =
+            choose(Self::SUBJECT, &plan.only, possible(), Framework::id, &known)?;
+        let count = self.lengths.points;
+        // Numbers among all ports: the points of one do not depend on which others are measured.
+        let number = |port: &Framework| known.iter().position(|id| *id == port.id);
+        self.designs = ports
+            .iter()
+            .map(|port| design::draw(count, plan.seed, number(port).unwrap_or(0)))
+            .collect();
+        self.facts = Facts {
+            points: count,
+            ports,
+        };
+        Ok(left_out)
+    }
+
+    fn repetitions(&self) -> u32 {
+        1
+    }
+
+    fn trial(&self) -> Duration {
+        self.lengths.trial()
+    }
+
+    fn facts(&self) -> Facts {
+        self.facts.clone()
+    }
+
+    fn turns(&self, _: u32, _: u32) -> Vec<(usize, usize)> {
+        let points = 0..self.lengths.points;
+        let turns = points.flat_map(|point| (0..self.designs.len()).map(move |port| (port, point)));
+        turns.collect()
+    }
+
+    fn file_name(&self, port: usize, point: usize) -> String {
+        format!("{}-{point:04}", self.facts.ports[port].id)
+    }
+
+    fn label(&self, port: usize, point: usize) -> String {
+        let of = &self.designs[port][point];
+        format!(
+            "{} at {} cycles, {} functions, {} bytes, burst {}",
+            self.facts.ports[port].label, of.load_cycles, of.functions, of.frame_bytes, of.burst
+        )
+    }
+
+    fn estimate(&self, _: usize, _: usize) -> Duration {
+        self.lengths.estimate()
+    }
+
+    fn measure(
+        &self,
+        rig: &Rig<'_>,
+        unit: &Unit<usize>,
+        stop: &AtomicBool,
+    ) -> Result<Trial, Failed> {
+        let point = self.designs[unit.subject][unit.part];
+        let port = &self.facts.ports[unit.subject];
+        let mut session = Session::open(*rig, port, point.frame_bytes as usize)?;
+        let hz = rig.clock.hz;
+        trial::measure(&mut session, (unit.part, point), &self.lengths, hz, stop)
+    }
+
+    fn report(dir: &Path, results: &Results) -> Result<PathBuf, ReportError> {
+        report::write(dir, results)
+    }
+
+    fn text(results: &Results, width: Option<usize>) -> String {
+        report::text(results, width)
+    }
+}
+
+/// Every kind of port that is measured. All workers are threads of this process, whose account can be read while they work.
+fn all() -> Vec<Framework> {
+    let thread =
+        |id, transport, ports| Framework::new(id, id, Program::TautThread, transport, ports);
+    vec![
+        thread(
+            "null",
+            Transport::Nothing,
+            ["null:source={burst},size={size}", "null:"],
+        )
+        .noted("no device: the worker makes its packets itself, and they vanish"),
+        thread("pair", Transport::Pair, ["pair:{0}", "pair:{1}"])
+            .noted("rings between threads; what is sent is copied once"),
+        thread(
+            "memif",
+            Transport::Memif,
+            ["memif:{0},role=client", "memif:{1},role=client"],
+        )
+        .noted("client on both links with one packet pool: frames are forwarded without a copy"),
+    ]
+}
+
+/// The kinds of ports that this build has, and what it has not.
+fn possible() -> (Vec<Framework>, Vec<LeftOut>) {
+    let mut left_out = Vec::new();
+    let mut found = all();
+    found.retain(|port| {
+        let backend = backends().iter().find(|backend| backend.name == port.id);
+        let why = match backend.map(|backend| (backend.probe)()) {
+            Some(Ok(_)) => return true,
+            Some(Err(error)) => error.to_string(),
+            None => "this build has no such port".to_string(),
+        };
+        left_out.push(LeftOut {
+            what: format!("{} ports", port.id),
+            why,
+            how: Costs::ADVICE.to_string(),
+        });
+        false
+    });
+    (found, left_out)
+}

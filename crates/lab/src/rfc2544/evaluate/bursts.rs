@@ -1,0 +1,66 @@
+//! Back-to-back frames: the longest burst of a frame size, and the buffer that it implies (RFC 9004).
+
+use super::{CONFIDENCE, ThroughputRow, mean};
+use crate::rfc2544::results::{Measured, Unit};
+use serde::Serialize;
+use taut_measure::{BufferTime, Interval, mean_beside_median};
+
+/// Back-to-back frames of a frame size.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct BurstRow {
+    /// Mean over the repetitions, packets (RFC 9004).
+    pub mean: f64,
+    /// The same, and beside it the interval of the repetitions' median.
+    pub interval: Option<Interval>,
+    /// The shortest repetition.
+    pub min: u64,
+    /// The longest.
+    pub max: u64,
+    /// Standard deviation.
+    pub deviation: f64,
+    /// Rate at which bursts were handed over, packets per second.
+    pub burst_pps: f64,
+    /// What it says of the buffer; none if nothing filled it.
+    pub buffer: Option<BufferTime>,
+    /// Repetitions in which no burst failed.
+    pub unlimited: u32,
+    /// Repetitions.
+    pub repetitions: u32,
+}
+
+pub(super) fn bursts(units: &[&Unit], throughput: Option<&ThroughputRow>) -> Option<BurstRow> {
+    let mut lengths = Vec::new();
+    let (mut rates, mut unlimited_in) = (Vec::new(), 0);
+    for unit in units {
+        if let Measured::BackToBack {
+            length,
+            unlimited,
+            bursts,
+        } = &unit.measured
+        {
+            lengths.push(*length);
+            unlimited_in += u32::from(*unlimited);
+            // The longest says best how fast they were handed over.
+            let longest = bursts.iter().max_by_key(|burst| burst.length);
+            rates.extend(
+                longest.map(|b| (b.counts.sent + b.counts.refused) as f64 / b.counts.seconds),
+            );
+        }
+    }
+    let values: Vec<f64> = lengths.iter().map(|length| *length as f64).collect();
+    let (mean_length, burst_pps) = (mean(&values), mean(&rates));
+    let squares: f64 = values.iter().map(|v| (v - mean_length).powi(2)).sum();
+    Some(BurstRow {
+        mean: mean_length,
+        interval: mean_beside_median(&values, CONFIDENCE),
+        min: *lengths.iter().min()?,
+        max: *lengths.iter().max()?,
+        deviation: (squares / (values.len() as f64 - 1.0).max(1.0)).sqrt(),
+        burst_pps,
+        buffer: throughput
+            .filter(|_| unlimited_in == 0)
+            .and_then(|t| BufferTime::of(mean_length, burst_pps, t.mean_pps)),
+        unlimited: unlimited_in,
+        repetitions: values.len() as u32,
+    })
+}

@@ -1,0 +1,146 @@
+//! What the trials say: per frame size the throughput, latency quantiles, loss and bursts, each with the
+//! spread or interval that its repetitions allow.
+
+mod bursts;
+mod latency;
+mod limits;
+mod loss;
+mod throughput;
+mod warnings;
+
+pub(super) use bursts::BurstRow;
+pub(super) use latency::{InsideRow, LatencyRow};
+pub(super) use latency::{QUANTILES, percentile};
+pub(super) use limits::Missed;
+pub(super) use loss::LossRow;
+pub(super) use throughput::ThroughputRow;
+pub(super) use warnings::Warning;
+#[cfg(test)]
+pub(super) use warnings::What;
+
+use super::results::{Results, Unit};
+use serde::Serialize;
+
+/// How often an interval is to cover the median, from six repetitions on. With fewer it says what it covers.
+const CONFIDENCE: f64 = 0.95;
+
+/// A frame size.
+#[derive(Debug, Clone, Serialize)]
+pub struct SizeRow {
+    /// As asked for.
+    pub size: String,
+    /// Average, bytes.
+    pub average_bytes: f64,
+    /// Highest rate that holds.
+    pub throughput: Option<ThroughputRow>,
+    /// By rising load.
+    pub latency: Vec<LatencyRow>,
+    /// By falling rate.
+    pub loss: Vec<LossRow>,
+    /// Longest burst.
+    pub back_to_back: Option<BurstRow>,
+}
+
+/// Everything, evaluated.
+#[derive(Debug)]
+pub struct Evaluation<'a> {
+    /// Of what.
+    pub results: &'a Results,
+    /// By frame size, in the order asked for.
+    pub rows: Vec<SizeRow>,
+    /// Limits that were missed.
+    pub missed: Vec<Missed>,
+    /// What a reader must know: too few packets, a generator that fell behind, holes.
+    pub warnings: Vec<Warning>,
+}
+
+impl<'a> Evaluation<'a> {
+    /// Evaluates a folder's results.
+    pub fn of(results: &'a Results) -> Self {
+        let sizes = results.head.sizes.iter().zip(&results.head.average_bytes);
+        let rows: Vec<SizeRow> = sizes
+            .map(|(size, bytes)| {
+                let units: Vec<&Unit> = results.units.iter().filter(|u| u.size == *size).collect();
+                let throughput = throughput::throughput(&units, *bytes);
+                SizeRow {
+                    size: size.clone(),
+                    average_bytes: *bytes,
+                    latency: latency::latency(&units),
+                    loss: loss::loss(&units),
+                    back_to_back: bursts::bursts(&units, throughput.as_ref()),
+                    throughput,
+                }
+            })
+            .collect();
+        let missed = limits::missed(results, &rows);
+        let warnings = warnings::warnings(results, &rows);
+        Self {
+            results,
+            rows,
+            missed,
+            warnings,
+        }
+    }
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len().max(1) as f64
+}
+
+/// The points of all repetitions by their place in a repetition.
+fn side_by_side<'a, T>(repetitions: &[&'a Vec<T>]) -> Vec<Vec<&'a T>> {
+    let longest = repetitions.iter().map(|points| points.len()).max();
+    let at = |index| {
+        let points = repetitions.iter();
+        points.filter_map(|points| points.get(index)).collect()
+    };
+    (0..longest.unwrap_or(0)).map(at).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::rfc2544::made_up;
+    use taut_measure::Limit;
+    use taut_model::Cause;
+    use taut_results::Stage;
+
+    #[test]
+    fn a_device_of_known_capacity_is_evaluated_as_such() {
+        let (_parent, dir) = made_up::folder(Stage::Finished);
+        let results = Results::load(&dir).unwrap();
+        assert!(results.problems.is_empty(), "{:?}", results.problems);
+        let evaluation = Evaluation::of(&results);
+        let row = &evaluation.rows[0];
+        let found = row.throughput.as_ref().unwrap();
+        assert!((0.98e6..=1e6).contains(&found.mean_pps), "{found:?}");
+        assert_eq!((found.limited_by, found.repetitions), (Limit::Device, 2));
+        assert_eq!(found.layer1_bits / found.layer2_bits, 84.0 / 64.0);
+        let [few, many] = row.latency.as_slice() else {
+            panic!("{:?}", row.latency)
+        };
+        // 200 packets: ten lie beyond p90 and p95, two beyond p99.
+        let known: Vec<bool> = few.quantiles.iter().map(|q| q.ns.is_some()).collect();
+        assert_eq!(known, [true, true, false, false, false, false]);
+        let p50 = many.quantiles[0];
+        let interval = p50.interval.unwrap();
+        assert!(interval.low <= p50.ns.unwrap() && p50.ns.unwrap() <= interval.high);
+        assert!((1_200.0..1_400.0).contains(&p50.ns.unwrap()), "{p50:?}");
+        let losses: Vec<f64> = row.loss.iter().map(|point| point.loss[1]).collect();
+        assert_eq!(losses, [0.75, 2.0 / 3.0, 0.5, 0.0, 0.0]);
+        let bursts = row.back_to_back.as_ref().unwrap();
+        let buffer = bursts.buffer.unwrap();
+        // Of what came at four times the throughput, three quarters stay.
+        assert!(
+            (2_990.0..3_030.0).contains(&buffer.corrected_packets),
+            "{buffer:?}"
+        );
+        let slowest = many.slowest.as_ref().unwrap();
+        assert_eq!(slowest.causes.spikes, 4);
+        assert_eq!(slowest.causes.share(Cause::DeviceTick), 0.5);
+        let times: Vec<f64> = many.worst.packets.iter().map(|p| p.0.0).collect();
+        assert_eq!(times, [0.25, 0.5, 1.25, 1.5], "repetitions end to end");
+        assert!(evaluation.rows[1].throughput.is_none());
+    }
+}

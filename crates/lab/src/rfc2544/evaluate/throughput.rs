@@ -1,0 +1,123 @@
+//! The throughput of a frame size over its repetitions.
+
+use super::{CONFIDENCE, mean};
+use crate::rfc2544::results::{Measured, Unit};
+use serde::Serialize;
+use taut_measure::{Interval, Limit, mean_beside_median};
+
+/// Bytes on the wire around a frame: preamble, start delimiter, shortest gap (IEEE 802.3).
+const WIRE_OVERHEAD_BYTES: f64 = 20.0;
+
+/// Throughput of a frame size.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ThroughputRow {
+    /// Mean over the repetitions, packets per second. A repetition in which no rate held counts as none.
+    pub mean_pps: f64,
+    /// The same, and beside it the interval of the repetitions' median.
+    pub interval: Option<Interval>,
+    /// The lowest repetition.
+    pub min_pps: f64,
+    /// The highest.
+    pub max_pps: f64,
+    /// Mean of the Conditional Throughput: less the loss that was tolerated.
+    pub conditional_pps: f64,
+    /// Bits per second of frames, check sequence included.
+    pub layer2_bits: f64,
+    /// Bits per second on a wire, preambles and gaps included.
+    pub layer1_bits: f64,
+    /// What stood in the way of more, in most repetitions.
+    pub limited_by: Limit,
+    /// Whether no rate below failed, in any repetition.
+    pub monotonic: bool,
+    /// Repetitions in which no rate held.
+    pub none_held: u32,
+    /// Complete searches.
+    pub repetitions: u32,
+}
+
+impl ThroughputRow {
+    /// What stood in the way of a higher rate.
+    pub(crate) fn limit(&self) -> &'static str {
+        match (self.mean_pps > 0.0, self.limited_by) {
+            (false, _) => "no rate held",
+            (true, Limit::Device) => "the device",
+            (true, Limit::Generator) => "the generator",
+            (true, Limit::Range) => "the highest rate offered",
+        }
+    }
+}
+
+pub(super) fn throughput(units: &[&Unit], bytes: f64) -> Option<ThroughputRow> {
+    let complete: Vec<_> = units
+        .iter()
+        .filter_map(|unit| match &unit.measured {
+            Measured::Throughput { result } if result.complete => Some(result),
+            _ => None,
+        })
+        .collect();
+    // A device that holds no rate at times passes nothing then: left out, it would look the better for it.
+    let or_none = |rate: Option<f64>| rate.unwrap_or(0.0);
+    let rates: Vec<f64> = complete.iter().map(|r| or_none(r.rate_pps)).collect();
+    let conditional = complete.iter().map(|r| or_none(r.conditional_pps));
+    let conditional: Vec<f64> = conditional.collect();
+    let mean_pps = mean(&rates);
+    let of_limit = |limit: Limit| complete.iter().filter(|r| r.limited_by == limit).count();
+    let limited_by = [Limit::Device, Limit::Generator, Limit::Range]
+        .into_iter()
+        // The first of those that are equally frequent.
+        .rev()
+        .max_by_key(|limit| of_limit(*limit))?;
+    (!complete.is_empty()).then(|| ThroughputRow {
+        mean_pps,
+        interval: mean_beside_median(&rates, CONFIDENCE),
+        min_pps: rates.iter().copied().fold(f64::INFINITY, f64::min),
+        max_pps: rates.iter().copied().fold(0.0, f64::max),
+        conditional_pps: mean(&conditional),
+        layer2_bits: mean_pps * bytes * 8.0,
+        layer1_bits: mean_pps * (bytes + WIRE_OVERHEAD_BYTES) * 8.0,
+        limited_by,
+        monotonic: complete.iter().all(|r| r.monotonic),
+        none_held: complete.iter().filter(|r| r.rate_pps.is_none()).count() as u32,
+        repetitions: complete.len() as u32,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::{Evaluation, What};
+    use super::*;
+    use crate::rfc2544::results::Results;
+    use crate::rfc2544::{made_up, tables};
+    use taut_results::Stage;
+
+    #[test]
+    fn a_repetition_in_which_no_rate_held_counts_as_none() {
+        let (_parent, dir) = made_up::folder(Stage::Finished);
+        let mut results = Results::load(&dir).unwrap();
+        let held = Evaluation::of(&results).rows[0].throughput.clone().unwrap();
+        let Measured::Throughput { mut result } = made_up::throughput() else {
+            unreachable!("that is what it makes");
+        };
+        (result.rate_pps, result.conditional_pps) = (None, None);
+        results.units.push(Unit {
+            size: "64".to_owned(),
+            repetition: 3,
+            measured: Measured::Throughput { result },
+        });
+        let evaluation = Evaluation::of(&results);
+        let found = evaluation.rows[0].throughput.as_ref().unwrap();
+        assert_eq!((found.none_held, found.repetitions), (1, 3));
+        assert!((found.mean_pps / held.mean_pps - 2.0 / 3.0).abs() < 1e-9);
+        assert!((found.conditional_pps / held.conditional_pps - 2.0 / 3.0).abs() < 1e-9);
+        assert_eq!((found.min_pps, found.interval.unwrap().low), (0.0, 0.0));
+        let what = What::NoRateHeld {
+            none_held: 1,
+            repetitions: 3,
+        };
+        assert!(evaluation.warnings.iter().any(|w| w.what == what));
+        let text = tables::text(&evaluation, None);
+        assert!(text.contains("no rate held in 1 of 3"), "{text}");
+        assert!(text.contains("range of 3: 0 pkt/s to"), "{text}");
+    }
+}

@@ -1,0 +1,367 @@
+//! The tables of the benchmarks, the same ones for the page and for a terminal, and the lines below them there.
+
+use super::evaluate::{Evaluation, InsideRow, LatencyRow, LossRow, QUANTILES, SizeRow, percentile};
+use super::results::Soak;
+use crate::benchmark::tables::{self, Cell, Table, plain};
+use crate::report::causes;
+use taut_measure::quantity::{count, rate, share, three_digits, time};
+use taut_measure::{BURST_PRECISION, Interval};
+use taut_model::Cause;
+
+/// What lies between both latencies.
+pub(super) const DEVICE_ONLY: &str = "Device only: between the wires on both sides of the device, as a tap saw it. \
+    The rest of the latency is the generator's: handing frames to the kernel, being woken, its receive ring.";
+
+/// Returns all tables for the page.
+pub(super) fn all(evaluation: &Evaluation<'_>) -> Vec<Table> {
+    let [throughput, latency, loss, bursts, soak] = of_figures(evaluation);
+    vec![
+        throughput,
+        latency,
+        causes(&evaluation.rows),
+        loss,
+        bursts,
+        soak,
+    ]
+}
+
+/// Returns the tables for a terminal so many columns wide, and the lines below them.
+pub(super) fn text(evaluation: &Evaluation<'_>, width: Option<usize>) -> String {
+    let mut out = vec![tables::text(&of_figures(evaluation), width)];
+    let loads = || {
+        let rows = evaluation.rows.iter();
+        rows.flat_map(|row| row.latency.iter().map(move |load| (&row.size, load)))
+    };
+    if loads().any(|(_, load)| load.inside.is_some()) {
+        out.push(DEVICE_ONLY.to_string());
+    }
+    for (size, load) in loads() {
+        out.extend(load.slowest.as_ref().map(|slowest| {
+            let rate = rate(load.rate_pps);
+            format!("slowest of {size} at {rate}: {}", slowest.line())
+        }));
+    }
+    out.iter()
+        .map(|part| part.trim_end())
+        .collect::<Vec<_>>()
+        .join("\n\n")
+}
+
+fn of_figures(evaluation: &Evaluation<'_>) -> [Table; 5] {
+    let rows = &evaluation.rows;
+    let soak = evaluation.results.soak.as_ref();
+    [
+        throughput(evaluation),
+        latency(rows),
+        loss(rows),
+        bursts(evaluation),
+        soak.map(of_soak).unwrap_or_default(),
+    ]
+}
+
+fn words(words: &str) -> Vec<String> {
+    words.split('|').map(str::to_string).collect()
+}
+
+/// Returns Gbit/s of a bit rate.
+pub(super) fn gigabits(bits: f64) -> String {
+    format!("{} Gbit/s", three_digits(bits / 1e9))
+}
+
+/// Returns the interval of the repetitions' median, in the unit of `show`; nothing of a single one.
+fn interval(interval: Option<&Interval>, show: fn(f64) -> String) -> String {
+    interval
+        .filter(|i| i.count > 1)
+        .map_or(String::new(), |i| i.short(show))
+}
+
+fn throughput(evaluation: &Evaluation<'_>) -> Table {
+    let cells = |row: &SizeRow| {
+        let t = row.throughput.as_ref()?;
+        let none_held = match t.none_held {
+            some if some > 0 && t.mean_pps > 0.0 => {
+                format!("no rate held in {some} of {}", t.repetitions)
+            }
+            _ => String::new(),
+        };
+        Some(vec![
+            plain(&row.size),
+            [rate(t.mean_pps), interval(t.interval.as_ref(), rate)],
+            plain(rate(t.min_pps)),
+            plain(rate(t.max_pps)),
+            plain(rate(t.conditional_pps)),
+            plain(gigabits(t.layer2_bits)),
+            plain(gigabits(t.layer1_bits)),
+            [t.limit().to_owned(), none_held],
+        ])
+    };
+    let few = if evaluation.results.head.settings.repetitions < 6 {
+        "; fewer than six repetitions have their range"
+    } else {
+        ""
+    };
+    Table {
+        title: "Throughput".to_string(),
+        caption: format!(
+            "Mean over the repetitions, those in which no rate held as 0. Small: the interval of the median repetition, and \
+             how often such an interval covers it{few}. Conditional: less the loss that was tolerated. On a wire: with the 20 \
+             bytes of preamble and gap that Ethernet adds to each frame."
+        ),
+        head: words("frame|throughput|lowest|highest|conditional|frames|on a wire|limited by"),
+        rows: evaluation.rows.iter().filter_map(cells).collect(),
+        least_important: vec![4, 6, 5, 2, 3],
+        ..Table::default()
+    }
+}
+
+fn latency(rows: &[SizeRow]) -> Table {
+    let mut head = words("frame|rate|packets|lost|mean");
+    head.extend(QUANTILES.map(percentile));
+    head.push("max".to_string());
+    let cells = |row: &SizeRow| {
+        let of_load = |load: &LatencyRow| {
+            let device_only = load.inside.as_ref().map(inside_cells);
+            std::iter::once(load_cells(&row.size, load)).chain(device_only)
+        };
+        row.latency.iter().flat_map(of_load).collect::<Vec<_>>()
+    };
+    Table {
+        title: "Latency".to_string(),
+        caption: "Every packet, all repetitions together. Small: the interval of the median repetition’s own percentile, as \
+                  only repetitions are independent of each other: what disturbs a packet disturbs its neighbours. The \
+                  percentile of all packets lies above it where few repetitions made the tail. –: fewer than ten packets lie \
+                  beyond the percentile."
+            .to_string(),
+        head,
+        rows: rows.iter().flat_map(cells).collect(),
+        least_important: vec![4, 2, 6, 8, 10],
+        brief_from: Some(2),
+    }
+}
+
+fn load_cells(size: &str, load: &LatencyRow) -> Vec<Cell> {
+    let share_of = load.share.map_or(String::new(), |_| load.load());
+    let mut cells = vec![
+        plain(size),
+        [rate(load.rate_pps), share_of],
+        plain(count(load.packets)),
+        plain(share(load.loss)),
+    ];
+    if load.packets == 0 {
+        cells.push(plain("no data"));
+        cells.resize(6 + QUANTILES.len(), plain(""));
+        return cells;
+    }
+    cells.push(time_or_none(load.mean_ns));
+    cells.extend(load.quantiles.iter().map(|q| {
+        let [value, _] = time_or_none(q.ns);
+        [value, interval(q.interval.as_ref(), time)]
+    }));
+    cells.push(time_or_none(load.max_ns.map(|ns| ns as f64)));
+    cells
+}
+
+fn inside_cells(inside: &InsideRow) -> Vec<Cell> {
+    let lost = match inside.missed {
+        0 => share(inside.loss),
+        // What the tap missed would count as lost.
+        _ => "n/a".to_owned(),
+    };
+    let packets = count(inside.packets);
+    let mut cells = [String::new(), "device only".to_owned(), packets, lost]
+        .map(plain)
+        .to_vec();
+    cells.push(time_or_none(inside.mean_ns));
+    cells.extend(inside.quantiles.iter().map(|q| time_or_none(q.ns)));
+    cells.push(time_or_none(inside.max_ns.map(|ns| ns as f64)));
+    cells
+}
+
+fn time_or_none(ns: Option<f64>) -> Cell {
+    plain(ns.map_or("–".to_string(), time))
+}
+
+/// From when on a packet is among the slowest, how many there are, the share of each cause.
+fn causes(rows: &[SizeRow]) -> Table {
+    let cells = |row: &SizeRow| {
+        let loads = row.latency.iter().filter_map(|load| {
+            let slowest = load.slowest.as_ref()?;
+            let above = time(slowest.above_ns);
+            let mut cells = [row.size.clone(), rate(load.rate_pps), above]
+                .map(plain)
+                .to_vec();
+            cells.extend(causes::cells(&slowest.causes).into_iter().map(plain));
+            Some(cells)
+        });
+        loads.collect::<Vec<_>>()
+    };
+    let mut head = words("frame|rate|from|packets");
+    head.extend(Cause::ALL.map(|cause| cause.name().to_string()));
+    Table {
+        title: "What the slowest packets waited for".to_string(),
+        caption: "One packet in a thousand of each trial, 4096 at most: those that took longest. Generator and taut forward \
+                  note each time their loop was held up for more than 1 µs and four times what its rounds take. A packet is \
+                  explained if such times, while it was under way, make up half or more of what it took above the median. \
+                  Other devices do not tell: what their own core lost shows as unexplained."
+            .to_string(),
+        head,
+        rows: rows.iter().flat_map(cells).collect(),
+        ..Table::default()
+    }
+}
+
+/// Loss at shares of the most that was offered, which are the steps of all curves.
+fn loss(rows: &[SizeRow]) -> Table {
+    let curves = rows.iter().map(|row| row.loss.as_slice());
+    let longest = curves.max_by_key(|loss| loss.len()).unwrap_or_default();
+    let most = longest.first().map_or(1.0, |point| point.offered_pps);
+    let step = |point: &LossRow| {
+        let step = format!("{:.3}", 100.0 * point.offered_pps / most);
+        format!("{} %", step.trim_end_matches('0').trim_end_matches('.'))
+    };
+    let cells = |row: &SizeRow| {
+        let mut cells = vec![plain(&row.size)];
+        cells.extend(row.loss.iter().map(|point| {
+            let behind = if point.generator_behind { "*" } else { "" };
+            let lost = format!("{}{behind}", share(point.loss[1]));
+            [lost, rate(point.offered_pps)]
+        }));
+        cells.resize(longest.len() + 1, plain(""));
+        cells
+    };
+    let mut head = words("loss of frame at");
+    head.extend(longest.iter().map(step));
+    Table {
+        title: "Loss".to_string(),
+        caption: "Share lost at shares of the most that the generator can offer, until two in a row lose nothing; small: the \
+                  rate. Medians over the repetitions. *: the generator fell behind and offered less than that in one \
+                  repetition at least; the share is of what it did offer."
+            .to_string(),
+        head,
+        rows: rows.iter().filter(|row| !row.loss.is_empty()).map(cells).collect(),
+        // Those next to where losses end say most.
+        least_important: (1..longest.len()).collect(),
+        ..Table::default()
+    }
+}
+
+fn bursts(evaluation: &Evaluation<'_>) -> Table {
+    let settings = &evaluation.results.head.settings;
+    let cells = |row: &SizeRow| {
+        let b = row.back_to_back.as_ref()?;
+        let buffer = match b.buffer {
+            Some(buffer) => [
+                time(buffer.implied_seconds * 1e9),
+                time(buffer.corrected_seconds * 1e9),
+                count(buffer.corrected_packets.round() as u64),
+            ],
+            None => ["never filled", "–", "–"].map(str::to_owned),
+        };
+        let mut cells = vec![
+            plain(&row.size),
+            [
+                count(b.mean.round() as u64),
+                interval(b.interval.as_ref(), three_digits),
+            ],
+            plain(count(b.min)),
+            plain(count(b.max)),
+            plain(three_digits(b.deviation)),
+            plain(rate(b.burst_pps)),
+        ];
+        cells.extend(buffer.map(plain));
+        Some(cells)
+    };
+    Table {
+        title: "Back-to-back frames".to_string(),
+        caption: format!(
+            "Average over {} searches (RFC 9004 section 6.3), each by bisection with loss verification to within {} of the \
+             length, bursts of {} at most, 20 ms of silence between them. Deviation: standard deviation, in packets. Implied: \
+             how long the average burst lasts at the rate at which it was handed over; there is no line whose highest frame \
+             rate could stand for it. Corrected: implied × (1 − throughput / burst rate), as what the device forwards while \
+             the burst comes in is not in its buffer (section 6.4).",
+            settings.bursts,
+            share(BURST_PRECISION),
+            time(settings.longest_burst_seconds * 1e9)
+        ),
+        head: words(
+            "frame|longest burst (packets)|shortest|longest|deviation|burst rate|buffer, implied|buffer, corrected|packets",
+        ),
+        rows: evaluation.rows.iter().filter_map(cells).collect(),
+        least_important: vec![4, 2, 3, 6, 5],
+        ..Table::default()
+    }
+}
+
+fn of_soak(soak: &Soak) -> Table {
+    let counts = &soak.counts;
+    let lost = counts.sent.saturating_sub(counts.received);
+    let latency = soak.latency.as_ref().map_or("no data".to_string(), |l| {
+        let value = |ns: Option<u64>| ns.map_or("–".to_string(), |ns| time(ns as f64));
+        format!(
+            "p50 {} · p99 {} · p99.9 {} · p99.99 {} · max {}",
+            value(l.p50_ns),
+            value(l.p99_ns),
+            value(l.p99_9_ns),
+            value(l.p99_99_ns),
+            time(l.max_ns as f64)
+        )
+    });
+    let rows = [
+        ("rate", rate(counts.offered_pps)),
+        ("duration", format!("{} s", three_digits(counts.seconds))),
+        ("sent", count(counts.sent)),
+        (
+            "lost on the way",
+            format!("{} ({})", count(lost), share(counts.loss())),
+        ),
+        ("refused by a full ring", count(counts.refused)),
+        ("never sent", count(counts.unsent)),
+        ("duplicate", count(counts.duplicate)),
+        ("reordered", count(counts.reordered)),
+        ("latency", latency),
+    ];
+    Table {
+        title: "Soak".to_string(),
+        head: vec!["soak".to_string(), format!("{} bytes", soak.size)],
+        rows: rows
+            .map(|(name, value)| vec![plain(name), plain(value)])
+            .to_vec(),
+        ..Table::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::made_up;
+    use super::super::results::Results;
+    use super::*;
+    use taut_results::Stage;
+
+    #[test]
+    fn a_terminal_gets_the_tables_of_the_page_and_goes_without_what_is_least_important() {
+        let (_parent, dir) = made_up::folder(Stage::Finished);
+        let results = Results::load(&dir).unwrap();
+        let evaluation = Evaluation::of(&results);
+        let titles: Vec<String> = all(&evaluation)
+            .into_iter()
+            .map(|table| table.title)
+            .collect();
+        assert_eq!(titles.len(), 6);
+        let wide = text(&evaluation, None);
+        for part in [
+            "no data",
+            "100 kpkt/s (10 % of throughput)",
+            "75.0 % (4.00 Mpkt/s)",
+            "soak  ",
+            "slowest of 64 at 900 kpkt/s: 4 packets from 1.59 µs on: device's core: timer tick 50.0 %",
+        ] {
+            assert!(wide.contains(part), "{part} in {wide}");
+        }
+        let narrow = text(&evaluation, Some(60));
+        assert!(
+            narrow.contains("left out for want of width: conditional"),
+            "{narrow}"
+        );
+    }
+}

@@ -1,0 +1,154 @@
+//! The routing information base: all routes in order, plainly. The master copy of which tables for look-ups are made,
+//! and what their tests compare them with.
+
+use std::collections::BTreeMap;
+
+use crate::{Address, NextHop, Prefix};
+
+/// Routes in the order of their prefixes: each before those within it.
+#[derive(Debug, Clone)]
+pub struct Rib<A: Address> {
+    routes: BTreeMap<Prefix<A>, NextHop>,
+}
+
+/// A route: the prefix of its destinations, and where they are sent.
+pub type Route<A> = (Prefix<A>, NextHop);
+
+impl<A: Address> Default for Rib<A> {
+    fn default() -> Self {
+        Self {
+            routes: BTreeMap::new(),
+        }
+    }
+}
+
+impl<A: Address> FromIterator<Route<A>> for Rib<A> {
+    /// Of routes with the same prefix the last one counts.
+    fn from_iter<I: IntoIterator<Item = Route<A>>>(routes: I) -> Self {
+        Self {
+            routes: routes.into_iter().collect(),
+        }
+    }
+}
+
+impl<A: Address> Rib<A> {
+    /// Makes an empty one.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Returns the number of routes.
+    pub fn len(&self) -> usize {
+        self.routes.len()
+    }
+
+    /// Returns whether there is no route.
+    pub fn is_empty(&self) -> bool {
+        self.routes.is_empty()
+    }
+
+    /// Adds a route or changes the one of its prefix; returns where that led before.
+    pub fn insert(&mut self, prefix: Prefix<A>, hop: NextHop) -> Option<NextHop> {
+        self.routes.insert(prefix, hop)
+    }
+
+    /// Deletes the route of a prefix; returns where it led.
+    pub fn remove(&mut self, prefix: Prefix<A>) -> Option<NextHop> {
+        self.routes.remove(&prefix)
+    }
+
+    /// Returns where the route of exactly this prefix leads.
+    pub fn get(&self, prefix: Prefix<A>) -> Option<NextHop> {
+        self.routes.get(&prefix).copied()
+    }
+
+    /// Returns the route of an address: that of the longest prefix which holds it.
+    pub fn lookup(&self, address: A) -> Option<Route<A>> {
+        self.longest(Prefix::of(address, A::BITS))
+    }
+
+    /// Returns the route that addresses of `prefix` would have without its own and those within: that of the longest
+    /// shorter prefix which covers it.
+    pub fn covering(&self, prefix: Prefix<A>) -> Option<Route<A>> {
+        let length = prefix.length().checked_sub(1)?;
+        self.longest(Prefix::of(prefix.network(), length))
+    }
+
+    /// Returns the routes of `prefix` and of those within it, in order.
+    pub fn within(&self, prefix: Prefix<A>) -> impl Iterator<Item = Route<A>> {
+        let last = Prefix::of(prefix.last(), A::BITS);
+        let routes = self.routes.range(prefix..=last);
+        routes.map(|(prefix, hop)| (*prefix, *hop))
+    }
+
+    /// Returns all routes in order.
+    pub fn iter(&self) -> impl Iterator<Item = Route<A>> {
+        self.routes.iter().map(|(prefix, hop)| (*prefix, *hop))
+    }
+
+    /// Returns the route of the longest prefix that covers `prefix`, perhaps itself.
+    ///
+    /// What lies right before a prefix in order covers it, or else shares some first bits with it: then whatever covers
+    /// both is no longer than those.
+    pub(crate) fn longest(&self, prefix: Prefix<A>) -> Option<Route<A>> {
+        let mut bound = prefix;
+        loop {
+            let (before, hop) = self.routes.range(..=bound).next_back()?;
+            if before.covers(prefix) {
+                return Some((*before, *hop));
+            }
+            let shared = before.network().shared_bits(prefix.network());
+            bound = Prefix::of(prefix.network(), shared.min(before.length()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::{PrefixV4, PrefixV6};
+    use proptest::prelude::*;
+
+    fn hop(number: u32) -> NextHop {
+        NextHop::new(number).unwrap()
+    }
+
+    #[test]
+    fn the_longest_prefix_decides_and_behind_it_the_next_longest() {
+        let prefix = |text: &str| text.parse::<PrefixV6>().unwrap();
+        let mut rib = Rib::new();
+        assert_eq!(rib.insert(prefix("::/0"), hop(1)), None);
+        assert_eq!(rib.insert(prefix("2001:db8::/32"), hop(2)), None);
+        assert_eq!(rib.insert(prefix("2001:db8:1::/48"), hop(3)), None);
+        assert_eq!(rib.insert(prefix("2001:db8:1::/48"), hop(4)), Some(hop(3)));
+        let address = prefix("2001:db8:1::1/128").network();
+        assert_eq!(rib.lookup(address).unwrap().1, hop(4));
+        assert_eq!(rib.covering(prefix("2001:db8:1::/48")).unwrap().1, hop(2));
+        assert_eq!(rib.covering(prefix("::/0")), None);
+        assert_eq!(rib.within(prefix("2001:db8::/32")).count(), 2);
+        assert_eq!(rib.remove(prefix("2001:db8:1::/48")), Some(hop(4)));
+        assert_eq!(rib.lookup(address), Some((prefix("2001:db8::/32"), hop(2))));
+        assert_eq!((rib.len(), rib.is_empty()), (2, false));
+    }
+
+    proptest! {
+        /// Few bits, so that prefixes lie within each other.
+        #[test]
+        fn all_routes_looked_at_one_by_one_say_the_same(
+            routes in proptest::collection::vec((0_u32..256, 0_u8..=8, 1_u32..9), 0..40), address in 0_u32..256,
+        ) {
+            let prefix = |address: u32, length| PrefixV4::of(address << 24, length);
+            let routes = routes.iter().map(|(address, length, number)| (prefix(*address, *length), hop(*number)));
+            let rib: Rib<u32> = routes.collect();
+            let longest = rib.iter().filter(|(it, _)| it.holds(address << 24)).max_by_key(|(it, _)| it.length());
+            prop_assert_eq!(rib.lookup(address << 24), longest);
+            for (prefix, _) in rib.iter() {
+                let shorter = rib.iter().filter(|(it, _)| *it != prefix && it.covers(prefix));
+                prop_assert_eq!(rib.covering(prefix), shorter.max_by_key(|(it, _)| it.length()));
+                let within: Vec<_> = rib.iter().filter(|(it, _)| prefix.covers(*it)).collect();
+                prop_assert_eq!(rib.within(prefix).collect::<Vec<_>>(), within);
+            }
+        }
+    }
+}

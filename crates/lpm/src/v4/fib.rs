@@ -1,0 +1,111 @@
+//! Look-ups of IPv4: one address, or a batch.
+
+use std::sync::atomic::{AtomicU16, Ordering, fence};
+
+use super::{BLOCK_ENTRIES, FIRST_ENTRIES};
+use crate::NextHop;
+
+/// Bit of an entry that is the number of a block.
+const IS_BLOCK: u16 = 1 << 15;
+/// Addresses of a batch that are looked up together.
+const TOGETHER: usize = 64;
+
+/// An entry: a next hop, or a block. It is filled with [`Default`], which is no route.
+#[derive(Debug, Default)]
+pub struct Entry(AtomicU16);
+
+impl Clone for Entry {
+    fn clone(&self) -> Self {
+        Self(AtomicU16::new(self.load()))
+    }
+}
+
+impl Entry {
+    #[inline(always)]
+    pub(super) fn load(&self) -> u16 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn store(&self, hop: NextHop) {
+        self.0.store(hop.bits(), Ordering::Relaxed);
+    }
+
+    /// Puts a block that is filled in the place of what was here. Release: who finds the block finds it filled.
+    pub(super) fn store_block(&self, block: u16) {
+        self.0.store(IS_BLOCK | block, Ordering::Release);
+    }
+
+    pub(super) fn block(&self) -> Option<u16> {
+        let entry = self.load();
+        (entry & IS_BLOCK != 0).then_some(entry & !IS_BLOCK)
+    }
+}
+
+/// A block of the second level.
+pub type Block = [Entry; BLOCK_ENTRIES];
+
+/// What look-ups go through, shared between the table and all who look up.
+#[derive(Debug)]
+pub struct Fib {
+    pub(super) first: Box<[Entry; FIRST_ENTRIES]>,
+    pub(super) second: Box<[Block]>,
+}
+
+impl Fib {
+    /// Looks one address up; [`NextHop::NONE`] where there is no route.
+    #[inline]
+    pub fn lookup(&self, address: u32) -> NextHop {
+        let entry = self.first[(address >> 8) as usize].load();
+        if entry & IS_BLOCK == 0 {
+            return NextHop::of_bits(entry);
+        }
+        fence(Ordering::Acquire);
+        self.in_block(entry, address)
+    }
+
+    /// Looks a batch up: `hops[i]` becomes the next hop of `addresses[i]`, as far as both reach. Loads of one address
+    /// do not wait for those of another, so the cache misses of a batch are under way together.
+    #[inline]
+    pub fn lookup_batch(&self, addresses: &[u32], hops: &mut [NextHop]) {
+        let batches = addresses.chunks(TOGETHER);
+        for (addresses, hops) in batches.zip(hops.chunks_mut(TOGETHER)) {
+            let mut any = 0;
+            for (address, hop) in addresses.iter().zip(hops.iter_mut()) {
+                let entry = self.first[(address >> 8) as usize].load();
+                *hop = NextHop::of_bits(entry);
+                any |= entry;
+            }
+            if any & IS_BLOCK != 0 {
+                self.look_further(addresses, hops);
+            }
+        }
+    }
+
+    /// Returns the memory of both levels, bytes, also that of blocks that are not in use.
+    pub fn memory_bytes(&self) -> usize {
+        size_of_val(&*self.first) + size_of_val(&*self.second)
+    }
+
+    /// Goes on from the first level, whose entries are in `hops`, at most [`TOGETHER`] of them.
+    fn look_further(&self, addresses: &[u32], hops: &mut [NextHop]) {
+        fence(Ordering::Acquire);
+        // Those with a block, listed without a branch that could be guessed wrong.
+        let mut further = [0_u8; TOGETHER];
+        let mut count = 0;
+        for (i, hop) in hops.iter().enumerate() {
+            further[count % TOGETHER] = i as u8;
+            count += usize::from(hop.bits() >> 15);
+        }
+        for i in further.iter().take(count).map(|i| usize::from(*i)) {
+            if let (Some(hop), Some(address)) = (hops.get_mut(i), addresses.get(i)) {
+                *hop = self.in_block(hop.bits(), *address);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn in_block(&self, entry: u16, address: u32) -> NextHop {
+        let block = &self.second[usize::from(entry & !IS_BLOCK)];
+        NextHop::of_bits(block[(address & 0xff) as usize].load())
+    }
+}

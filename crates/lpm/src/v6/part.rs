@@ -1,0 +1,46 @@
+//! Where an entry is, and which addresses go through it.
+
+use super::{LINE_BITS, NODE_BITS};
+use crate::{Prefix, PrefixV6};
+
+/// Place of an entry.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Place {
+    First(usize),
+    Node(u32, usize),
+    Line(u32, usize),
+}
+
+/// A part of the addresses: those that share their first bits with `address`, and the entry that they all go through.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Part {
+    pub address: u128,
+    pub depth: u8,
+    pub place: Place,
+}
+
+impl Part {
+    pub fn prefix(self) -> PrefixV6 {
+        Prefix::of(self.address, self.depth)
+    }
+
+    /// Returns the part of a value of the next byte.
+    pub fn of_node(self, node: u32, byte: usize) -> Self {
+        let shift = 128 - u32::from(self.depth + NODE_BITS);
+        Self {
+            address: self.prefix().network() | (byte as u128) << shift,
+            depth: self.depth + NODE_BITS,
+            place: Place::Node(node, byte),
+        }
+    }
+
+    /// Returns the part of a value of the next 32 bits, which is all of range number `place`.
+    pub fn of_line(self, line: u32, place: usize, start: u32) -> Self {
+        let shift = 128 - u32::from(self.depth + LINE_BITS);
+        Self {
+            address: self.prefix().network() | u128::from(start) << shift,
+            depth: self.depth + LINE_BITS,
+            place: Place::Line(line, place),
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! What a set of routes becomes: a next hop, a line of ranges, or a node whose entries are such again. Pure functions.
+
+use super::{LINE_BITS, NODE_BITS, NODE_ENTRIES, RANGES};
+use crate::{Address, NextHop, Route};
+
+/// What stands at an entry.
+#[derive(Debug, PartialEq)]
+pub(super) enum Plan {
+    /// All addresses have the same next hop, perhaps none.
+    Hop(NextHop),
+    /// Ranges of the next 32 bits, by their first values.
+    Line(Vec<(u32, Plan)>),
+    /// One for each value of the next byte.
+    Node(Vec<Plan>),
+}
+
+/// A range of a line.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Range<'a> {
+    /// All its addresses have the same next hop.
+    Hop(NextHop),
+    /// It is one value of the 32 bits, and these routes go on behind them; other addresses have the next hop.
+    Deeper(&'a [Route<u128>], NextHop),
+}
+
+impl Plan {
+    /// Plans for addresses that share their first `depth` bits: `routes` are longer than that and in order,
+    /// `inherited` is where the others lead.
+    pub fn new(routes: &[Route<u128>], depth: u8, inherited: NextHop) -> Self {
+        match ranges(routes, depth, inherited) {
+            Some(ranges) => Self::of_ranges(&ranges, depth),
+            None => Self::Node(
+                split(routes, depth, inherited)
+                    .map(|(routes, inherited)| Self::new(routes, depth + NODE_BITS, inherited))
+                    .collect(),
+            ),
+        }
+    }
+
+    pub fn of_range(range: Range<'_>, depth: u8) -> Self {
+        match range {
+            Range::Hop(hop) => Self::Hop(hop),
+            Range::Deeper(routes, inherited) => Self::new(routes, depth + LINE_BITS, inherited),
+        }
+    }
+
+    pub fn of_ranges(ranges: &[(u32, Range<'_>)], depth: u8) -> Self {
+        if let [(_, Range::Hop(hop))] = ranges {
+            return Self::Hop(*hop);
+        }
+        let plans = ranges
+            .iter()
+            .map(|(start, range)| (*start, Self::of_range(*range, depth)));
+        Self::Line(plans.collect())
+    }
+
+    /// Returns how many nodes and lines it takes.
+    pub fn needs(&self) -> (usize, usize) {
+        let sum = |all: &mut dyn Iterator<Item = &Self>| {
+            all.map(Self::needs)
+                .fold((0, 0), |sum, it| (sum.0 + it.0, sum.1 + it.1))
+        };
+        match self {
+            Self::Hop(_) => (0, 0),
+            Self::Line(ranges) => {
+                let (nodes, lines) = sum(&mut ranges.iter().map(|(_, plan)| plan));
+                (nodes, lines + 1)
+            }
+            Self::Node(plans) => {
+                let (nodes, lines) = sum(&mut plans.iter());
+                (nodes + 1, lines)
+            }
+        }
+    }
+}
+
+/// Returns the 32 bits behind the first `depth`, followed by zeros where the address ends.
+pub(super) fn key(address: u128, depth: u8) -> u32 {
+    (address.checked_shl(depth.into()).unwrap_or(0) >> 96) as u32
+}
+
+/// Returns the ranges of the 32 bits behind the first `depth`, neighbours never alike, or none if they are too many
+/// for a line.
+pub(super) fn ranges(
+    routes: &[Route<u128>],
+    depth: u8,
+    inherited: NextHop,
+) -> Option<Vec<(u32, Range<'_>)>> {
+    let mut found = Found(Vec::with_capacity(RANGES + 2));
+    found.begin(0, Range::Hop(inherited));
+    // Prefixes that the place lies in, the longest last, each with its last value.
+    let mut around = vec![(u32::MAX, inherited)];
+    let mut rest = routes;
+    while let [(prefix, hop), behind @ ..] = rest {
+        let start = key(prefix.network(), depth);
+        found.close(&mut around, start);
+        if prefix.length() <= depth + LINE_BITS {
+            found.begin(start, Range::Hop(*hop));
+            around.push((start.last(prefix.length() - depth), *hop));
+            rest = behind;
+        } else {
+            let here = |it: &Route<u128>| key(it.0.network(), depth) == start;
+            let (deeper, behind) = rest.split_at(rest.partition_point(here));
+            let inherited = around.last().map_or(inherited, |(_, hop)| *hop);
+            found.begin(start, Range::Deeper(deeper, inherited));
+            around.push((start, inherited));
+            rest = behind;
+        }
+        if found.0.len() > RANGES + 1 {
+            return None;
+        }
+    }
+    found.close(&mut around, u32::MAX);
+    (found.0.len() <= RANGES).then_some(found.0)
+}
+
+struct Found<'a>(Vec<(u32, Range<'a>)>);
+
+impl<'a> Found<'a> {
+    /// Begins a range, in place of one that began here.
+    fn begin(&mut self, start: u32, range: Range<'a>) {
+        if self.0.last().is_some_and(|(before, _)| *before == start) {
+            self.0.pop();
+        }
+        let is_same = |(_, before): &(u32, Range<'_>)| {
+            let both = (*before, range);
+            matches!(both, (Range::Hop(a), Range::Hop(b)) if a == b)
+        };
+        if !self.0.last().is_some_and(is_same) {
+            self.0.push((start, range));
+        }
+    }
+
+    /// Leaves the prefixes that end before `place`.
+    fn close(&mut self, around: &mut Vec<(u32, NextHop)>, place: u32) {
+        while let [.., (_, outer), (last, _)] = around[..]
+            && last < place
+        {
+            self.begin(last + 1, Range::Hop(outer));
+            around.pop();
+        }
+    }
+}
+
+/// Returns, for each value of the byte behind the first `depth` bits, the routes that go on behind it and where the
+/// others lead.
+pub(super) fn split(
+    routes: &[Route<u128>],
+    depth: u8,
+    inherited: NextHop,
+) -> impl Iterator<Item = (&[Route<u128>], NextHop)> {
+    let byte = move |address: u128| (key(address, depth) >> 24) as usize;
+    let mut hops = [inherited; NODE_ENTRIES];
+    for (prefix, hop) in routes {
+        if prefix.length() <= depth + NODE_BITS {
+            hops[byte(prefix.network())..=byte(prefix.last())].fill(*hop);
+        }
+    }
+    let mut rest = routes;
+    (0..NODE_ENTRIES).map(move |value| {
+        // Prefixes that end within the byte come before the longer ones of their first value.
+        let short = rest
+            .iter()
+            .take_while(|(it, _)| it.length() <= depth + NODE_BITS && byte(it.network()) <= value);
+        rest = &rest[short.count()..];
+        let (here, behind) = rest.split_at(rest.partition_point(|(it, _)| {
+            byte(it.network()) == value && it.length() > depth + NODE_BITS
+        }));
+        rest = behind;
+        (here, hops[value])
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::Rib;
+
+    fn routes(texts: &[(&str, u32)]) -> Vec<Route<u128>> {
+        let route =
+            |(text, hop): &(&str, u32)| (text.parse().unwrap(), NextHop::new(*hop).unwrap());
+        let rib: Rib<u128> = texts.iter().map(route).collect();
+        rib.iter().collect()
+    }
+
+    fn hop(number: u32) -> Plan {
+        Plan::Hop(NextHop::new(number).unwrap())
+    }
+
+    #[test]
+    fn sparse_routes_become_a_line_with_the_gaps_between_them() {
+        let routes = routes(&[
+            ("2001:db8::/32", 2),
+            ("2001:db8:1::/48", 3),
+            ("2001:db8:1:2::/64", 4),
+        ]);
+        let inherited = NextHop::new(1).unwrap();
+        let below = Plan::Line(vec![(0, hop(3)), (2 << 16, hop(4)), (3 << 16, hop(3))]);
+        let plan = Plan::new(&routes, 16, inherited);
+        assert_eq!(plan.needs(), (0, 2));
+        let line = Plan::Line(vec![
+            (0, hop(1)),
+            (0x0db8_0000, hop(2)),
+            (0x0db8_0001, below),
+            (0x0db8_0002, hop(2)),
+            (0x0db9_0000, hop(1)),
+        ]);
+        assert_eq!(plan, line);
+    }
+
+    #[test]
+    fn neighbours_that_lead_to_the_same_next_hop_are_one_range() {
+        let routes = routes(&[
+            ("2001:8000::/17", 2),
+            ("2001:8000::/18", 2),
+            ("2001::/17", 2),
+        ]);
+        assert_eq!(Plan::new(&routes, 16, NextHop::NONE), hop(2));
+    }
+
+    #[test]
+    fn what_does_not_fit_a_line_becomes_a_node() {
+        let texts: Vec<String> = (0..16)
+            .map(|i| format!("2001:{:x}::/32", i * 0x200))
+            .collect();
+        let texts: Vec<_> = texts.iter().map(|it| (it.as_str(), 5)).collect();
+        let plan = Plan::new(&routes(&texts), 16, NextHop::NONE);
+        assert_eq!(plan.needs(), (1, 16));
+        let Plan::Node(plans) = plan else {
+            panic!("{plan:?}")
+        };
+        assert_eq!(
+            plans[2],
+            Plan::Line(vec![(0, hop(5)), (1 << 24, Plan::Hop(NextHop::NONE))])
+        );
+        assert_eq!(plans[3], Plan::Hop(NextHop::NONE));
+    }
+}

@@ -1,0 +1,396 @@
+//! Changes of an IPv6 table: what differs is planned first, then made aside and put in place entry by entry.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use thiserror::Error;
+
+use super::fib::{Entry, Fib, Line, Node};
+use super::part::{Part, Place};
+use super::plan::{Plan, Range, key, ranges, split};
+use super::{FIRST_BITS, LINE_BITS, NODE_BITS, RANGES};
+use crate::grace::Grace;
+use crate::{NextHop, PrefixV6, Rib, Route};
+
+/// Routes so few that a node of them may be given up for a line.
+const FEW_ROUTES: usize = RANGES / 2;
+
+/// How much a table has room for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Capacity {
+    /// Nodes of 1 KiB each.
+    pub nodes: usize,
+    /// Lines of 64 bytes each.
+    pub lines: usize,
+}
+
+impl Capacity {
+    /// Returns what the routes of `rib` take at least. Changes take more: for a moment old and new stand beside each
+    /// other, and the old until [`Table::quiesced`].
+    pub fn of(rib: &Rib<u128>) -> Self {
+        let mut sum = Self::default();
+        for plan in first_level(&rib.iter().collect::<Vec<_>>()) {
+            let (nodes, lines) = plan.needs();
+            sum.nodes += nodes;
+            sum.lines += lines;
+        }
+        sum
+    }
+}
+
+/// Refusal of a change for which there is no room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("the table has {} nodes and {} lines free, and needs {} and {}: make it with more",
+    free.nodes, free.lines, needed.nodes, needed.lines)]
+pub struct Full {
+    /// What is free.
+    pub free: Capacity,
+    /// What the change takes.
+    pub needed: Capacity,
+}
+
+/// The end that adds and deletes routes.
+#[derive(Debug)]
+pub struct Table {
+    pub(super) rib: Rib<u128>,
+    pub(super) fib: Arc<Fib>,
+    free_nodes: Vec<u32>,
+    free_lines: Vec<u32>,
+    /// Nodes and lines.
+    pub(super) retired: Grace<Entry>,
+}
+
+impl Table {
+    /// Makes an empty table.
+    pub fn new(capacity: Capacity) -> Self {
+        let nodes = vec![Node::default(); capacity.nodes];
+        Self::in_memory(nodes, vec![Line::default(); capacity.lines])
+    }
+
+    /// Makes an empty table in memory that the caller has got, on huge pages say, and filled with [`Default`]. Of
+    /// nodes and lines no more than the first 2^30 are used.
+    pub fn in_memory(mut nodes: Vec<Node>, mut lines: Vec<Line>) -> Self {
+        nodes.truncate(1 << 30);
+        lines.truncate(1 << 30);
+        Self {
+            rib: Rib::new(),
+            free_nodes: (0..nodes.len() as u32).rev().collect(),
+            free_lines: (0..lines.len() as u32).rev().collect(),
+            fib: Arc::new(Fib {
+                first: Box::new([const { AtomicU32::new(0) }; 1 << FIRST_BITS]),
+                nodes: nodes.into_boxed_slice(),
+                lines: lines.into_boxed_slice(),
+            }),
+            retired: Grace::default(),
+        }
+    }
+
+    /// Returns the end for look-ups.
+    pub fn fib(&self) -> &Arc<Fib> {
+        &self.fib
+    }
+
+    /// Returns the routes.
+    pub fn rib(&self) -> &Rib<u128> {
+        &self.rib
+    }
+
+    /// Returns how much is free, without what waits for [`Self::quiesced`].
+    pub fn free(&self) -> Capacity {
+        Capacity {
+            nodes: self.free_nodes.len(),
+            lines: self.free_lines.len(),
+        }
+    }
+
+    /// Adds all routes of `rib`.
+    ///
+    /// # Errors
+    /// [`Full`] if they have no room; nothing has changed then if the table was empty, and else those before are in it.
+    pub fn extend(&mut self, rib: &Rib<u128>) -> Result<(), Full> {
+        if !self.rib.is_empty() {
+            return rib
+                .iter()
+                .try_for_each(|(prefix, hop)| self.insert(prefix, hop).map(drop));
+        }
+        let needed = Capacity::of(rib);
+        self.has_room(needed)?;
+        self.rib = rib.clone();
+        for (place, plan) in first_level(&rib.iter().collect::<Vec<_>>()).enumerate() {
+            self.put(Place::First(place), &plan);
+        }
+        Ok(())
+    }
+
+    /// Adds a route or changes the one of its prefix; returns where that led before.
+    ///
+    /// # Errors
+    /// [`Full`] if there is no room; nothing has changed then.
+    pub fn insert(&mut self, prefix: PrefixV6, hop: NextHop) -> Result<Option<NextHop>, Full> {
+        let before = self.rib.insert(prefix, hop);
+        if before == Some(hop) {
+            return Ok(before);
+        }
+        if let Err(full) = self.refresh(prefix) {
+            match before {
+                Some(before) => self.rib.insert(prefix, before),
+                None => self.rib.remove(prefix),
+            };
+            return Err(full);
+        }
+        Ok(before)
+    }
+
+    /// Deletes the route of a prefix; returns where it led.
+    ///
+    /// # Errors
+    /// [`Full`] if there is no room for what replaces it; nothing has changed then.
+    pub fn remove(&mut self, prefix: PrefixV6) -> Result<Option<NextHop>, Full> {
+        let Some(before) = self.rib.remove(prefix) else {
+            return Ok(None);
+        };
+        self.refresh(prefix).inspect_err(|_| {
+            self.rib.insert(prefix, before);
+        })?;
+        Ok(Some(before))
+    }
+
+    /// Returns what to give [`Self::quiesced`] once all readers have moved on.
+    pub fn generation(&self) -> u64 {
+        self.retired.generation()
+    }
+
+    /// Frees what changes until [`Self::generation`] returned `generation` have put out of use. What the caller has
+    /// seen to before is the same as of [`crate::v4::Table::quiesced`].
+    pub fn quiesced(&mut self, generation: u64) {
+        for it in self.retired.quiesced(generation) {
+            match it {
+                Entry::Node(node) => self.free_nodes.push(node),
+                Entry::Line(line) => self.free_lines.push(line),
+                Entry::Hop(_) => {}
+            }
+        }
+    }
+
+    /// Brings the entries of the addresses of `prefix` to what the routes say.
+    fn refresh(&mut self, prefix: PrefixV6) -> Result<(), Full> {
+        let mut parts = Vec::new();
+        for first in key(prefix.network(), 0) >> 16..=key(prefix.last(), 0) >> 16 {
+            let part = Part {
+                address: u128::from(first) << 112,
+                depth: FIRST_BITS,
+                place: Place::First(first as usize),
+            };
+            self.narrow(part, prefix, &mut parts);
+        }
+        let mut changes = Vec::new();
+        for part in parts {
+            let routes = self.rib.within(part.prefix());
+            let routes: Vec<_> = routes.filter(|(it, _)| it.length() > part.depth).collect();
+            let inherited = self.rib.longest(part.prefix());
+            let inherited = inherited.map_or(NextHop::NONE, |(_, hop)| hop);
+            self.compare(part, &routes, inherited, prefix, &mut changes);
+        }
+        let mut needed = Capacity::default();
+        for (_, plan) in &changes {
+            let (nodes, lines) = plan.needs();
+            needed.nodes += nodes;
+            needed.lines += lines;
+        }
+        self.has_room(needed)?;
+        for (place, plan) in changes {
+            self.put(place, &plan);
+        }
+        Ok(())
+    }
+
+    /// Lists the smallest parts that hold the addresses of `prefix` and below which all that may change is.
+    fn narrow(&self, part: Part, prefix: PrefixV6, parts: &mut Vec<Part>) {
+        if prefix.length() <= part.depth {
+            parts.push(part);
+            return;
+        }
+        let mut routes = self.rib.within(part.prefix());
+        match Entry::of_bits(self.at(part.place).load(Ordering::Relaxed)) {
+            Entry::Node(node) if routes.nth(FEW_ROUTES).is_some() => {
+                let byte = |address: u128| (key(address, part.depth) >> 24) as usize;
+                (byte(prefix.network())..=byte(prefix.last()))
+                    .for_each(|byte| self.narrow(part.of_node(node, byte), prefix, parts));
+            }
+            Entry::Line(line) if prefix.length() > part.depth + LINE_BITS => {
+                let start = key(prefix.network(), part.depth);
+                let its = &self.fib.lines[line as usize];
+                let narrower =
+                    part.of_line(line, its.place(start).min(its.in_use().len() - 1), start);
+                let entry = Entry::of_bits(self.at(narrower.place).load(Ordering::Relaxed));
+                let mut routes = self.rib.within(narrower.prefix());
+                // The range may be one of many values, or its last route beyond them may have gone.
+                let is_kept = !matches!(entry, Entry::Hop(_))
+                    && routes.any(|(it, _)| it.length() > narrower.depth);
+                if is_kept {
+                    self.narrow(narrower, prefix, parts);
+                } else {
+                    parts.push(part);
+                }
+            }
+            _ => parts.push(part),
+        }
+    }
+
+    /// Adds to `changes` what is to be put where, for addresses of `changed` in a part.
+    fn compare(
+        &self,
+        part: Part,
+        routes: &[Route<u128>],
+        inherited: NextHop,
+        changed: PrefixV6,
+        changes: &mut Vec<(Place, Plan)>,
+    ) {
+        let depth = part.depth;
+        let present = Entry::of_bits(self.at(part.place).load(Ordering::Relaxed));
+        let found = ranges(routes, depth, inherited);
+        let is_dense = found.as_ref().is_none_or(|it| it.len() > RANGES / 2);
+        match (present, found) {
+            (Entry::Node(node), _) if is_dense => {
+                let parts = split(routes, depth, inherited).enumerate();
+                for (byte, (routes, inherited)) in parts {
+                    let part = part.of_node(node, byte);
+                    let here = part.prefix();
+                    if here.covers(changed) || changed.covers(here) {
+                        self.compare(part, routes, inherited, changed, changes);
+                    }
+                }
+            }
+            (Entry::Line(line), Some(found)) if self.has_starts(line, &found) => {
+                for (number, (start, range)) in found.into_iter().enumerate() {
+                    let place = Place::Line(line, number);
+                    let entry = Entry::of_bits(self.at(place).load(Ordering::Relaxed));
+                    match (entry, range) {
+                        (Entry::Hop(hop), Range::Hop(now)) if hop == now => {}
+                        (Entry::Node(_) | Entry::Line(_), Range::Deeper(routes, inherited)) => {
+                            let part = part.of_line(line, number, start);
+                            self.compare(part, routes, inherited, changed, changes);
+                        }
+                        (_, range) => changes.push((place, Plan::of_range(range, depth))),
+                    }
+                }
+            }
+            (_, found) => {
+                let plan = match found {
+                    Some(found) => Plan::of_ranges(&found, depth),
+                    None => Plan::new(routes, depth, inherited),
+                };
+                match (present, &plan) {
+                    (Entry::Hop(hop), Plan::Hop(now)) if hop == *now => {}
+                    _ => changes.push((part.place, plan)),
+                }
+            }
+        }
+    }
+
+    /// Returns whether a line has the ranges that were found, whatever their entries.
+    fn has_starts(&self, line: u32, found: &[(u32, Range<'_>)]) -> bool {
+        let line = &self.fib.lines[line as usize];
+        let starts = line.starts.iter().map(|it| it.load(Ordering::Relaxed));
+        found.len() == line.in_use().len()
+            && starts
+                .zip(found)
+                .skip(1)
+                .all(|(start, (wanted, _))| start == *wanted)
+    }
+
+    fn has_room(&self, needed: Capacity) -> Result<(), Full> {
+        let free = self.free();
+        if needed.nodes > free.nodes || needed.lines > free.lines {
+            return Err(Full { free, needed });
+        }
+        Ok(())
+    }
+
+    fn at(&self, place: Place) -> &AtomicU32 {
+        match place {
+            Place::First(place) => &self.fib.first[place],
+            Place::Node(node, place) => &self.fib.nodes[node as usize].0[place],
+            Place::Line(line, place) => &self.fib.lines[line as usize].entries[place],
+        }
+    }
+
+    /// Makes what is planned, for which there is room, puts it in its place, and retires what was there.
+    fn put(&mut self, place: Place, plan: &Plan) {
+        let before = self.at(place).load(Ordering::Relaxed);
+        let now = self.make(plan);
+        // Release: who finds a node or line finds it filled.
+        self.at(place).store(now.bits(), Ordering::Release);
+        if let Place::Line(line, place) = place {
+            let line = &self.fib.lines[line as usize];
+            // The last one in use stands for those that are not.
+            if place + 1 == line.in_use().len() {
+                let others = &line.entries[place + 1..];
+                others
+                    .iter()
+                    .for_each(|it| it.store(now.bits(), Ordering::Release));
+            }
+        }
+        self.retire(Entry::of_bits(before));
+    }
+
+    fn make(&mut self, plan: &Plan) -> Entry {
+        match plan {
+            Plan::Hop(hop) => Entry::Hop(*hop),
+            Plan::Node(plans) => {
+                let entries: Vec<Entry> = plans.iter().map(|plan| self.make(plan)).collect();
+                let node = self
+                    .free_nodes
+                    .pop()
+                    .unwrap_or_else(|| unreachable!("there is room"));
+                for (place, entry) in self.fib.nodes[node as usize].0.iter().zip(entries) {
+                    place.store(entry.bits(), Ordering::Relaxed);
+                }
+                Entry::Node(node)
+            }
+            Plan::Line(ranges) => {
+                let made: Vec<(u32, Entry)> = ranges
+                    .iter()
+                    .map(|(start, plan)| (*start, self.make(plan)))
+                    .collect();
+                let line = self
+                    .free_lines
+                    .pop()
+                    .unwrap_or_else(|| unreachable!("there is room"));
+                let last = made.last().map_or(0, |(_, entry)| entry.bits());
+                let count = made.len() as u32;
+                let made = made.into_iter().map(|(start, entry)| (start, entry.bits()));
+                let all = made.chain(std::iter::repeat((u32::MAX, last)));
+                let Line { starts, entries } = &self.fib.lines[line as usize];
+                let places = starts.iter().zip(entries);
+                for ((start, entry), (its_start, bits)) in places.zip(all) {
+                    start.store(its_start, Ordering::Relaxed);
+                    entry.store(bits, Ordering::Relaxed);
+                }
+                starts[0].store(count, Ordering::Relaxed);
+                Entry::Line(line)
+            }
+        }
+    }
+
+    /// Retires a node or line and what is below.
+    fn retire(&mut self, entry: Entry) {
+        let fib = Arc::clone(&self.fib);
+        let below: &[AtomicU32] = match entry {
+            Entry::Hop(_) => return,
+            Entry::Node(node) => &fib.nodes[node as usize].0,
+            Entry::Line(line) => fib.lines[line as usize].in_use(),
+        };
+        for bits in below.iter().map(|it| it.load(Ordering::Relaxed)) {
+            self.retire(Entry::of_bits(bits));
+        }
+        self.retired.retire(entry);
+    }
+}
+
+/// Returns what stands at each entry of the first level.
+fn first_level(routes: &[Route<u128>]) -> impl Iterator<Item = Plan> {
+    let upper = split(routes, 0, NextHop::NONE);
+    let both = upper.flat_map(|(routes, inherited)| split(routes, NODE_BITS, inherited));
+    both.map(|(routes, inherited)| Plan::new(routes, FIRST_BITS, inherited))
+}

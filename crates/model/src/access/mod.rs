@@ -1,0 +1,352 @@
+//! The access model: cycles of a random access over the size of the structure, from the sizes and latencies of caches
+//! and memory. (Gallenmüller 2021, section 4.1.3, Table 4.2, Fig. 4.4; section 5.2.2 for effective sizes.)
+//!
+//! Accesses are uniform, and caches keep what they can, the fastest first. Of a structure of `S` bytes, level `i`
+//! answers the share `h_i = (min(S, C_i) - min(S, C_(i-1))) / S`, where `C_i` is what the levels up to it hold; an
+//! access costs `sum h_i l_i`.
+//!
+//! Beyond the paper: exclusive caches, whose sizes add up; the share of each cache that a structure really gets; the
+//! reach of translation buffers; several structures that share the caches; and the steepness `k` of the steps, with
+//! which a cache answers `(C_i / S)^k`. It is 1 for independent accesses. A list that is walked in a cycle (which is
+//! how the costs are measured) comes back to each element last of all, so a cache that evicts the oldest loses all of a
+//! list that is a little too long: there the steps are steeper.
+
+mod fit;
+mod trial;
+
+pub use fit::{AccessFit, LevelErrors, Point, errors_by_level, fit};
+
+use crate::estimate::{WrongValue, not_negative, positive};
+use crate::model_file::{Factor, Shape};
+use serde::{Deserialize, Serialize};
+
+/// Sandy and Ivy Bridge: name, bytes, cycles of an access. (Gallenmüller 2021, Table 4.2; of 26 to 31 cycles the
+/// middle.)
+pub const TABLE_4_2: [(&str, f64, f64); 3] = [
+    ("L1", 32.0 * 1024.0, 4.0),
+    ("L2", 256.0 * 1024.0, 12.0),
+    ("L3", 8.0 * 1024.0 * 1024.0, 29.0),
+];
+/// Cycles of an access to the memory of those machines (DDR3-1333), as measured there.
+pub const TABLE_4_2_MEMORY_CYCLES: f64 = 250.0;
+/// Cycles that the loop around an access takes in the published chain model.
+pub const PUBLISHED_LOADER_CYCLES: f64 = 10.0;
+/// Share of each cache that the published chain model counts with.
+pub const PUBLISHED_SHARE: f64 = 0.85;
+
+/// Name of the variable that models call a structure's size by, bytes.
+pub const STRUCTURE: &str = "structure_bytes";
+
+/// Whether a cache holds what the caches before it hold, too.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Inclusion {
+    /// It does: the levels up to it hold its size.
+    #[default]
+    Inclusive,
+    /// It does not: the levels up to it hold the sum of their sizes.
+    Exclusive,
+}
+
+/// A cache.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Level {
+    /// Its name, such as `L2`.
+    pub name: String,
+    /// Its size, bytes.
+    pub size_bytes: f64,
+    /// Cycles of an access that it answers.
+    pub latency_cycles: f64,
+    /// Share of it that the structure gets.
+    pub share: f64,
+    /// How steep the step at its size is: 1 for independent accesses.
+    pub steepness: f64,
+}
+
+impl Level {
+    /// Returns a cache that a structure gets all of.
+    pub fn whole(name: &str, size_bytes: f64, latency_cycles: f64) -> Self {
+        Self {
+            name: name.to_owned(),
+            size_bytes,
+            latency_cycles,
+            share: 1.0,
+            steepness: 1.0,
+        }
+    }
+}
+
+/// Where a level of memory ends.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Edge {
+    /// Bytes that the levels up to there hold; infinite for memory, which holds all.
+    pub bytes: f64,
+    /// How steep the step there is: 1 for independent accesses.
+    pub steepness: f64,
+}
+
+impl Edge {
+    /// The edge before the first level.
+    pub const NOTHING: Self = Self::new(0.0);
+    /// The edge behind memory.
+    pub const ALL: Self = Self::new(f64::INFINITY);
+
+    /// Returns an edge as of independent accesses.
+    pub const fn new(bytes: f64) -> Self {
+        let steepness = 1.0;
+        Self { bytes, steepness }
+    }
+
+    /// Returns the share of accesses to a structure of so many bytes that the levels up to there answer:
+    /// `min(1, C / S)^k`.
+    pub fn within(&self, structure_bytes: f64) -> f64 {
+        (self.bytes / structure_bytes).min(1.0).powf(self.steepness)
+    }
+}
+
+/// A buffer of address translations.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Translation {
+    /// Pages that it knows.
+    pub entries: u32,
+    /// Size of a page, bytes.
+    pub page_bytes: f64,
+    /// Cycles that a page which it does not know costs.
+    pub miss_cycles: f64,
+}
+
+impl Translation {
+    /// Bytes that its pages cover.
+    pub fn reach_bytes(&self) -> f64 {
+        f64::from(self.entries) * self.page_bytes
+    }
+}
+
+/// Caches and memory of a core.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Hierarchy {
+    levels: Vec<Level>,
+    memory_cycles: f64,
+    inclusion: Inclusion,
+    loader_cycles: f64,
+    translations: Vec<Translation>,
+}
+
+/// A structure that packets make accesses to.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Structure {
+    /// Its size.
+    pub bytes: f64,
+    /// Accesses to it per packet.
+    pub accesses: f64,
+}
+
+impl Hierarchy {
+    /// Returns a hierarchy of caches, the smallest first, before memory.
+    ///
+    /// # Errors
+    /// [`WrongValue`] for sizes, latencies, shares and steepness that are not above 0 and sizes that do not ascend.
+    pub fn new(
+        levels: Vec<Level>,
+        memory_cycles: f64,
+        inclusion: Inclusion,
+    ) -> Result<Self, WrongValue> {
+        let mut before = 0.0;
+        for level in &levels {
+            let size = positive("a cache (bytes)", level.size_bytes)?;
+            positive("bytes of a cache beyond the one before it", size - before)?;
+            positive("latency of a cache (cycles)", level.latency_cycles)?;
+            positive("share of a cache", level.share)?;
+            positive("steepness of a step", level.steepness)?;
+            before = size;
+        }
+        Ok(Self {
+            levels,
+            memory_cycles: positive("latency of memory (cycles)", memory_cycles)?,
+            inclusion,
+            loader_cycles: 0.0,
+            translations: Vec::new(),
+        })
+    }
+
+    /// Returns the hierarchy of Table 4.2, of whose caches the structure gets this share.
+    ///
+    /// # Errors
+    /// [`WrongValue`] for a share that is not above 0.
+    pub fn published(share: f64) -> Result<Self, WrongValue> {
+        let level = |(name, size_bytes, latency_cycles): (&str, f64, f64)| Level {
+            name: name.to_owned(),
+            size_bytes,
+            latency_cycles,
+            share,
+            steepness: 1.0,
+        };
+        let levels = TABLE_4_2.map(level).into();
+        Self::new(levels, TABLE_4_2_MEMORY_CYCLES, Inclusion::Inclusive)
+    }
+
+    /// Adds the cycles that the loop around each access takes.
+    ///
+    /// # Errors
+    /// [`WrongValue`] for negative ones.
+    pub fn with_loader(mut self, cycles: f64) -> Result<Self, WrongValue> {
+        self.loader_cycles = not_negative("cycles of the loop around an access", cycles)?;
+        Ok(self)
+    }
+
+    /// Adds a buffer of translations.
+    ///
+    /// # Errors
+    /// [`WrongValue`] without pages, and for negative cycles.
+    pub fn with_translation(mut self, translation: Translation) -> Result<Self, WrongValue> {
+        positive(
+            "reach of a translation buffer (bytes)",
+            translation.reach_bytes(),
+        )?;
+        not_negative("a missed translation (cycles)", translation.miss_cycles)?;
+        self.translations.push(translation);
+        Ok(self)
+    }
+
+    /// The caches, the smallest first.
+    pub fn levels(&self) -> &[Level] {
+        &self.levels
+    }
+
+    /// Cycles of an access to memory.
+    pub fn memory_cycles(&self) -> f64 {
+        self.memory_cycles
+    }
+
+    /// Cycles of an access if only this level answered; behind the last cache, memory. The loop around it is included.
+    pub fn level_cycles(&self, level: usize) -> f64 {
+        let latency = self
+            .levels
+            .get(level)
+            .map_or(self.memory_cycles, |level| level.latency_cycles);
+        latency + self.loader_cycles
+    }
+
+    /// Returns the cycles of a random access to a structure that has the caches for itself.
+    ///
+    /// # Errors
+    /// [`WrongValue`] for a size that is not above 0.
+    pub fn cycles(&self, bytes: f64) -> Result<f64, WrongValue> {
+        let bytes = positive("a structure (bytes)", bytes)?;
+        Ok(self.sum(|capacity| (capacity / bytes).min(1.0)))
+    }
+
+    /// Returns the cycles of a random access to each of several structures that share the caches: those with more
+    /// accesses per byte get more of them. (Che, Tung and Wang's approximation of a cache that evicts what was not
+    /// used for longest, 2002; of one structure alone it is the model above.)
+    ///
+    /// # Errors
+    /// [`WrongValue`] for sizes that are not above 0 and accesses that are negative.
+    pub fn cycles_shared(&self, structures: &[Structure]) -> Result<Vec<f64>, WrongValue> {
+        for structure in structures {
+            positive("a structure (bytes)", structure.bytes)?;
+            not_negative("accesses per packet", structure.accesses)?;
+        }
+        let of = |index: usize| self.sum(|capacity| shared(structures, capacity)[index]);
+        Ok((0..structures.len()).map(of).collect())
+    }
+
+    /// Returns a term for each level, memory and translations as well: cycles of an access over `structure_bytes`, with
+    /// the shares that the hierarchy has. A model file can hold these.
+    pub fn shapes(&self) -> Vec<Shape> {
+        let shape = |name: &str, from: Edge, to: Edge| {
+            let variable = STRUCTURE.to_owned();
+            Shape::new(
+                name,
+                "cycles/access",
+                vec![Factor::Level { variable, from, to }],
+            )
+        };
+        let mut shapes = Vec::new();
+        let mut from = Edge::NOTHING;
+        for (level, to) in self.levels.iter().zip(self.edges()) {
+            shapes.push(shape(&level.name, from, to));
+            from = to;
+        }
+        shapes.push(shape("memory", from, Edge::ALL));
+        for (number, translation) in (1..).zip(&self.translations) {
+            let known = Edge::new(translation.reach_bytes());
+            shapes.push(shape(&format!("translation {number}"), known, Edge::ALL));
+        }
+        shapes
+    }
+
+    /// Sums the levels up, given the share of accesses that find what they ask for within a capacity.
+    fn sum(&self, found: impl Fn(f64) -> f64) -> f64 {
+        let (mut cycles, mut so_far) = (self.loader_cycles, 0.0);
+        for (level, capacity) in self.levels.iter().zip(self.capacities()) {
+            let within = found(capacity).powf(level.steepness);
+            cycles += (within - so_far) * level.latency_cycles;
+            so_far = within;
+        }
+        cycles += (1.0 - so_far) * self.memory_cycles;
+        let missed = self
+            .translations
+            .iter()
+            .map(|translation| (1.0 - found(translation.reach_bytes())) * translation.miss_cycles);
+        cycles + missed.sum::<f64>()
+    }
+
+    /// Where each level ends.
+    fn edges(&self) -> Vec<Edge> {
+        let edges = self.levels.iter().zip(self.capacities());
+        edges
+            .map(|(level, bytes)| Edge {
+                bytes,
+                steepness: level.steepness,
+            })
+            .collect()
+    }
+
+    /// Bytes that the caches up to each level hold of the structure.
+    fn capacities(&self) -> Vec<f64> {
+        let mut so_far: f64 = 0.0;
+        let capacities = self.levels.iter().map(|level| {
+            let own = level.share * level.size_bytes;
+            so_far = match self.inclusion {
+                Inclusion::Inclusive => so_far.max(own),
+                Inclusion::Exclusive => so_far + own,
+            };
+            so_far
+        });
+        capacities.collect()
+    }
+}
+
+/// Returns for each structure the share of its accesses that a cache of this capacity answers which all share.
+fn shared(structures: &[Structure], capacity: f64) -> Vec<f64> {
+    const HALVINGS: usize = 200;
+    let all: f64 = structures.iter().map(|structure| structure.bytes).sum();
+    if all <= capacity {
+        return vec![1.0; structures.len()];
+    }
+    // A byte stays until it was not accessed for as long as the cache takes to be filled with others: find that time.
+    let found = |log_time: f64| {
+        let time = log_time.exp();
+        let share = |s: &Structure| 1.0 - (-s.accesses / s.bytes * time).exp();
+        structures.iter().map(share).collect::<Vec<f64>>()
+    };
+    let (mut low, mut high) = (-50.0_f64, 100.0_f64);
+    for _ in 0..HALVINGS {
+        let middle = (low + high) / 2.0;
+        let shares = found(middle);
+        let held = shares
+            .iter()
+            .zip(structures)
+            .map(|(share, s)| share * s.bytes);
+        if held.sum::<f64>() < capacity {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    found(low)
+}
+
+#[cfg(test)]
+mod tests;

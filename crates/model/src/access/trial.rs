@@ -1,0 +1,386 @@
+//! One way to fit the access model: with these shares and steepness free, with or without missed translations.
+
+use super::fit::{AccessFit, Point, errors_by_level};
+use super::{Edge, Hierarchy};
+use crate::estimate::ErrorBasis;
+use crate::fit::{Design, FitError, LinearFit, Spread, least_squares};
+use nalgebra::{DMatrix, DVector};
+
+/// Shares that are searched: from where a structure gets hardly anything of a cache to where it gets more than there
+/// is.
+const SHARES: (f64, f64) = (0.02, 1.3);
+/// Steepness that is searched.
+const STEEPNESS: (f64, f64) = (1.0, 16.0);
+/// Places that a range is divided into at first, and how often the surroundings of the best are searched again.
+const PLACES: usize = 22;
+const REFINEMENTS: usize = 3;
+/// Rounds over all parameters at most, to get near the best, and share of the squares that another one has to gain.
+const ROUNDS: usize = 8;
+const NEAR: f64 = 1e-3;
+/// Gauss-Newton steps from there at most, how often one is halved, and what the last ones gain of the squares.
+const STEPS: usize = 40;
+const SHORTEST: f64 = 1.0 / 64.0;
+const SETTLED: f64 = 1e-9;
+/// Step of a parameter for the slope of the model, as a share of it.
+const STEP: f64 = 1e-3;
+
+/// For which caches something is fitted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Free {
+    /// For none: it is 1.
+    None,
+    /// One number for all.
+    Common,
+    /// One for each.
+    Each,
+}
+
+impl Free {
+    pub const CHOICES: [Self; 3] = [Self::None, Self::Common, Self::Each];
+
+    fn count(self, levels: usize) -> usize {
+        match self {
+            Self::None => 0,
+            Self::Common => 1,
+            Self::Each => levels,
+        }
+    }
+
+    /// The number of a level among those that were fitted.
+    fn of(self, level: usize, fitted: &[f64]) -> f64 {
+        match self {
+            Self::None => 1.0,
+            Self::Common => fitted[0],
+            Self::Each => fitted[level],
+        }
+    }
+}
+
+pub(super) struct Trial<'a> {
+    /// Caches of which a structure gets all, with steps as of independent accesses.
+    pub nominal: &'a Hierarchy,
+    pub points: &'a [Point],
+    /// How much the square of each point's relative error counts.
+    pub weights: &'a [f64],
+    pub shares: Free,
+    pub steepness: Free,
+    /// Whether missed translations are terms.
+    pub translations: bool,
+}
+
+impl Trial<'_> {
+    pub fn fit(&self, confidence: f64) -> Result<AccessFit, FitError> {
+        let ranges = self.ranges();
+        let terms = self.names().len() + ranges.len();
+        if self.points.len() < terms + 3 {
+            return Err(FitError::TooFewToChoose {
+                rows: self.points.len(),
+                terms,
+            });
+        }
+        let start = |index: usize| {
+            if index < self.free_shares() {
+                0.85
+            } else {
+                1.0
+            }
+        };
+        let mut parameters: Vec<f64> = (0..ranges.len()).map(start).collect();
+        let mut least = self.squares(&parameters);
+        for _ in 0..ROUNDS {
+            let before = least;
+            for (index, range) in ranges.iter().enumerate() {
+                least = self.search(&mut parameters, index, *range, least);
+            }
+            if least >= before * (1.0 - NEAR) {
+                break;
+            }
+        }
+        self.descend(&mut parameters, &ranges, least, confidence)?;
+        let linear = least_squares(&self.design(&parameters)?, confidence)?;
+        self.finish(&parameters, &linear, confidence)
+    }
+
+    fn free_shares(&self) -> usize {
+        self.shares.count(self.nominal.levels.len())
+    }
+
+    /// Ranges of the parameters: shares, then steepness.
+    fn ranges(&self) -> Vec<(f64, f64)> {
+        let mut ranges = vec![SHARES; self.free_shares()];
+        let steepness = self.steepness.count(self.nominal.levels.len());
+        ranges.extend(vec![STEEPNESS; steepness]);
+        ranges
+    }
+
+    /// Searches one parameter, and returns the squares of the best found.
+    fn search(
+        &self,
+        parameters: &mut [f64],
+        index: usize,
+        range: (f64, f64),
+        mut least: f64,
+    ) -> f64 {
+        let (mut low, mut high) = range;
+        for _ in 0..REFINEMENTS {
+            let step = (high / low).powf(1.0 / PLACES as f64);
+            for place in 0..=PLACES {
+                let before = parameters[index];
+                parameters[index] = low * step.powi(place as i32);
+                let squares = self.squares(parameters);
+                if squares < least {
+                    least = squares;
+                } else {
+                    parameters[index] = before;
+                }
+            }
+            low = (parameters[index] / step).max(range.0);
+            high = (parameters[index] * step).min(range.1);
+        }
+        least
+    }
+
+    /// Goes on from near the best to the best within the ranges: shares and steepness draw on each other, which a
+    /// search of one after the other does not get along with.
+    fn descend(
+        &self,
+        parameters: &mut Vec<f64>,
+        ranges: &[(f64, f64)],
+        mut least: f64,
+        confidence: f64,
+    ) -> Result<(), FitError> {
+        if parameters.is_empty() {
+            return Ok(());
+        }
+        for _ in 0..STEPS {
+            let linear = least_squares(&self.design(parameters)?, confidence)?;
+            let latencies: Vec<f64> = linear.coefficients.iter().map(|c| c.value).collect();
+            let towards = self
+                .together(parameters, &latencies, confidence)?
+                .coefficients;
+            let towards = &towards[latencies.len()..];
+            let mut length = 1.0;
+            let gained = loop {
+                let step = parameters.iter().zip(towards).zip(ranges);
+                let step = step.map(|((from, to), range)| {
+                    (from + length * (to.value - from)).clamp(range.0, range.1)
+                });
+                let step: Vec<f64> = step.collect();
+                let squares = self.squares(&step);
+                if squares < least {
+                    let gained = 1.0 - squares / least;
+                    (*parameters, least) = (step, squares);
+                    break gained;
+                }
+                length /= 2.0;
+                if length < SHORTEST {
+                    break 0.0;
+                }
+            };
+            if gained <= SETTLED {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the weighted sum of squared relative errors with the best latencies, infinite where the points do not
+    /// tell levels apart. By normal equations: the search asks often, and what it finds is fitted by QR.
+    fn squares(&self, parameters: &[f64]) -> f64 {
+        let columns = self.columns(parameters);
+        let relative = |row: usize, column: usize| {
+            columns[column][row] / self.points[row].cycles * self.weights[row].sqrt()
+        };
+        let terms = DMatrix::from_fn(self.points.len(), columns.len(), relative);
+        let measured =
+            DVector::from_iterator(self.points.len(), self.weights.iter().map(|w| w.sqrt()));
+        let solved = terms.tr_mul(&terms).cholesky();
+        solved.map_or(f64::INFINITY, |gram| {
+            let latencies = gram.solve(&terms.tr_mul(&measured));
+            (measured - terms * latencies).norm_squared()
+        })
+    }
+
+    /// The hierarchy with these parameters.
+    fn hierarchy(&self, parameters: &[f64]) -> Hierarchy {
+        let (shares, steepness) = parameters.split_at(self.free_shares());
+        let mut hierarchy = self.nominal.clone();
+        for (index, level) in hierarchy.levels.iter_mut().enumerate() {
+            level.share = self.shares.of(index, shares);
+            level.steepness = self.steepness.of(index, steepness);
+        }
+        hierarchy
+    }
+
+    /// For each term, the share of accesses that pay its latency, per point.
+    fn columns(&self, parameters: &[f64]) -> Vec<Vec<f64>> {
+        let within = |edge: Edge| -> Vec<f64> {
+            self.points
+                .iter()
+                .map(|point| edge.within(point.bytes))
+                .collect()
+        };
+        let mut columns = Vec::new();
+        let mut before = vec![0.0; self.points.len()];
+        for edge in self
+            .hierarchy(parameters)
+            .edges()
+            .into_iter()
+            .chain([Edge::ALL])
+        {
+            let here = within(edge);
+            columns.push(
+                here.iter()
+                    .zip(&before)
+                    .map(|(here, before)| here - before)
+                    .collect(),
+            );
+            before = here;
+        }
+        if self.translations {
+            for translation in &self.nominal.translations {
+                let known = within(Edge::new(translation.reach_bytes()));
+                columns.push(known.iter().map(|known| 1.0 - known).collect());
+            }
+        }
+        columns
+    }
+
+    fn names(&self) -> Vec<String> {
+        let caches = self.nominal.levels.iter().map(|level| level.name.clone());
+        let mut names: Vec<String> = caches.chain(["memory".to_owned()]).collect();
+        if self.translations {
+            let buffers = 1..=self.nominal.translations.len();
+            names.extend(buffers.map(|number| format!("translation {number}")));
+        }
+        names
+    }
+
+    /// Names of the caches that the parameters are of: shares, then steepness.
+    fn parameter_names(&self) -> Vec<String> {
+        let of = |free: Free| match free {
+            Free::None => Vec::new(),
+            Free::Common => vec!["caches".to_owned()],
+            Free::Each => self
+                .nominal
+                .levels
+                .iter()
+                .map(|level| level.name.clone())
+                .collect(),
+        };
+        [of(self.shares), of(self.steepness)].concat()
+    }
+
+    fn design(&self, parameters: &[f64]) -> Result<Design, FitError> {
+        let columns = self.columns(parameters);
+        let row = |index: usize| columns.iter().map(|column| column[index]).collect();
+        let rows: Vec<Vec<f64>> = (0..self.points.len()).map(row).collect();
+        let measured: Vec<f64> = self.points.iter().map(|point| point.cycles).collect();
+        let names = self.names();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        Design::new(&names, &rows, &measured, Spread::Relative)?.weighted(self.weights)
+    }
+
+    fn finish(
+        &self,
+        parameters: &[f64],
+        linear: &LinearFit,
+        confidence: f64,
+    ) -> Result<AccessFit, FitError> {
+        let singular = || FitError::Singular {
+            terms: self.names().join(", "),
+        };
+        let latencies: Vec<f64> = linear.coefficients.iter().map(|c| c.value).collect();
+        let levels = self.nominal.levels.len();
+        let mut together = self
+            .together(parameters, &latencies, confidence)?
+            .coefficients;
+        // A level that is not slower than the one before, within its interval, is not told apart from it.
+        let ascending = together[..=levels]
+            .windows(2)
+            .all(|pair| pair[0].value < pair[1].low);
+        if !ascending || latencies.iter().any(|latency| *latency <= 0.0) {
+            return Err(singular());
+        }
+        let mut hierarchy = self.hierarchy(parameters);
+        hierarchy.loader_cycles = 0.0;
+        for (level, latency) in hierarchy.levels.iter_mut().zip(&latencies) {
+            level.latency_cycles = *latency;
+        }
+        hierarchy.memory_cycles = latencies[levels];
+        let missed = &latencies[levels + 1..];
+        hierarchy.translations.truncate(missed.len());
+        for (translation, miss_cycles) in hierarchy.translations.iter_mut().zip(missed) {
+            translation.miss_cycles = *miss_cycles;
+        }
+        let mut others = together.split_off(latencies.len());
+        // At the end of a range the linear fit would go on: the interval is around what was found.
+        for (other, found) in others.iter_mut().zip(parameters) {
+            let beyond = found - other.value;
+            other.value = *found;
+            (other.low, other.high) = (other.low + beyond, other.high + beyond);
+        }
+        let criteria = linear.criteria.ok_or_else(singular)?;
+        let bic = criteria.bic + others.len() as f64 * (self.points.len() as f64).ln();
+        let steepness = others.split_off(self.free_shares());
+        Ok(AccessFit {
+            errors: errors_by_level(&hierarchy, self.points, ErrorBasis::InSample)?,
+            hierarchy,
+            latencies: together,
+            shares: others,
+            steepness,
+            bic,
+        })
+    }
+
+    /// Returns the fit of latencies and parameters together, linear around the best, for intervals that know of each
+    /// other.
+    fn together(
+        &self,
+        parameters: &[f64],
+        latencies: &[f64],
+        confidence: f64,
+    ) -> Result<LinearFit, FitError> {
+        let model = |parameters: &[f64]| -> Vec<f64> {
+            let columns = self.columns(parameters);
+            let at = |index: usize| {
+                columns
+                    .iter()
+                    .zip(latencies)
+                    .map(|(c, l)| c[index] * l)
+                    .sum()
+            };
+            (0..self.points.len()).map(at).collect()
+        };
+        let mut slopes = self.columns(parameters);
+        let mut values = latencies.to_vec();
+        for (index, parameter) in parameters.iter().enumerate() {
+            let step = STEP * parameter;
+            let stepped = |step: f64| {
+                let mut parameters = parameters.to_vec();
+                parameters[index] += step;
+                model(&parameters)
+            };
+            let slope = stepped(step).into_iter().zip(stepped(-step));
+            slopes.push(slope.map(|(up, down)| (up - down) / (2.0 * step)).collect());
+            values.push(*parameter);
+        }
+        let names = [self.names(), self.parameter_names()].concat();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let (mut rows, mut responses) = (Vec::new(), Vec::new());
+        for ((index, point), predicted) in self.points.iter().enumerate().zip(model(parameters)) {
+            let relative = |slope: &Vec<f64>| slope[index] / point.cycles;
+            let row: Vec<f64> = slopes.iter().map(relative).collect();
+            let along: f64 = row
+                .iter()
+                .zip(&values)
+                .map(|(slope, value)| slope * value)
+                .sum();
+            responses.push((point.cycles - predicted) / point.cycles + along);
+            rows.push(row);
+        }
+        let design =
+            Design::new(&names, &rows, &responses, Spread::Absolute)?.weighted(self.weights)?;
+        least_squares(&design, confidence)
+    }
+}

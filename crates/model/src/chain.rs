@@ -1,0 +1,346 @@
+//! The chain model: cycles of a packet through a chain of functions, and the rate that follows.
+//! (Gallenmüller 2021, section 5.2, eqs. 5.6 and 5.7, Fig. 5.6; eq. 5.8 is a chain of one function, a router.)
+//!
+//! `c_chain = (e - 1) c_hand-over` for `e` functions, and `f = n (c_IO + c_chain + c_calculation + c_access +
+//! c_busy)`. Accesses cost what [`crate::access`] says; functions on one core share its caches.
+
+use crate::access::{Hierarchy, Structure};
+use crate::estimate::{Estimate, WrongValue, not_negative, positive};
+use crate::model_file::{Factor, Shape};
+use crate::resource::Costs;
+use serde::Serialize;
+
+/// What a function does to each packet.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Function {
+    /// Its name.
+    pub name: String,
+    /// Cycles per packet apart from accesses: c_task-calc.
+    pub calculation_cycles: Estimate,
+    /// Structure that it makes random accesses to. None if it makes none beyond what is always near.
+    pub structure: Option<Structure>,
+}
+
+/// A chain of functions on one core.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Chain {
+    /// Cycles of receiving and sending a packet: c_IO.
+    pub io_cycles: Estimate,
+    /// Cycles for handing a packet from one function to the next.
+    pub hand_over_cycles: Estimate,
+    /// The functions in their order.
+    pub functions: Vec<Function>,
+}
+
+/// Cycles of one function per packet.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct FunctionCycles {
+    /// Its name.
+    pub name: String,
+    /// c_task-calc.
+    pub calculation: Estimate,
+    /// c_task-access.
+    pub access: f64,
+}
+
+/// Cycles of a packet, by what they are for.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ChainCycles {
+    /// c_IO.
+    pub io: Estimate,
+    /// c_chain, all hand-overs together.
+    pub chain: Estimate,
+    /// Of each function.
+    pub functions: Vec<FunctionCycles>,
+    /// All together.
+    pub total: Estimate,
+}
+
+impl Chain {
+    /// Returns the cycles of a packet through the chain.
+    ///
+    /// # Errors
+    /// [`WrongValue`] for structures that cannot be.
+    pub fn cycles(&self, memory: &Hierarchy) -> Result<ChainCycles, WrongValue> {
+        let structures: Vec<Structure> =
+            self.functions.iter().filter_map(|f| f.structure).collect();
+        let mut of_accesses = memory.cycles_shared(&structures)?.into_iter();
+        let mut functions = Vec::new();
+        for function in &self.functions {
+            let own = function
+                .structure
+                .map(|s| s.accesses * of_accesses.next().unwrap_or_default());
+            functions.push(FunctionCycles {
+                name: function.name.clone(),
+                calculation: function.calculation_cycles,
+                access: own.unwrap_or_default(),
+            });
+        }
+        let hand_overs = self.functions.len().saturating_sub(1) as f64;
+        let chain = self.hand_over_cycles.times(hand_overs);
+        let mut total = self.io_cycles.plus(chain);
+        for function in &functions {
+            total = total
+                .plus(function.calculation)
+                .plus(Estimate::given(function.access)?);
+        }
+        Ok(ChainCycles {
+            io: self.io_cycles,
+            chain,
+            functions,
+            total,
+        })
+    }
+}
+
+impl ChainCycles {
+    /// Returns them as costs that a machine's highest rate follows from: [`crate::resource::Machine::carried`].
+    ///
+    /// # Errors
+    /// [`WrongValue`] if their sum is no number.
+    pub fn costs(&self) -> Result<Costs, WrongValue> {
+        let mut task = self.chain;
+        for function in &self.functions {
+            task = task
+                .plus(function.calculation)
+                .plus(Estimate::given(function.access)?);
+        }
+        Ok(Costs::per_packet(self.io, task))
+    }
+}
+
+/// Returns c_IO from a run that the processor bound: `f / n` less the cycles of its task. (Gallenmüller 2021, section
+/// 5.2.2, first step: one function that burns 500 cycles and makes no access.)
+///
+/// # Errors
+/// [`WrongValue`] for numbers that are not above 0, and if the packets took fewer cycles than the task.
+pub fn io_cycles(
+    clock_hz: f64,
+    rate_pps: Estimate,
+    task_cycles: f64,
+) -> Result<Estimate, WrongValue> {
+    let cycles = per_packet(clock_hz, rate_pps)?;
+    let task = not_negative("cycles of the task", task_cycles)?;
+    positive("cycles per packet beyond the task", cycles.value - task)?;
+    Ok(cycles.map(|cycles| (cycles - task).max(0.0)))
+}
+
+/// Returns the cycles of a hand-over from a run of a chain of `functions` without a task, which the processor bound:
+/// `(f / n - c_IO) / (e - 1)`. (Gallenmüller 2021, section 5.2.2, second step: five functions.)
+///
+/// # Errors
+/// [`WrongValue`] with fewer than two functions, and if the packets took fewer cycles than c_IO.
+pub fn hand_over_cycles(
+    clock_hz: f64,
+    rate_pps: Estimate,
+    io_cycles: Estimate,
+    functions: u32,
+) -> Result<Estimate, WrongValue> {
+    let hand_overs = positive(
+        "functions of the chain less one",
+        f64::from(functions) - 1.0,
+    )?;
+    let cycles = per_packet(clock_hz, rate_pps)?;
+    let value = not_negative(
+        "cycles per packet beyond c_IO",
+        cycles.value - io_cycles.value,
+    )?;
+    let confidence = cycles.plus(io_cycles).confidence.max(f64::MIN_POSITIVE);
+    let of = |cycles: f64| cycles.max(0.0) / hand_overs;
+    let (low, high) = (cycles.low - io_cycles.high, cycles.high - io_cycles.low);
+    Estimate::new(of(value), of(low), of(high), confidence)
+}
+
+/// Returns the sets of terms to choose from when cycles per packet are fitted to runs of chains: those of
+/// [`crate::resource::shapes`], each with the hand-overs (`hand_overs`: functions less one) and, of a hierarchy whose
+/// shares are known, accesses to each level (`accesses` per packet, to a structure of `structure_bytes`).
+pub fn shapes(memory: Option<&Hierarchy>) -> Vec<Vec<Shape>> {
+    let hand_over = Shape::new(
+        "hand_over",
+        "cycles/hand-over",
+        vec![Factor::power("hand_overs", 1.0)],
+    );
+    let mut more = vec![hand_over];
+    for mut access in memory.map(Hierarchy::shapes).unwrap_or_default() {
+        access.factors.push(Factor::power("accesses", 1.0));
+        more.push(access);
+    }
+    let sets = crate::resource::shapes().into_iter();
+    sets.map(|set| [set, more.clone()].concat()).collect()
+}
+
+fn per_packet(clock_hz: f64, rate_pps: Estimate) -> Result<Estimate, WrongValue> {
+    let clock_hz = positive("a clock (Hz)", clock_hz)?;
+    positive("a rate (packets/s)", rate_pps.low)?;
+    Ok(rate_pps.map(|rate| clock_hz / rate))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::access::{PUBLISHED_LOADER_CYCLES, PUBLISHED_SHARE};
+    use crate::fit::Spread;
+    use crate::model_file::{Fitting, Kind, Method, Provenance, Run, Variable};
+
+    fn given(value: f64) -> Estimate {
+        Estimate::given(value).unwrap()
+    }
+
+    fn published_memory() -> Hierarchy {
+        let memory = Hierarchy::published(PUBLISHED_SHARE).unwrap();
+        memory.with_loader(PUBLISHED_LOADER_CYCLES).unwrap()
+    }
+
+    fn chain(functions: Vec<Function>) -> Chain {
+        Chain {
+            io_cycles: given(100.0),
+            hand_over_cycles: given(35.0),
+            functions,
+        }
+    }
+
+    fn function(calculation: f64, structure: Option<Structure>) -> Function {
+        Function {
+            name: "sheep".to_owned(),
+            calculation_cycles: given(calculation),
+            structure,
+        }
+    }
+
+    #[test]
+    fn five_functions_without_a_task_hand_over_four_times() {
+        let cycles = chain(vec![function(0.0, None); 5])
+            .cycles(&published_memory())
+            .unwrap();
+        assert_eq!((cycles.chain.value, cycles.total.value), (140.0, 240.0));
+        let one = chain(vec![function(0.0, None)])
+            .cycles(&published_memory())
+            .unwrap();
+        assert_eq!((one.chain.value, one.total.value), (0.0, 100.0));
+    }
+
+    #[test]
+    fn accesses_to_memory_cost_a_hundred_times_its_latency() {
+        let structure = Structure {
+            bytes: 8.0 * 1024f64.powi(3),
+            accesses: 100.0,
+        };
+        let cycles = chain(vec![function(0.0, Some(structure))])
+            .cycles(&published_memory())
+            .unwrap();
+        assert!(
+            (cycles.total.value / 26_100.0 - 1.0).abs() < 0.002,
+            "{cycles:?}"
+        );
+        assert_eq!(
+            cycles.costs().unwrap().task_cycles.value,
+            cycles.functions[0].access
+        );
+    }
+
+    #[test]
+    fn functions_that_share_the_caches_pay_for_each_other() {
+        let structure = Structure {
+            bytes: 5e6,
+            accesses: 10.0,
+        };
+        let alone = chain(vec![function(0.0, Some(structure))]);
+        let both = chain(vec![
+            function(0.0, Some(structure)),
+            function(0.0, None),
+            function(0.0, Some(structure)),
+        ]);
+        let of = |chain: &Chain| chain.cycles(&published_memory()).unwrap().functions[0].access;
+        assert!(of(&both) > 1.5 * of(&alone));
+    }
+
+    #[test]
+    fn the_published_method_finds_costs_from_two_rates() {
+        let io = io_cycles(3.2e9, given(3.2e9 / 600.0), 500.0).unwrap();
+        assert!((io.value - 100.0).abs() < 1e-9);
+        let rate = Estimate::new(3.2e9 / 240.0, 3.2e9 / 248.0, 3.2e9 / 232.0, 0.95).unwrap();
+        let hand_over = hand_over_cycles(3.2e9, rate, io, 5).unwrap();
+        assert!((hand_over.value - 35.0).abs() < 1e-9, "{hand_over:?}");
+        assert!((hand_over.low - 33.0).abs() < 1e-9 && (hand_over.high - 37.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn rates_that_no_chain_has_are_refused() {
+        assert!(io_cycles(3.2e9, given(10e6), 500.0).is_err());
+        assert!(io_cycles(f64::NAN, given(10e6), 500.0).is_err());
+        assert!(io_cycles(3.2e9, given(0.0), 500.0).is_err());
+        assert!(hand_over_cycles(3.2e9, given(10e6), given(100.0), 1).is_err());
+        assert!(hand_over_cycles(3.2e9, given(40e6), given(100.0), 5).is_err());
+    }
+
+    /// Runs of chains of one to ten functions, the first of which burns and makes accesses, 2 % off at most.
+    fn runs() -> Vec<Run> {
+        let mut random = fastrand::Rng::with_seed(11);
+        let mut runs = Vec::new();
+        for (functions, accesses) in (1..=10).flat_map(|e| [(e, 0.0), (e, 10.0), (e, 20.0)]) {
+            for power in 12..=27 {
+                let bytes = 2f64.powi(power);
+                let load = f64::from(functions * 37 % 5) * 400.0;
+                let mut all = vec![function(0.0, None); functions as usize];
+                all[0] = function(load, Some(Structure { bytes, accesses }));
+                let cycles = chain(all).cycles(&published_memory()).unwrap().total.value;
+                let variables = [
+                    ("load_cycles", load),
+                    ("hand_overs", f64::from(functions - 1)),
+                    ("accesses", accesses),
+                    ("structure_bytes", bytes),
+                    ("frame_bytes", 64.0 + f64::from(power % 3) * 400.0),
+                    ("batch", f64::from(1 << (functions % 6))),
+                ];
+                let variables = variables.map(|(name, value)| (name.to_owned(), value));
+                runs.push(Run {
+                    variables: variables.into(),
+                    response: cycles * (0.98 + 0.04 * random.f64()),
+                });
+            }
+        }
+        random.shuffle(&mut runs);
+        runs
+    }
+
+    #[test]
+    fn a_chain_s_costs_are_found_again_by_fitting_half_of_its_runs() {
+        let variable = |name: &str| Variable {
+            name: name.to_owned(),
+            unit: String::new(),
+        };
+        let names = [
+            "load_cycles",
+            "hand_overs",
+            "accesses",
+            "structure_bytes",
+            "frame_bytes",
+            "batch",
+        ];
+        let fitting = Fitting {
+            kind: Kind::Chain,
+            response: variable("cycles"),
+            variables: names.map(variable).into(),
+            sets: shapes(Some(&published_memory())),
+            method: Method::LeastSquares,
+            spread: Spread::Relative,
+            confidence: 0.95,
+        };
+        let runs = runs();
+        let (half, other) = runs.split_at(runs.len() / 2);
+        let fitted = fitting.fit(half, other, &Provenance::default()).unwrap();
+        let errors = fitted.model.errors().unwrap();
+        assert!(errors.p95 < 0.025, "{errors:?}");
+        let terms = &fitted.model.file().terms;
+        assert_eq!(terms.len(), 7, "no term of bytes or batches");
+        let truths = [100.0, 1.0, 35.0, 14.0, 22.0, 39.0, 260.0];
+        for (term, truth) in terms.iter().zip(truths) {
+            let found = &term.coefficient;
+            assert!(
+                (found.value / truth - 1.0).abs() < 0.04,
+                "{found:?} is not {truth}"
+            );
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! What a model gives instead of a bare number: a value with its interval, the error that the model is known to make,
+//! and whether it was asked outside what it was fitted on.
+//!
+//! (Gallenmüller 2021, section 4, asks of models that they be measurable; it states no intervals. These are ours.)
+
+use serde::{Deserialize, Serialize};
+
+/// A value that is not a number, or that no such quantity can have.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error("{what} is {found}: it needs {needs}")]
+pub struct WrongValue {
+    /// The quantity, with its unit.
+    pub what: String,
+    /// What was given.
+    pub found: f64,
+    /// What it may be.
+    pub needs: &'static str,
+}
+
+/// Returns a value that is finite and not negative.
+///
+/// # Errors
+/// [`WrongValue`] for NaN, infinite and negative values.
+pub(crate) fn not_negative(what: &str, value: f64) -> Result<f64, WrongValue> {
+    check(what, value, value >= 0.0, "a finite number of at least 0")
+}
+
+/// Returns a value that is finite and above 0.
+///
+/// # Errors
+/// [`WrongValue`] for NaN, infinite and negative values, and for 0.
+pub(crate) fn positive(what: &str, value: f64) -> Result<f64, WrongValue> {
+    check(what, value, value > 0.0, "a finite number above 0")
+}
+
+/// Returns a probability that is neither 0 nor 1.
+///
+/// # Errors
+/// [`WrongValue`] for all others.
+pub(crate) fn probability(what: &str, value: f64) -> Result<f64, WrongValue> {
+    let inside = value > 0.0 && value < 1.0;
+    check(what, value, inside, "a share between 0 and 1")
+}
+
+/// Returns a share of a whole.
+///
+/// # Errors
+/// [`WrongValue`] for what is not between 0 and 1, both included.
+pub(crate) fn share(what: &str, value: f64) -> Result<f64, WrongValue> {
+    let inside = (0.0..=1.0).contains(&value);
+    check(what, value, inside, "a share from 0 to 1")
+}
+
+fn check(what: &str, found: f64, holds: bool, needs: &'static str) -> Result<f64, WrongValue> {
+    if found.is_finite() && holds {
+        return Ok(found);
+    }
+    let what = what.to_owned();
+    Err(WrongValue { what, found, needs })
+}
+
+/// A quantity and its interval, in the unit that the name of the field says.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "Unchecked")]
+pub struct Estimate {
+    /// The estimate itself.
+    pub value: f64,
+    /// Lower end of the interval.
+    pub low: f64,
+    /// Upper end of the interval.
+    pub high: f64,
+    /// Probability that such an interval covers the truth; 1 of a number that somebody gave as exact.
+    pub confidence: f64,
+}
+
+/// An estimate as it stands in a file.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Unchecked {
+    value: f64,
+    low: f64,
+    high: f64,
+    confidence: f64,
+}
+
+impl TryFrom<Unchecked> for Estimate {
+    type Error = WrongValue;
+
+    fn try_from(read: Unchecked) -> Result<Self, WrongValue> {
+        Self::new(read.value, read.low, read.high, read.confidence)
+    }
+}
+
+impl Estimate {
+    /// Returns a number that is taken as exact: its interval is itself.
+    ///
+    /// # Errors
+    /// [`WrongValue`] for NaN, infinite and negative numbers.
+    pub fn given(value: f64) -> Result<Self, WrongValue> {
+        Self::new(value, value, value, 1.0)
+    }
+
+    /// Returns an estimate of a quantity that is not negative.
+    ///
+    /// # Errors
+    /// [`WrongValue`] for NaN, infinite and negative numbers, an interval that does not enclose its value, and a
+    /// confidence outside (0, 1].
+    pub fn new(value: f64, low: f64, high: f64, confidence: f64) -> Result<Self, WrongValue> {
+        not_negative("an estimate", value)?;
+        check(
+            "lower end of an interval",
+            low,
+            low <= value,
+            "at most the value",
+        )?;
+        check(
+            "upper end of an interval",
+            high,
+            high >= value,
+            "at least the value",
+        )?;
+        let share = confidence > 0.0 && confidence <= 1.0;
+        check("a confidence", confidence, share, "above 0 and at most 1")?;
+        Ok(Self {
+            value,
+            low,
+            high,
+            confidence,
+        })
+    }
+
+    /// Zero, as exact.
+    pub const ZERO: Self = Self {
+        value: 0.0,
+        low: 0.0,
+        high: 0.0,
+        confidence: 1.0,
+    };
+
+    /// Returns the sum of two estimates. Its ends are the sums of their ends, which holds however they depend on each
+    /// other; if both are uncertain, it claims what both intervals claim together (Bonferroni).
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        let missing = (1.0 - self.confidence) + (1.0 - other.confidence);
+        Self {
+            value: self.value + other.value,
+            low: self.low + other.low,
+            high: self.high + other.high,
+            confidence: (1.0 - missing).max(0.0),
+        }
+    }
+
+    /// Returns the estimate multiplied by a number of at least 0.
+    #[must_use]
+    pub fn times(self, factor: f64) -> Self {
+        self.map(|value| value * factor)
+    }
+
+    /// Returns what a monotone function makes of value and ends.
+    #[must_use]
+    pub fn map(self, function: impl Fn(f64) -> f64) -> Self {
+        let (a, b) = (function(self.low), function(self.high));
+        Self {
+            value: function(self.value),
+            low: a.min(b),
+            high: a.max(b),
+            confidence: self.confidence,
+        }
+    }
+}
+
+/// How the errors of a model were found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ErrorBasis {
+    /// On runs that the fit never saw.
+    HeldOut,
+    /// Each run predicted by a fit to all others.
+    LeaveOneOut,
+    /// On the runs that it was fitted to: too small.
+    InSample,
+    /// Stated by the source that the model is from, on another machine.
+    Published,
+}
+
+/// Relative errors of a model: |predicted - measured| / measured.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Errors {
+    /// How they were found.
+    pub basis: ErrorBasis,
+    /// Number of runs.
+    pub count: u64,
+    /// Median of the relative errors (nearest rank).
+    pub median: f64,
+    /// 95th percentile of the relative errors (nearest rank): the largest of fewer than 20.
+    pub p95: f64,
+    /// Largest of the relative errors.
+    pub max: f64,
+}
+
+impl Errors {
+    /// Returns the errors of pairs of a prediction and what was measured. None without pairs, for numbers that are not
+    /// finite, and for a measured 0, which has no relative error.
+    pub fn of(basis: ErrorBasis, pairs: impl IntoIterator<Item = (f64, f64)>) -> Option<Self> {
+        let relative = pairs.into_iter().map(|(predicted, measured): (f64, f64)| {
+            let error = ((predicted - measured) / measured).abs();
+            error.is_finite().then_some(error)
+        });
+        let mut relative = relative.collect::<Option<Vec<f64>>>()?;
+        relative.sort_by(f64::total_cmp);
+        let at = |share: f64| {
+            let rank = (share * relative.len() as f64).ceil() as usize;
+            relative.get(rank.saturating_sub(1)).copied()
+        };
+        Some(Self {
+            basis,
+            count: relative.len() as u64,
+            median: at(0.5)?,
+            p95: at(0.95)?,
+            max: at(1.0)?,
+        })
+    }
+}
+
+/// A variable that a model was asked at outside the range that it was fitted on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Outside {
+    /// Name of the variable.
+    pub variable: String,
+    /// What it was asked at.
+    pub asked: f64,
+    /// Smallest value that it was fitted on.
+    pub min: f64,
+    /// Largest value that it was fitted on.
+    pub max: f64,
+}
+
+/// What a model answers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Prediction {
+    /// Value and interval.
+    pub estimate: Estimate,
+    /// Unit of value and interval.
+    pub unit: String,
+    /// Errors that the model is known to make; none if it was never checked, which a reader has to be told.
+    pub errors: Option<Errors>,
+    /// Variables outside the range that the model was fitted on: where any is, interval and errors claim too much.
+    pub outside: Vec<Outside>,
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn senseless_numbers_are_refused_in_one_line() {
+        for wrong in [f64::NAN, f64::INFINITY, -1.0] {
+            let error = Estimate::given(wrong).unwrap_err().to_string();
+            assert!(error.contains("needs a finite number"), "{error}");
+            assert!(!error.contains('\n'));
+        }
+        assert!(Estimate::new(1.0, 2.0, 3.0, 0.95).is_err());
+        assert!(Estimate::new(1.0, 0.0, 0.5, 0.95).is_err());
+        assert!(Estimate::new(1.0, 0.0, 2.0, 0.0).is_err());
+        let swapped = "value = 1.0\nlow = 2.0\nhigh = 0.0\nconfidence = 0.95";
+        assert!(toml::from_str::<Estimate>(swapped).is_err());
+    }
+
+    #[test]
+    fn a_sum_claims_no_more_than_its_parts_together() {
+        let a = Estimate::new(10.0, 9.0, 12.0, 0.95).unwrap();
+        let sum = a.plus(a).plus(Estimate::given(1.0).unwrap());
+        assert_eq!((sum.value, sum.low, sum.high), (21.0, 19.0, 25.0));
+        assert!((sum.confidence - 0.9).abs() < 1e-12);
+    }
+
+    #[test]
+    fn a_falling_function_swaps_the_ends() {
+        let rate = Estimate::new(100.0, 50.0, 200.0, 0.95)
+            .unwrap()
+            .map(|c| 1000.0 / c);
+        assert_eq!((rate.low, rate.value, rate.high), (5.0, 10.0, 20.0));
+    }
+
+    #[test]
+    fn errors_are_ranks_and_of_nothing_there_are_none() {
+        let pairs = (1..=20).map(|i| (100.0 + f64::from(i), 100.0));
+        let errors = Errors::of(ErrorBasis::HeldOut, pairs).unwrap();
+        assert!((errors.median - 0.10).abs() < 1e-12);
+        assert!((errors.p95 - 0.19).abs() < 1e-12);
+        assert!((errors.max - 0.20).abs() < 1e-12);
+        assert_eq!(Errors::of(ErrorBasis::HeldOut, []), None);
+        assert_eq!(Errors::of(ErrorBasis::HeldOut, [(1.0, 0.0)]), None);
+    }
+}

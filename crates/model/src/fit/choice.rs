@@ -1,0 +1,114 @@
+//! Which terms a model has: of several sets, the one with the smallest BIC, among those that the runs carry.
+//! (Schwarz, Estimating the dimension of a model, 1978; Gallenmüller 2021, section 4, names AIC and BIC for this.)
+
+use super::{Criteria, Design, FitError, LinearFit, least_squares};
+
+/// A set of terms that was tried.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Tried {
+    /// Names of its terms.
+    pub terms: Vec<String>,
+    /// Its criteria, or why it cannot be fitted.
+    pub outcome: Result<Criteria, FitError>,
+}
+
+/// The best of several sets of terms.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Choice {
+    /// Its fit.
+    pub fit: LinearFit,
+    /// Its terms, as positions in the table.
+    pub terms: Vec<usize>,
+    /// All sets, in the order that they were given in.
+    pub tried: Vec<Tried>,
+}
+
+/// Fits every set of terms, given as positions in the table, and returns the one with the smallest BIC.
+///
+/// A set needs three runs more than it has terms: with fewer, residuals become small by chance, and any criterion
+/// prefers the most terms.
+///
+/// # Errors
+/// If none of the sets can be fitted, why the one with the fewest terms cannot.
+pub fn choose(design: &Design, sets: &[Vec<usize>], confidence: f64) -> Result<Choice, FitError> {
+    let mut tried = Vec::new();
+    let mut best: Option<(f64, LinearFit, &Vec<usize>)> = None;
+    for set in sets {
+        let only = design.only(set)?;
+        let outcome = carried(&only).and_then(|()| {
+            let fit = least_squares(&only, confidence)?;
+            let criteria = fit.criteria.ok_or(FitError::TooFewRows {
+                rows: design.rows(),
+                terms: set.len(),
+            })?;
+            if best.as_ref().is_none_or(|(bic, ..)| criteria.bic < *bic) {
+                best = Some((criteria.bic, fit, set));
+            }
+            Ok(criteria)
+        });
+        let terms = only.names().to_vec();
+        tried.push(Tried { terms, outcome });
+    }
+    if let Some((_, fit, terms)) = best {
+        let terms = terms.clone();
+        return Ok(Choice { fit, terms, tried });
+    }
+    let smallest = tried.into_iter().min_by_key(|tried| tried.terms.len());
+    let nothing = FitError::WrongShape {
+        what: "sets of terms to choose from",
+        found: 0,
+        needed: 1,
+    };
+    Err(smallest
+        .and_then(|tried| tried.outcome.err())
+        .unwrap_or(nothing))
+}
+
+fn carried(design: &Design) -> Result<(), FitError> {
+    let (rows, terms) = (design.rows(), design.names().len());
+    if rows < terms + 3 {
+        return Err(FitError::TooFewToChoose { rows, terms });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::fit::Spread;
+
+    /// Runs of `y = 100 + 2 x + noise`, beside a term that has nothing to do with it.
+    fn runs(count: usize, seed: u64) -> Design {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut noise = move || (0..12).map(|_| random.f64()).sum::<f64>() - 6.0;
+        let mut rows = Vec::new();
+        let mut y = Vec::new();
+        for x in 0..count {
+            rows.push(vec![1.0, x as f64, noise()]);
+            y.push(100.0 + 2.0 * x as f64 + noise());
+        }
+        Design::new(&["base", "x", "nothing"], &rows, &y, Spread::Absolute).unwrap()
+    }
+
+    #[test]
+    fn a_term_that_is_there_is_taken_and_one_that_is_not_is_left() {
+        let sets = [vec![0], vec![0, 1], vec![0, 1, 2]];
+        let right = (0..100).filter(|seed| {
+            let choice = choose(&runs(40, *seed), &sets, 0.95).unwrap();
+            choice.terms == [0, 1]
+        });
+        // BIC takes a superfluous term of 40 runs with probability P(chi2(1) > ln 40) = 5.5 %.
+        assert!(right.count() >= 85);
+    }
+
+    #[test]
+    fn more_terms_than_the_runs_carry_are_not_tried() {
+        let choice = choose(&runs(5, 1), &[vec![0, 1], vec![0, 1, 2]], 0.95).unwrap();
+        assert_eq!(choice.terms, [0, 1]);
+        let refused = choice.tried[1].outcome.clone().unwrap_err().to_string();
+        assert!(refused.contains("5 runs do not carry 3 terms"), "{refused}");
+        assert!(choose(&runs(3, 1), &[vec![0, 1]], 0.95).is_err());
+        assert!(choose(&runs(9, 1), &[], 0.95).is_err());
+    }
+}

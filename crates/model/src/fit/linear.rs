@@ -1,0 +1,347 @@
+//! Least squares: coefficients with intervals, criteria, leave-one-out errors, predictions with intervals.
+//! (Seber and Lee, Linear Regression Analysis, 2003, chapters 3 to 5 and 10.)
+
+use super::design::finite;
+use super::{Design, FitError, Spread};
+use crate::estimate::{ErrorBasis, Errors, Estimate, WrongValue, probability};
+use nalgebra::{DMatrix, DVector};
+use serde::{Deserialize, Serialize};
+use statrs::distribution::{ContinuousCDF, StudentsT};
+
+/// Smallest share of the largest diagonal element of R (columns of length 1) that still tells terms apart.
+const RANK: f64 = 1e-10;
+/// Residuals below this share of the responses are rounding: a perfect fit is taken to miss by as much, so that its
+/// likelihood is finite.
+const ROUNDING: f64 = 1e-13;
+
+/// One coefficient of a fit. The interval may reach below 0, where a quantity cannot be: then the data do not tell
+/// whether there is one.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Coefficient {
+    /// Name of its term.
+    pub name: String,
+    /// Its estimate.
+    pub value: f64,
+    /// Lower end of the interval.
+    pub low: f64,
+    /// Upper end of the interval.
+    pub high: f64,
+    /// Its standard error.
+    pub standard_error: f64,
+}
+
+/// Criteria to compare models of the same runs by: the smaller the better. They count the coefficients and the
+/// variance as parameters, and the likelihood is of normal errors.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Criteria {
+    /// Akaike's criterion.
+    pub aic: f64,
+    /// Akaike's criterion for few runs. None if there are too few even for it.
+    pub aicc: Option<f64>,
+    /// Schwarz's (Bayesian) criterion.
+    pub bic: f64,
+}
+
+/// A model fitted to runs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LinearFit {
+    /// Coefficients, in the order of the table's terms.
+    pub coefficients: Vec<Coefficient>,
+    /// Probability that the interval of a coefficient covers the truth, if errors are normal and independent.
+    pub confidence: f64,
+    /// How responses were taken to scatter.
+    pub spread: Spread,
+    /// Number of runs.
+    pub rows: usize,
+    /// Runs less terms.
+    pub degrees_of_freedom: usize,
+    /// Standard deviation of the residuals; as a share of the response where the spread is relative.
+    pub residual_std: f64,
+    /// Share of the (weighted) variance around the mean that the model explains. Below 0 if the mean is better.
+    pub r_squared: f64,
+    /// Criteria; None for robust fits, which have no likelihood.
+    pub criteria: Option<Criteria>,
+    /// Errors on the runs that it was fitted to. None if a response is 0.
+    pub in_sample: Option<Errors>,
+    /// Errors on each run when fitted to all others. None if a response is 0, or a run alone determines a term.
+    pub leave_one_out: Option<Errors>,
+    /// Measured less predicted, per run, in the unit of the response.
+    pub residuals: Vec<f64>,
+    /// Covariance of the coefficients, `terms x terms`.
+    pub covariance: Vec<Vec<f64>>,
+}
+
+impl LinearFit {
+    /// Returns what the model predicts for a run with these terms: its interval covers a single new run with the fit's
+    /// confidence (a prediction interval).
+    ///
+    /// # Errors
+    /// [`FitError::WrongShape`] for another number of terms, [`FitError::Value`] for numbers that are not finite.
+    pub fn predict(&self, terms: &[f64]) -> Result<Estimate, FitError> {
+        if terms.len() != self.coefficients.len() {
+            return Err(FitError::WrongShape {
+                what: "terms to predict at",
+                found: terms.len(),
+                needed: self.coefficients.len(),
+            });
+        }
+        let values: Vec<f64> = self.coefficients.iter().map(|c| c.value).collect();
+        let interval = PredictionInterval {
+            values: &values,
+            covariance: &self.covariance,
+            spread: self.spread,
+            residual_std: self.residual_std,
+            degrees_of_freedom: self.degrees_of_freedom as f64,
+            confidence: self.confidence,
+        };
+        Ok(interval.at(terms)?)
+    }
+
+    /// Returns the errors on runs that the fit has not seen. None without runs or where one measured 0.
+    ///
+    /// # Errors
+    /// As of [`LinearFit::predict`].
+    pub fn held_out(
+        &self,
+        rows: &[Vec<f64>],
+        measured: &[f64],
+    ) -> Result<Option<Errors>, FitError> {
+        let predicted = rows.iter().map(|row| self.predict(row).map(|at| at.value));
+        let predicted = predicted.collect::<Result<Vec<f64>, FitError>>()?;
+        let pairs = predicted.into_iter().zip(measured.iter().copied());
+        Ok(Errors::of(ErrorBasis::HeldOut, pairs))
+    }
+}
+
+/// Fits by least squares.
+///
+/// # Errors
+/// [`FitError::TooFewRows`] unless there are more runs than terms, [`FitError::Singular`] if terms cannot be told
+/// apart, [`FitError::Value`] for a confidence outside (0, 1).
+pub fn least_squares(design: &Design, confidence: f64) -> Result<LinearFit, FitError> {
+    let scales = design.scales();
+    let solved = Solved::new(design, &scales)?;
+    let rows = design.rows() as f64;
+    let degrees = (design.rows() - design.names().len()) as f64;
+    let squares = solved.scaled_residuals.norm_squared();
+    let rounding = (ROUNDING * scales.component_mul(design.responses()).norm()).powi(2);
+    let squares = squares.max(rounding).max(f64::MIN_POSITIVE);
+    let variance = squares / degrees;
+    let covariance = &solved.inverse * variance;
+    let log_scales: f64 = scales.iter().map(|scale| scale.ln()).sum();
+    let minus_two_log =
+        rows * ((std::f64::consts::TAU * squares / rows).ln() + 1.0) - 2.0 * log_scales;
+    let criteria = Criteria::new(minus_two_log, rows, design.names().len() as f64 + 1.0);
+    solved.fit(
+        design,
+        &scales,
+        confidence,
+        variance.sqrt(),
+        &covariance,
+        Some(criteria),
+    )
+}
+
+impl Criteria {
+    fn new(minus_two_log: f64, rows: f64, parameters: f64) -> Self {
+        let aic = minus_two_log + 2.0 * parameters;
+        let left = rows - parameters - 1.0;
+        Self {
+            aic,
+            aicc: (left > 0.0).then(|| aic + 2.0 * parameters * (parameters + 1.0) / left),
+            bic: minus_two_log + parameters * rows.ln(),
+        }
+    }
+}
+
+/// What it takes to predict with an interval.
+pub(crate) struct PredictionInterval<'a> {
+    pub values: &'a [f64],
+    pub covariance: &'a [Vec<f64>],
+    pub spread: Spread,
+    pub residual_std: f64,
+    pub degrees_of_freedom: f64,
+    pub confidence: f64,
+}
+
+impl PredictionInterval<'_> {
+    /// Returns the prediction for a run with these terms, as many as there are values. Ends below 0 are 0, as every
+    /// response is a quantity that is not negative.
+    pub fn at(&self, terms: &[f64]) -> Result<Estimate, WrongValue> {
+        for term in terms {
+            finite("a term", *term)?;
+        }
+        let value: f64 = self
+            .values
+            .iter()
+            .zip(terms)
+            .map(|(value, term)| value * term)
+            .sum();
+        let own = terms.iter().zip(self.covariance).map(|(left, row)| {
+            let row = row
+                .iter()
+                .zip(terms)
+                .map(|(covariance, right)| covariance * right);
+            left * row.sum::<f64>()
+        });
+        let own = own.sum::<f64>().max(0.0);
+        let scatter = match self.spread {
+            Spread::Absolute => self.residual_std,
+            Spread::Relative => self.residual_std * value,
+        };
+        let half =
+            student(self.degrees_of_freedom, self.confidence)? * (own + scatter.powi(2)).sqrt();
+        let value = value.max(0.0);
+        Estimate::new(
+            value,
+            (value - half).max(0.0),
+            value + half,
+            self.confidence,
+        )
+    }
+}
+
+/// Coefficients that make the squares of scaled residuals smallest, by QR.
+pub(super) struct Solved {
+    pub coefficients: DVector<f64>,
+    /// Scales times (measured less predicted).
+    pub scaled_residuals: DVector<f64>,
+    /// Diagonal of the hat matrix: how much each run pulls its own prediction, 0 to 1.
+    pub leverages: Vec<f64>,
+    /// Inverse of X'WX.
+    pub inverse: DMatrix<f64>,
+}
+
+impl Solved {
+    pub fn new(design: &Design, scales: &DVector<f64>) -> Result<Self, FitError> {
+        let (rows, terms) = design.columns().shape();
+        if rows <= terms || terms == 0 {
+            return Err(FitError::TooFewRows { rows, terms });
+        }
+        let mut scaled = design.columns().clone();
+        for (mut row, scale) in scaled.row_iter_mut().zip(scales.iter()) {
+            row *= *scale;
+        }
+        // Columns of length 1, so that the rank does not depend on units.
+        let lengths: Vec<f64> = scaled.column_iter().map(|column| column.norm()).collect();
+        for (mut column, length) in scaled.column_iter_mut().zip(&lengths) {
+            if *length > 0.0 {
+                column /= *length;
+            }
+        }
+        let response = design.responses().component_mul(scales);
+        let qr = scaled.clone().qr();
+        let (q, r) = (qr.q(), qr.r());
+        let singular = r.diagonal().iter().position(|element| element.abs() < RANK);
+        let inverse_r = r
+            .try_inverse()
+            .filter(|_| singular.is_none())
+            .ok_or_else(|| {
+                let upto = singular.map_or(terms, |at| at + 1);
+                FitError::Singular {
+                    terms: design.names()[..upto].join(", "),
+                }
+            })?;
+        let unit_coefficients = &inverse_r * q.tr_mul(&response);
+        let scaled_residuals = response - &scaled * &unit_coefficients;
+        let leverages = q
+            .row_iter()
+            .map(|row| row.norm_squared().min(1.0))
+            .collect();
+        let units = DVector::from_iterator(terms, lengths.iter().map(|length| 1.0 / length));
+        let mut inverse = &inverse_r * inverse_r.transpose();
+        for row in 0..terms {
+            for column in 0..terms {
+                inverse[(row, column)] *= units[row] * units[column];
+            }
+        }
+        Ok(Self {
+            coefficients: unit_coefficients.component_mul(&units),
+            scaled_residuals,
+            leverages,
+            inverse,
+        })
+    }
+
+    /// Returns the fit that has these coefficients. `scales` are those of the table, without a robust fit's weights.
+    pub fn fit(
+        &self,
+        design: &Design,
+        scales: &DVector<f64>,
+        confidence: f64,
+        residual_std: f64,
+        covariance: &DMatrix<f64>,
+        criteria: Option<Criteria>,
+    ) -> Result<LinearFit, FitError> {
+        let degrees_of_freedom = design.rows() - design.names().len();
+        let quantile = student(degrees_of_freedom as f64, confidence)?;
+        let coefficients = design.names().iter().enumerate().map(|(i, name)| {
+            let standard_error = covariance[(i, i)].max(0.0).sqrt();
+            let value = self.coefficients[i];
+            Coefficient {
+                name: name.clone(),
+                value,
+                low: value - quantile * standard_error,
+                high: value + quantile * standard_error,
+                standard_error,
+            }
+        });
+        let measured = design.responses();
+        let predicted = design.columns() * &self.coefficients;
+        let residuals = measured - &predicted;
+        let pairs = predicted.iter().copied().zip(measured.iter().copied());
+        let pulled = residuals.iter().zip(&self.leverages).zip(measured.iter());
+        let others = pulled.map(|((residual, leverage), measured)| {
+            (measured - residual / (1.0 - leverage), *measured)
+        });
+        Ok(LinearFit {
+            coefficients: coefficients.collect(),
+            confidence,
+            spread: design.spread(),
+            rows: design.rows(),
+            degrees_of_freedom,
+            residual_std,
+            r_squared: r_squared(&residuals, measured, scales),
+            criteria,
+            in_sample: Errors::of(ErrorBasis::InSample, pairs),
+            leave_one_out: Errors::of(ErrorBasis::LeaveOneOut, others),
+            residuals: residuals.iter().copied().collect(),
+            covariance: covariance
+                .row_iter()
+                .map(|row| row.iter().copied().collect())
+                .collect(),
+        })
+    }
+}
+
+fn r_squared(residuals: &DVector<f64>, measured: &DVector<f64>, scales: &DVector<f64>) -> f64 {
+    let weights = scales.component_mul(scales);
+    let mean = weights.dot(measured) / weights.sum();
+    let around_mean = measured
+        .map(|value| value - mean)
+        .component_mul(scales)
+        .norm_squared();
+    let left = residuals.component_mul(scales).norm_squared();
+    // Responses that are all equal have no variance to explain.
+    if around_mean > 0.0 {
+        1.0 - left / around_mean
+    } else {
+        0.0
+    }
+}
+
+/// Returns how many standard errors an interval reaches to each side.
+pub(super) fn student(degrees_of_freedom: f64, confidence: f64) -> Result<f64, WrongValue> {
+    let confidence = probability("a confidence", confidence)?;
+    let distribution = StudentsT::new(0.0, 1.0, degrees_of_freedom).map_err(|_| WrongValue {
+        what: "degrees of freedom".to_owned(),
+        found: degrees_of_freedom,
+        needs: "a number above 0",
+    })?;
+    Ok(distribution.inverse_cdf(0.5 + confidence / 2.0))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,45 @@
+//! Links: how long a packet takes from one end to the other, on a wire, through glass or air, in a wireless network.
+//! IEEE 802.3, 802.11; Gallenmüller's dissertation, section 6.4; CALVIN (Xiang et al., IEEE JSAC 2019), figure 2.
+//!
+//! Each file stands for itself: [`ethernet`], [`propagation`], [`phy`] and [`wlan`] for one station, [`bianchi`] for
+//! several, and [`budget`], which divides an end-to-end target. Times are in us, as in the papers, except for
+//! [`ethernet`]'s ns.
+
+pub mod bianchi;
+pub mod budget;
+pub mod ethernet;
+pub mod phy;
+pub mod propagation;
+pub mod wlan;
+
+use crate::estimate::WrongValue;
+
+/// Why a link cannot be described.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum LinkError {
+    /// A value that is no number, or that no such quantity can have.
+    #[error(transparent)]
+    Value(#[from] WrongValue),
+    /// A number that must be at least one is none.
+    #[error("{what} must be at least one")]
+    Empty {
+        /// Name of the number.
+        what: &'static str,
+    },
+    /// A frame does not fit.
+    #[error("a frame of {bytes} bytes: {most} fit at most")]
+    TooLong {
+        /// Length given, bytes.
+        bytes: u32,
+        /// Longest possible, bytes.
+        most: u32,
+    },
+    /// A standard has no such rate, or no such way to send it.
+    #[error("{standard} has no {what}")]
+    NotInStandard {
+        /// Name of the standard.
+        standard: &'static str,
+        /// What it lacks.
+        what: &'static str,
+    },
+}

@@ -1,0 +1,182 @@
+//! From runs to a model: a table of terms, the choice among sets of them, errors on runs that were held out.
+
+use super::{
+    Kind, Model, ModelError, ModelFile, Range, SCHEMA, Shape, Source, Term, Variable, Variables,
+};
+use crate::estimate::Errors;
+use crate::fit::{Choice, Design, LinearFit, Spread, Tried, choose, least_squares, robust};
+use std::collections::BTreeMap;
+
+/// One measurement.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Run {
+    /// What was set.
+    pub variables: Variables,
+    /// What was measured.
+    pub response: f64,
+}
+
+/// How coefficients are found.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Method {
+    /// By least squares.
+    #[default]
+    LeastSquares,
+    /// So that single runs gone wrong pull little. Terms are still chosen by least squares.
+    Robust,
+}
+
+/// Where data come from, as the caller knows it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Provenance {
+    /// The day of the fit.
+    pub date: String,
+    /// Results that the runs are from.
+    pub data: Vec<Source>,
+    /// The machine that they were measured on.
+    pub machine: BTreeMap<String, String>,
+}
+
+/// What is to be fitted.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Fitting {
+    /// What the model is about.
+    pub kind: Kind,
+    /// What it predicts.
+    pub response: Variable,
+    /// Variables that its terms depend on.
+    pub variables: Vec<Variable>,
+    /// Sets of terms to choose from by BIC; one alone is taken as it is.
+    pub sets: Vec<Vec<Shape>>,
+    /// How coefficients are found.
+    pub method: Method,
+    /// How runs scatter.
+    pub spread: Spread,
+    /// Probability that intervals are to cover the truth.
+    pub confidence: f64,
+}
+
+/// A model, and what a report shows of how it came about.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Fitted {
+    /// The model.
+    pub model: Model,
+    /// Its fit, with the residuals in the order of the runs.
+    pub fit: LinearFit,
+    /// All sets of terms that were tried. Empty if there was one only.
+    pub tried: Vec<Tried>,
+}
+
+impl Fitting {
+    /// Fits to `seen`, and finds the errors on `held_out`, which may be empty.
+    ///
+    /// # Errors
+    /// [`ModelError::Missing`] and [`ModelError::NoValue`] for runs that lack a variable, [`ModelError::Fit`] for too
+    /// few runs, runs that do not tell terms apart, and values that are no numbers.
+    pub fn fit(
+        &self,
+        seen: &[Run],
+        held_out: &[Run],
+        from: &Provenance,
+    ) -> Result<Fitted, ModelError> {
+        let shapes = self.distinct();
+        let names: Vec<&str> = shapes.iter().map(|shape| shape.name.as_str()).collect();
+        let mut rows = Vec::new();
+        for run in seen {
+            let row = shapes.iter().map(|shape| shape.value(&run.variables));
+            rows.push(row.collect::<Result<Vec<f64>, ModelError>>()?);
+        }
+        let responses: Vec<f64> = seen.iter().map(|run| run.response).collect();
+        let design = Design::new(&names, &rows, &responses, self.spread)?;
+        let position = |shape| shapes.iter().position(|other| *other == shape);
+        let sets = self
+            .sets
+            .iter()
+            .map(|set| set.iter().filter_map(position).collect());
+        let sets: Vec<Vec<usize>> = sets.collect();
+        let (terms, fit, tried) = match sets.as_slice() {
+            [only] => {
+                let fit = least_squares(&design.only(only)?, self.confidence)?;
+                (only.clone(), fit, Vec::new())
+            }
+            several => {
+                let Choice { fit, terms, tried } = choose(&design, several, self.confidence)?;
+                (terms, fit, tried)
+            }
+        };
+        let fit = match self.method {
+            Method::LeastSquares => fit,
+            Method::Robust => robust(&design.only(&terms)?, self.confidence)?,
+        };
+        let terms = terms
+            .iter()
+            .zip(&fit.coefficients)
+            .map(|(term, coefficient)| Term {
+                coefficient: coefficient.clone(),
+                shape: shapes[*term].clone(),
+            });
+        let file = self.file(terms.collect(), &fit, seen, from);
+        let mut model = Model::try_from(file)?;
+        model.0.errors.extend(model.check(held_out)?);
+        Ok(Fitted { model, fit, tried })
+    }
+
+    fn file(
+        &self,
+        terms: Vec<Term>,
+        fit: &LinearFit,
+        seen: &[Run],
+        from: &Provenance,
+    ) -> ModelFile {
+        let errors: Vec<Errors> = [fit.in_sample, fit.leave_one_out]
+            .into_iter()
+            .flatten()
+            .collect();
+        ModelFile {
+            schema: SCHEMA,
+            kind: self.kind,
+            date: from.date.clone(),
+            confidence: fit.confidence,
+            spread: fit.spread,
+            residual_std: fit.residual_std,
+            degrees_of_freedom: fit.degrees_of_freedom as u64,
+            r_squared: fit.r_squared,
+            covariance: fit.covariance.clone(),
+            response: self.response.clone(),
+            criteria: fit.criteria,
+            errors,
+            terms,
+            ranges: self
+                .variables
+                .iter()
+                .map(|variable| range(variable, seen))
+                .collect(),
+            data: from.data.clone(),
+            machine: from.machine.clone(),
+        }
+    }
+
+    /// All terms of all sets, each once.
+    fn distinct(&self) -> Vec<&Shape> {
+        let mut shapes: Vec<&Shape> = Vec::new();
+        for shape in self.sets.iter().flatten() {
+            if !shapes.contains(&shape) {
+                shapes.push(shape);
+            }
+        }
+        shapes
+    }
+}
+
+fn range(variable: &Variable, runs: &[Run]) -> Range {
+    let values = || {
+        runs.iter()
+            .filter_map(|run| run.variables.get(&variable.name).copied())
+    };
+    Range {
+        variable: variable.name.clone(),
+        unit: variable.unit.clone(),
+        min: values().fold(f64::INFINITY, f64::min),
+        max: values().fold(f64::NEG_INFINITY, f64::max),
+    }
+}

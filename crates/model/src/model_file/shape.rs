@@ -1,0 +1,102 @@
+//! Terms of a model as a file can hold them: a coefficient times factors of the run's variables.
+
+use super::ModelError;
+use crate::access::Edge;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// The variables of a run by name, each in the unit that its name says.
+pub type Variables = BTreeMap<String, f64>;
+
+/// What a term is multiplied by.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(
+    tag = "kind",
+    rename_all = "kebab-case",
+    rename_all_fields = "snake_case",
+    deny_unknown_fields
+)]
+pub enum Factor {
+    /// A power of a variable.
+    Power {
+        /// Name of the variable.
+        variable: String,
+        /// Its exponent.
+        power: f64,
+    },
+    /// The share of random accesses that a level of memory answers (see [`crate::access`]).
+    Level {
+        /// Name of the variable that holds the size of the structure, bytes.
+        variable: String,
+        /// Where the level before it ends.
+        from: Edge,
+        /// Where it ends itself.
+        to: Edge,
+    },
+}
+
+impl Factor {
+    /// Returns a power of a variable.
+    pub fn power(variable: &str, power: f64) -> Self {
+        let variable = variable.to_owned();
+        Self::Power { variable, power }
+    }
+
+    /// Name of the variable that it depends on.
+    pub fn variable(&self) -> &str {
+        match self {
+            Self::Power { variable, .. } | Self::Level { variable, .. } => variable,
+        }
+    }
+
+    fn value(&self, variables: &Variables) -> Result<f64, ModelError> {
+        let name = self.variable();
+        let Some(&at) = variables.get(name) else {
+            return Err(ModelError::Missing(name.to_owned()));
+        };
+        let value = match self {
+            Self::Power { power, .. } => at.powf(*power),
+            Self::Level { from, to, .. } => to.within(at) - from.within(at),
+        };
+        if value.is_finite() {
+            return Ok(value);
+        }
+        Err(ModelError::NoValue {
+            variable: name.to_owned(),
+            asked: at,
+        })
+    }
+}
+
+/// A term of a model without its coefficient.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Shape {
+    /// Name of the term.
+    pub name: String,
+    /// Unit of its coefficient.
+    pub unit: String,
+    /// What the coefficient is multiplied by; nothing for a constant.
+    #[serde(default)]
+    pub factors: Vec<Factor>,
+}
+
+impl Shape {
+    /// Returns a term.
+    pub fn new(name: &str, unit: &str, factors: Vec<Factor>) -> Self {
+        Self {
+            name: name.to_owned(),
+            unit: unit.to_owned(),
+            factors,
+        }
+    }
+
+    /// Returns the product of its factors for a run.
+    ///
+    /// # Errors
+    /// [`ModelError::Missing`] without one of its variables, [`ModelError::NoValue`] where it is not finite.
+    pub fn value(&self, variables: &Variables) -> Result<f64, ModelError> {
+        let factors = self.factors.iter().map(|factor| factor.value(variables));
+        factors.product()
+    }
+}

@@ -1,0 +1,140 @@
+//! The overload model: from how long single packets take, the highest rate that a core keeps up with.
+//! (Gallenmüller 2021, section 5.4.7, eqs. 5.9 and 5.10, tables 5.5 and 5.6.)
+//!
+//! What a function adds to the latency of a plain forwarder is the time that it takes the processor:
+//! `t_CPU = t_e2e - 2 t_transfer`. Interruptions take `d_sum` of each second, so `R_max = (1 s - d_sum) / t_CPU`.
+//! It takes the median for the mean: where service times have a long tail, the truth is lower, and of a function that
+//! does less under load (batches), it is higher.
+
+use crate::estimate::{Errors, Estimate, Prediction, WrongValue, not_negative, positive};
+use serde::{Deserialize, Serialize};
+
+const US_PER_S: f64 = 1e6;
+
+/// Something that interrupts the core, again and again.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Interruption {
+    /// What it is called.
+    pub name: String,
+    /// How often it comes, per second.
+    pub rate_hz: f64,
+    /// How long packets are held up by one, µs.
+    pub duration_us: f64,
+}
+
+/// Latencies and interruptions to predict the highest rate from.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Overload {
+    /// Time that a packet takes the processor, µs: t_CPU.
+    pub cpu_us: Estimate,
+    /// Time that interruptions take of each second, µs: d_sum.
+    pub interrupted_us_per_s: f64,
+}
+
+impl Overload {
+    /// Makes the model from the median latencies of the function and of a plain forwarder between the same ports, at a
+    /// low rate, and from what interrupts the core.
+    ///
+    /// # Errors
+    /// [`WrongValue`] if the function is not slower than the plain forwarder, or interruptions take the whole second
+    /// or are not numbers.
+    pub fn new(
+        function_us: Estimate,
+        forwarder_us: Estimate,
+        interruptions: &[Interruption],
+    ) -> Result<Self, WrongValue> {
+        let more = "µs that the function takes longer than the plain forwarder";
+        let value = positive(more, function_us.value - forwarder_us.value)?;
+        let confidence = function_us.plus(forwarder_us).confidence;
+        let cpu_us = Estimate::new(
+            value,
+            // An interval that reaches 0 bounds the rate from below only.
+            (function_us.low - forwarder_us.high).max(0.0),
+            function_us.high - forwarder_us.low,
+            confidence.max(f64::MIN_POSITIVE),
+        )?;
+        Ok(Self {
+            cpu_us,
+            interrupted_us_per_s: interrupted_us_per_s(interruptions)?,
+        })
+    }
+
+    /// Returns R_max, packets per second. The upper end of its interval is infinite if the latencies do not tell that
+    /// the function takes any time.
+    pub fn highest_rate(&self, errors: Option<Errors>) -> Prediction {
+        let left_us = US_PER_S - self.interrupted_us_per_s;
+        Prediction {
+            estimate: self.cpu_us.map(|cpu_us| left_us / cpu_us),
+            unit: "packets/s".to_owned(),
+            errors,
+            outside: Vec::new(),
+        }
+    }
+}
+
+/// Returns the time that interruptions take of each second, µs: d_sum.
+///
+/// # Errors
+/// [`WrongValue`] for rates and durations that are negative or no numbers, and if they take the whole second.
+pub fn interrupted_us_per_s(interruptions: &[Interruption]) -> Result<f64, WrongValue> {
+    let mut sum_us = 0.0;
+    for interruption in interruptions {
+        let rate = not_negative("interruptions per second", interruption.rate_hz)?;
+        sum_us += rate * not_negative("an interruption (µs)", interruption.duration_us)?;
+    }
+    positive(
+        "µs of each second that interruptions leave",
+        US_PER_S - sum_us,
+    )?;
+    Ok(sum_us)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn given(value: f64) -> Estimate {
+        Estimate::given(value).unwrap()
+    }
+
+    #[test]
+    fn latency_that_is_uncertain_makes_the_rate_uncertain() {
+        let function = Estimate::new(14.5, 14.0, 15.0, 0.95).unwrap();
+        let forwarder = Estimate::new(3.1, 3.0, 3.2, 0.95).unwrap();
+        let rate = Overload::new(function, forwarder, &[])
+            .unwrap()
+            .highest_rate(None)
+            .estimate;
+        assert!((rate.value - 1e6 / 11.4).abs() < 1e-6);
+        assert!((rate.low - 1e6 / 12.0).abs() < 1e-6);
+        assert!((rate.high - 1e6 / 10.8).abs() < 1e-6);
+        assert!((rate.confidence - 0.9).abs() < 1e-9);
+        let hardly_known = Estimate::new(3.2, 3.0, 3.4, 0.95).unwrap();
+        let rate = Overload::new(hardly_known, forwarder, &[])
+            .unwrap()
+            .highest_rate(None);
+        assert!(rate.estimate.high.is_infinite());
+    }
+
+    #[test]
+    fn a_function_that_takes_no_time_is_refused() {
+        let error = Overload::new(given(3.0), given(3.1), &[])
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("longer than the plain forwarder"), "{error}");
+    }
+
+    #[test]
+    fn interruptions_that_leave_nothing_are_refused() {
+        let always = |rate_hz, duration_us| Interruption {
+            name: "timer".to_owned(),
+            rate_hz,
+            duration_us,
+        };
+        assert!(interrupted_us_per_s(&[always(1_000.0, 1_000.0)]).is_err());
+        assert!(interrupted_us_per_s(&[always(-1.0, 1.0)]).is_err());
+        assert!(interrupted_us_per_s(&[always(1.0, f64::NAN)]).is_err());
+    }
+}

@@ -1,0 +1,59 @@
+//! FLOWer: latency over how many pairs of a switch's ports real-time traffic goes through. (Gallenmüller 2021, section
+//! 3.4; the authors' data gives 714 ns a pair by least squares, the text a first step of 729.)
+
+use super::table::numbers;
+use super::{Check, CheckError, Group};
+use crate::estimate::Estimate;
+use crate::fit::{Coefficient, Design, LinearFit, Spread, least_squares};
+
+const CONFIDENCE: f64 = 0.95;
+const LINE: Group = Group {
+    name: "FLOWer, line over 24 loops",
+    source: "section 3.4, authors' data",
+    unit: "ns",
+    limit: 0.001,
+    held_out: false,
+};
+const LOOPS: Group = Group {
+    name: "FLOWer, odd loops from even ones",
+    limit: 0.03,
+    held_out: true,
+    ..LINE
+};
+
+pub(super) fn checks() -> Result<Vec<Check>, CheckError> {
+    let rows = numbers(include_str!("../../data/flower.csv"));
+    let all: Vec<(f64, f64)> = rows.iter().map(|row| (row[0], row[2])).collect();
+    let line = line(&all)?;
+    let of = |coefficient: &Coefficient| {
+        Estimate::new(
+            coefficient.value,
+            coefficient.low,
+            coefficient.high,
+            CONFIDENCE,
+        )
+    };
+    let pair = format!("a pair of ports more (R² {:.6})", line.r_squared);
+    let mut checks = vec![
+        LINE.number(pair, 714.0, of(&line.coefficients[1])?),
+        LINE.number(
+            "without a pair".to_owned(),
+            942.0,
+            of(&line.coefficients[0])?,
+        ),
+    ];
+    let (even, odd): (Vec<_>, Vec<_>) = all.into_iter().partition(|(pairs, _)| pairs % 2.0 == 0.0);
+    let from_even = self::line(&even)?;
+    for (pairs, measured) in odd {
+        let what = format!("{pairs} pairs");
+        checks.push(LOOPS.number(what, measured, from_even.predict(&[1.0, pairs])?));
+    }
+    Ok(checks)
+}
+
+fn line(points: &[(f64, f64)]) -> Result<LinearFit, CheckError> {
+    let rows: Vec<Vec<f64>> = points.iter().map(|(pairs, _)| vec![1.0, *pairs]).collect();
+    let latencies: Vec<f64> = points.iter().map(|(_, latency)| *latency).collect();
+    let design = Design::new(&["base", "pair"], &rows, &latencies, Spread::Absolute)?;
+    Ok(least_squares(&design, CONFIDENCE)?)
+}

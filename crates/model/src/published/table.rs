@@ -1,0 +1,34 @@
+//! Published numbers as the crate carries them: comma-separated, a line that names the source, a line of names.
+
+/// Returns the rows of a table, each field as it stands there.
+pub(super) fn rows(text: &'static str) -> impl Iterator<Item = Vec<&'static str>> {
+    let lines = text.lines().skip(2).filter(|line| !line.is_empty());
+    lines.map(|line| line.split(',').collect())
+}
+
+/// Returns the rows whose fields are numbers, those that are no numbers as NaN.
+pub(super) fn numbers(text: &'static str) -> Vec<Vec<f64>> {
+    let number = |field: &str| field.parse().unwrap_or(f64::NAN);
+    rows(text)
+        .map(|row| row.into_iter().map(number).collect())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_are_whole() {
+        let pos = numbers(include_str!("../../data/pos.csv"));
+        let flower = numbers(include_str!("../../data/flower.csv"));
+        let moonroute: Vec<_> = rows(include_str!("../../data/moonroute.csv")).collect();
+        assert_eq!((pos.len(), flower.len(), moonroute.len()), (140, 24, 130));
+        assert!(
+            pos.iter()
+                .chain(&flower)
+                .flatten()
+                .all(|number| number.is_finite())
+        );
+    }
+}

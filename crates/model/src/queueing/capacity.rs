@@ -1,0 +1,219 @@
+//! How much a processor carries: its saturation, and the highest rate at which the latency keeps a bound.
+//! Saturation of one core: equation 5.10 of Gallenmüller's dissertation, R_max = (1 s - interrupt time) / t_CPU.
+
+use super::processor::Processor;
+use super::simulate::simulate;
+use super::{QueueingError, at_least_one};
+use crate::estimate::{positive, probability};
+
+/// A bound that packets have to keep.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct LatencyBound {
+    quantile: f64,
+    latency_ns: f64,
+    loss: f64,
+}
+
+impl LatencyBound {
+    /// Returns the bound that share `quantile` of the packets take `latency_ns` at most, and that none is lost.
+    ///
+    /// # Errors
+    /// The quantile does not lie between 0 and 1, or the time is not above zero.
+    pub fn new(quantile: f64, latency_ns: f64) -> Result<Self, QueueingError> {
+        Ok(Self {
+            quantile: probability("a quantile", quantile)?,
+            latency_ns: positive("a latency bound", latency_ns)?,
+            loss: 0.0,
+        })
+    }
+
+    /// Returns the bound with a share of packets that may be lost.
+    ///
+    /// # Errors
+    /// The share does not lie between 0 and 1.
+    pub fn with_loss(self, share: f64) -> Result<Self, QueueingError> {
+        Ok(Self {
+            loss: probability("a share of lost packets", share)?,
+            ..self
+        })
+    }
+}
+
+/// How a search simulates.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Effort {
+    /// Arrivals of a run.
+    pub packets: u64,
+    /// Runs with different seeds at each rate, of which the middle one decides.
+    pub runs: u64,
+    /// First seed.
+    pub seed: u64,
+}
+
+impl Default for Effort {
+    /// A million packets, one run.
+    fn default() -> Self {
+        Self {
+            packets: 1_000_000,
+            runs: 1,
+            seed: 1,
+        }
+    }
+}
+
+/// The highest rate that keeps a bound.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct HighestRate {
+    /// The highest rate that was seen to keep it, packets per second.
+    pub kept_pps: f64,
+    /// The lowest rate that was seen to break it, packets per second.
+    pub broken_pps: f64,
+    /// Latency at the quantile, at the rate that keeps it, ns.
+    pub latency_ns: f64,
+}
+
+/// Searches the highest rate at which `processor` keeps `bound`, to `tolerance` of it, by bisection. All rates see
+/// the same packets, only closer together or further apart (common random numbers), so that latency grows with the
+/// rate.
+///
+/// Where the flush policy makes the latency fall with the rate (`full`, `every`) the bound may be broken at low
+/// rates; the rate found is then the upper end of those that keep it, provided that one half of the saturation does.
+///
+/// # Errors
+/// The bound is broken even at a thousandth of the saturation, or the tolerance is not a number between 0 and 1.
+pub fn highest_rate(
+    processor: &Processor,
+    bound: &LatencyBound,
+    tolerance: f64,
+    effort: Effort,
+) -> Result<HighestRate, QueueingError> {
+    probability("the tolerance of a search", tolerance)?;
+    let saturation = processor.saturation_pps();
+    let mut broken_pps = saturation;
+    let mut kept = None;
+    for share in [0.5, 0.1, 0.01, 0.001] {
+        let latency_ns = trial(processor, bound, share * saturation, effort)?;
+        if latency_ns <= bound.latency_ns {
+            kept = Some((share * saturation, latency_ns));
+            break;
+        }
+        broken_pps = share * saturation;
+    }
+    let Some((mut kept_pps, mut kept_ns)) = kept else {
+        let what = "the highest rate that keeps the bound, in packets per second";
+        return Err(QueueingError::OutOfReach {
+            what,
+            low: 0.001 * saturation,
+            high: saturation,
+        });
+    };
+    while broken_pps - kept_pps > tolerance * broken_pps {
+        let middle = (kept_pps + broken_pps) / 2.0;
+        let latency_ns = trial(processor, bound, middle, effort)?;
+        if latency_ns <= bound.latency_ns {
+            (kept_pps, kept_ns) = (middle, latency_ns);
+        } else {
+            broken_pps = middle;
+        }
+    }
+    Ok(HighestRate {
+        kept_pps,
+        broken_pps,
+        latency_ns: kept_ns,
+    })
+}
+
+/// Returns the latency at the bound's quantile, ns: infinite where more packets are lost than may be.
+fn trial(
+    processor: &Processor,
+    bound: &LatencyBound,
+    rate_pps: f64,
+    effort: Effort,
+) -> Result<f64, QueueingError> {
+    let processor = processor.at_rate(rate_pps)?;
+    middle_of_runs(&processor, bound.quantile, bound.loss, effort)
+}
+
+/// Returns quantile `q` of the latency of the middle run, ns: infinite where it loses more than share `loss`.
+pub(crate) fn middle_of_runs(
+    processor: &Processor,
+    q: f64,
+    loss: f64,
+    effort: Effort,
+) -> Result<f64, QueueingError> {
+    at_least_one("runs of a search", effort.runs)?;
+    let mut found = Vec::new();
+    for run in 0..effort.runs {
+        let run = simulate(processor, effort.packets, effort.seed.wrapping_add(run))?;
+        let latency = run.latency.quantile(q).filter(|_| run.loss() <= loss);
+        found.push(latency.map_or(f64::INFINITY, |ns| ns as f64));
+    }
+    found.sort_by(f64::total_cmp);
+    Ok(found[found.len() / 2])
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::queueing::closed::latency_quantile_mm1_ns;
+    use crate::queueing::{Arrivals, ServiceTime, Vacations};
+
+    fn exponential() -> Processor {
+        Processor::new(
+            Arrivals::poisson(1e6).unwrap(),
+            ServiceTime::exponential(100.0).unwrap(),
+        )
+    }
+
+    #[test]
+    fn the_highest_rate_is_where_the_closed_form_reaches_the_bound() {
+        // M/M/1: ln(1 / (1 - q)) / (mu - lambda) = bound.
+        let bound = LatencyBound::new(0.99, 1_500.0).unwrap();
+        let found = highest_rate(&exponential(), &bound, 0.002, Effort::default()).unwrap();
+        let wanted = 1e7 - 100f64.ln() / 1_500e-9;
+        assert!((latency_quantile_mm1_ns(wanted, 100.0, 0.99).unwrap() - 1_500.0).abs() < 1e-6);
+        assert!(
+            (found.kept_pps / wanted - 1.0).abs() < 0.01,
+            "{found:?} {wanted}"
+        );
+        assert!(found.kept_pps < found.broken_pps && found.latency_ns <= 1_500.0);
+    }
+
+    #[test]
+    fn interruptions_and_losses_bound_the_rate_too() {
+        let bound = LatencyBound::new(0.99, 1_500.0).unwrap();
+        let free = highest_rate(&exponential(), &bound, 0.01, Effort::default()).unwrap();
+        let away = Vacations::none().with_periodic(10_000.0, 1_000.0).unwrap();
+        let interrupted = exponential().with_vacations(away);
+        let found = highest_rate(&interrupted, &bound, 0.01, Effort::default()).unwrap();
+        assert!(found.broken_pps < free.kept_pps, "{found:?} {free:?}");
+        // A ring of eight loses before anybody waits for long.
+        let short = exponential().with_ring(8).unwrap();
+        let lossless = highest_rate(&short, &bound, 0.01, Effort::default()).unwrap();
+        let lossy = highest_rate(
+            &short,
+            &bound.with_loss(0.01).unwrap(),
+            0.01,
+            Effort::default(),
+        )
+        .unwrap();
+        assert!(
+            lossless.broken_pps < lossy.kept_pps,
+            "{lossless:?} {lossy:?}"
+        );
+    }
+
+    #[test]
+    fn a_bound_below_the_service_time_is_out_of_reach() {
+        let bound = LatencyBound::new(0.99, 90.0).unwrap();
+        let found = highest_rate(&exponential(), &bound, 0.01, Effort::default());
+        assert!(
+            matches!(found, Err(QueueingError::OutOfReach { .. })),
+            "{found:?}"
+        );
+        assert!(LatencyBound::new(1.0, 90.0).is_err());
+        assert!(LatencyBound::new(0.5, f64::NAN).is_err());
+        assert!(highest_rate(&exponential(), &bound, f64::NAN, Effort::default()).is_err());
+    }
+}

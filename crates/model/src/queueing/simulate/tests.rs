@@ -1,0 +1,338 @@
+//! The simulation beside the closed forms, within the interval of its own runs, and what holds for any run.
+#![allow(clippy::unwrap_used)]
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::queueing::crommelin::{ConstantService, loss_md1k};
+use crate::queueing::{Arrivals, Replicated, ServiceTime, Vacations, closed, replicate};
+
+const PACKETS: u64 = 100_000;
+const RUNS: u64 = 12;
+
+fn constant(ns: f64) -> ServiceTime {
+    ServiceTime::constant(ns).unwrap()
+}
+
+fn exponential(ns: f64) -> ServiceTime {
+    ServiceTime::exponential(ns).unwrap()
+}
+
+fn poisson(rate_pps: f64, service: ServiceTime) -> Processor {
+    Processor::new(Arrivals::poisson(rate_pps).unwrap(), service)
+}
+
+fn runs(processor: &Processor) -> Replicated {
+    replicate(processor, PACKETS, RUNS, 1).unwrap()
+}
+
+/// Whether `wanted` lies within the interval of the runs, widened by half of it on either side: one of twenty
+/// intervals of 95 % misses, and there are more than twenty here.
+#[track_caller]
+fn within(found: Option<taut_measure::Interval>, wanted: f64, rounding: f64) {
+    let found = found.unwrap();
+    let slack = (found.high - found.low) / 2.0 + rounding;
+    assert!(
+        found.low - slack <= wanted && wanted <= found.high + slack,
+        "{wanted} is outside of {found:?}"
+    );
+    let relative = (found.high - found.low) / found.point.max(1e-12);
+    assert!(
+        relative < 0.4,
+        "an interval as wide as {found:?} tells nothing"
+    );
+}
+
+#[test]
+fn one_server_agrees_with_pollaczek_and_khinchine() {
+    for load in [0.1, 0.5, 0.8, 0.9] {
+        for service in [
+            constant(1_000.0),
+            exponential(1_000.0),
+            ServiceTime::from_bins(&[(500.0, 700.0, 9.0), (4_000.0, 5_000.0, 1.0)]).unwrap(),
+        ] {
+            let rate = load * 1e9 / service.mean_ns();
+            let wanted = closed::mean_wait_ns(rate, &service).unwrap() + service.mean_ns();
+            let found = runs(&poisson(rate, service));
+            within(found.mean_latency_ns(), wanted, 0.0);
+            within(found.utilisation(), load, 1e-4);
+        }
+    }
+}
+
+#[test]
+fn quantiles_agree_with_those_of_exponential_and_constant_service() {
+    for load in [0.3, 0.7, 0.9] {
+        let found = runs(&poisson(load * 1e6, exponential(1_000.0)));
+        let exact = ConstantService::new(load * 1e6, 1_000.0).unwrap();
+        let found_constant = runs(&poisson(load * 1e6, constant(1_000.0)));
+        for q in [0.5, 0.9, 0.99, 0.999] {
+            let wanted = closed::latency_quantile_mm1_ns(load * 1e6, 1_000.0, q).unwrap();
+            within(found.quantile_ns(q), wanted, wanted * 0.003);
+            let wanted = exact.latency_quantile_ns(q).unwrap();
+            within(found_constant.quantile_ns(q), wanted, wanted * 0.003);
+        }
+    }
+}
+
+#[test]
+fn several_servers_agree_with_erlang() {
+    for (servers, load) in [(2, 0.5), (2, 0.9), (8, 0.8)] {
+        let rate = load * servers as f64 * 1e6;
+        let found = runs(
+            &poisson(rate, exponential(1_000.0))
+                .with_servers(servers)
+                .unwrap(),
+        );
+        let wanted = closed::mean_wait_mmc_ns(rate, 1_000.0, servers).unwrap() + 1_000.0;
+        within(found.mean_latency_ns(), wanted, 0.0);
+        within(found.utilisation(), load, 1e-4);
+    }
+}
+
+#[test]
+fn polls_are_the_idle_vacations_of_fuhrmann_and_cooper() {
+    for load in [0.2, 0.8] {
+        let found = runs(
+            &poisson(load * 1e6, constant(1_000.0))
+                .with_poll(600.0)
+                .unwrap(),
+        );
+        let wait = closed::mean_wait_with_idle_vacations_ns(
+            load * 1e6,
+            &constant(1_000.0),
+            &constant(600.0),
+        );
+        within(found.mean_latency_ns(), wait.unwrap() + 1_000.0, 0.0);
+    }
+}
+
+#[test]
+fn random_interruptions_are_customers_that_break_in() {
+    for (load, service) in [(0.2, constant(1_000.0)), (0.7, exponential(1_000.0))] {
+        let away = Vacations::none()
+            .with_random(20_000.0, exponential(8_000.0))
+            .unwrap();
+        let rate = load * 1e6;
+        let wanted = closed::mean_latency_with_interruptions_ns(rate, &service, &away).unwrap();
+        within(
+            runs(&poisson(rate, service).with_vacations(away)).mean_latency_ns(),
+            wanted,
+            0.0,
+        );
+    }
+}
+
+#[test]
+fn batches_that_come_at_once_agree_with_burke() {
+    for packets in [4, 16] {
+        let arrivals = Arrivals::batches(7e5, packets).unwrap();
+        let found = runs(&Processor::new(arrivals, constant(1_000.0)));
+        let wanted =
+            closed::mean_wait_of_batches_ns(7e5, packets as usize, &constant(1_000.0)).unwrap();
+        within(found.mean_latency_ns(), wanted + 1_000.0, 0.0);
+    }
+}
+
+#[test]
+fn a_short_ring_loses_what_the_closed_forms_say() {
+    // Places of the ring and the one in service.
+    for (load, ring) in [(0.8, 3), (1.0, 7), (1.5, 15)] {
+        let found = runs(
+            &poisson(load * 1e6, exponential(1_000.0))
+                .with_ring(ring)
+                .unwrap(),
+        );
+        within(
+            found.loss(),
+            closed::loss_mm1k(load * 1e6, 1_000.0, ring + 1).unwrap(),
+            0.0,
+        );
+        let found = runs(
+            &poisson(load * 1e6, constant(1_000.0))
+                .with_ring(ring)
+                .unwrap(),
+        );
+        within(
+            found.loss(),
+            loss_md1k(load * 1e6, 1_000.0, ring + 1).unwrap(),
+            0.0,
+        );
+    }
+}
+
+#[test]
+fn a_drain_timer_spreads_latency_evenly_over_its_period() {
+    // docs/explanation/buffering-and-latency.md: T / 2 on average, T / sqrt(12) of deviation.
+    let arrivals = Arrivals::constant(100_000.0).unwrap();
+    let full = Flush::Full {
+        packets: 32,
+        drain_ns: 99_730.0,
+    };
+    let buffered = Processor::new(arrivals, constant(100.0))
+        .with_flush(full)
+        .unwrap();
+    let run = simulate(&buffered, PACKETS, 1).unwrap();
+    assert!(
+        (run.mean_latency_ns / (100.0 + 49_865.0) - 1.0).abs() < 0.01,
+        "{}",
+        run.mean_latency_ns
+    );
+    let deviation = run.latency.std_ns().unwrap();
+    assert!(
+        (deviation / (99_730.0 / 12f64.sqrt()) - 1.0).abs() < 0.01,
+        "{deviation}"
+    );
+    let every = buffered
+        .clone()
+        .with_flush(Flush::Every {
+            period_ns: 99_730.0,
+        })
+        .unwrap();
+    assert_eq!(
+        simulate(&every, PACKETS, 1).unwrap().mean_latency_ns,
+        run.mean_latency_ns
+    );
+    for flush in [Flush::Each, Flush::Idle { packets: 32 }] {
+        let run = simulate(&buffered.clone().with_flush(flush).unwrap(), PACKETS, 1).unwrap();
+        assert_eq!(run.latency.max_ns(), Some(100), "{flush:?}");
+    }
+}
+
+#[test]
+fn a_full_send_batch_makes_the_first_packet_wait_for_the_last() {
+    // 2 Mpkt/s, 32 held: the first waits for 31 more, the last for none.
+    let arrivals = Arrivals::constant(2e6).unwrap();
+    let full = Flush::Full {
+        packets: 32,
+        drain_ns: 1e9,
+    };
+    let run = simulate(
+        &Processor::new(arrivals, constant(100.0))
+            .with_flush(full)
+            .unwrap(),
+        320_000,
+        1,
+    )
+    .unwrap();
+    assert_eq!(
+        (run.latency.min_ns(), run.latency.max_ns()),
+        (Some(100), Some(31 * 500 + 100))
+    );
+}
+
+#[test]
+fn a_cost_per_batch_is_shared_by_more_packets_the_higher_the_load() {
+    let at = |rate: f64| {
+        let arrivals = Arrivals::poisson(rate).unwrap();
+        let processor = Processor::new(arrivals, constant(50.0))
+            .with_batch_costs(300.0, 100.0)
+            .unwrap();
+        let processor = processor.with_receive_batch(32, Release::Batch).unwrap();
+        simulate(
+            &processor.with_flush(Flush::Idle { packets: 32 }).unwrap(),
+            PACKETS,
+            1,
+        )
+        .unwrap()
+    };
+    let (low, high) = (at(1e5), at(12e6));
+    assert!(
+        low.mean_batch < 1.1 && low.latency.quantile(0.5) == Some(450),
+        "{low:?}"
+    );
+    // One by one it could do 1 / 450 ns = 2.2 Mpkt/s.
+    assert!(
+        high.mean_batch > 8.0 && high.loss() == 0.0,
+        "{}",
+        high.mean_batch
+    );
+}
+
+#[test]
+fn packets_that_are_sent_together_leave_one_after_the_other() {
+    // 32 at 1 Mpkt/s and 100 ns on the wire each: the first waits for 31 to come, the last for 31 to go.
+    let arrivals = Arrivals::constant(1e6).unwrap();
+    let full = Flush::Full {
+        packets: 32,
+        drain_ns: 1e9,
+    };
+    let processor = Processor::new(arrivals, constant(10.0))
+        .with_flush(full)
+        .unwrap()
+        .with_wire(100.0)
+        .unwrap();
+    let run = simulate(&processor, 32_000, 1).unwrap();
+    assert_eq!(
+        (run.latency.max_ns(), run.latency.min_ns()),
+        (Some(31 * 1_000 + 110), Some(32 * 100 + 10))
+    );
+    assert_eq!(processor.with_servers(2).unwrap().saturation_pps(), 2e7);
+}
+
+#[test]
+fn more_than_can_be_served_is_dropped_once_the_ring_is_full() {
+    let arrivals = Arrivals::constant(2e6).unwrap();
+    let run = simulate(
+        &Processor::new(arrivals, constant(1_000.0))
+            .with_ring(512)
+            .unwrap(),
+        PACKETS,
+        1,
+    )
+    .unwrap();
+    assert!((run.loss() - 0.5).abs() < 0.01, "{}", run.loss());
+    // Who is let in waits for the whole ring.
+    let median = run.latency.quantile(0.5).unwrap() as f64;
+    assert!((median / 512_000.0 - 1.0).abs() < 0.01, "{median}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn every_packet_is_served_or_dropped_and_a_seed_tells_one_story(
+        load in 0.05..2.0f64,
+        pattern in 0..4u8,
+        ring in 1..200usize,
+        receive in 1..64usize,
+        send in 1..64usize,
+        policy in 0..4u8,
+        servers in 1..4usize,
+        poll in prop_oneof![Just(0.0), 1.0..500.0f64],
+        interruptions in prop_oneof![Just(0.0), 10.0..5_000.0f64],
+        whole in any::<bool>(),
+        seed in any::<u64>(),
+    ) {
+        let rate = load * servers as f64 * 1e6;
+        let arrivals = match pattern {
+            0 => Arrivals::constant(rate),
+            1 => Arrivals::poisson(rate),
+            2 => Arrivals::bursts(rate, 8, 67.2),
+            _ => Arrivals::batches(rate, 8),
+        }.unwrap();
+        let flush = match policy {
+            0 => Flush::Each,
+            1 => Flush::Full { packets: send, drain_ns: 20_000.0 },
+            2 => Flush::Idle { packets: send },
+            _ => Flush::Every { period_ns: 5_000.0 },
+        };
+        let mut processor = Processor::new(arrivals, exponential(900.0))
+            .with_batch_costs(50.0, 50.0).unwrap()
+            .with_ring(ring).unwrap()
+            .with_receive_batch(receive, if whole { Release::Batch } else { Release::Packet }).unwrap()
+            .with_flush(flush).unwrap()
+            .with_servers(servers).unwrap()
+            .with_poll(poll).unwrap();
+        if interruptions > 0.0 {
+            processor = processor.with_vacations(Vacations::none().with_periodic(interruptions, 10_000.0).unwrap());
+        }
+        let run = simulate(&processor, 3_000, seed).unwrap();
+        prop_assert_eq!(run.arrived, 3_000);
+        prop_assert_eq!(run.served + run.dropped, run.arrived);
+        prop_assert!((0.0..=1.0 + 1e-9).contains(&run.utilisation));
+        let again = simulate(&processor, 3_000, seed).unwrap();
+        prop_assert_eq!(&run.latency, &again.latency);
+        prop_assert_eq!(run.mean_latency_ns.to_bits(), again.mean_latency_ns.to_bits());
+    }
+}

@@ -1,0 +1,366 @@
+//! The resource model: how many packets a machine carries, which of its resources stops it, and what the others have
+//! left. (Gallenmüller 2021, section 4, eqs. 4.3 to 4.6 and 5.1 to 5.5; Rizzo 2012 for costs per byte and per batch.)
+//!
+//! `T_max = min(Ethernet, PCIe, memory, interconnect, processor)`, where the processor carries
+//! `n = cores * (f - c_other) / c` and `c = c_IO + c_task + c_byte * bytes + c_batch / batch`. Below that rate it
+//! polls: `c_busy = cores * (f - c_other) / n - c`.
+//!
+//! What the model leaves out: cores that slow each other down by shared caches and memory (give the costs as measured
+//! with all of them at work), the headers of PCI Express, and time lost to interruptions (`c_other` has a place for
+//! it).
+
+pub mod bandwidth;
+
+use crate::estimate::{Errors, Estimate, Prediction, WrongValue, not_negative, positive};
+use crate::model_file::{Factor, Shape};
+use bandwidth::ethernet_pps;
+use serde::{Deserialize, Serialize};
+
+/// How often each packet crosses the memory bus, if it does: written on receipt, read to be sent.
+const MEMORY_CROSSINGS: f64 = 2.0;
+
+/// Something that packets take a share of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Resource {
+    /// The links that packets leave through.
+    Ethernet,
+    /// The network card's own limit of packets per second.
+    Card,
+    /// The bus between card and processor, one direction.
+    Pcie,
+    /// Memory, over all channels. Cards that write to the last-level cache (DDIO) leave it alone.
+    Memory,
+    /// Links between sockets.
+    Interconnect,
+    /// The cores that forward.
+    Processor,
+}
+
+/// A machine, as far as it is known. What is not known limits nothing and is told as unknown.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Machine {
+    /// Cores that forward.
+    pub cores: u32,
+    /// Their clock, Hz.
+    pub clock_hz: f64,
+    /// Cycles per second of each core that go to other things: c_other.
+    #[serde(default)]
+    pub other_cycles_per_s: f64,
+    /// Rate of the links that packets leave through, together, bit/s.
+    #[serde(default)]
+    pub ethernet_bit_s: Option<f64>,
+    /// Packets per second that the card carries at most, whatever their size.
+    #[serde(default)]
+    pub card_pps: Option<f64>,
+    /// Rate of the bus in one direction, bit/s.
+    #[serde(default)]
+    pub pcie_bit_s: Option<f64>,
+    /// Rate of memory, bit/s.
+    #[serde(default)]
+    pub memory_bit_s: Option<f64>,
+    /// Rate between sockets, bit/s.
+    #[serde(default)]
+    pub interconnect_bit_s: Option<f64>,
+}
+
+/// Cycles that packets cost.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Costs {
+    /// Receiving and sending, cycles per packet: c_IO.
+    pub io_cycles: Estimate,
+    /// What is done to it, cycles per packet: c_task.
+    pub task_cycles: Estimate,
+    /// Cycles per byte of the frame.
+    pub byte_cycles: Estimate,
+    /// Cycles per batch, which its packets share.
+    pub batch_cycles: Estimate,
+}
+
+impl Costs {
+    /// Returns costs that do not depend on size and batch.
+    pub fn per_packet(io_cycles: Estimate, task_cycles: Estimate) -> Self {
+        Self {
+            io_cycles,
+            task_cycles,
+            byte_cycles: Estimate::ZERO,
+            batch_cycles: Estimate::ZERO,
+        }
+    }
+
+    /// Returns the cycles of one packet: c_IO + c_task + bytes and batch.
+    pub fn cycles(&self, packets: &Packets) -> Estimate {
+        self.io_cycles
+            .plus(self.task_cycles)
+            .plus(self.byte_cycles.times(packets.frame_bytes))
+            .plus(self.batch_cycles.times(1.0 / packets.batch))
+    }
+}
+
+/// What packets are like.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Packets {
+    frame_bytes: f64,
+    batch: f64,
+}
+
+impl Packets {
+    /// Returns packets of this (mean) length of their frame, checksum included, taken in batches of so many.
+    ///
+    /// # Errors
+    /// [`WrongValue`] unless the length is above 0 and the batch at least 1.
+    pub fn new(frame_bytes: f64, batch: f64) -> Result<Self, WrongValue> {
+        positive("a frame (bytes)", frame_bytes)?;
+        not_negative("a batch (packets) less one", batch - 1.0)?;
+        Ok(Self { frame_bytes, batch })
+    }
+
+    /// Length of a frame, bytes.
+    pub fn frame_bytes(&self) -> f64 {
+        self.frame_bytes
+    }
+}
+
+/// What one resource carries.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Limit {
+    /// The resource.
+    pub resource: Resource,
+    /// Packets per second that it carries. None if the machine's is unknown.
+    pub rate_pps: Option<Estimate>,
+    /// Share of it that is left at the machine's highest rate: 0 of the binding one.
+    pub headroom: Option<f64>,
+    /// Whether it could be the one that binds, within the intervals.
+    pub may_bind: bool,
+}
+
+impl Limit {
+    /// Whether it makes the highest rate depend on what packets cost.
+    fn is_of_costs(&self) -> bool {
+        self.resource == Resource::Processor && self.may_bind
+    }
+}
+
+/// What a machine carries, and why not more.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Carried {
+    /// The highest rate, packets per second.
+    pub highest: Prediction,
+    /// The resource that binds.
+    pub binding: Resource,
+    /// All resources, in the order of [`Resource`].
+    pub limits: Vec<Limit>,
+    /// Cycles that a packet costs.
+    pub cycles: Estimate,
+}
+
+impl Machine {
+    /// Returns the rate that the machine carries of these packets. `errors` are those that the costs are known to have,
+    /// which the prediction has as well where the processor may bind.
+    ///
+    /// ```
+    /// use taut_model::estimate::Estimate;
+    /// use taut_model::resource::{Costs, Machine, Packets, Resource};
+    ///
+    /// let machine = Machine { ethernet_bit_s: Some(10e9), ..Machine::new(1, 3.3e9).unwrap() };
+    /// let costs = Costs::per_packet(Estimate::given(100.0).unwrap(), Estimate::given(350.0).unwrap());
+    /// let carried = machine.carried(&costs, &Packets::new(64.0, 1.0).unwrap(), None).unwrap();
+    /// assert_eq!(carried.binding, Resource::Processor);
+    /// assert_eq!((carried.highest.estimate.value / 1e4).round(), 733.0);
+    /// ```
+    ///
+    /// # Errors
+    /// [`WrongValue`] for a machine or costs that cannot be.
+    pub fn carried(
+        &self,
+        costs: &Costs,
+        packets: &Packets,
+        errors: Option<Errors>,
+    ) -> Result<Carried, WrongValue> {
+        let cycles = costs.cycles(packets);
+        positive("cycles per packet", cycles.low)?;
+        let available = self.available_cycles_per_s()?;
+        let bits = packets.frame_bytes * 8.0;
+        let ethernet = self
+            .ethernet_bit_s
+            .map(|rate| ethernet_pps(rate, packets.frame_bytes));
+        let known = |what, rate: Option<f64>, per_packet: f64| {
+            rate.map(|rate| Ok(positive(what, rate)? / per_packet))
+                .transpose()
+        };
+        let bandwidths = [
+            (Resource::Ethernet, ethernet.transpose()?),
+            (
+                Resource::Card,
+                known("a card's limit (packets/s)", self.card_pps, 1.0)?,
+            ),
+            (
+                Resource::Pcie,
+                known("PCI Express (bit/s)", self.pcie_bit_s, bits)?,
+            ),
+            (
+                Resource::Memory,
+                known("memory (bit/s)", self.memory_bit_s, bits * MEMORY_CROSSINGS)?,
+            ),
+            (
+                Resource::Interconnect,
+                known("the interconnect (bit/s)", self.interconnect_bit_s, bits)?,
+            ),
+        ];
+        let mut rates = Vec::new();
+        for (resource, rate) in bandwidths {
+            rates.push((resource, rate.map(Estimate::given).transpose()?));
+        }
+        let processor = cycles.map(|cycles| available / cycles);
+        rates.push((Resource::Processor, Some(processor)));
+        Ok(carried(rates, processor, cycles, errors))
+    }
+
+    /// Returns the rate that the machine carries where a model predicts the cycles of a packet. Where the processor may
+    /// bind, the rate has the model's errors (to first order: those of cycles and of their inverse are as large), and
+    /// is outside what the model was fitted on where the cycles are.
+    ///
+    /// # Errors
+    /// As of [`Machine::carried`].
+    pub fn carried_by_model(
+        &self,
+        cycles: &Prediction,
+        packets: &Packets,
+    ) -> Result<Carried, WrongValue> {
+        let costs = Costs::per_packet(Estimate::ZERO, cycles.estimate);
+        let mut carried = self.carried(&costs, packets, cycles.errors)?;
+        if carried.limits.iter().any(Limit::is_of_costs) {
+            carried.highest.outside.clone_from(&cycles.outside);
+        }
+        Ok(carried)
+    }
+
+    /// Returns a machine of which only cores and clock are known.
+    ///
+    /// # Errors
+    /// [`WrongValue`] without cores, and for a clock that is not above 0.
+    pub fn new(cores: u32, clock_hz: f64) -> Result<Self, WrongValue> {
+        positive("cores", f64::from(cores))?;
+        positive("a clock (Hz)", clock_hz)?;
+        Ok(Self {
+            cores,
+            clock_hz,
+            other_cycles_per_s: 0.0,
+            ethernet_bit_s: None,
+            card_pps: None,
+            pcie_bit_s: None,
+            memory_bit_s: None,
+            interconnect_bit_s: None,
+        })
+    }
+
+    /// Returns the cycles that a packet may cost at line rate of these packets: where the throughput leaves the line.
+    /// None if the links are unknown. (Gallenmüller 2021, Fig. 4.5.)
+    ///
+    /// # Errors
+    /// [`WrongValue`] for a machine that cannot be.
+    pub fn knee_cycles(&self, packets: &Packets) -> Result<Option<f64>, WrongValue> {
+        let Some(bit_s) = self.ethernet_bit_s else {
+            return Ok(None);
+        };
+        let line_pps = ethernet_pps(bit_s, packets.frame_bytes)?;
+        Ok(Some(self.available_cycles_per_s()? / line_pps))
+    }
+
+    /// Returns the cycles per packet that the cores poll without work at an offered rate: c_busy. 0 where they cannot
+    /// keep up. (Gallenmüller 2021, eq. 5.5.)
+    ///
+    /// # Errors
+    /// [`WrongValue`] for a machine that cannot be and a rate that is not above 0.
+    pub fn busy_cycles(&self, cycles: Estimate, offered_pps: f64) -> Result<Estimate, WrongValue> {
+        let offered = positive("an offered rate (packets/s)", offered_pps)?;
+        let per_packet = self.available_cycles_per_s()? / offered;
+        Ok(cycles.map(|cycles| (per_packet - cycles).max(0.0)))
+    }
+
+    /// Cycles per second that all cores together have for packets.
+    fn available_cycles_per_s(&self) -> Result<f64, WrongValue> {
+        let cores = positive("cores", f64::from(self.cores))?;
+        let other = not_negative(
+            "cycles per second for other things",
+            self.other_cycles_per_s,
+        )?;
+        let left = positive("a clock (Hz)", self.clock_hz)? - other;
+        Ok(cores * positive("cycles per second left for packets", left)?)
+    }
+}
+
+fn carried(
+    rates: Vec<(Resource, Option<Estimate>)>,
+    processor: Estimate,
+    cycles: Estimate,
+    errors: Option<Errors>,
+) -> Carried {
+    let known = || {
+        rates
+            .iter()
+            .filter_map(|(resource, rate)| Some((*resource, (*rate)?)))
+    };
+    let (binding, highest) = known()
+        .min_by(|(_, a), (_, b)| a.value.total_cmp(&b.value))
+        .unwrap_or((Resource::Processor, processor));
+    let smallest = |end: fn(&Estimate) -> f64| {
+        known()
+            .map(|(_, rate)| end(&rate))
+            .fold(f64::INFINITY, f64::min)
+    };
+    let estimate = Estimate {
+        value: highest.value,
+        low: smallest(|rate| rate.low),
+        high: smallest(|rate| rate.high),
+        confidence: processor.confidence,
+    };
+    let limits = rates.iter().map(|(resource, rate_pps)| Limit {
+        resource: *resource,
+        rate_pps: *rate_pps,
+        headroom: rate_pps.map(|rate| 1.0 - highest.value / rate.value),
+        may_bind: rate_pps.is_some_and(|rate| rate.low <= estimate.high),
+    });
+    let limits: Vec<Limit> = limits.collect();
+    let errors = errors.filter(|_| limits.iter().any(Limit::is_of_costs));
+    let highest = Prediction {
+        estimate,
+        unit: "packets/s".to_owned(),
+        errors,
+        outside: Vec::new(),
+    };
+    Carried {
+        highest,
+        binding,
+        limits,
+        cycles,
+    }
+}
+
+/// Returns the sets of terms to choose from when cycles per packet are fitted to runs that the processor bound, the
+/// simplest first: cycles of input and output, cycles burnt (`load_cycles`), then bytes (`frame_bytes`), batches
+/// (`batch`), and both.
+pub fn shapes() -> Vec<Vec<Shape>> {
+    let io = Shape::new("io", "cycles/packet", vec![]);
+    let load = Shape::new(
+        "load",
+        "cycles/cycle",
+        vec![Factor::power("load_cycles", 1.0)],
+    );
+    let byte = Shape::new(
+        "byte",
+        "cycles/byte",
+        vec![Factor::power("frame_bytes", 1.0)],
+    );
+    let batch = Shape::new("batch", "cycles/batch", vec![Factor::power("batch", -1.0)]);
+    let mut sets = vec![vec![io, load]];
+    for more in [vec![byte.clone()], vec![batch.clone()], vec![byte, batch]] {
+        sets.push([sets[0].clone(), more].concat());
+    }
+    sets
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,278 @@
+//! Scale: how many cores and machines carry a load that no single one does, and what binds each machine.
+//!
+//! The state (say, bearers of gateways) and the packets are spread evenly over machines. Smaller shares of the state
+//! make accesses cheaper, so the cycles of a packet may depend on the bytes that a machine holds. (Gallenmüller 2021,
+//! eqs. 5.1 to 5.5, applied per machine; Lange et al. 2015 count bearers per gateway.)
+
+use crate::estimate::{Estimate, WrongValue, not_negative, positive};
+use crate::resource::{Carried, Costs, Machine, Packets, Resource};
+use serde::Serialize;
+
+/// Machines of the largest table.
+pub const MOST_MACHINES: u32 = 1_000;
+
+/// A load over all machines.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Demand {
+    /// Entries of state, such as bearers.
+    pub entries: f64,
+    /// Memory that an entry takes, bytes.
+    pub entry_bytes: f64,
+    /// Packets per second over all machines.
+    pub offered_pps: f64,
+}
+
+/// What bounds a machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Bound {
+    /// Its memory does not hold its share of the state.
+    State,
+    /// A resource that packets take.
+    Rate(Resource),
+}
+
+/// A number of machines, and how each of them fares.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Row {
+    /// How many machines.
+    pub machines: u32,
+    /// Entries that each holds.
+    pub entries: f64,
+    /// Bytes of state that each holds.
+    pub state_bytes: f64,
+    /// Packets per second that are offered to each.
+    pub offered_pps: f64,
+    /// Packets per second that one of its cores carries, with so much state.
+    pub core_pps: Estimate,
+    /// Packets per second that it carries with all its cores.
+    pub carried_pps: Estimate,
+    /// Cores that it needs. None if it cannot carry its share with any number, as something else binds before.
+    pub cores: Option<u32>,
+    /// What would bind first if the load grew.
+    pub bound: Bound,
+    /// Share of the binding resource that the load takes; above 1 it does not carry it.
+    pub used: f64,
+    /// Whether each machine carries its share: surely, at the lower end of what it carries.
+    pub carries: bool,
+}
+
+/// Returns a row for each number of machines.
+///
+/// `machine` is one of them, with all its cores; `memory_bytes` what it has for state; `cycles` says what a packet
+/// costs in cycles where a machine holds so many bytes of state.
+///
+/// # Errors
+/// [`WrongValue`] for a demand, machines or cycles that cannot be: none, or more than [`MOST_MACHINES`] machines.
+pub fn table(
+    demand: &Demand,
+    machine: &Machine,
+    memory_bytes: f64,
+    packets: &Packets,
+    cycles: impl Fn(f64) -> Estimate,
+    machines: &[u32],
+) -> Result<Vec<Row>, WrongValue> {
+    let row = |count: &u32| row(demand, machine, memory_bytes, packets, &cycles, *count);
+    machines.iter().map(row).collect()
+}
+
+/// Returns the row of the fewest machines that carry the demand. None if [`MOST_MACHINES`] do not.
+///
+/// # Errors
+/// As of [`table`].
+pub fn fewest(
+    demand: &Demand,
+    machine: &Machine,
+    memory_bytes: f64,
+    packets: &Packets,
+    cycles: impl Fn(f64) -> Estimate,
+) -> Result<Option<Row>, WrongValue> {
+    for count in 1..=MOST_MACHINES {
+        let row = row(demand, machine, memory_bytes, packets, &cycles, count)?;
+        if row.carries {
+            return Ok(Some(row));
+        }
+    }
+    Ok(None)
+}
+
+fn row(
+    demand: &Demand,
+    machine: &Machine,
+    memory_bytes: f64,
+    packets: &Packets,
+    cycles: &dyn Fn(f64) -> Estimate,
+    machines: u32,
+) -> Result<Row, WrongValue> {
+    let count = positive("machines", f64::from(machines))?;
+    not_negative("machines below 1,001", f64::from(MOST_MACHINES) - count)?;
+    let entries = not_negative("entries of state", demand.entries)? / count;
+    let state_bytes = entries * not_negative("an entry (bytes)", demand.entry_bytes)?;
+    let offered_pps = positive("an offered rate (packets/s)", demand.offered_pps)? / count;
+    let memory_bytes = positive("memory for state (bytes)", memory_bytes)?;
+    let costs = Costs::per_packet(cycles(state_bytes), Estimate::ZERO);
+    let all = machine.carried(&costs, packets, None)?;
+    let one = Machine {
+        cores: 1,
+        ..*machine
+    };
+    let processor = |carried: &Carried| {
+        let limit = carried
+            .limits
+            .iter()
+            .find(|limit| limit.resource == Resource::Processor);
+        limit
+            .and_then(|limit| limit.rate_pps)
+            .unwrap_or(carried.highest.estimate)
+    };
+    let core_pps = processor(&one.carried(&costs, packets, None)?);
+    let carried_pps = all.highest.estimate;
+    let of_state = state_bytes / memory_bytes;
+    let of_rate = offered_pps / carried_pps.value;
+    let (bound, used) = if of_state > of_rate {
+        (Bound::State, of_state)
+    } else {
+        (Bound::Rate(all.binding), of_rate)
+    };
+    let cores = (offered_pps / core_pps.low).ceil();
+    let carries = of_state <= 1.0 && offered_pps <= carried_pps.low;
+    Ok(Row {
+        machines,
+        entries,
+        state_bytes,
+        offered_pps,
+        core_pps,
+        carried_pps,
+        cores: carries.then_some(cores.max(1.0) as u32),
+        bound,
+        used,
+        carries,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::access::{Hierarchy, PUBLISHED_SHARE};
+
+    const GIB: f64 = 1024.0 * 1024.0 * 1024.0;
+
+    /// Bearers of a country, 128 B each, 2 packets a second each.
+    const COUNTRY: Demand = Demand {
+        entries: 1e8,
+        entry_bytes: 128.0,
+        offered_pps: 2e8,
+    };
+
+    fn machine() -> Machine {
+        Machine {
+            ethernet_bit_s: Some(100e9),
+            ..Machine::new(16, 3e9).unwrap()
+        }
+    }
+
+    /// 300 cycles, and two accesses to the state.
+    fn cycles(state_bytes: f64) -> Estimate {
+        let memory = Hierarchy::published(PUBLISHED_SHARE).unwrap();
+        let access = memory.cycles(state_bytes.max(1.0)).unwrap();
+        Estimate::new(300.0, 290.0, 310.0, 0.95)
+            .unwrap()
+            .plus(Estimate::given(2.0 * access).unwrap())
+    }
+
+    fn packets() -> Packets {
+        Packets::new(400.0, 32.0).unwrap()
+    }
+
+    #[test]
+    fn a_country_s_bearers_need_so_many_machines_and_cores() {
+        let rows = table(
+            &COUNTRY,
+            &machine(),
+            8.0 * GIB,
+            &packets(),
+            cycles,
+            &[1, 10, 100, 1_000],
+        )
+        .unwrap();
+        let carries: Vec<bool> = rows.iter().map(|row| row.carries).collect();
+        assert_eq!(carries, [false, true, true, true]);
+        assert!(rows[0].used > 1.0 && rows[0].cores.is_none());
+        // 20 million packets a second at nearly 800 cycles each: 5.3 of 16 cores.
+        assert_eq!(rows[1].cores, Some(6));
+        assert_eq!(rows[3].cores, Some(1));
+        assert!(
+            rows[3].core_pps.value > rows[1].core_pps.value,
+            "less state is nearer"
+        );
+    }
+
+    #[test]
+    fn the_fewest_machines_carry_and_one_less_does_not() {
+        let fewest = fewest(&COUNTRY, &machine(), 8.0 * GIB, &packets(), cycles)
+            .unwrap()
+            .unwrap();
+        let rows = [fewest.machines - 1, fewest.machines];
+        let rows = table(&COUNTRY, &machine(), 8.0 * GIB, &packets(), cycles, &rows).unwrap();
+        assert!(!rows[0].carries && rows[1].carries);
+        assert_eq!(rows[1].bound, Bound::Rate(Resource::Ethernet));
+    }
+
+    #[test]
+    fn memory_binds_where_the_state_is_large_and_packets_are_few() {
+        let idle = Demand {
+            offered_pps: 1e3,
+            entry_bytes: 4_096.0,
+            ..COUNTRY
+        };
+        let row = fewest(&idle, &machine(), 8.0 * GIB, &packets(), cycles)
+            .unwrap()
+            .unwrap();
+        assert_eq!(
+            (row.machines, row.bound, row.cores),
+            (48, Bound::State, Some(1))
+        );
+    }
+
+    #[test]
+    fn what_a_thousand_machines_do_not_carry_is_told() {
+        let flood = Demand {
+            offered_pps: 1e12,
+            ..COUNTRY
+        };
+        assert_eq!(
+            fewest(&flood, &machine(), 8.0 * GIB, &packets(), cycles),
+            Ok(None)
+        );
+    }
+
+    #[test]
+    fn senseless_demands_are_refused() {
+        let of = |demand: Demand, machines: u32| {
+            table(&demand, &machine(), GIB, &packets(), cycles, &[machines])
+        };
+        assert!(of(COUNTRY, 0).is_err());
+        assert!(of(COUNTRY, 1_001).is_err());
+        assert!(
+            of(
+                Demand {
+                    offered_pps: f64::NAN,
+                    ..COUNTRY
+                },
+                1
+            )
+            .is_err()
+        );
+        assert!(
+            of(
+                Demand {
+                    entries: -1.0,
+                    ..COUNTRY
+                },
+                1
+            )
+            .is_err()
+        );
+    }
+}

@@ -1,0 +1,93 @@
+//! `taut bench comparison`: one device, measured once as each repetition of `taut demo` measures it.
+
+use crate::exit::{self, Failure};
+use crate::terminal::measure_alone;
+use std::path::{Path, PathBuf};
+use taut_lab::comparison::{self, ComparisonError, Plan};
+use taut_lab::device::Device;
+use taut_results::{Mode, Settings};
+use taut_traffic::Rate;
+
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  taut bench comparison --device memif-idle
+  taut bench comparison --device 'memif,flush=full(32, 100us)' --rate 500k --seconds 10
+  taut bench comparison --device veth-bridge --quick --json
+
+64-byte frames at a constant rate, every packet measured, then a sweep up to saturation: what each device gets in each repetition of
+taut demo. Ends with a table, report.html and the figures as SVG.")]
+pub struct Arguments {
+    /// Device: an id of taut demo --list-devices, also with options as in taut generate --device
+    #[arg(long, value_name = "ID")]
+    pub device: String,
+    #[command(flatten)]
+    pub load: Load,
+    /// Results folder (default: a new one under ./results)
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Print the summary as JSON instead of the table
+    #[arg(long)]
+    json: bool,
+}
+
+/// What a device gets, as `taut demo` takes it too.
+#[derive(clap::Args)]
+pub struct Load {
+    /// Shortened: see that it works
+    #[arg(long, conflicts_with = "full")]
+    quick: bool,
+    /// A minute at the constant rate and trials of seconds: for taut demo ten repetitions, hours
+    #[arg(long)]
+    full: bool,
+    /// Constant rate, as in taut generate (default: 100k)
+    #[arg(long, value_name = "RATE")]
+    pub rate: Option<Rate>,
+    /// Seconds at the constant rate, in each repetition (default: 0.6; --quick 0.3; --full 60)
+    #[arg(long, value_name = "S", value_parser = measured_seconds)]
+    pub seconds: Option<f64>,
+}
+
+/// A repetition without a packet has no latency.
+fn measured_seconds(text: &str) -> Result<f64, String> {
+    crate::terminal::quantity::seconds(text)
+        .ok()
+        .filter(|seconds| (0.01..=3600.0).contains(seconds))
+        .ok_or_else(|| "want 0.01 to 3600 seconds, such as 10 or 0.5".to_string())
+}
+
+impl Load {
+    /// Returns what this comes to, of one repetition.
+    ///
+    /// # Errors
+    /// When it cannot be measured.
+    pub fn settings(&self, seed: u64) -> Result<Settings, Failure> {
+        let mode = match (self.quick, self.full) {
+            (true, _) => Mode::Quick,
+            (_, true) => Mode::Full,
+            _ => Mode::Default,
+        };
+        Ok(comparison::settings(mode, self.rate, self.seconds, seed)?)
+    }
+}
+
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let fresh = || comparison::fresh_folder(Path::new("results"), "comparison");
+    let plan = Plan {
+        settings: arguments.load.settings(0)?,
+        device: Device::named(&arguments.device)?,
+        folder: arguments.out.clone().unwrap_or_else(fresh),
+        program: exit::own_program()?,
+        command_line: std::env::args().collect::<Vec<_>>().join(" "),
+    };
+    measure_alone(arguments.json, |_, stop| comparison::run(&plan, stop))
+}
+
+impl From<ComparisonError> for Failure {
+    fn from(e: ComparisonError) -> Self {
+        match e {
+            ComparisonError::Device { .. } => Self::Missing(e.to_string()),
+            ComparisonError::Results(e) => e.into(),
+            ComparisonError::Asked(_) | ComparisonError::Affinity(_) => Self::Input(e.to_string()),
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! `taut bench costs`: what a packet costs over load, functions, frame size, batch and kind of port.
+
+use super::InTurns;
+use crate::exit::Failure;
+use taut_lab::costs::{Costs, FEWEST_POINTS};
+use taut_results::Mode;
+
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  taut bench costs                  about 3 minutes
+  taut bench costs --quick          about 30 seconds
+  taut bench costs --only pair --points 100 --out results/pair
+
+Runs at saturation over null, pair and memif, at points drawn by --seed that fill the ranges: 0 to 10,000 cycles burnt per packet,
+1 to 10 forwarding functions, 64 to 1,518 bytes, batches of 1 to 256. The cost of a packet is what the worker's own account says. For
+each port a model is fitted to one half of the points and held to the other half. Ends with tables, report.html, runs.csv for
+taut model fit, and models/PORT.toml for taut model predict.")]
+pub struct Arguments {
+    #[command(flatten)]
+    common: InTurns,
+    /// More points and longer runs: about 10 minutes
+    #[arg(long, conflicts_with = "quick")]
+    full: bool,
+    /// Points for each kind of port (default 36; 16 with --quick, 80 with --full)
+    #[arg(long, value_name = "COUNT")]
+    points: Option<usize>,
+}
+
+/// Points that a run of hours still measures.
+const MOST_POINTS: usize = 2_000;
+
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    if let Some(points) = arguments.points
+        && !(FEWEST_POINTS..=MOST_POINTS).contains(&points)
+    {
+        return Err(Failure::Input(format!(
+            "--points: want {FEWEST_POINTS} to {MOST_POINTS}, as half of them have to carry the terms of a model; not {points}"
+        )));
+    }
+    let costs = Costs::new(arguments.points);
+    match arguments.full {
+        true => arguments.common.run_in(Mode::Full, costs, 0.1),
+        false => arguments.common.run(costs, 0.1),
+    }
+}

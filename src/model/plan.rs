@@ -1,0 +1,349 @@
+//! `taut model plan`: cores, batch and flush policy for a rate and a latency, on this machine or one that a file describes.
+
+use super::{not_negative, vacations};
+use crate::exit::Failure;
+use crate::terminal::{print, quantity};
+use crate::tune::aliasing::Ticking;
+use serde::Serialize;
+use std::path::PathBuf;
+use taut_deploy::{Settings, estimate};
+use taut_engine::Chain;
+use taut_figure::table;
+use taut_forecast::{Bound, CostsFile, Demand, Described, Plan, load, plan};
+use taut_measure::quantity::share;
+use taut_model::estimate::Estimate;
+use taut_model::model_file::Variables;
+use taut_model::resource::{Costs, Packets};
+use taut_model::scale::{self, Bound as Bounded, Row};
+use taut_traffic::{Rate, Sizes};
+
+/// Choices that are shown.
+const SHOWN: usize = 6;
+
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  taut model plan --rate 2M --chain chain.toml --latency 'p99.9<50us'
+  taut model plan --rate '10Gbit/s L1' --sizes imix --io 100 --task 400 --ghz 3 --machine-line 10G
+  taut model plan --rate 200M --io 100 --task 300 --ghz 3 --machines 1,10,100 --entries 1e8 --entry-bytes 64 --memory-gb 8
+
+With --chain the functions are measured on this machine for some milliseconds, ports too where they can be. Packets are taken to
+spread evenly over cores and to come at random times. Exit code 1: no choice keeps the latency.")]
+pub struct Arguments {
+    /// Rate, as in taut generate: 2M, '10Gbit/s L1'
+    #[arg(long)]
+    rate: Rate,
+    /// Frame sizes, as in taut generate
+    #[arg(long, default_value = "64")]
+    sizes: String,
+    /// Chain file (TOML) whose functions are measured here
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["io", "model"])]
+    chain: Option<PathBuf>,
+    /// Model file, as taut model fit writes it, of cycles per packet
+    #[arg(long, value_name = "FILE", conflicts_with = "io")]
+    model: Option<PathBuf>,
+    /// Cycles of receiving and sending a packet
+    #[arg(long, value_name = "CYCLES", value_parser = not_negative)]
+    io: Option<f64>,
+    /// Cycles of what is done to a packet
+    #[arg(long, value_name = "CYCLES", default_value_t = 0.0, value_parser = not_negative)]
+    task: f64,
+    /// Cycles of each batch
+    #[arg(long, value_name = "CYCLES", default_value_t = 0.0, value_parser = not_negative)]
+    batch_cost: f64,
+    /// Latency to keep: p99.9<50us
+    #[arg(long, value_name = "BOUND")]
+    latency: Option<Bound>,
+    /// Machine file (TOML) [default: this machine]
+    #[arg(long, value_name = "FILE")]
+    machine: Option<PathBuf>,
+    /// Clock of the cores
+    #[arg(long, value_parser = super::positive)]
+    ghz: Option<f64>,
+    /// Line that packets leave through: 10G, 2x25G
+    #[arg(long, value_name = "RATE")]
+    machine_line: Option<String>,
+    /// What takes a core away, and for how long, such as 250/s:6us; may be given several times
+    #[arg(long, value_name = "RATE/s:TIME")]
+    interrupt: Vec<Ticking>,
+    /// Places of the receive ring
+    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
+    ring: u32,
+    /// Seed of the simulation
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Spread the load over so many machines instead, a row each: 1,10,100
+    #[arg(long, value_name = "N,N", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1000))]
+    machines: Vec<u32>,
+    /// Entries of state over all machines, such as bearers
+    #[arg(long, value_name = "N", default_value_t = 0.0, value_parser = not_negative, requires = "machines")]
+    entries: f64,
+    /// Memory of an entry, bytes
+    #[arg(long, value_name = "BYTES", default_value_t = 64.0, value_parser = not_negative, requires = "machines")]
+    entry_bytes: f64,
+    /// Memory of a machine for state, GB
+    #[arg(long, value_name = "GB", default_value_t = 8.0, value_parser = super::positive, requires = "machines")]
+    memory_gb: f64,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is printed as JSON.
+#[derive(Serialize)]
+struct Answer {
+    frame_bytes: f64,
+    basis: String,
+    plan: Plan,
+}
+
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let sizes: Sizes = arguments
+        .sizes
+        .parse()
+        .map_err(|e| Failure::Input(format!("--sizes: {e}")))?;
+    let frame_bytes = sizes.average_bytes();
+    let rate_pps = arguments
+        .rate
+        .packets_per_second(frame_bytes)
+        .map_err(|e| Failure::Input(format!("--rate: {e}")))?;
+    let mut machine = match &arguments.machine {
+        Some(path) => Described::load(path)?,
+        None => Described::here(),
+    };
+    machine = machine.with(Described {
+        ghz: arguments.ghz,
+        line: arguments.machine_line.clone(),
+        ..Described::default()
+    });
+    let (costs, basis) = costs(arguments, &machine, frame_bytes)?;
+    if !arguments.machines.is_empty() {
+        return spread(arguments, &machine, &costs, frame_bytes, rate_pps);
+    }
+    let demand = Demand {
+        rate_pps,
+        frame_bytes,
+        costs,
+        bound: arguments.latency.clone(),
+        ring: arguments.ring as usize,
+        vacations: vacations(&arguments.interrupt)?,
+        seed: arguments.seed,
+    };
+    let answer = Answer {
+        frame_bytes,
+        basis,
+        plan: plan(&demand, &machine)?,
+    };
+    if arguments.json {
+        print::json(&answer);
+    } else {
+        show(&answer, arguments);
+    }
+    match (answer.plan.best, &arguments.latency) {
+        (None, Some(bound)) => Err(Failure::Limit(format!(
+            "no choice keeps {} < {} at that rate; the best are above",
+            bound.quantile,
+            quantity::time(bound.ns)
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// What a packet costs, and where that is from.
+fn costs(
+    arguments: &Arguments,
+    machine: &Described,
+    frame_bytes: f64,
+) -> Result<(Costs, String), Failure> {
+    if let Some(path) = &arguments.chain {
+        let chain = Chain::load(path)?;
+        // Ethernet, IPv4, UDP and check sequence stand around a payload.
+        let payload = (frame_bytes as usize).saturating_sub(46).clamp(18, 1472);
+        let settings = Settings {
+            payloads_bytes: vec![payload],
+            ..Settings::default()
+        };
+        let measured = estimate(&chain, &settings)?;
+        let Some(rate) = measured.rates.first() else {
+            return Err(Failure::Missing(
+                "the chain could not be measured here".to_owned(),
+            ));
+        };
+        let cycles = measured.tsc_hz / rate.one_way_pps;
+        let cycles = Estimate::given(cycles)?;
+        let basis = format!(
+            "measured here in full batches, one way: {:.0} a packet on the busiest core ({})",
+            cycles.value, rate.busiest
+        );
+        return Ok((Costs::per_packet(Estimate::ZERO, cycles), basis));
+    }
+    if let Some(path) = &arguments.model {
+        let model = load(path)?;
+        let at = |range: &taut_model::model_file::Range| match range.variable.as_str() {
+            "frame_bytes" => frame_bytes,
+            "batch" => 32.0_f64.clamp(range.min, range.max),
+            _ => range.min,
+        };
+        let at: Variables = model
+            .file()
+            .ranges
+            .iter()
+            .map(|range| (range.variable.clone(), at(range)))
+            .collect();
+        let cycles = model.predict(&at)?;
+        let asked: Vec<String> = at
+            .iter()
+            .map(|(name, value)| format!("{name} = {value}"))
+            .collect();
+        return Ok((
+            Costs::per_packet(Estimate::ZERO, cycles.estimate),
+            format!("{} at {}", path.display(), asked.join(", ")),
+        ));
+    }
+    let given = match (arguments.io, machine.costs) {
+        (Some(io), _) => CostsFile {
+            io,
+            task: arguments.task,
+            byte: 0.0,
+            batch: arguments.batch_cost,
+        },
+        (None, Some(costs)) => costs,
+        (None, None) => {
+            return Err(Failure::Input(
+                "what does a packet cost? Give --chain FILE, --model FILE, --io and --task (cycles), or a machine file with [costs]".to_owned(),
+            ));
+        }
+    };
+    Ok((given.exact()?, "as given".to_owned()))
+}
+
+fn show(answer: &Answer, arguments: &Arguments) {
+    let found = &answer.plan;
+    print::line(format!(
+        "{} of {:.0}-byte frames; cycles {}",
+        quantity::rate(found.rate_pps),
+        answer.frame_bytes,
+        answer.basis
+    ));
+    match found.links_pps {
+        Some(links) if links < found.rate_pps => print::line(format!(
+            "note: the links carry {} only, whatever the cores",
+            quantity::rate(links)
+        )),
+        Some(links) => print::line(format!("the links carry {}", quantity::rate(links))),
+        None => print::line("what the links carry is unknown (--machine-line)"),
+    }
+    if let Some(best) = found.best.map(|best| &found.options[best]) {
+        print::line(format!(
+            "{} core{}, batches of up to {}, flush {}: {} left of each core",
+            best.cores,
+            if best.cores == 1 { "" } else { "s" },
+            best.burst,
+            best.flush,
+            share(1.0 - best.latency.load)
+        ));
+        if let Some(there) = found.cores_there.filter(|there| *there < best.cores) {
+            print::line(format!("note: this machine has {there}"));
+        }
+    }
+    let mut choices = table::plain();
+    choices.set_header([
+        "cores", "batch", "flush", "load", "p50", "p99", "p99.9", "lost", "",
+    ]);
+    for option in found.options.iter().take(SHOWN) {
+        let time = |name: &str| {
+            let found = option.latency.quantile(name);
+            found.map_or_else(|| "-".to_owned(), |quantile| quantity::time(quantile.ns))
+        };
+        choices.add_row([
+            option.cores.to_string(),
+            option.burst.to_string(),
+            option.flush.clone(),
+            share(option.latency.load),
+            time("p50"),
+            time("p99"),
+            time("p99.9"),
+            share(option.latency.loss),
+            match (&arguments.latency, option.keeps) {
+                (Some(_), true) => "keeps it".to_owned(),
+                (Some(_), false) => "does not".to_owned(),
+                (None, _) => String::new(),
+            },
+        ]);
+    }
+    print::line(
+        table::text(choices, &[(7, "lost"), (4, "p50")], table::terminal_width()).trim_end(),
+    );
+    print::line(
+        "note: packets are taken to come at random times, and to spread evenly; ports, cables and the ends' own time are not in it",
+    );
+}
+
+/// The load over several machines.
+fn spread(
+    arguments: &Arguments,
+    machine: &Described,
+    costs: &Costs,
+    frame_bytes: f64,
+    rate_pps: f64,
+) -> Result<(), Failure> {
+    let demand = scale::Demand {
+        entries: arguments.entries,
+        entry_bytes: arguments.entry_bytes,
+        offered_pps: rate_pps,
+    };
+    let packets = Packets::new(frame_bytes, 32.0)?;
+    let cycles = costs.cycles(&packets);
+    let hierarchy = machine.hierarchy()?;
+    // A packet finds its entry by one access to the state that its machine holds.
+    let with_state = |bytes: f64| {
+        let access = hierarchy
+            .as_ref()
+            .filter(|_| bytes >= 1.0)
+            .and_then(|caches| caches.cycles(bytes).ok());
+        let access = access.and_then(|cycles| Estimate::given(cycles).ok());
+        access.map_or(cycles, |access| cycles.plus(access))
+    };
+    let rows = scale::table(
+        &demand,
+        &machine.machine()?,
+        arguments.memory_gb * 1e9,
+        &packets,
+        with_state,
+        &arguments.machines,
+    );
+    let rows: Vec<Row> = rows?;
+    if arguments.json {
+        print::json(&rows);
+        return Ok(());
+    }
+    let mut shown = table::plain();
+    shown.set_header([
+        "machines",
+        "each gets",
+        "entries",
+        "state",
+        "a core carries",
+        "cores",
+        "binds",
+        "in use",
+    ]);
+    for row in &rows {
+        shown.add_row([
+            row.machines.to_string(),
+            quantity::rate(row.offered_pps),
+            format!("{:.0}", row.entries),
+            format!("{:.1} MB", row.state_bytes / 1e6),
+            quantity::rate(row.core_pps.value),
+            row.cores
+                .map_or_else(|| "too much".to_owned(), |cores| cores.to_string()),
+            match row.bound {
+                Bounded::State => "memory".to_owned(),
+                Bounded::Rate(resource) => format!("{resource:?}").to_lowercase(),
+            },
+            share(row.used),
+        ]);
+    }
+    table::set_columns(&mut shown, None);
+    print::line(table::text(shown, &[(3, "state")], table::terminal_width()).trim_end());
+    Ok(())
+}

@@ -1,0 +1,152 @@
+//! `taut model`: predictions, fits, checks, plans and budgets, and what is wrong with what they are given.
+
+use crate::support::program::{Finished, run};
+use crate::support::{scratch, taut};
+use serde_json::Value;
+use std::fs;
+
+fn model(line: &str) -> Finished {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    run(&mut taut(&[&["model"], &words[..]].concat()))
+}
+
+#[test]
+fn the_published_example_is_predicted_and_explained() {
+    let line = "--ghz 3.3 --io 100 --task 350 --line 10G --json";
+    let found: Value = model(&format!("predict {line}")).success().last_json();
+    let highest = found["rate"]["highest"]["estimate"]["value"]
+        .as_f64()
+        .unwrap();
+    assert!((highest / 7.333e6 - 1.0).abs() < 1e-3, "{found}");
+    assert_eq!(found["rate"]["binding"], "processor");
+    let explained = model("explain --ghz 3.3 --io 100 --task 350 --line 10G")
+        .success()
+        .stdout;
+    assert!(
+        explained.contains("binds") && explained.contains("unknown"),
+        "{explained}"
+    );
+    let at_load = model(&format!(
+        "predict {line} --load 80% --pattern poisson --interrupt 250/s:6us"
+    ));
+    let at_load: Value = at_load.success().last_json();
+    let quantiles = at_load["latency"]["quantiles"].as_array().unwrap();
+    assert!(quantiles.len() >= 4, "{at_load}");
+    assert!(
+        quantiles
+            .windows(2)
+            .all(|pair| pair[0]["ns"].as_f64() <= pair[1]["ns"].as_f64())
+    );
+}
+
+#[test]
+fn a_model_is_fitted_kept_asked_and_held_to_other_runs() {
+    let folder = scratch();
+    let (runs, kept) = (
+        folder.path().join("runs.csv"),
+        folder.path().join("model.toml"),
+    );
+    let mut text = "burn,frame_bytes,ports,cycles\n".to_owned();
+    for (at, bytes) in (0..40_u32).zip([64, 256, 512, 1518].into_iter().cycle()) {
+        let wobble = f64::from(at % 3) - 1.0;
+        let cycles = f64::from(100 + 50 * at) + 0.1 * f64::from(bytes) + wobble;
+        text += &format!("{},{bytes},null,{cycles}\n", 50 * at);
+    }
+    text += "50,64,memif,9999\n";
+    fs::write(&runs, text).unwrap();
+    let (from, to) = (runs.display(), kept.display());
+    let named = "--column burn=load_cycles --where ports=null";
+    let told = model(&format!("fit {from} {named} -o {to}"))
+        .success()
+        .stdout;
+    assert!(
+        told.contains("runs held out") && told.contains("load"),
+        "{told}"
+    );
+    let asked = model(&format!(
+        "predict {to} --at load_cycles=500 --size 64 --ghz 3 --json"
+    ));
+    let asked: Value = asked.success().last_json();
+    let cycles = asked["rate"]["cycles"]["value"].as_f64().unwrap();
+    assert!((cycles - 606.4).abs() < 5.0, "{asked}");
+    let beyond = model(&format!("predict {to} --at load_cycles=50000 --ghz 3"))
+        .success()
+        .stdout;
+    assert!(
+        beyond.contains("outside of what the model was fitted on"),
+        "{beyond}"
+    );
+    model(&format!("check {to} {from} {named} --max-error 1%")).success();
+    let missed = model(&format!(
+        "check {to} {from} --column burn=load_cycles --where ports=memif --max-error 1%"
+    ));
+    assert_eq!(missed.code(), Some(1), "{missed:?}");
+}
+
+#[test]
+fn a_plan_takes_as_many_cores_as_the_latency_needs() {
+    let line = "plan --rate 5M --io 100 --task 200 --ghz 3 --machine-line 10G --json";
+    let plan: Value = model(line).success().last_json();
+    let best = plan["plan"]["best"].as_u64().unwrap() as usize;
+    assert_eq!(plan["plan"]["options"][best]["cores"], 1, "{plan}");
+    let never = model(&format!("{line} --latency p99<10ns"));
+    assert_eq!(never.code(), Some(1), "{never:?}");
+    let spread = model(
+        "plan --rate 200M --io 100 --task 300 --ghz 3 --machines 1,10,100 --entries 1e8 --json",
+    );
+    assert_eq!(spread.success().last_json().as_array().unwrap().len(), 3);
+}
+
+#[test]
+fn budgets_add_up_and_published_figures_hold() {
+    let budget: Value = model("budget --calvin --json").success().last_json();
+    assert_eq!(
+        (budget["spent_us"].as_f64(), budget["remains_us"].as_f64()),
+        (Some(1000.0), Some(0.0))
+    );
+    let exceeded = model("budget --target 100us --fibre 25");
+    assert_eq!(exceeded.code(), Some(1), "{exceeded:?}");
+    model("check --published --max-error 3%").success();
+}
+
+#[test]
+fn what_cannot_be_predicted_is_told_in_one_line() {
+    let folder = scratch();
+    let broken = folder.path().join("broken.toml");
+    fs::write(&broken, "schema = 1\n").unwrap();
+    let broken = broken.display();
+    for (line, part) in [
+        ("predict --ghz 3".to_owned(), "what does a packet cost?"),
+        (
+            "predict --ghz 3 --io 100 --line fast".to_owned(),
+            "want a line such as 10G",
+        ),
+        (format!("predict {broken}"), "broken.toml"),
+        (
+            "predict /no/such/model.toml".to_owned(),
+            "/no/such/model.toml",
+        ),
+        (
+            format!("predict {broken} --io 3 --machine /no/such"),
+            "/no/such",
+        ),
+        ("fit /no/such/runs".to_owned(), "/no/such/runs"),
+        (
+            format!("fit {}", folder.path().display()),
+            "no runs.csv or metrics.csv",
+        ),
+        (
+            "plan --rate 1G --io 100000 --ghz 3".to_owned(),
+            "cores would be needed",
+        ),
+    ] {
+        let finished = model(&line);
+        assert_eq!(finished.code(), Some(2), "{line}: {finished:?}");
+        assert!(finished.stderr.contains(part), "{line}: {finished:?}");
+        assert_eq!(
+            finished.stderr.trim_end().lines().count(),
+            1,
+            "{line}: {finished:?}"
+        );
+    }
+}
