@@ -202,7 +202,7 @@ fn without_a_terminal_live_prints_plain_lines() {
     assert!(!finished.stdout.contains('\u{1b}'), "{finished:?}");
 }
 
-/// Runs taut on a pseudo-terminal, types `keys` once the dashboard is there; what came on the terminal.
+/// Runs taut on a pseudo-terminal, types `keys` once `awaited` stands on the dashboard; what came on the terminal.
 fn on_a_terminal(arguments: &str, awaited: &str, keys: &[u8]) -> String {
     let folder = scratch();
     let out = folder.path().join("typescript");

@@ -30,6 +30,10 @@ struct Peer {
     /// Time at which the peer last started, once an association was set up.
     association: Option<u32>,
     responses: Responses,
+    /// Sessions that the peer has.
+    sessions: usize,
+    /// Bearers that are in the table because of its sessions.
+    bearers: usize,
     /// Time at which the peer last said anything.
     heard: Instant,
     next_heartbeat: Instant,
@@ -101,6 +105,8 @@ impl Node {
             address: *address,
             association: None,
             responses: Responses::new(terms.repeats_end_after(), terms.response_bytes),
+            sessions: 0,
+            bearers: 0,
             heard: now,
             next_heartbeat: now,
             heartbeat: None,
@@ -143,6 +149,20 @@ impl Node {
         }
         if self.sessions.len() > self.terms.sessions {
             return Err(format!("{} sessions", self.sessions.len()));
+        }
+        for (address, peer) in &self.peers {
+            let all = self.sessions.values();
+            let own: Vec<_> = all.filter(|s| s.owner == Some(*address)).collect();
+            let bearers = own.iter().map(|session| session.bearers.len()).sum();
+            if (own.len(), bearers) != (peer.sessions, peer.bearers)
+                || own.len() > self.terms.peer_sessions
+                || bearers > self.terms.peer_bearers
+            {
+                return Err(format!(
+                    "{} sessions, {bearers} bearers of {address}",
+                    own.len()
+                ));
+            }
         }
         let mut all = Vec::new();
         for session in self.sessions.values() {
@@ -405,6 +425,7 @@ impl Node {
             peer.association = None;
             peer.heartbeat = None;
             peer.responses.clear();
+            (peer.sessions, peer.bearers) = (0, 0);
         }
         for session in self.sessions.values_mut() {
             if session.owner == Some(from) {
@@ -437,7 +458,9 @@ impl Node {
         let cp_seid = cp_seid.and_then(|e| Ok(Seid::parse(e.value)?.seid));
         let made = (|| {
             self.associated(from)?;
-            if self.sessions.len() >= self.terms.sessions {
+            if self.sessions.len() >= self.terms.sessions
+                || self.sessions_of(from) >= self.terms.peer_sessions
+            {
                 return Err(Refusal::new(Cause::NO_RESOURCES));
             }
             node_id(message)?;
@@ -454,7 +477,7 @@ impl Node {
         if let Ok((session, created)) = made {
             let seid = session.up_seid;
             self.next_seid += 1;
-            self.sessions.insert(seid, session);
+            self.put(seid, session);
             let (v4, v6) = match self.terms.node_id {
                 IpAddr::V4(address) => (Some(address), None),
                 IpAddr::V6(address) => (None, Some(address)),
@@ -484,7 +507,7 @@ impl Node {
         let mut writer = Writer::message(response, Some(cp_seid), message.sequence);
         self.write_outcome(&mut writer, made.as_ref().map(|_| ()).map_err(|e| *e));
         if let Ok((_, session, created)) = made {
-            self.sessions.insert(seid, session);
+            self.put(seid, session);
             write_created(&mut writer, &created);
         }
         writer
@@ -498,11 +521,34 @@ impl Node {
         let done = clear(&session, control);
         if done.is_ok() {
             self.sessions.remove(&seid);
+            self.count(from, (1, session.bearers.len()), (0, 0));
         }
         let mut writer = Writer::message(response, Some(session.cp_seid), message.sequence);
         let done = done.map_err(|_| Refusal::new(Cause::SYSTEM_FAILURE));
         self.write_outcome(&mut writer, done);
         writer
+    }
+
+    /// Keeps a session as it is now.
+    fn put(&mut self, seid: u64, session: Session) {
+        let (owner, bearers) = (session.owner, session.bearers.len());
+        let before = self.sessions.insert(seid, session);
+        if let Some(owner) = owner {
+            let before = before.map_or((0, 0), |before| (1, before.bearers.len()));
+            self.count(owner, before, (1, bearers));
+        }
+    }
+
+    /// Counts what a peer has: sessions and bearers that it had before, and those in their place.
+    fn count(&mut self, owner: IpAddr, before: (usize, usize), after: (usize, usize)) {
+        if let Some(peer) = self.peers.get_mut(&owner) {
+            peer.sessions = peer.sessions + after.0 - before.0;
+            peer.bearers = peer.bearers + after.1 - before.1;
+        }
+    }
+
+    fn sessions_of(&self, owner: IpAddr) -> usize {
+        self.peers.get(&owner).map_or(0, |peer| peer.sessions)
     }
 
     /// The session that a message is about, if it is its sender's.
@@ -528,6 +574,12 @@ impl Node {
         let created =
             session.apply(message.elements, &mut chooser, &mut ended, self.terms.rules)?;
         let bearers = session.follow(control.own(), self.terms.filters)?;
+        let peer = session.owner.and_then(|owner| self.peers.get(&owner));
+        let others = peer.map_or(0, |peer| peer.bearers) - session.bearers.len();
+        if bearers.len() > session.bearers.len() && others + bearers.len() > self.terms.peer_bearers
+        {
+            return Err(Refusal::new(Cause::NO_RESOURCES));
+        }
         let wishes = session.wishes(&bearers, &ended, control.own());
         control.grant(&wishes).map_err(|(_, refused)| {
             Refusal::new(match refused {

@@ -25,6 +25,7 @@ pub(in super::super) struct Settings {
     #[serde(default)]
     filters: Filters,
     sessions: Option<usize>,
+    peer_sessions: Option<usize>,
     #[serde(default = "usual_rules")]
     rules: usize,
     #[serde(default = "usual_response_time")]
@@ -92,6 +93,10 @@ pub(in super::super) struct Terms {
     pub(super) filters: Filters,
     /// Sessions of all peers.
     pub sessions: usize,
+    /// Sessions of one peer, so that none takes what others need.
+    pub peer_sessions: usize,
+    /// Bearers of the sessions of one peer: its part of the table.
+    pub peer_bearers: usize,
     /// Rules of a session, of all kinds.
     pub rules: usize,
     /// Bytes of the responses that are kept for a peer.
@@ -152,6 +157,13 @@ impl Settings {
                 "pfcp: sessions = {sessions}: want 1 to {MOST_SESSIONS}"
             ));
         }
+        let share = sessions.div_ceil(peers.len());
+        let peer_sessions = self.peer_sessions.unwrap_or(share);
+        if !(1..=sessions).contains(&peer_sessions) {
+            return Err(format!(
+                "pfcp: peer_sessions = {peer_sessions}: want 1 to {sessions}, as many as there are in all"
+            ));
+        }
         if !(1..=MOST_RULES).contains(&self.rules) {
             return Err(format!(
                 "pfcp: rules = {}: want 1 to {MOST_RULES}",
@@ -196,6 +208,8 @@ impl Settings {
             node_id,
             filters: self.filters,
             sessions,
+            peer_sessions,
+            peer_bearers: (bearers * peer_sessions).div_ceil(sessions),
             rules: self.rules,
             response_bytes: RESPONSE_BYTES,
             response_time,
@@ -238,12 +252,17 @@ mod tests {
         let peers = ["127.0.0.4:8805", "[::1]:9"].map(|peer| peer.parse().unwrap());
         assert_eq!(usual.peers, peers);
         assert_eq!((usual.sessions, usual.rules), (500, 256));
+        // Two peers have half of the sessions and of the table each.
+        assert_eq!((usual.peer_sessions, usual.peer_bearers), (250, 500));
         assert_eq!(usual.repeats_end_after(), Duration::from_secs(12));
         assert_eq!(usual.heartbeat, Some(Duration::from_secs(60)));
         assert_eq!(usual.silence, None);
         let other = "sessions = 7\nrules = 9\nresponse_time = \"500ms\"\nrepeats = 0\nheartbeat = \"1s\"\nsilence = \"2s\"\n";
         let other = read(&format!("{USUAL}{other}")).unwrap();
         assert_eq!((other.sessions, other.rules), (7, 9));
+        assert_eq!((other.peer_sessions, other.peer_bearers), (4, 572));
+        let all = read(&format!("{USUAL}peer_sessions = 500\n")).unwrap();
+        assert_eq!((all.peer_sessions, all.peer_bearers), (500, 1000));
         assert_eq!(other.repeats_end_after(), Duration::from_millis(500));
         let silent = format!("{USUAL}heartbeat = \"none\"\nsilence = \"2s\"\n");
         assert_eq!(read(&silent).unwrap().heartbeat, None);
@@ -274,6 +293,8 @@ mod tests {
             ("sessions = 0", "sessions = 0: want 1 to 4000000"),
             ("sessions = 4000001", "want 1 to"),
             ("sessions = -1", "sessions = -1: want a whole number"),
+            ("peer_sessions = 0", "peer_sessions = 0: want 1 to 500"),
+            ("peer_sessions = 501", "want 1 to 500"),
             ("rules = 0", "rules = 0: want 1 to 4096"),
             ("rules = 4097", "want 1 to 4096"),
             ("repeats = 11", "repeats = 11: want 0 to 10"),

@@ -361,6 +361,13 @@ impl Core {
     }
 
     fn establish(&mut self, rules: Vec<Writer>) -> Response {
+        let bytes = self.establishment(rules);
+        let response = self.raw(&bytes, SMF).unwrap();
+        Response::read(&response, self.sequence)
+    }
+
+    /// The request for a session with these rules.
+    fn establishment(&mut self, rules: Vec<Writer>) -> Vec<u8> {
         let seid = Seid {
             seid: 0x77,
             v4: Some([192, 0, 2, 100].into()),
@@ -375,7 +382,7 @@ impl Core {
             .chain(rules)
             .chain([group(&[(E(113), &[1])])])
             .collect();
-        self.ask(M::SESSION_ESTABLISHMENT_REQUEST, Some(0), &parts)
+        self.message(M::SESSION_ESTABLISHMENT_REQUEST, Some(0), &parts)
     }
 
     fn modify(&mut self, seid: u64, parts: &[Writer]) -> Response {
@@ -1124,8 +1131,59 @@ fn small_session(teid: u32) -> Vec<Writer> {
 }
 
 #[test]
+fn one_peer_takes_neither_the_sessions_nor_the_bearers_of_another_one() {
+    const OTHER: &str = "2001:db8::100";
+    let mut core = Core::with(10, "sessions = 4\n");
+    core.associate(1).cause(Cause::ACCEPTED);
+    // Half of both is each peer's: two sessions, and five bearers.
+    let first = core.establish(small_session(1)).up_seid();
+    core.establish(small_session(2)).cause(Cause::ACCEPTED);
+    core.establish(small_session(3)).cause(Cause::NO_RESOURCES);
+    let more = |ids: std::ops::RangeInclusive<u16>| {
+        let tunnel = |id| {
+            let teid = 100 + u32::from(id);
+            let v4 = Some([192, 0, 2, 1].into());
+            let access = Detects {
+                teid: Some(FTeid::Chosen { teid, v4, v6: None }),
+                ..Detects::default()
+            };
+            pdr(E::CREATE_PDR, id, 1, access, 1, None)
+        };
+        ids.map(tunnel).collect::<Vec<_>>()
+    };
+    core.modify(first, &more(2..=5)).cause(Cause::NO_RESOURCES);
+    core.modify(first, &more(2..=4)).cause(Cause::ACCEPTED);
+    assert_eq!(core.count(), 5);
+    core.node.check(&core.control).unwrap();
+    // The other one has its half whatever the first one does.
+    let setup = group(&[
+        (E::NODE_ID, &[0, 192, 0, 2, 101]),
+        (E::RECOVERY_TIME_STAMP, &[0, 0, 0, 1]),
+    ]);
+    let cause = |core: &mut Core, bytes: &[u8], wanted| {
+        let response = core.raw(bytes, OTHER).unwrap();
+        Response::read(&response, core.sequence).cause(wanted);
+    };
+    let bytes = core.message(M::ASSOCIATION_SETUP_REQUEST, None, &[setup]);
+    cause(&mut core, &bytes, Cause::ACCEPTED);
+    for (teid, wanted) in [
+        (4, Cause::ACCEPTED),
+        (5, Cause::ACCEPTED),
+        (6, Cause::NO_RESOURCES),
+    ] {
+        let bytes = core.establishment(small_session(teid));
+        cause(&mut core, &bytes, wanted);
+    }
+    // What one gives back is its own again.
+    core.ask(M::SESSION_DELETION_REQUEST, Some(first), &[])
+        .cause(Cause::ACCEPTED);
+    core.establish(small_session(7)).cause(Cause::ACCEPTED);
+    core.node.check(&core.control).unwrap();
+}
+
+#[test]
 fn sessions_and_rules_beyond_their_limits_are_refused_for_want_of_resources() {
-    let mut core = Core::with(100, "sessions = 2\nrules = 4\n");
+    let mut core = Core::with(100, "sessions = 2\npeer_sessions = 2\nrules = 4\n");
     core.associate(1).cause(Cause::ACCEPTED);
     let seids = [1, 2].map(|teid| {
         let made = core.establish(small_session(teid));
