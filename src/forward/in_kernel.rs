@@ -34,9 +34,9 @@ pub fn run(chain: &Chain, arguments: &Arguments, signalled: &AtomicBool) -> Resu
     let in_kernel = chain.in_kernel()?;
     // Before any frame comes: its functions say what the kernel is to do.
     let beside = in_kernel
-        .gateway()
-        .map(|gateway| {
-            UpcallWorker::start(chain, gateway, &Clock::calibrate(Duration::from_millis(20)))
+        .upcall()
+        .map(|upcall| {
+            UpcallWorker::start(chain, upcall, &Clock::calibrate(Duration::from_millis(20)))
         })
         .transpose()?;
     let mut programs = Programs::start(chain, in_kernel)?;

@@ -464,7 +464,7 @@ fn functions_in_the_kernel_are_exchanged_under_traffic_and_no_packet_is_lost() {
             let burn = "[[function]]\nname = \"burn\"\ncycles = 1\n";
             refused(head, burn, "cannot run in the kernel");
             let gateway = "[[function]]\nname = \"gtpu\"\naddress = \"192.0.2.1\"\n";
-            refused(head, gateway, "a gateway in the kernel is not exchanged");
+            refused(head, gateway, "in the kernel it is not exchanged");
             refused("", forward, "its place is not that of chain");
         } else {
             let moved = filter(7) + "[[function]]\nname = \"forward\"\nplace = \"user\"\n";

@@ -172,7 +172,7 @@ fn what_the_kernel_cannot_do_is_said() {
         (
             "--in-kernel --port af_xdp:dut0 --function gtpu(address=192.0.2.1) --function xor(key=1)",
             2,
-            "a gateway goes with forward, mac-rewrite and mac-swap only",
+            "it goes with forward, mac-rewrite and mac-swap only",
         ),
     ] {
         let arguments: Vec<_> = line.split(' ').collect();

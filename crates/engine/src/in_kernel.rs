@@ -1,12 +1,14 @@
 //! A chain in the kernel: which XDP programs take the place of its worker, and what they counted.
 
 use crate::chain::Stage;
+use crate::team::shared_by;
 use crate::{Chain, ChainError, Outcomes};
 use std::sync::Arc;
+use taut_function::{Shared, UpcallError};
 use taut_port::{Direction, Pairs};
 use taut_xdp::forward::{HeaderChange, KernelProgram};
 use taut_xdp::functions::{KernelFunction, KernelFunctions, KernelStage};
-use taut_xdp::gateway::KernelGateway;
+use taut_xdp::upcall::UpcallPrograms;
 
 /// Form of a chain in the kernel. Lists have one entry for each port, for the frames that leave through it.
 #[derive(Debug)]
@@ -17,8 +19,8 @@ use taut_xdp::gateway::KernelGateway;
 pub enum InKernel {
     /// A change of addresses at most.
     Headers(Vec<HeaderChange>),
-    /// A gateway, then a change of addresses.
-    Gateway(Arc<KernelGateway>, Vec<HeaderChange>),
+    /// Programs of a function's own, then a change of addresses.
+    Upcall(Upcall, Vec<HeaderChange>),
     /// Functions in order.
     Functions {
         /// The functions, as the kernel has them.
@@ -28,12 +30,22 @@ pub enum InKernel {
     },
 }
 
+/// Programs that hand up what they do not decide, to a worker that has the same functions ([`crate::UpcallWorker`]).
+#[derive(Debug, Clone)]
+pub struct Upcall {
+    /// Name of the function whose programs they are.
+    pub(crate) function: String,
+    pub(crate) programs: Arc<dyn UpcallPrograms>,
+    /// State that functions share with their programs, by number of the function.
+    pub(crate) shared: Vec<Shared>,
+}
+
 impl InKernel {
     /// Returns the program for those who attach it to interfaces.
     pub fn program(&self) -> KernelProgram<'_> {
         match self {
             Self::Headers(changes) => KernelProgram::Headers(changes),
-            Self::Gateway(gateway, changes) => KernelProgram::Gateway(gateway, changes),
+            Self::Upcall(upcall, changes) => KernelProgram::Upcall(&*upcall.programs, changes),
             Self::Functions { functions, .. } => KernelProgram::Functions(functions),
         }
     }
@@ -48,16 +60,16 @@ impl InKernel {
         }
     }
 
-    /// The gateway, if it is one.
-    pub fn gateway(&self) -> Option<&Arc<KernelGateway>> {
+    /// Returns what needs a worker beside the programs, if they hand frames up.
+    pub fn upcall(&self) -> Option<&Upcall> {
         match self {
-            Self::Gateway(gateway, _) => Some(gateway),
+            Self::Upcall(upcall, _) => Some(upcall),
             _ => None,
         }
     }
 
-    /// Returns what became of packets in functions that tell causes apart, in the order of the chain; that of a gateway
-    /// is known to the worker beside it.
+    /// Returns what became of packets in functions that tell causes apart, in the order of the chain; where programs
+    /// hand frames up, the worker beside them knows it.
     pub fn outcomes(&self) -> Outcomes {
         let Self::Functions {
             functions,
@@ -79,7 +91,7 @@ impl Chain {
     /// # Errors
     /// When a function or its settings cannot be in the kernel, or not beside the others; for what the machine lacks.
     pub fn in_kernel(&self) -> Result<InKernel, ChainError> {
-        let gateway = self.kernel_gateway()?;
+        let upcall = self.upcall()?;
         let ports = 0..self.ports.len();
         let directions = ports.map(|port| self.kernel_stages(port));
         let directions = directions.collect::<Result<Vec<_>, _>>()?;
@@ -87,12 +99,12 @@ impl Chain {
             .iter()
             .map(|stages| stages.iter().try_fold(HeaderChange::NONE, then))
             .collect();
-        match (gateway, changes) {
+        match (upcall, changes) {
             (None, Some(changes)) => Ok(InKernel::Headers(changes)),
-            (Some(gateway), Some(changes)) => Ok(InKernel::Gateway(gateway, changes)),
-            (Some(_), None) => Err(ChainError::Function {
-                function: "gtpu".to_string(),
-                reason: "in the kernel a gateway goes with forward, mac-rewrite and mac-swap only: leave the others out, \
+            (Some(upcall), Some(changes)) => Ok(InKernel::Upcall(upcall, changes)),
+            (Some(upcall), None) => Err(ChainError::Function {
+                function: upcall.function,
+                reason: "in the kernel it goes with forward, mac-rewrite and mac-swap only: leave the others out, \
                          or run the chain in user space"
                     .to_string(),
             }),
@@ -135,22 +147,29 @@ impl Chain {
         self.functions.iter().map(names).collect()
     }
 
-    /// The maps of the gateway in the kernel, if the chain has one.
-    fn kernel_gateway(&self) -> Result<Option<Arc<KernelGateway>>, ChainError> {
+    /// Makes the programs that hand frames up, if a function of the chain has such ones.
+    fn upcall(&self) -> Result<Option<Upcall>, ChainError> {
         let mut found = None;
-        for stage in &self.functions {
-            let settings = taut_function::kernel_gateway(&stage.name, stage.settings.clone());
-            let settings = settings.map_err(|e| wrong(stage, e.to_string()))?;
-            if settings.is_some() && found.is_some() {
-                return Err(wrong(
-                    stage,
-                    "one gateway at most in the kernel".to_string(),
-                ));
+        let shared = shared_by(&self.functions);
+        for (stage, own) in self.functions.iter().zip(&shared) {
+            let Some(upcall) = taut_function::upcall(&stage.name) else {
+                continue;
+            };
+            if found.is_some() {
+                return Err(wrong(stage, "once at most in the kernel".to_string()));
             }
-            found = found.or(settings);
+            let made = (upcall.make)(stage.settings.clone(), self.ports.len(), own);
+            let programs = made.map_err(|e| match e {
+                UpcallError::Settings(e) => wrong(stage, e.to_string()),
+                UpcallError::System(e) => e.into(),
+            })?;
+            found = Some((stage.name.clone(), programs));
         }
-        let make = |settings| KernelGateway::new(settings, self.ports.len()).map(Arc::new);
-        Ok(found.map(make).transpose()?)
+        Ok(found.map(|(function, programs)| Upcall {
+            function,
+            programs,
+            shared,
+        }))
     }
 }
 

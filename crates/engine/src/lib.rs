@@ -44,7 +44,7 @@ pub use chain::{
 };
 pub use counters::{Counters, CountersView};
 pub use flush::{Flush, FlushError};
-pub use in_kernel::InKernel;
+pub use in_kernel::{InKernel, Upcall};
 pub use programs::Programs;
 pub use queueing::{DropPolicy, Queueing};
 pub use queues::QueueCounters;

@@ -35,16 +35,16 @@ impl Programs {
     /// lost; counts go on. A function whose settings stay the same is the same, with all that it knows.
     ///
     /// # Errors
-    /// When a function cannot be in the kernel; for a gateway, before or after. Nothing is changed then.
+    /// When a function cannot be in the kernel; for one whose programs hand frames up, before or after. Nothing is changed then.
     pub fn replace(&mut self, functions: Vec<Stage>) -> Result<Replaced, ChainError> {
         let mut next = self.chain.clone();
         next.functions = functions;
         let mut in_kernel = next.in_kernel()?;
-        if self.in_kernel.gateway().is_some() || in_kernel.gateway().is_some() {
+        if let Some(upcall) = self.in_kernel.upcall().or(in_kernel.upcall()) {
             return Err(ChainError::Function {
-                function: "gtpu".to_string(),
-                reason: "a gateway in the kernel is not exchanged while packets pass; change its bearers by taut bearer, \
-                         or take it down and up again"
+                function: upcall.function.clone(),
+                reason: "in the kernel it is not exchanged while packets pass; change what it knows through its control \
+                         socket, or take it down and up again"
                     .to_string(),
             });
         }

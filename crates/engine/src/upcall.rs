@@ -1,7 +1,7 @@
-//! The worker beside a gateway in the kernel: has the same functions, and passes what the programs hand up.
+//! The worker beside programs in the kernel: has the same functions, and passes what the programs hand up.
 
 use crate::chain::Making;
-use crate::team::shared_by;
+use crate::in_kernel::Upcall;
 use crate::{Chain, ChainError, Counters, CountersView, Flush, Wait, Worker};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -9,7 +9,6 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use taut_port::{PortError, in_kernel};
 use taut_sys::{Clock, spawn_background};
-use taut_xdp::gateway::KernelGateway;
 
 /// Longest time that what the programs hand up waits: it is rare, and a core that looks for it all the time would be
 /// one that the kernel's own work lacks.
@@ -31,18 +30,14 @@ impl UpcallWorker {
     ///
     /// # Errors
     /// Those of the functions and of the ports' interfaces.
-    pub fn start(
-        chain: &Chain,
-        gateway: &Arc<KernelGateway>,
-        clock: &Clock,
-    ) -> Result<Self, ChainError> {
+    pub fn start(chain: &Chain, upcall: &Upcall, clock: &Clock) -> Result<Self, ChainError> {
         let stop = Arc::new(AtomicBool::new(false));
         let (tell_start, started) = mpsc::channel();
         let (tell_outcomes, outcomes) = mpsc::channel();
-        let (chain, gateway, clock) = (chain.clone(), Arc::clone(gateway), *clock);
+        let (chain, upcall, clock) = (chain.clone(), upcall.clone(), *clock);
         let stopped = Arc::clone(&stop);
-        let thread = spawn_background("gateway-beside", move || {
-            match set_up(&chain, &gateway, &clock) {
+        let thread = spawn_background("beside-programs", move || {
+            match set_up(&chain, &upcall, &clock) {
                 Ok(mut worker) => {
                     let _ = tell_start.send(Ok(worker.counters()));
                     worker.run(&stopped);
@@ -93,21 +88,13 @@ impl Drop for UpcallWorker {
     }
 }
 
-fn set_up(
-    chain: &Chain,
-    gateway: &Arc<KernelGateway>,
-    clock: &Clock,
-) -> Result<Worker, ChainError> {
+fn set_up(chain: &Chain, upcall: &Upcall, clock: &Clock) -> Result<Worker, ChainError> {
     let ports = chain.ports.iter().enumerate();
     let ports = ports
-        .map(|(number, spec)| in_kernel::handed_up(gateway, number, spec))
+        .map(|(number, spec)| in_kernel::handed_up(&*upcall.programs, number, spec))
         .collect::<Result<_, _>>()?;
-    let shared = shared_by(&chain.functions);
-    for each in &shared {
-        each.lock(|kernel| *kernel = Some(Arc::clone(gateway)));
-    }
     let functions = chain.build_functions_for(&Making {
-        shared: &shared,
+        shared: &upcall.shared,
         ..Making::default()
     })?;
     let mut worker = Worker::new(ports, functions, Flush::default(), clock);

@@ -1,10 +1,11 @@
 //! What the functions that the kernel can do as well, as XDP programs, are there. Which those are, each says in its
 //! [`Entry`](crate::Entry).
 
-use crate::{Entry, SettingsError, entry, functions};
+use crate::{Entry, SettingsError, Shared, entry, functions};
+use std::sync::Arc;
 use taut_xdp::forward::HeaderChange;
 use taut_xdp::functions::KernelFunction;
-use taut_xdp::gateway::GatewaySettings;
+use taut_xdp::upcall::UpcallPrograms;
 
 /// What does the same as a function inside the kernel.
 #[derive(Clone, Copy)]
@@ -13,12 +14,36 @@ pub enum KernelVersion {
     No(&'static str),
     /// What this makes of its settings, for the frames that leave through the port of that number.
     Frames(fn(toml::Table, usize) -> Result<KernelFunction, SettingsError>),
-    /// Programs of a gateway, which this makes the settings of.
-    Gateway(fn(toml::Table) -> Result<GatewaySettings, SettingsError>),
+    /// Programs of its own, which hand up what they do not decide.
+    Upcall(UpcallVersion),
 }
 
-/// Returns what the function of that name does in the kernel to frames that leave through port number `port`; of a
-/// gateway there is more to say ([`kernel_gateway`]).
+/// Programs of a function's own, and what says whether they can be.
+#[derive(Clone, Copy)]
+pub struct UpcallVersion {
+    /// Says what is wrong with the settings, or cannot be in the kernel.
+    pub check: fn(toml::Table) -> Result<(), SettingsError>,
+    /// Makes the programs for that many ports. Who has the functions beside them made then gives these the same
+    /// [`Shared`], where they find what they keep what they decide by in.
+    pub make: fn(toml::Table, usize, &Shared) -> UpcallMade,
+}
+
+/// Programs that were made, or the reason why not.
+pub type UpcallMade = Result<Arc<dyn UpcallPrograms>, UpcallError>;
+
+/// Reason why there are no programs that hand frames up.
+#[derive(Debug, thiserror::Error)]
+pub enum UpcallError {
+    /// The settings are wrong, or cannot be in the kernel.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// The machine lacks something.
+    #[error(transparent)]
+    System(#[from] taut_sys::Error),
+}
+
+/// Returns what the function of that name does in the kernel to frames that leave through port number `port`; those of
+/// one that has programs of its own are what [`upcall`] makes.
 ///
 /// # Errors
 /// When there is none of that name, its settings are wrong, or it cannot run in the kernel.
@@ -40,25 +65,17 @@ pub fn in_kernel(
             )))
         }
         KernelVersion::Frames(make) => check().and_then(|_| make(table, port)),
-        KernelVersion::Gateway(settings) => check()
-            .and_then(|_| settings(table))
-            .map(|_| KernelFunction::Headers(HeaderChange::NONE)),
+        KernelVersion::Upcall(upcall) => check()
+            .and_then(|_| (upcall.check)(table))
+            .map(|()| KernelFunction::Headers(HeaderChange::NONE)),
     }
 }
 
-/// What programs of a gateway need to know of the function of that name; none where it is no gateway. Where a
-/// [`taut_xdp::gateway::KernelGateway`] is among what it shares ([`crate::Shared`]), it keeps what it decides by there as
-/// well, and the programs pass most packets without it.
-///
-/// # Errors
-/// When its settings are wrong, or cannot be in the kernel.
-pub fn kernel_gateway(
-    name: &str,
-    table: toml::Table,
-) -> Result<Option<GatewaySettings>, SettingsError> {
+/// Returns what makes the programs of the function of that name, where they hand up what they do not decide.
+pub fn upcall(name: &str) -> Option<UpcallVersion> {
     match entry(name).map(|entry| entry.in_kernel) {
-        Ok(KernelVersion::Gateway(settings)) => settings(table).map(Some),
-        _ => Ok(None),
+        Ok(KernelVersion::Upcall(upcall)) => Some(upcall),
+        _ => None,
     }
 }
 

@@ -53,7 +53,7 @@ mod walk;
 mod xor;
 
 pub use class::Class;
-pub use in_kernel::{KernelVersion, in_kernel, kernel_gateway};
+pub use in_kernel::{KernelVersion, UpcallError, UpcallMade, UpcallVersion, in_kernel, upcall};
 pub use shared::Shared;
 pub use slow::{Handler, Punted, Send};
 pub use swapped::{InUse, Swapped};

@@ -4,7 +4,7 @@ use super::change::{Change, Mirror};
 use super::policing::{METERS_PER_BEARER, UNMETERED};
 use super::table::{Matching, Slot};
 use super::{Checked, Settings};
-use crate::{SettingsError, settings};
+use crate::{SettingsError, UpcallVersion, settings};
 use std::io;
 use std::sync::Arc;
 use taut_xdp::gateway::{GatewaySettings, KernelBearer, KernelGateway, MOST_OWN};
@@ -12,11 +12,21 @@ use taut_xdp::gateway::{GatewaySettings, KernelBearer, KernelGateway, MOST_OWN};
 /// The maps of the programs, where packets pass in the kernel.
 pub(super) type Kernel = Option<Arc<KernelGateway>>;
 
+/// The programs: their maps are what the gateway in the process keeps its bearers in as well.
+pub(super) const UPCALL: UpcallVersion = UpcallVersion {
+    check: |table| gateway_settings(table).map(drop),
+    make: |table, ports, shared| {
+        let gateway = Arc::new(KernelGateway::new(gateway_settings(table)?, ports)?);
+        shared.lock(|kernel| *kernel = Some(Arc::clone(&gateway)));
+        Ok(gateway)
+    },
+};
+
 /// Returns what the programs have to know of these settings.
 ///
 /// # Errors
 /// What is wrong with them, or cannot be in the kernel.
-pub(crate) fn gateway_settings(table: toml::Table) -> Result<GatewaySettings, SettingsError> {
+fn gateway_settings(table: toml::Table) -> Result<GatewaySettings, SettingsError> {
     let settings: Settings = settings(table)?;
     let answers_neighbours = settings.mac.is_some();
     let Checked {

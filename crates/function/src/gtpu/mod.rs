@@ -69,7 +69,7 @@ pub(crate) const ENTRY: Entry = Entry {
         let settings: Settings = settings(table)?;
         Ok(Box::new(Gateway::new(settings.check()?)) as Box<dyn Function>)
     },
-    in_kernel: KernelVersion::Gateway(in_kernel::gateway_settings),
+    in_kernel: KernelVersion::Upcall(in_kernel::UPCALL),
 };
 
 /// Bearers there can be at most.

@@ -7,7 +7,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use std::cell::RefCell;
 use std::rc::Rc;
 use taut_sys::interface::{self, Interface};
-use taut_xdp::gateway::{HandedUp, KernelGateway};
+use taut_xdp::upcall::{HandedUp, UpcallPrograms};
 
 /// Frames that the worker and its functions may hold.
 const POOL_SLOTS: u32 = 1024;
@@ -31,7 +31,7 @@ pub(super) struct HandedUpPort {
 
 impl HandedUpPort {
     pub(super) fn new(
-        gateway: &KernelGateway,
+        programs: &dyn UpcallPrograms,
         number: usize,
         spec: &PortSpec,
     ) -> Result<Self, PortError> {
@@ -50,7 +50,7 @@ impl HandedUpPort {
         let pool = PoolHandle::new(POOL_SLOTS, false)?;
         let arrived = Rc::<RefCell<Arrived>>::default();
         let brought = Rc::clone(&arrived);
-        let ring = gateway.handed_up(&what(), number, move |frame| {
+        let ring = HandedUp::new(&what(), programs, number, move |frame| {
             brought.borrow_mut().take(frame, &pool);
         })?;
         Ok(Self {

@@ -1,5 +1,5 @@
 //! What ports are to programs in the kernel, which take their place: the interfaces that those take frames from, and the
-//! ports that bring what a gateway's programs hand up.
+//! ports that bring what such programs hand up.
 
 #[cfg(all(test, feature = "xdp"))]
 mod forward_tests;
@@ -10,7 +10,7 @@ mod wire_tap_tests;
 use crate::{Pairs, Port, PortError, PortSpec};
 use taut_xdp::Mode;
 use taut_xdp::forward::Entrance;
-use taut_xdp::gateway::KernelGateway;
+use taut_xdp::upcall::UpcallPrograms;
 
 /// Backends whose specs name an interface.
 const BACKENDS: [&str; 2] = ["af_xdp", "af_packet"];
@@ -36,18 +36,18 @@ pub fn entrances(specs: &[PortSpec]) -> Result<Vec<Entrance>, PortError> {
     specs.iter().enumerate().map(entrance).collect()
 }
 
-/// The port that brings what a gateway's program hands up of the frames that enter port `number`, and sends out of that
+/// The port that brings what a program hands up of the frames that enter port `number`, and sends out of that
 /// port's interface.
 ///
 /// # Errors
 /// For an interface that is not there; for what the machine lacks.
 pub fn handed_up(
-    gateway: &KernelGateway,
+    programs: &dyn UpcallPrograms,
     number: usize,
     spec: &PortSpec,
 ) -> Result<Box<dyn Port>, PortError> {
     Ok(Box::new(handed_up::HandedUpPort::new(
-        gateway, number, spec,
+        programs, number, spec,
     )?))
 }
 

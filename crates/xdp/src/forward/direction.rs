@@ -146,7 +146,9 @@ fn load(
         KernelProgram::Headers(changes) => {
             load_adjusted(what, OBJECT, &change(changes).constants(), adjust)
         }
-        KernelProgram::Gateway(gateway, changes) => gateway.load(what, change(changes), (from, to)),
+        KernelProgram::Upcall(programs, changes) => {
+            programs.load(what, change(changes), (from, to))
+        }
         KernelProgram::Functions(functions) => functions.load(what, to, adjust),
     }
 }

@@ -85,10 +85,10 @@ impl KernelForwarder {
     /// or the new one; none is lost, and counters go on. Returns when nobody runs in an old one any more.
     ///
     /// # Errors
-    /// When a program cannot be loaded or put in place; for a gateway, whose maps others write.
+    /// When a program cannot be loaded or put in place; for programs that hand frames up, whose maps others write.
     pub fn replace(&mut self, program: KernelProgram<'_>) -> Result<(), Error> {
-        if matches!(program, KernelProgram::Gateway(..)) {
-            let text = "a gateway is not put in the place of other programs";
+        if matches!(program, KernelProgram::Upcall(..)) {
+            let text = "programs that hand frames up are not put in the place of others";
             return Err(Error::system(
                 "forwarding in the kernel",
                 io::Error::other(text),

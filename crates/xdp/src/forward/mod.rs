@@ -19,7 +19,7 @@ pub use without::KernelForwarder;
 
 use crate::Mode;
 use crate::functions::KernelFunctions;
-use crate::gateway::KernelGateway;
+use crate::upcall::UpcallPrograms;
 
 /// Program for frames on their way. Changes of addresses have one entry for each port, for the frames that leave
 /// through it.
@@ -27,8 +27,8 @@ use crate::gateway::KernelGateway;
 pub enum KernelProgram<'a> {
     /// A change of addresses at most.
     Headers(&'a [HeaderChange]),
-    /// A gateway's bearers say what passes, and how; then addresses change.
-    Gateway(&'a KernelGateway, &'a [HeaderChange]),
+    /// Programs of a function's own, which hand up what they do not decide; then addresses change.
+    Upcall(&'a dyn UpcallPrograms, &'a [HeaderChange]),
     /// Functions, in order.
     Functions(&'a KernelFunctions),
 }
@@ -76,7 +76,7 @@ pub struct KernelCounters {
     pub too_long: u64,
     /// Dropped by a function.
     pub dropped: u64,
-    /// Handed up to the process by the gateway.
+    /// Handed up to the process.
     pub handed_up: u64,
 }
 

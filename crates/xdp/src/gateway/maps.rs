@@ -1,10 +1,10 @@
 //! The maps that the programs of all directions share, and what they count.
 
 use super::constants::constants;
-use super::handed_up::HandedUp;
 use super::{GatewaySettings, KernelBearer, MOST_CLOSED, MOST_OWN};
 use crate::forward::HeaderChange;
 use crate::program::{as_io, load_adjusted, refused};
+use crate::upcall::UpcallPrograms;
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, Object};
 use std::io;
 use std::net::IpAddr;
@@ -82,31 +82,6 @@ impl KernelGateway {
             outcomes: make(MapType::PercpuArray, "outcomes", 4, OUTCOMES_BYTES, 1)?,
             up: up.collect::<Result<_, _>>()?,
             settings,
-        })
-    }
-
-    /// The program of the direction that begins at port number `from`, with these maps.
-    pub(crate) fn load(
-        &self,
-        what: &str,
-        change: HeaderChange,
-        (from, to): (usize, usize),
-    ) -> Result<Object, Error> {
-        let constants = constants(&self.settings, change, (from, to));
-        load_adjusted(what, OBJECT, &constants, |open| {
-            for mut map in open.maps_mut() {
-                let shared = match map.name().to_string_lossy().as_ref() {
-                    "bearers" => &self.bearers,
-                    "paths" => &self.paths,
-                    "metered" => &self.metered,
-                    "meters" => &self.meters,
-                    "outcomes" => &self.outcomes,
-                    "up" => &self.up[from],
-                    _ => continue,
-                };
-                map.reuse_fd(shared.as_fd())?;
-            }
-            Ok(())
         })
     }
 
@@ -215,18 +190,34 @@ impl KernelGateway {
         }
         sums
     }
+}
 
-    /// What the direction from port `number` hands up from now on: shown to `each`, and none where a frame is said to be
-    /// longer than what there is of it. `what` is what errors say was being done.
-    ///
-    /// # Errors
-    /// What the machine lacks.
-    pub fn handed_up(
+impl UpcallPrograms for KernelGateway {
+    fn load(
         &self,
         what: &str,
-        number: usize,
-        each: impl FnMut(Option<&[u8]>) + 'static,
-    ) -> Result<HandedUp, Error> {
-        HandedUp::new(what, &self.up[number], each)
+        change: HeaderChange,
+        (from, to): (usize, usize),
+    ) -> Result<Object, Error> {
+        let constants = constants(&self.settings, change, (from, to));
+        load_adjusted(what, OBJECT, &constants, |open| {
+            for mut map in open.maps_mut() {
+                let shared = match map.name().to_string_lossy().as_ref() {
+                    "bearers" => &self.bearers,
+                    "paths" => &self.paths,
+                    "metered" => &self.metered,
+                    "meters" => &self.meters,
+                    "outcomes" => &self.outcomes,
+                    "up" => &self.up[from],
+                    _ => continue,
+                };
+                map.reuse_fd(shared.as_fd())?;
+            }
+            Ok(())
+        })
+    }
+
+    fn ring(&self, from: usize) -> &MapHandle {
+        &self.up[from]
     }
 }

@@ -6,18 +6,14 @@
 #[cfg(feature = "xdp")]
 mod constants;
 #[cfg(feature = "xdp")]
-mod handed_up;
-#[cfg(feature = "xdp")]
 mod maps;
 
 use std::net::IpAddr;
 
 #[cfg(feature = "xdp")]
-pub use handed_up::HandedUp;
-#[cfg(feature = "xdp")]
 pub use maps::KernelGateway;
 #[cfg(not(feature = "xdp"))]
-pub use without::{HandedUp, KernelGateway};
+pub use without::KernelGateway;
 
 /// The gateway's own addresses of one IP version that the programs know at most.
 pub const MOST_OWN: usize = 8;
@@ -62,6 +58,7 @@ pub struct KernelBearer {
 #[cfg(not(feature = "xdp"))]
 mod without {
     use super::{GatewaySettings, KernelBearer};
+    use crate::upcall::UpcallPrograms;
     use std::io;
     use std::net::IpAddr;
     use taut_sys::Error;
@@ -139,29 +136,7 @@ mod without {
         pub fn outcomes(&self) -> Vec<u64> {
             match *self {}
         }
-
-        /// What one direction hands up.
-        ///
-        /// # Errors
-        /// None.
-        pub fn handed_up(
-            &self,
-            _: &str,
-            _: usize,
-            _: impl FnMut(Option<&[u8]>) + 'static,
-        ) -> Result<HandedUp, Error> {
-            match *self {}
-        }
     }
 
-    /// The frames that a program hands up. This build has none.
-    #[derive(Debug)]
-    pub enum HandedUp {}
-
-    impl HandedUp {
-        /// Shows so many frames at most.
-        pub fn show(&mut self, _: usize) -> usize {
-            match *self {}
-        }
-    }
+    impl UpcallPrograms for KernelGateway {}
 }

@@ -1,7 +1,8 @@
-//! What a program hands up to the process, out of its ring. For few frames: who asks sleeps while there are none.
+//! What a program hands up to the process, out of its ring.
 
+use super::UpcallPrograms;
 use crate::program::as_io;
-use libbpf_rs::{MapHandle, RingBuffer, RingBufferBuilder};
+use libbpf_rs::{RingBuffer, RingBufferBuilder};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::BorrowedFd;
 use taut_sys::Error;
@@ -26,15 +27,21 @@ impl std::fmt::Debug for HandedUp {
 }
 
 impl HandedUp {
-    pub(super) fn new(
+    /// What the direction from port `from` hands up from now on: shown to `each`, and none where a frame is said to be
+    /// longer than what there is of it. `what` is what errors say was being done.
+    ///
+    /// # Errors
+    /// What the machine lacks.
+    pub fn new(
         what: &str,
-        up: &MapHandle,
+        programs: &dyn UpcallPrograms,
+        from: usize,
         mut each: impl FnMut(Option<&[u8]>) + 'static,
     ) -> Result<Self, Error> {
         let failed = |e| Error::system(what, as_io(e));
         let mut builder = RingBufferBuilder::new();
         builder
-            .add(up, move |record| {
+            .add(programs.ring(from), move |record| {
                 each(frame(record));
                 0
             })
