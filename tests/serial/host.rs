@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 #[test]
 fn a_port_with_addresses_answers_its_neighbours_over_either_protocol() {
-    let Some(hosts) = Hosts::new(1, &[("ping", "iputils-ping")]) else {
+    let Some(hosts) = Hosts::new(1, &[("ping", "iputils-ping"), ("traceroute", "traceroute")])
+    else {
         return;
     };
     let host = &hosts.all[0];
@@ -42,6 +43,14 @@ fn a_port_with_addresses_answers_its_neighbours_over_either_protocol() {
             finished.stderr.contains("Connection refused"),
             "{finished:?}"
         );
+        // By such errors a route is traced: the port is the first hop and the last one.
+        for (protocol, to) in [("-4", "10.8.1.1"), ("-6", "fd00:8::1")] {
+            let mut command = in_namespace(&host.0, "traceroute");
+            let traced = run(command.args([protocol, "-n", "-q", "1", to])).success();
+            let hops: Vec<_> = traced.stdout.lines().skip(1).collect();
+            let first = hops.first().and_then(|hop| hop.split_whitespace().nth(1));
+            assert_eq!((hops.len(), first), (1, Some(to)), "{traced:?}");
+        }
         let mut command = in_namespace(&host.0, "ip");
         let finished = run(command.args(["neighbour", "show", "to", "10.8.1.1"]));
         assert!(
