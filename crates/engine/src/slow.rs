@@ -264,6 +264,10 @@ mod tests {
             Punt::Local,
             Punt::Unknown,
             Punt::TooBig(u16::MAX),
+            Punt::TimeExceeded,
+            Punt::Unresolved,
+            Punt::Unreachable,
+            Punt::Prohibited,
         ];
         for cause in causes {
             for now_ticks in [0, 1 << 33, u64::MAX - (1 << 20)] {

@@ -64,7 +64,7 @@ struct Counts {
 
 /// Addresses that the port is reached by.
 #[derive(Debug, Clone)]
-struct Own {
+pub(crate) struct Own {
     mac: Mac,
     addresses: Arc<[IpAddr]>,
 }
@@ -79,9 +79,16 @@ struct Host {
 }
 
 impl Own {
+    pub(crate) fn new(mac: Mac, addresses: &Arc<[IpAddr]>) -> Self {
+        Self {
+            mac,
+            addresses: Arc::clone(addresses),
+        }
+    }
+
     /// Returns why the slow path is to have this frame, if it is.
     #[inline(always)]
-    fn concerned(&self, frame: &[u8]) -> Option<Punt> {
+    pub(crate) fn concerned(&self, frame: &[u8]) -> Option<Punt> {
         let ethernet = Ethernet::new(frame).ok()?;
         // Most packets are for somebody else, which one look tells.
         let to = ethernet.destination();
@@ -250,7 +257,7 @@ impl Answers {
 }
 
 /// The address that a UDP datagram is for, which is whole, and right by its checksums.
-fn datagram_for(frame: &[u8]) -> Option<IpAddr> {
+pub(crate) fn datagram_for(frame: &[u8]) -> Option<IpAddr> {
     let headers = Headers::of(frame);
     if headers.protocol() != IpProtocol::UDP || headers.is_fragment() {
         return None;
@@ -304,7 +311,7 @@ impl Handler for Answers {
                     }
                 }
             }
-            Punt::Unknown | Punt::TooBig(_) => return false,
+            _ => return false,
         };
         let count = match sent {
             Some(true) => answered,
@@ -368,7 +375,7 @@ impl Handler for Kernel {
 }
 
 /// Makes the answer of an echo request in place; none if it is no whole and right one.
-fn echo(frame: &mut [u8]) -> Option<()> {
+pub(crate) fn echo(frame: &mut [u8]) -> Option<()> {
     let mut ethernet = Ethernet::new(&mut *frame).ok()?;
     ethernet.swap_addresses();
     match ethernet.ethertype() {

@@ -43,6 +43,7 @@ mod mtu;
 mod nat;
 mod resize;
 pub mod rlnc;
+mod route;
 mod shared;
 mod slow;
 mod swapped;
@@ -273,6 +274,7 @@ pub fn functions() -> &'static [Entry] {
         mac_swap::ENTRY,
         nat::ENTRY,
         rlnc::ENTRY,
+        route::ENTRY,
         switch::ENTRY,
         walk::ENTRY,
         xor::ENTRY,

@@ -19,6 +19,14 @@ pub enum Punt {
     /// The packet is longer, from its IP header on, than so many bytes, which is what its way takes, and its sender is
     /// to be told.
     TooBig(u16),
+    /// The packet has made as many hops as it may, and its sender is to be told.
+    TimeExceeded,
+    /// The MAC address of the packet's next hop is not known.
+    Unresolved,
+    /// The packet's receiver cannot be reached, and its sender is to be told.
+    Unreachable,
+    /// The packet is forbidden, and its sender is to be told.
+    Prohibited,
 }
 
 impl Punt {
@@ -30,6 +38,10 @@ impl Punt {
             Self::Local => 1,
             Self::Unknown => 2,
             Self::TooBig(bytes) => 3 | (bytes as u32) << 4,
+            Self::TimeExceeded => 4,
+            Self::Unresolved => 5,
+            Self::Unreachable => 6,
+            Self::Prohibited => 7,
         }
     }
 
@@ -40,6 +52,10 @@ impl Punt {
             0 => Self::Neighbour,
             2 => Self::Unknown,
             3 => Self::TooBig((bits >> 4) as u16),
+            4 => Self::TimeExceeded,
+            5 => Self::Unresolved,
+            6 => Self::Unreachable,
+            7 => Self::Prohibited,
             _ => Self::Local,
         }
     }

@@ -82,6 +82,7 @@ impl Answering {
                 let length = length.filter(|_| self.errors.admits());
                 Some(length.unwrap_or(0))
             }
+            Punt::TimeExceeded | Punt::Unresolved | Punt::Unreachable | Punt::Prohibited => None,
         }
     }
 }

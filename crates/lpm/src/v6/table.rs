@@ -103,6 +103,11 @@ impl Table {
         }
     }
 
+    /// Returns how many nodes and lines wait for [`Self::quiesced`].
+    pub fn retired(&self) -> usize {
+        self.retired.len()
+    }
+
     /// Adds all routes of `rib`.
     ///
     /// # Errors

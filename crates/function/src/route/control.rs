@@ -1,0 +1,522 @@
+//! The side of a router that decides: which routes there are, where they lead, and which neighbours are known. It keeps the
+//! tables that the workers look up in (`taut-lpm`), and what becomes of each next hop ([`Hops`]).
+
+use super::group::Group;
+use super::hop::{Hop, Hops, MOST_GROUPS, MOST_HOPS};
+use super::neighbours::{At, Due, Learnt, Neighbours, Waiting, Wanted};
+use super::settings::{Checked, Interface, Prefix, holds, is_link_local};
+use super::text::{Asked, Target};
+use crate::changes::Sender;
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use taut_lpm::{NextHop, Rib, v4, v6};
+use taut_sys::filled_on_huge_pages;
+use taut_wire::Mac;
+
+/// /24 networks that may have longer prefixes in them: all that there can be.
+const BLOCKS: usize = v4::MOST_BLOCKS;
+/// Room for routes of IPv6 that come later, beside those that are there at first.
+const SPARE_NODES: usize = 1 << 12;
+const SPARE_LINES: usize = 1 << 17;
+/// Next hops are looked at so often, whether all are asked for.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// What next hops are told apart by.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Key {
+    Neighbour(At),
+    /// Stations of a network that are not known.
+    Connected,
+    Group(Vec<At>),
+    Local,
+    Blackhole,
+    Unreachable,
+    Prohibited,
+}
+
+/// A next hop in use, and by how many routes.
+#[derive(Debug)]
+struct InUse {
+    number: NextHop,
+    uses: usize,
+}
+
+/// Reason why a route cannot be.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Refused {
+    #[error("all {0} next hops are in use")]
+    TooManyHops(usize),
+    #[error("all {0} groups of next hops are in use")]
+    TooManyGroups(usize),
+    #[error(transparent)]
+    V4(#[from] v4::Refused),
+    #[error(transparent)]
+    V6(#[from] v6::Full),
+}
+
+/// Next hops and what else a change has put out of use, until no worker looks there any more.
+#[derive(Debug)]
+struct Retiring {
+    v4: u64,
+    v6: u64,
+    hops: Vec<NextHop>,
+}
+
+#[derive(Debug)]
+pub(super) struct Control {
+    interfaces: Arc<[Interface]>,
+    v4: v4::Table,
+    v6: v6::Table,
+    hops: Arc<Hops>,
+    in_use: HashMap<Key, InUse>,
+    groups: HashMap<Vec<At>, (u8, Group)>,
+    free_groups: Vec<u8>,
+    free: Vec<NextHop>,
+    /// Next hops that no route leads to since the last time that workers were asked to move on.
+    left: Vec<NextHop>,
+    retiring: Option<Retiring>,
+    /// Routes as they are asked for.
+    routes: BTreeMap<Prefix, Target>,
+    /// Neighbours that have a route of their own, as they are stations of a network behind a port.
+    stations: HashMap<At, ()>,
+    neighbours: Neighbours,
+    next_look: Instant,
+    workers: Vec<Sender<()>>,
+}
+
+impl Control {
+    /// The routes of the interfaces, and those asked for.
+    ///
+    /// # Errors
+    /// When there are too many.
+    pub fn new(checked: &Checked, now: Instant) -> Result<Self, Refused> {
+        let first = filled_on_huge_pages(v4::FIRST_ENTRIES, v4::Entry::default());
+        let block: v4::Block = std::array::from_fn(|_| v4::Entry::default());
+        let mut control = Self {
+            interfaces: Arc::clone(&checked.interfaces),
+            v4: v4::Table::in_memory(first, filled_on_huge_pages(BLOCKS, block))?,
+            v6: v6::Table::new(v6::Capacity::default()),
+            hops: Arc::new(Hops::new()),
+            in_use: HashMap::new(),
+            groups: HashMap::new(),
+            free_groups: (0..MOST_GROUPS as u32).rev().map(|it| it as u8).collect(),
+            free: (1..MOST_HOPS as u32)
+                .rev()
+                .filter_map(|number| NextHop::new(number).ok())
+                .collect(),
+            left: Vec::new(),
+            retiring: None,
+            routes: BTreeMap::new(),
+            stations: HashMap::new(),
+            neighbours: Neighbours::default(),
+            next_look: now,
+            workers: Vec::new(),
+        };
+        control.begin(&checked.routes)?;
+        Ok(control)
+    }
+
+    /// Fills the empty tables, in the time that their entries take.
+    fn begin(&mut self, asked: &[Asked]) -> Result<(), Refused> {
+        let (mut four, mut six) = (Rib::<u32>::new(), Rib::<u128>::new());
+        for (prefix, target) in self.own_routes() {
+            self.routes.insert(prefix, target);
+        }
+        for route in asked {
+            // Those of the interfaces are not to be taken away.
+            self.routes
+                .entry(route.prefix)
+                .or_insert_with(|| route.target.clone());
+        }
+        let routes = std::mem::take(&mut self.routes);
+        for (prefix, target) in &routes {
+            let hop = self.take(target)?;
+            match prefix {
+                Prefix::V4(prefix) => drop(four.insert(*prefix, hop)),
+                Prefix::V6(prefix) => drop(six.insert(*prefix, hop)),
+            }
+        }
+        self.routes = routes;
+        let needed = v6::Capacity::of(&six);
+        // Large changes have old and new beside each other for a moment.
+        self.v6 = v6::Table::new(v6::Capacity {
+            nodes: 2 * needed.nodes + SPARE_NODES,
+            lines: 2 * needed.lines + SPARE_LINES,
+        });
+        self.v4.extend(&four)?;
+        self.v6.extend(&six)?;
+        Ok(())
+    }
+
+    fn own_routes(&self) -> Vec<(Prefix, Target)> {
+        let mut routes = Vec::new();
+        for (number, interface) in self.interfaces.iter().enumerate() {
+            let networks = interface.networks.iter();
+            routes.extend(networks.map(|network| (*network, Target::Connected(number as u8))));
+            let own = interface.addresses.iter();
+            routes.extend(own.map(|address| (Prefix::host(*address), Target::Local)));
+        }
+        // Behind those of the networks: an address may be all of its network.
+        routes
+    }
+
+    /// What a worker looks up in.
+    pub fn tables(&self) -> (Arc<v4::Fib>, Arc<v6::Fib>, Arc<Hops>) {
+        (
+            Arc::clone(self.v4.fib()),
+            Arc::clone(self.v6.fib()),
+            Arc::clone(&self.hops),
+        )
+    }
+
+    /// Has a worker asked to move on before memory that it may look into is used again.
+    pub fn add_worker(&mut self, mut sender: Sender<()>) {
+        sender.patience = Duration::ZERO;
+        self.workers.push(sender);
+    }
+
+    /// Adds a route, or lets the one of its prefix lead elsewhere.
+    ///
+    /// # Errors
+    /// When there is no room; nothing has changed then.
+    pub fn set(&mut self, prefix: Prefix, target: Target) -> Result<(), Refused> {
+        let hop = self.take(&target)?;
+        if let Err(e) = self.write(prefix, Some(hop)) {
+            self.give_back(&target);
+            return Err(e);
+        }
+        match self.routes.insert(prefix, target) {
+            Some(before) => self.give_back(&before),
+            // A station that was there has it in its route's place.
+            None => self.drop_station(prefix),
+        }
+        Ok(())
+    }
+
+    /// Takes a route away; whether there was one.
+    ///
+    /// # Errors
+    /// When there is no room for what comes in its place; nothing has changed then.
+    pub fn remove(&mut self, prefix: Prefix) -> Result<bool, Refused> {
+        if !self.routes.contains_key(&prefix) {
+            return Ok(false);
+        }
+        self.write(prefix, None)?;
+        if let Some(before) = self.routes.remove(&prefix) {
+            self.give_back(&before);
+        }
+        Ok(true)
+    }
+
+    /// The longest route that an address is in.
+    pub fn route_of(&self, address: IpAddr) -> Option<(Prefix, &Target)> {
+        let mut prefix = match address {
+            IpAddr::V4(address) => Prefix::V4(self.v4.rib().lookup(address.into())?.0),
+            IpAddr::V6(address) => Prefix::V6(self.v6.rib().lookup(address.into())?.0),
+        };
+        loop {
+            if let Some(target) = self.routes.get(&prefix) {
+                return Some((prefix, target));
+            }
+            // That of a station, which is in the network of its port.
+            prefix = match prefix {
+                Prefix::V4(it) => Prefix::V4(self.v4.rib().covering(it)?.0),
+                Prefix::V6(it) => Prefix::V6(self.v6.rib().covering(it)?.0),
+            };
+        }
+    }
+
+    /// The neighbours that packets for an address may go to, one of them known or not.
+    pub fn neighbours_towards(&self, address: IpAddr) -> Vec<At> {
+        match self.route_of(address) {
+            Some((_, Target::Connected(port))) => vec![(*port, address)],
+            Some((_, Target::Neighbours(all))) => all.clone(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// [`Neighbours::want`].
+    pub fn want(&mut self, at: At, frame: (u8, &[u8]), now: Instant) -> Wanted {
+        self.neighbours.want(at, frame, now)
+    }
+
+    /// The MAC address of a neighbour that is known.
+    pub fn mac(&self, at: At) -> Option<Mac> {
+        self.neighbours.mac(at)
+    }
+
+    /// Takes note of a neighbour's MAC address; packets that have waited for it.
+    pub fn learn(&mut self, at: At, mac: Mac, asks_us: bool, now: Instant) -> Vec<Waiting> {
+        let is_behind = |interface: &Interface| {
+            let mut networks = interface.networks.iter();
+            is_link_local(at.1) || networks.any(|network| holds(*network, at.1))
+        };
+        let interface = self.interfaces.get(usize::from(at.0));
+        let may_be_new = asks_us && interface.is_some_and(is_behind);
+        let Some(Learnt { is_new, waited }) = self.neighbours.learn(at, mac, may_be_new, now)
+        else {
+            return Vec::new();
+        };
+        if is_new {
+            self.add_station(at);
+            self.lead_to(at, Hop::Forward { port: at.0, mac });
+        }
+        waited
+    }
+
+    /// Forgets a neighbour, as if it had not answered.
+    #[cfg(test)]
+    pub fn forget(&mut self, at: At) {
+        self.neighbours.forget(at);
+        self.lead_to(at, Hop::Unresolved);
+        self.drop_station(Prefix::host(at.1));
+    }
+
+    /// What is due by now: whom to ask, and packets that have waited in vain.
+    pub fn tick(&mut self, now: Instant) -> Vec<Due> {
+        self.move_on();
+        if now >= self.next_look {
+            self.next_look = now + LOOK;
+            self.ask_for_gateways(now);
+        }
+        let due = self.neighbours.tick(now);
+        for each in &due {
+            if let Due::Gone(at) = each {
+                self.lead_to(*at, Hop::Unresolved);
+                self.drop_station(Prefix::host(at.1));
+            }
+        }
+        due
+    }
+
+    /// Has neighbours that routes lead to asked for before packets come.
+    fn ask_for_gateways(&mut self, now: Instant) {
+        for key in self.in_use.keys() {
+            if let Key::Neighbour(at) = key
+                && !self.neighbours.has(*at)
+                && !self.stations.contains_key(at)
+            {
+                self.neighbours.ask(*at, now);
+            }
+        }
+    }
+
+    /// Lets packets of a neighbour go this way from now on.
+    fn lead_to(&mut self, at: At, hop: Hop) {
+        if let Some(in_use) = self.in_use.get(&Key::Neighbour(at)) {
+            self.hops.set(in_use.number, hop);
+        }
+        let is_there = matches!(hop, Hop::Forward { .. });
+        for (members, (number, group)) in &mut self.groups {
+            if let Some(member) = members.iter().position(|member| *member == at) {
+                group.set(member, is_there);
+                write_group(&self.hops, *number, group, members, &self.in_use);
+            }
+        }
+    }
+
+    /// Gives a station of a network behind a port a route of its own.
+    fn add_station(&mut self, at: At) {
+        let prefix = Prefix::host(at.1);
+        let is_near =
+            matches!(self.route_of(at.1), Some((_, Target::Connected(port))) if *port == at.0);
+        if !is_near || self.stations.contains_key(&at) || self.routes.contains_key(&prefix) {
+            return;
+        }
+        // Without room its packets go on by the slow path.
+        let Ok(hop) = self.take_key(Key::Neighbour(at)) else {
+            return;
+        };
+        match self.write(prefix, Some(hop)) {
+            Ok(()) => drop(self.stations.insert(at, ())),
+            Err(_) => self.give_back_key(&Key::Neighbour(at)),
+        }
+    }
+
+    /// Takes the route of a station away, if the prefix is one; a route that is asked for stays.
+    fn drop_station(&mut self, prefix: Prefix) {
+        let station = self.stations.keys().find(|at| Prefix::host(at.1) == prefix);
+        let Some(at) = station.copied() else { return };
+        if !self.routes.contains_key(&prefix) && self.write(prefix, None).is_err() {
+            return;
+        }
+        self.stations.remove(&at);
+        self.give_back_key(&Key::Neighbour(at));
+    }
+
+    /// Writes where a prefix leads into the tables; none takes it out of them.
+    fn write(&mut self, prefix: Prefix, hop: Option<NextHop>) -> Result<(), Refused> {
+        match (prefix, hop) {
+            (Prefix::V4(prefix), Some(hop)) => drop(self.v4.insert(prefix, hop)?),
+            (Prefix::V4(prefix), None) => drop(self.v4.remove(prefix)),
+            (Prefix::V6(prefix), Some(hop)) => drop(self.v6.insert(prefix, hop)?),
+            (Prefix::V6(prefix), None) => drop(self.v6.remove(prefix)?),
+        }
+        Ok(())
+    }
+
+    /// The next hop of a target, which has one use more.
+    fn take(&mut self, target: &Target) -> Result<NextHop, Refused> {
+        self.take_key(key(target))
+    }
+
+    fn take_key(&mut self, key: Key) -> Result<NextHop, Refused> {
+        if let Some(in_use) = self.in_use.get_mut(&key) {
+            in_use.uses += 1;
+            return Ok(in_use.number);
+        }
+        let number = self.free.pop().ok_or(Refused::TooManyHops(MOST_HOPS - 1))?;
+        let hop = match &key {
+            Key::Neighbour((port, _)) => match self.known(&key) {
+                Some(mac) => Hop::Forward { port: *port, mac },
+                None => Hop::Unresolved,
+            },
+            Key::Connected => Hop::Unresolved,
+            Key::Local => Hop::Local,
+            Key::Blackhole => Hop::Blackhole,
+            Key::Unreachable => Hop::Unreachable,
+            Key::Prohibited => Hop::Prohibited,
+            Key::Group(members) => match self.take_group(members) {
+                Ok(group) => Hop::Group(group),
+                Err(e) => {
+                    self.free.push(number);
+                    return Err(e);
+                }
+            },
+        };
+        self.hops.set(number, hop);
+        self.in_use.insert(key, InUse { number, uses: 1 });
+        Ok(number)
+    }
+
+    fn known(&self, key: &Key) -> Option<Mac> {
+        match key {
+            Key::Neighbour(at) => self.neighbours.mac(*at),
+            _ => None,
+        }
+    }
+
+    fn take_group(&mut self, members: &[At]) -> Result<u8, Refused> {
+        let number = self
+            .free_groups
+            .pop()
+            .ok_or(Refused::TooManyGroups(MOST_GROUPS))?;
+        for (taken, member) in members.iter().enumerate() {
+            if let Err(e) = self.take_key(Key::Neighbour(*member)) {
+                for member in &members[..taken] {
+                    self.give_back_key(&Key::Neighbour(*member));
+                }
+                self.free_groups.push(number);
+                return Err(e);
+            }
+        }
+        let is_there = members.iter().map(|at| self.neighbours.mac(*at).is_some());
+        let group = Group::new(is_there.collect());
+        write_group(&self.hops, number, &group, members, &self.in_use);
+        self.groups.insert(members.to_vec(), (number, group));
+        Ok(number)
+    }
+
+    fn give_back(&mut self, target: &Target) {
+        self.give_back_key(&key(target));
+    }
+
+    fn give_back_key(&mut self, key: &Key) {
+        let Some(in_use) = self.in_use.get_mut(key) else {
+            return;
+        };
+        in_use.uses -= 1;
+        if in_use.uses > 0 {
+            return;
+        }
+        let number = in_use.number;
+        self.in_use.remove(key);
+        self.left.push(number);
+        if let Key::Group(members) = key {
+            for member in members {
+                self.give_back_key(&Key::Neighbour(*member));
+            }
+        }
+    }
+
+    /// Uses memory again that no worker looks into any more: asks them to move on, and looks later whether they have.
+    fn move_on(&mut self) {
+        self.workers.retain(|worker| !worker.is_abandoned());
+        if let Some(retiring) = self.retiring.take() {
+            if !self
+                .workers
+                .iter_mut()
+                .all(|worker| worker.settle().is_ok())
+            {
+                self.retiring = Some(retiring);
+                return;
+            }
+            self.v4.quiesced(retiring.v4);
+            self.v6.quiesced(retiring.v6);
+            self.free.extend(retiring.hops);
+            self.free_unused_groups();
+        }
+        if self.left.is_empty() && self.v4.retired_blocks() == 0 && self.v6.retired() == 0 {
+            return;
+        }
+        self.retiring = Some(Retiring {
+            v4: self.v4.generation(),
+            v6: self.v6.generation(),
+            hops: std::mem::take(&mut self.left),
+        });
+        for worker in &mut self.workers {
+            worker.send(&[()]);
+        }
+    }
+
+    fn free_unused_groups(&mut self) {
+        let in_use = &self.in_use;
+        let free = &mut self.free_groups;
+        self.groups.retain(|members, (number, _)| {
+            let is_used = in_use.contains_key(&Key::Group(members.clone()));
+            if !is_used {
+                free.push(*number);
+            }
+            is_used
+        });
+    }
+}
+
+fn key(target: &Target) -> Key {
+    match target {
+        Target::Neighbours(all) => match all.as_slice() {
+            [one] => Key::Neighbour(*one),
+            all => {
+                let mut all = all.to_vec();
+                all.sort_unstable();
+                all.dedup();
+                match all.as_slice() {
+                    [one] => Key::Neighbour(*one),
+                    _ => Key::Group(all),
+                }
+            }
+        },
+        Target::Connected(_) => Key::Connected,
+        Target::Local => Key::Local,
+        Target::Blackhole => Key::Blackhole,
+        Target::Unreachable => Key::Unreachable,
+        Target::Prohibited => Key::Prohibited,
+    }
+}
+
+/// Writes which next hop each share of a group's flows has.
+fn write_group(
+    hops: &Hops,
+    number: u8,
+    group: &Group,
+    members: &[At],
+    in_use: &HashMap<Key, InUse>,
+) {
+    for (bucket, member) in group.buckets().iter().enumerate() {
+        let at = members.get(usize::from(*member));
+        let found = at.and_then(|at| in_use.get(&Key::Neighbour(*at)));
+        hops.set_bucket(number, bucket, found.map_or(NextHop::NONE, |it| it.number));
+    }
+}

@@ -1,0 +1,165 @@
+//! What becomes of packets of a next hop: one word for each number, which workers read and who decides writes.
+
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use taut_lpm::NextHop;
+use taut_wire::Mac;
+
+/// Next hops there can be, with the one that is none.
+pub(super) const MOST_HOPS: usize = NextHop::MOST as usize + 1;
+
+/// Treatment of packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Hop {
+    /// Nobody knows the way.
+    NoRoute,
+    /// Packets leave through a port, for the station of this address.
+    Forward { port: u8, mac: Mac },
+    /// The slow path has to ask for the neighbour's MAC address first.
+    Unresolved,
+    /// Each flow has one of several next hops.
+    Group(u8),
+    /// Packets are for the router itself.
+    Local,
+    /// Packets vanish.
+    Blackhole,
+    /// Packets go no further, and their senders are told that they cannot get there.
+    Unreachable,
+    /// Packets go no further, and their senders are told that they may not.
+    Prohibited,
+}
+
+/// Place of the kind in a word; below it the port, and the MAC address in the lowest 48 bits.
+const KIND_AT: u32 = 56;
+const PORT_AT: u32 = 48;
+
+impl Hop {
+    const fn kind(self) -> u64 {
+        match self {
+            Self::NoRoute => 0,
+            Self::Forward { .. } => 1,
+            Self::Unresolved => 2,
+            Self::Local => 3,
+            Self::Blackhole => 4,
+            Self::Unreachable => 5,
+            Self::Prohibited => 6,
+            Self::Group(_) => 7,
+        }
+    }
+
+    fn word(self) -> u64 {
+        let rest = match self {
+            Self::Forward { port, mac } => {
+                let [a, b, c, d, e, f] = mac.0;
+                u64::from_be_bytes([0, port, a, b, c, d, e, f])
+            }
+            Self::Group(number) => u64::from(number),
+            _ => 0,
+        };
+        self.kind() << KIND_AT | rest
+    }
+
+    #[inline(always)]
+    fn of_word(word: u64) -> Self {
+        match word >> KIND_AT {
+            1 => {
+                let [_, _, a, b, c, d, e, f] = word.to_be_bytes();
+                Self::Forward {
+                    port: (word >> PORT_AT) as u8,
+                    mac: Mac([a, b, c, d, e, f]),
+                }
+            }
+            2 => Self::Unresolved,
+            3 => Self::Local,
+            4 => Self::Blackhole,
+            5 => Self::Unreachable,
+            6 => Self::Prohibited,
+            7 => Self::Group(word as u8),
+            _ => Self::NoRoute,
+        }
+    }
+}
+
+/// Groups of next hops that there can be.
+pub(super) const MOST_GROUPS: usize = 256;
+/// Shares that the flows of a group are dealt out in.
+pub(super) const BUCKETS: usize = 64;
+
+/// The next hop of each share of a group's flows, by number.
+type Buckets = [AtomicU16; BUCKETS];
+
+/// The hops of all workers, by the number of the next hop. Number 0 is no route.
+#[derive(Debug)]
+pub(super) struct Hops {
+    words: Box<[AtomicU64]>,
+    groups: Box<[Buckets]>,
+}
+
+impl Hops {
+    pub fn new() -> Self {
+        let buckets = || std::array::from_fn(|_| AtomicU16::new(0));
+        Self {
+            words: (0..MOST_HOPS).map(|_| AtomicU64::new(0)).collect(),
+            groups: (0..MOST_GROUPS).map(|_| buckets()).collect(),
+        }
+    }
+
+    fn at(&self, index: usize) -> Hop {
+        let word = self.words.get(index);
+        Hop::of_word(word.map_or(0, |word| word.load(Ordering::Relaxed)))
+    }
+
+    /// The hop of a flow among a group's.
+    #[inline]
+    pub fn of_group(&self, group: u8, flow: u64) -> Hop {
+        let bucket = &self.groups[usize::from(group)][flow as usize % BUCKETS];
+        self.at(bucket.load(Ordering::Relaxed).into())
+    }
+
+    /// Gives a share of a group's flows another next hop.
+    pub fn set_bucket(&self, group: u8, bucket: usize, number: NextHop) {
+        if let Some(bucket) = self.groups[usize::from(group)].get(bucket) {
+            bucket.store(number.index() as u16, Ordering::Release);
+        }
+    }
+
+    /// What becomes of packets of this next hop. A table that led there was written after the word was.
+    #[inline(always)]
+    pub fn get(&self, number: NextHop) -> Hop {
+        self.at(number.index())
+    }
+
+    pub fn set(&self, number: NextHop, hop: Hop) {
+        if let Some(word) = self.words.get(number.index()) {
+            word.store(hop.word(), Ordering::Release);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_word_holds_every_hop() {
+        let hops = Hops::new();
+        let mac = Mac([0xfe, 1, 2, 3, 4, 0xff]);
+        let all = [
+            Hop::NoRoute,
+            Hop::Forward { port: 0, mac },
+            Hop::Forward { port: 255, mac },
+            Hop::Unresolved,
+            Hop::Local,
+            Hop::Blackhole,
+            Hop::Unreachable,
+            Hop::Prohibited,
+            Hop::Group(255),
+        ];
+        let number = NextHop::new(NextHop::MOST).unwrap();
+        for hop in all {
+            hops.set(number, hop);
+            assert_eq!(hops.get(number), hop);
+        }
+        assert_eq!(hops.get(NextHop::NONE), Hop::NoRoute);
+    }
+}

@@ -1,0 +1,147 @@
+//! ROUTE: a router of IPv4 and IPv6 over all ports of the chain. (RFC 1812, RFC 8200; architecture: Gallenmüller 2021,
+//! section 5.3.)
+//!
+//! The worker looks a batch's destinations up together (`taut-lpm`), takes a hop off, and gives packets the addresses of
+//! their next link (`fast.rs`). Whatever is rare goes to the slow path (`slow.rs`). One side decides where routes lead
+//! (`control.rs`), for all workers: it changes the tables while they look into them.
+
+mod control;
+mod fast;
+mod fragment;
+mod group;
+mod hop;
+mod neighbours;
+mod settings;
+mod slow;
+#[cfg(test)]
+mod tests;
+mod text;
+
+use crate::changes::changes;
+use crate::{
+    Class, Context, Entry, Function, Handler, KernelVersion, Member, SettingsError, Shared, Spread,
+    settings,
+};
+use control::Control;
+use fast::{OUTCOMES, Plane};
+use settings::Checked;
+use slow::{Counts, SlowPath};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+use taut_port::{Batch, PortError};
+use taut_sys::Alarm;
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "route",
+    summary: "a router: sends IPv4 and IPv6 packets where routes lead, asks for neighbours, tells senders what is wrong",
+    class: Class::Basic,
+    ports: None,
+    build: |table| {
+        let checked = settings::<settings::Settings>(table)?.check()?;
+        Ok(Box::new(Router::new(checked)) as Box<dyn Function>)
+    },
+    in_kernel: KernelVersion::No("it has no version there"),
+};
+
+/// What the routers of all workers share.
+type Deciding = Arc<Mutex<Control>>;
+
+struct Router {
+    checked: Checked,
+    shared: Shared,
+    control: Option<Deciding>,
+    plane: Option<Plane>,
+    counts: Arc<Counts>,
+}
+
+impl Router {
+    fn new(checked: Checked) -> Self {
+        Self {
+            checked,
+            shared: Shared::default(),
+            control: None,
+            plane: None,
+            counts: Arc::default(),
+        }
+    }
+}
+
+impl Function for Router {
+    fn process(&mut self, batch: &mut Batch, context: &Context) {
+        if let Some(plane) = &mut self.plane {
+            plane.process(batch, context);
+        }
+    }
+
+    fn spread(&self) -> Spread {
+        Spread::Any
+    }
+
+    fn sends(&self) -> bool {
+        true
+    }
+
+    /// It is called also without packets, to say that it looks into no table.
+    fn holds_packets(&self) -> bool {
+        true
+    }
+
+    fn wakes(&self) -> bool {
+        true
+    }
+
+    fn arm(&mut self, alarm: &mut Alarm) -> bool {
+        let plane = self.plane.as_ref();
+        plane.is_none_or(|plane| plane.receiver.arm(alarm))
+    }
+
+    fn disarm(&mut self) {
+        if let Some(plane) = &self.plane {
+            plane.receiver.disarm();
+        }
+    }
+
+    fn join(&mut self, _: Member, shared: &Shared) -> Result<(), SettingsError> {
+        self.shared = shared.clone();
+        Ok(())
+    }
+
+    fn prepare(&mut self) -> Result<(), PortError> {
+        let checked = &self.checked;
+        let deciding = self.shared.lock(|deciding: &mut Option<Deciding>| {
+            if let Some(there) = deciding {
+                return Ok(Arc::clone(there));
+            }
+            let control = Control::new(checked, Instant::now()).map_err(|e| {
+                let reason = std::io::Error::other(e.to_string());
+                PortError::system("function \"route\": making its tables", reason)
+            })?;
+            let made = Arc::new(Mutex::new(control));
+            *deciding = Some(Arc::clone(&made));
+            Ok::<_, PortError>(made)
+        })?;
+        let (sender, receiver) = changes(1)?;
+        let mut control = deciding.lock().unwrap_or_else(PoisonError::into_inner);
+        control.add_worker(sender);
+        self.plane = Some(Plane::new(&checked.interfaces, control.tables(), receiver));
+        drop(control);
+        self.control = Some(deciding);
+        Ok(())
+    }
+
+    fn handler(&mut self) -> Option<Box<dyn Handler>> {
+        let control = self.control.as_ref()?;
+        let slow = SlowPath::new(&self.checked.interfaces, control, &self.counts);
+        Some(Box::new(slow))
+    }
+
+    fn outcomes(&self) -> Vec<(&'static str, u64)> {
+        let counts = self
+            .plane
+            .as_ref()
+            .map_or([0; OUTCOMES.len()], |it| it.counts);
+        let mut outcomes: Vec<_> = OUTCOMES.into_iter().zip(counts).collect();
+        outcomes.extend(self.counts.outcomes());
+        outcomes
+    }
+}

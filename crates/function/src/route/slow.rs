@@ -1,0 +1,357 @@
+//! The router on the slow path: asks for neighbours and listens to them, keeps packets meanwhile, tells senders why their
+//! packets go no further, cuts what is too long, and answers who talks to the router itself.
+
+use super::control::Control;
+use super::fast::{ETHERNET_BYTES, is_v4, rewrite};
+use super::fragment;
+use super::neighbours::{At, Due, Wanted};
+use super::settings::Interface;
+use crate::host::{datagram_for, echo};
+use crate::slow::{ErrorLimit, Handler, Punted, Send};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+use taut_port::Punt;
+use taut_wire::arp::Operation;
+use taut_wire::neighbour::solicited_node;
+use taut_wire::{
+    Arp, ArpRepr, EtherType, Ethernet, EthernetRepr, Headers, IcmpError, Mac, NeighbourRepr, Vlan,
+    icmp_error, resolution,
+};
+
+/// What became of packets on the slow path, and what it has sent by itself.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    forwarded: AtomicU64,
+    cut: AtomicU64,
+    pushed_out: AtomicU64,
+    crowded: AtomicU64,
+    unanswered: AtomicU64,
+    time_exceeded: AtomicU64,
+    no_route: AtomicU64,
+    prohibited: AtomicU64,
+    too_big: AtomicU64,
+    no_port: AtomicU64,
+    not_told: AtomicU64,
+    neighbours: AtomicU64,
+    echo: AtomicU64,
+    not_understood: AtomicU64,
+    no_room: AtomicU64,
+    asked: AtomicU64,
+}
+
+impl Counts {
+    pub fn outcomes(&self) -> Vec<(&'static str, u64)> {
+        [
+            ("slow path: forwarded", &self.forwarded),
+            ("slow path: cut, and forwarded", &self.cut),
+            (
+                "slow path: dropped, as too many wait for the neighbour",
+                &self.pushed_out,
+            ),
+            (
+                "slow path: dropped, as too many neighbours are asked for",
+                &self.crowded,
+            ),
+            ("slow path: the neighbour does not answer", &self.unanswered),
+            ("slow path: no hops left", &self.time_exceeded),
+            ("slow path: no route", &self.no_route),
+            ("slow path: prohibited", &self.prohibited),
+            ("slow path: too big", &self.too_big),
+            ("slow path: no port listens", &self.no_port),
+            ("slow path: from or about neighbours", &self.neighbours),
+            ("slow path: echo answered", &self.echo),
+            ("slow path: not understood", &self.not_understood),
+            (
+                "slow path: no room to send, beside the above",
+                &self.no_room,
+            ),
+            (
+                "slow path: senders not told, beside the above",
+                &self.not_told,
+            ),
+            (
+                "slow path: questions for neighbours, beside the above",
+                &self.asked,
+            ),
+        ]
+        .map(|(cause, count)| (cause, count.load(Ordering::Relaxed)))
+        .to_vec()
+    }
+}
+
+fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+pub(super) struct SlowPath {
+    interfaces: Arc<[Interface]>,
+    control: Arc<Mutex<Control>>,
+    counts: Arc<Counts>,
+    errors: ErrorLimit,
+    scratch: Vec<u8>,
+}
+
+impl SlowPath {
+    pub fn new(
+        interfaces: &Arc<[Interface]>,
+        control: &Arc<Mutex<Control>>,
+        counts: &Arc<Counts>,
+    ) -> Self {
+        Self {
+            interfaces: Arc::clone(interfaces),
+            control: Arc::clone(control),
+            counts: Arc::clone(counts),
+            errors: ErrorLimit::new(),
+            scratch: Vec::new(),
+        }
+    }
+
+    fn control(&self) -> MutexGuard<'_, Control> {
+        self.control.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells the sender of a packet that came in through `port` why it goes no further.
+    fn tell(&mut self, port: usize, frame: &[u8], error: IcmpError, send: &mut Send<'_>) {
+        let counter = match error {
+            IcmpError::TimeExceeded => &self.counts.time_exceeded,
+            IcmpError::NoRoute => &self.counts.no_route,
+            IcmpError::NoNeighbour => &self.counts.unanswered,
+            IcmpError::Prohibited => &self.counts.prohibited,
+            IcmpError::NoPort => &self.counts.no_port,
+            IcmpError::TooBig(_) => &self.counts.too_big,
+        };
+        count(counter);
+        let (sender, _) = addresses(frame);
+        let own = self
+            .interfaces
+            .get(port)
+            .and_then(|it| it.address_towards(sender));
+        let mut reply = [0; icmp_error::LONGEST_BYTES];
+        let length = own.and_then(|own| icmp_error(frame, error, own, &mut reply));
+        let is_told =
+            length.is_some_and(|length| self.errors.admits() && send(port, &reply[..length]));
+        if !is_told {
+            count(&self.counts.not_told);
+        }
+    }
+
+    /// Forwards a packet for which the worker knew no neighbour, or that is too long for its link.
+    fn forward(&mut self, port: usize, frame: &[u8], send: &mut Send<'_>) {
+        let (_, destination) = addresses(frame);
+        let mut control = self.control();
+        let all = control.neighbours_towards(destination);
+        let known = all.iter().find_map(|at| Some((*at, control.mac(*at)?)));
+        let Some(first) = all.first().copied() else {
+            drop(control);
+            // The route has gone meanwhile.
+            self.tell(port, frame, IcmpError::NoRoute, send);
+            return;
+        };
+        let (at, wanted) = match known {
+            Some((at, mac)) => (at, Wanted::Known(mac)),
+            None => (
+                first,
+                control.want(first, (port as u8, frame), Instant::now()),
+            ),
+        };
+        drop(control);
+        match wanted {
+            Wanted::Known(mac) => self.emit(port, frame, (at.0, mac), send),
+            Wanted::Ask => self.ask(at, None, send),
+            Wanted::Waits { pushed_out: true } => count(&self.counts.pushed_out),
+            Wanted::Waits { pushed_out: false } => {}
+            Wanted::Crowded => count(&self.counts.crowded),
+            Wanted::Failed => self.tell(port, frame, IcmpError::NoNeighbour, send),
+        }
+    }
+
+    /// Sends a packet that came in through `from` to a neighbour.
+    fn emit(&mut self, from: usize, frame: &[u8], (port, mac): (u8, Mac), send: &mut Send<'_>) {
+        let Some(interface) = self.interfaces.get(usize::from(port)) else {
+            return;
+        };
+        let hops_at = ETHERNET_BYTES + if is_v4(frame) { 8 } else { 7 };
+        if frame.get(hops_at).is_none_or(|hops| *hops <= 1) {
+            self.tell(from, frame, IcmpError::TimeExceeded, send);
+            return;
+        }
+        let (source, mtu) = (interface.mac, interface.mtu);
+        self.scratch.clear();
+        self.scratch.extend_from_slice(frame);
+        rewrite(&mut self.scratch, source, mac);
+        let end = Headers::of(frame).end();
+        if end.saturating_sub(ETHERNET_BYTES) <= usize::from(mtu) {
+            match send(port.into(), &self.scratch) {
+                true => count(&self.counts.forwarded),
+                false => count(&self.counts.no_room),
+            }
+            return;
+        }
+        let mut is_sent = true;
+        let is_cut = fragment::cut(&self.scratch, mtu, |fragment| {
+            is_sent &= send(port.into(), fragment);
+        });
+        match (is_cut, is_sent) {
+            (false, _) => self.tell(from, frame, IcmpError::TooBig(mtu), send),
+            (true, true) => count(&self.counts.cut),
+            (true, false) => count(&self.counts.no_room),
+        }
+    }
+
+    /// Asks for a neighbour: all stations, or the one that it was.
+    fn ask(&self, (port, ip): At, mac: Option<Mac>, send: &mut Send<'_>) {
+        let Some(interface) = self.interfaces.get(usize::from(port)) else {
+            return;
+        };
+        let mut question = [0; resolution::LONGEST_BYTES];
+        let header = |destination, ethertype| EthernetRepr {
+            destination,
+            source: interface.mac,
+            vlan: Vlan::Untagged,
+            ethertype,
+        };
+        let length = match (ip, interface.address_towards(ip)) {
+            (IpAddr::V4(target_ip), own) => {
+                // Without an address of its own it is nobody who asks (RFC 5227 section 1.1).
+                let sender_ip = match own {
+                    Some(IpAddr::V4(own)) => own,
+                    _ => Ipv4Addr::UNSPECIFIED,
+                };
+                let asked = ArpRepr {
+                    operation: Operation::REQUEST,
+                    sender_mac: interface.mac,
+                    sender_ip,
+                    target_mac: mac.unwrap_or_default(),
+                    target_ip,
+                };
+                let header = header(mac.unwrap_or(Mac::BROADCAST), EtherType::ARP);
+                resolution::arp_frame(&header, &asked, &mut question)
+            }
+            (IpAddr::V6(target), Some(IpAddr::V6(own))) => {
+                let (group, group_mac) = solicited_node(target);
+                let (to, to_mac) = mac.map_or((group, group_mac), |mac| (target, mac));
+                let asked = NeighbourRepr::Solicitation {
+                    target,
+                    mac: interface.mac,
+                };
+                let header = header(to_mac, EtherType::IPV6);
+                resolution::neighbour_frame(&header, (own, to), &asked, &mut question)
+            }
+            (IpAddr::V6(_), _) => None,
+        };
+        if length.is_some_and(|length| send(port.into(), &question[..length])) {
+            count(&self.counts.asked);
+        }
+    }
+
+    /// Takes note of who says where it is, sends what has waited for it, and answers who asks.
+    fn hear(&mut self, port: usize, frame: &[u8], send: &mut Send<'_>) {
+        count(&self.counts.neighbours);
+        let Some(interface) = self.interfaces.get(port) else {
+            return;
+        };
+        let own = Arc::clone(&interface.addresses);
+        if let Some((ip, mac, asks_us)) = said(frame, &own)
+            && !mac.is_multicast()
+            && !own.contains(&ip)
+        {
+            let at = (port as u8, ip);
+            let waited = self.control().learn(at, mac, asks_us, Instant::now());
+            for (from, frame) in waited {
+                self.emit(from.into(), &frame, (at.0, mac), send);
+            }
+        }
+        let mac = self.interfaces[port].mac;
+        let mut reply = [0; resolution::LONGEST_BYTES];
+        let mac_of = |ip| own.contains(&ip).then_some(mac);
+        if let Some(length) = resolution::answer(frame, mac_of, &mut reply)
+            && !send(port, &reply[..length])
+        {
+            count(&self.counts.no_room);
+        }
+    }
+
+    /// Answers who talks to the router itself.
+    fn answer(&mut self, port: usize, frame: &[u8], send: &mut Send<'_>) {
+        self.scratch.clear();
+        self.scratch.extend_from_slice(frame);
+        if echo(&mut self.scratch).is_some() {
+            match send(port, &self.scratch) {
+                true => count(&self.counts.echo),
+                false => count(&self.counts.no_room),
+            }
+        } else if datagram_for(frame).is_some() {
+            self.tell(port, frame, IcmpError::NoPort, send);
+        } else {
+            count(&self.counts.not_understood);
+        }
+    }
+}
+
+/// Addresses of source and destination of a packet.
+fn addresses(frame: &[u8]) -> (IpAddr, IpAddr) {
+    let (source, destination) = Headers::of(frame).addresses_in(frame);
+    let address = |bits: u128| Ipv6Addr::from_bits(bits).to_canonical();
+    (address(source), address(destination))
+}
+
+/// The station that a frame says is behind a MAC address, and whether it says so as it asks for one of these own addresses.
+fn said(frame: &[u8], own: &[IpAddr]) -> Option<(IpAddr, Mac, bool)> {
+    let ethernet = Ethernet::new(frame).ok()?;
+    if ethernet.ethertype() == EtherType::ARP {
+        let arp = Arp::new(ethernet.payload()).ok()?;
+        let asks_us = own.contains(&arp.target_ip().into());
+        let is_nobody = arp.sender_ip().is_unspecified();
+        return (!is_nobody).then(|| (arp.sender_ip().into(), arp.sender_mac(), asks_us));
+    }
+    let (from, message) = resolution::neighbour_message(&ethernet)?;
+    if message.is_solicitation() {
+        let asks_us = own.contains(&message.target().into());
+        return (!from.is_unspecified()).then_some((from.into(), message.mac()?, asks_us));
+    }
+    let mac = message.mac().unwrap_or(ethernet.source());
+    Some((message.target().into(), mac, false))
+}
+
+impl Handler for SlowPath {
+    fn handle(&mut self, punted: &Punted<'_>, send: &mut Send<'_>) -> bool {
+        let (port, frame) = (punted.from_port, punted.frame);
+        match punted.cause {
+            Punt::Neighbour => self.hear(port, frame, send),
+            Punt::Local => match said(frame, &[]) {
+                // A question for one station looks like any packet to the worker.
+                Some(_) => self.hear(port, frame, send),
+                None => self.answer(port, frame, send),
+            },
+            Punt::Unresolved | Punt::TooBig(_) => self.forward(port, frame, send),
+            Punt::TimeExceeded => self.tell(port, frame, IcmpError::TimeExceeded, send),
+            Punt::Unknown => self.tell(port, frame, IcmpError::NoRoute, send),
+            Punt::Unreachable => self.tell(port, frame, IcmpError::NoNeighbour, send),
+            Punt::Prohibited => self.tell(port, frame, IcmpError::Prohibited, send),
+        }
+        true
+    }
+
+    fn poll(&mut self, send: &mut Send<'_>) -> bool {
+        let due = self.control().tick(Instant::now());
+        let is_some = !due.is_empty();
+        for each in due {
+            match each {
+                Due::Ask(at, mac) => self.ask(at, mac, send),
+                Due::GivenUp(_, waited) => {
+                    for (from, frame) in waited {
+                        self.tell(from.into(), &frame, IcmpError::NoNeighbour, send);
+                    }
+                }
+                Due::Gone(_) => {}
+            }
+        }
+        is_some
+    }
+
+    fn is_over(&self) -> bool {
+        Arc::strong_count(&self.counts) == 1
+    }
+}

@@ -1,0 +1,243 @@
+//! Routes as text, a line each, as `ip route` prints them: `PREFIX via ADDRESS dev INTERFACE`.
+
+use super::settings::{Interface, Prefix, holds};
+use std::net::IpAddr;
+
+/// Where a route leads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Target {
+    /// To these neighbours, each behind the port of that number: one, or several of the same distance.
+    Neighbours(Vec<(u8, IpAddr)>),
+    /// To stations behind the port of that number.
+    Connected(u8),
+    /// To the router itself.
+    Local,
+    /// Nowhere, and nobody is told.
+    Blackhole,
+    /// Nowhere, and senders are told so.
+    Unreachable,
+    /// Nowhere, as it is forbidden, and senders are told so.
+    Prohibited,
+}
+
+/// A route that somebody has asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Asked {
+    pub prefix: Prefix,
+    pub target: Target,
+}
+
+/// Words with a value that say nothing about where packets go.
+const SKIPPED: [&str; 14] = [
+    "proto", "scope", "src", "metric", "pref", "table", "error", "mtu", "advmss", "hoplimit",
+    "expires", "realm", "realms", "nhid",
+];
+/// Words without a value that say nothing about it.
+const FLAGS: [&str; 6] = ["onlink", "linkdown", "dead", "offload", "trap", "pervasive"];
+
+/// Reads routes; empty lines and what follows a `#` are left out. The number of a line, from 1, and what is wrong with
+/// it are the error.
+pub(super) fn parse(text: &str, interfaces: &[Interface]) -> Result<Vec<Asked>, (usize, String)> {
+    let mut routes: Vec<(usize, Asked)> = Vec::new();
+    for (at, line) in text.lines().enumerate() {
+        let number = at + 1;
+        let said = line.split('#').next().unwrap_or_default();
+        let is_continued = said.starts_with(char::is_whitespace);
+        let mut words = said.split_whitespace().peekable();
+        match words.peek() {
+            None => continue,
+            // `ip route` writes each of several next hops on a line of its own.
+            Some(&"nexthop") if is_continued => {
+                let Some((_, route)) = routes.last_mut() else {
+                    return Err((
+                        number,
+                        "there is no route that this next hop is of".to_string(),
+                    ));
+                };
+                let neighbours = neighbours(words, interfaces, route.prefix);
+                let more = neighbours.map_err(|reason| (number, reason))?;
+                match &mut route.target {
+                    Target::Neighbours(all) => all.extend(more),
+                    _ => return Err((number, format!("{} has no next hops", route.prefix))),
+                }
+            }
+            Some(_) => {
+                let route = route(words, interfaces).map_err(|reason| (number, reason))?;
+                routes.push((number, route));
+            }
+        }
+    }
+    for (number, route) in &routes {
+        if matches!(&route.target, Target::Neighbours(all) if all.is_empty()) {
+            return Err((
+                *number,
+                format!("{}: want `via ADDRESS` or `dev INTERFACE`", route.prefix),
+            ));
+        }
+    }
+    Ok(routes.into_iter().map(|(_, route)| route).collect())
+}
+
+/// An address with the length of its prefix: that of one address if it says none.
+pub(super) fn address_and_length(text: &str) -> Option<(IpAddr, u8)> {
+    let (address, length) = match text.split_once('/') {
+        Some((address, length)) => (address, Some(length)),
+        None => (text, None),
+    };
+    let address: IpAddr = address.parse().ok()?;
+    let most = if address.is_ipv4() { 32 } else { 128 };
+    let length = match length {
+        None => most,
+        Some(length) => length.parse().ok().filter(|length| *length <= most)?,
+    };
+    Some((address, length))
+}
+
+fn route<'a>(
+    words: impl Iterator<Item = &'a str> + Clone,
+    interfaces: &[Interface],
+) -> Result<Asked, String> {
+    let mut words = words.peekable();
+    let kind = match words.peek().copied() {
+        Some("blackhole") => Some(Target::Blackhole),
+        Some("unreachable") => Some(Target::Unreachable),
+        Some("prohibit") => Some(Target::Prohibited),
+        _ => None,
+    };
+    if kind.is_some() || words.peek() == Some(&"unicast") {
+        words.next();
+    }
+    let text = words.next().unwrap_or_default();
+    let prefix = prefix(text, words.clone())?;
+    if let Some(target) = kind {
+        return Ok(Asked { prefix, target });
+    }
+    let said: Vec<&str> = words.collect();
+    let has_next_hop = said.iter().any(|word| *word == "via" || *word == "nexthop");
+    let target = if has_next_hop || !said.contains(&"dev") {
+        Target::Neighbours(neighbours(said.into_iter(), interfaces, prefix)?)
+    } else {
+        Target::Connected(device(said.into_iter(), interfaces)?)
+    };
+    Ok(Asked { prefix, target })
+}
+
+/// The prefix that a word names. `default` is of the family of the address behind `via`.
+fn prefix<'a>(text: &str, mut words: impl Iterator<Item = &'a str>) -> Result<Prefix, String> {
+    if text == "default" {
+        let is_v6 = words.any(|word| word.parse::<IpAddr>().is_ok_and(|it| it.is_ipv6()));
+        let zero = if is_v6 {
+            IpAddr::from([0_u16; 8])
+        } else {
+            IpAddr::from([0_u8; 4])
+        };
+        return Ok(Prefix::of(zero, 0));
+    }
+    let wrong = || format!("want a prefix such as 192.0.2.0/24, not '{text}'");
+    let (address, length) = address_and_length(text).ok_or_else(wrong)?;
+    let prefix = Prefix::of(address, length);
+    let first = match prefix {
+        Prefix::V4(prefix) => IpAddr::V4(prefix.network().into()),
+        Prefix::V6(prefix) => IpAddr::V6(prefix.network().into()),
+    };
+    if first != address {
+        return Err(format!(
+            "bits behind the length must be 0: write {prefix}, not {text}"
+        ));
+    }
+    Ok(prefix)
+}
+
+/// The neighbours that words name, each with its interface: that which it is in a network of, unless it is named.
+fn neighbours<'a>(
+    words: impl Iterator<Item = &'a str>,
+    interfaces: &[Interface],
+    prefix: Prefix,
+) -> Result<Vec<(u8, IpAddr)>, String> {
+    let mut found: Vec<(Option<u8>, IpAddr)> = Vec::new();
+    let mut words = words;
+    while let Some(word) = words.next() {
+        match word {
+            "nexthop" => {}
+            "via" => {
+                let mut text = words.next().unwrap_or_default();
+                if matches!(text, "inet" | "inet6") {
+                    text = words.next().unwrap_or_default();
+                }
+                let address = text.parse::<IpAddr>();
+                let address = address.map_err(|_| format!("via: want an address, not '{text}'"))?;
+                if address.is_ipv4() != matches!(prefix, Prefix::V4(_)) {
+                    return Err(format!("via: {address} is of another family than {prefix}"));
+                }
+                found.push((None, address));
+            }
+            "dev" => {
+                let name = words.next().unwrap_or_default();
+                let port = port(name, interfaces)?;
+                match found.last_mut() {
+                    Some(last) => last.0 = Some(port),
+                    None => return Err("want `via ADDRESS` before `dev`".to_string()),
+                }
+            }
+            "weight" => {
+                // Ways of one route are used alike.
+                words.next();
+            }
+            word if SKIPPED.contains(&word) => {
+                words.next();
+            }
+            word if FLAGS.contains(&word) => {}
+            word => {
+                return Err(format!(
+                    "'{word}' is not understood; a route is `PREFIX via ADDRESS [dev INTERFACE]`"
+                ));
+            }
+        }
+    }
+    let behind = |(port, address): (Option<u8>, IpAddr)| {
+        let near = |it: &Interface| it.networks.iter().any(|network| holds(*network, address));
+        let port = port.or_else(|| interfaces.iter().position(near).map(|at| at as u8));
+        let own = |it: &Interface| it.addresses.contains(&address);
+        match port {
+            _ if interfaces.iter().any(own) => Err(format!("via: {address} is the router's own")),
+            Some(port) => Ok((port, address)),
+            None => Err(format!(
+                "via: {address} is in no network of an interface; name one with `dev INTERFACE`"
+            )),
+        }
+    };
+    found.into_iter().map(behind).collect()
+}
+
+fn device<'a>(
+    mut words: impl Iterator<Item = &'a str>,
+    interfaces: &[Interface],
+) -> Result<u8, String> {
+    let mut found = None;
+    while let Some(word) = words.next() {
+        match word {
+            "dev" => found = Some(port(words.next().unwrap_or_default(), interfaces)?),
+            word if SKIPPED.contains(&word) => {
+                words.next();
+            }
+            word if FLAGS.contains(&word) => {}
+            word => {
+                return Err(format!(
+                    "'{word}' is not understood; a route is `PREFIX dev INTERFACE`"
+                ));
+            }
+        }
+    }
+    found.ok_or_else(|| "want `dev INTERFACE`".to_string())
+}
+
+fn port(name: &str, interfaces: &[Interface]) -> Result<u8, String> {
+    let at = interfaces.iter().position(|it| it.name == name);
+    at.map(|at| at as u8).ok_or_else(|| {
+        let names: Vec<_> = interfaces.iter().map(|it| it.name.as_str()).collect();
+        format!(
+            "dev: there is no interface '{name}'; there are {}",
+            names.join(", ")
+        )
+    })
+}
