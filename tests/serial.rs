@@ -39,6 +39,7 @@ mod serial {
     mod reference;
     mod replay;
     mod rooms;
+    mod route;
     mod routed;
     mod scripts;
     mod set_up;
