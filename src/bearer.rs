@@ -1,11 +1,9 @@
 //! `taut bearer`: asks a running gateway (`taut forward` with the function `gtpu`) through its control socket.
 
 use crate::exit::Failure;
+use crate::terminal::conversation::{Conversation, read_file};
 use crate::terminal::{print, quantity};
 use serde_json::json;
-use std::fs::File;
-use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::time::Instant;
@@ -13,9 +11,6 @@ use taut_function::gtpu::{
     Answer, BearerText, CSV_HEADER, MOST_FILE_BYTES, Request, bearers_of, churn,
 };
 use taut_traffic::Rate;
-
-/// How long a gateway may take to answer: it may be loading millions of bearers for somebody else.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
@@ -103,27 +98,9 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         return churned(&arguments, file, *rate, *seconds, *wait);
     }
     let (request, file) = request(&arguments.command)?;
-    let socket = &arguments.control;
-    let stream = connect(socket)?;
-    let failed = |e: std::io::Error| {
-        let what = match e.kind() {
-            ErrorKind::WouldBlock | ErrorKind::TimedOut => "does not answer".to_string(),
-            _ => format!("broke off: {e}"),
-        };
-        Failure::Missing(format!("the gateway at {} {what}", socket.display()))
-    };
-    let mut asked = serde_json::to_vec(&request).map_err(|e| failed(e.into()))?;
-    asked.push(b'\n');
-    asked.extend(file);
-    // A gateway that does not want the file says why and reads no more of it.
-    let sent = (&stream).write_all(&asked);
-    let mut lines = BufReader::new(stream).lines();
-    let mut next = || -> Result<String, Failure> {
-        let line = lines.next().unwrap_or(Err(ErrorKind::UnexpectedEof.into()));
-        line.map_err(failed)
-    };
-    let line = next().map_err(|unheard| sent.map_or_else(failed, |()| unheard))?;
-    let answer: Answer = serde_json::from_str(&line).map_err(|e| failed(e.into()))?;
+    let mut gateway = Conversation::begin("gateway", "gtpu", &arguments.control)?;
+    let line = gateway.ask(&request, &file)?;
+    let answer: Answer = gateway.read(&line)?;
     if !answer.ok {
         let error = answer.error.unwrap_or_default();
         let file = match (&arguments.command, answer.line) {
@@ -139,13 +116,11 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
             print::line(CSV_HEADER);
         }
         for _ in 0..bearers {
-            let line = next()?;
+            let line = gateway.line()?;
             if arguments.json {
                 print::line(line);
             } else {
-                let bearer: BearerText =
-                    serde_json::from_str(&line).map_err(|e| failed(e.into()))?;
-                print::line(bearer);
+                print::line(gateway.read::<BearerText>(&line)?);
             }
         }
         return Ok(());
@@ -197,25 +172,11 @@ fn request(command: &Command) -> Result<(Request, Vec<u8>), Failure> {
         // Which asks for itself.
         Command::Status | Command::Churn { .. } => (Request::Status {}, Vec::new()),
         Command::Load { file, replace } => {
-            let text = read(file)?;
+            let text = read_file(file, "bearers", MOST_FILE_BYTES)?;
             let (bytes, replace) = (text.len() as u64, *replace);
             (Request::Load { bytes, replace }, text)
         }
     })
-}
-
-/// A file of bearers.
-fn read(path: &Path) -> Result<Vec<u8>, Failure> {
-    let wrong = |e: String| Failure::Input(format!("{}: {e}", path.display()));
-    let mut text = Vec::new();
-    let file = File::open(path).map_err(|e| wrong(e.to_string()))?;
-    let read = file.take(MOST_FILE_BYTES + 1).read_to_end(&mut text);
-    match read.map_err(|e| wrong(e.to_string()))? as u64 {
-        more if more > MOST_FILE_BYTES => Err(wrong(format!(
-            "a file of bearers has {MOST_FILE_BYTES} bytes at most: load it in parts"
-        ))),
-        _ => Ok(text),
-    }
 }
 
 fn churned(
@@ -226,19 +187,25 @@ fn churned(
     wait: f64,
 ) -> Result<(), Failure> {
     let wrong = |e: String| Failure::Input(format!("{}:{e}", file.display()));
-    let text = String::from_utf8(read(file)?).map_err(|_| wrong(" it is not text".to_string()))?;
+    let text = read_file(file, "bearers", MOST_FILE_BYTES)?;
+    let text = String::from_utf8(text).map_err(|_| wrong(" it is not text".to_string()))?;
     let bearers = bearers_of(&text).map_err(|(line, e)| wrong(format!("{line}: {e}")))?;
     if bearers.is_empty() {
         return Err(wrong(" there is no bearer in it".to_string()));
     }
     let deadline = Instant::now() + Duration::from_secs_f64(wait);
-    let stream = loop {
-        match connect(&arguments.control) {
+    let gateway = loop {
+        match Conversation::begin("gateway", "gtpu", &arguments.control) {
             Err(_) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(20)),
-            connected => break connected?,
+            begun => break begun?,
         }
     };
-    let churned = churn(&stream, &bearers, rate, Duration::from_secs_f64(seconds));
+    let churned = churn(
+        gateway.stream(),
+        &bearers,
+        rate,
+        Duration::from_secs_f64(seconds),
+    );
     let churned = churned.map_err(|e| Failure::Input(e.to_string()))?;
     if arguments.json {
         print::line(json!(churned));
@@ -249,19 +216,4 @@ fn churned(
         ));
     }
     Ok(())
-}
-
-fn connect(socket: &Path) -> Result<UnixStream, Failure> {
-    let connected = UnixStream::connect(socket).and_then(|stream| {
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
-        Ok(stream)
-    });
-    connected.map_err(|e| {
-        Failure::Missing(format!(
-            "no gateway at {}: {e}; start `taut forward` with a function gtpu that has control = \"{}\"",
-            socket.display(),
-            socket.display()
-        ))
-    })
 }

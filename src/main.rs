@@ -16,6 +16,7 @@ mod node;
 mod ports;
 mod probe;
 mod report;
+mod route;
 mod samples;
 mod script;
 mod tap;
@@ -48,6 +49,8 @@ enum Command {
     Chain(chain::Arguments),
     /// Add, list, remove and load bearers of a running mobile gateway (function gtpu)
     Bearer(bearer::Arguments),
+    /// List, show, add and delete routes of a running router (function route)
+    Route(route::Arguments),
     /// Make traffic at a constant rate and measure what comes back
     Generate(generate::Arguments),
     /// Measure a device after RFC 2544 or as taut demo does (comparison), what input and output of a packet cost (io), packet
@@ -108,6 +111,7 @@ fn main() -> ExitCode {
         Command::Forward(arguments) => forward::run(arguments),
         Command::Chain(arguments) => chain::run(arguments),
         Command::Bearer(arguments) => bearer::run(arguments),
+        Command::Route(arguments) => route::run(arguments),
         Command::Generate(arguments) => generate::run(arguments),
         Command::Script(arguments) => script::run(arguments),
         Command::Probe(arguments) => probe::run(&arguments),

@@ -1,5 +1,6 @@
 //! What commands that measure share at the terminal: the machine for themselves, a progress bar, and what is shown at the end.
 
+pub mod conversation;
 pub mod print;
 pub mod quantity;
 pub mod watch;

@@ -2,7 +2,9 @@
 
 use crate::support::hosts::{Hosts, Namespace, Transport, in_namespace, ip, ping, transfer};
 use crate::support::program::{Finished, Program, run};
+use crate::support::{scratch, taut};
 use std::fs;
+use std::time::{Duration, Instant};
 
 /// The interface of a router, as a chain file has it.
 fn interface(mac: u8, addresses: &str, more: &str) -> String {
@@ -162,5 +164,131 @@ fn three_routers_in_a_row_carry_what_hosts_say_and_tell_what_is_wrong() {
             "{event}"
         );
         assert!(counted("tx_packets") > 100, "{event}");
+    }
+}
+
+#[test]
+fn routes_are_listed_shown_and_changed_while_packets_pass() {
+    let folder = scratch();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (chain, socket) = (path("router.toml"), path("control.sock"));
+    let (left, right) = (
+        interface(0xa, "\"10.0.0.1/24\"", ""),
+        interface(0xb, "\"10.0.1.1/24\", \"fd00::1/64\"", "name = \"wan\"\n"),
+    );
+    fs::write(
+        &chain,
+        format!(
+            "ports = [\"null:source=32\", \"null:\"]\n[[function]]\nname = \"route\"\ncontrol = \"{socket}\"\n{left}{right}"
+        ),
+    )
+    .unwrap();
+    let route = |words: &[&str]| run(taut(&["route", "--control", &socket]).args(words));
+    let early = route(&["status"]);
+    assert_eq!(early.code(), Some(3));
+    assert!(
+        early
+            .stderr
+            .contains("start `taut forward` with a function route")
+    );
+    let router = Program::start(&mut taut(&["forward", &chain, "--quiet"]));
+    router_is_up(&route);
+    let done = route(&["add", "10.9.0.0/16 via 10.0.1.2", "default via fd00::2"]).success();
+    assert_eq!(done.stdout, "2 in force\n");
+    let shown = route(&["show", "10.9.3.4"]).success();
+    assert!(
+        shown
+            .stdout
+            .starts_with("10.9.0.0/16 via 10.0.1.2 dev wan\n"),
+        "{shown:?}"
+    );
+    assert!(
+        shown.stdout.contains("10.0.1.2 behind wan: not known"),
+        "{shown:?}"
+    );
+    for (words, part) in [
+        (&["show", "192.0.2.1"][..], "there is no route to 192.0.2.1"),
+        (
+            &["del", "10.0.0.0/24"],
+            "10.0.0.0/24 belongs to an interface",
+        ),
+        (&["del", "10.8.0.0/16"], "10.8.0.0/16 has no route"),
+        (&["add", "10.9.0.0/16 via 10.0.1.3"], "has a route already"),
+        (
+            &["add", "10.0.0.1 via 10.0.1.3", "--replace"],
+            "the router's own address",
+        ),
+        (
+            &[
+                "add",
+                "10.3.0.0/16 via 10.0.1.3",
+                "10.9.0.0/16 via 10.0.1.3",
+            ],
+            "already; 1 before it are done",
+        ),
+        (&["load", "/nowhere"], "/nowhere: No such file"),
+        (
+            &["churn", "/dev/null", "--rate", "10"],
+            "there is no route in it",
+        ),
+        (
+            &["churn", "/dev/null", "--rate", "NaN"],
+            "want changes per second",
+        ),
+    ] {
+        let refused = route(words);
+        assert_eq!(refused.code(), Some(2), "{refused:?}");
+        assert!(refused.stderr.contains(part), "{words:?}: {refused:?}");
+        assert_eq!(refused.stdout, "", "{words:?}");
+    }
+    let wrong = path("wrong");
+    fs::write(
+        &wrong,
+        "10.20.0.0/16 via 10.0.1.2\n10.21.0.0/16 via 10.7.7.7\n",
+    )
+    .unwrap();
+    let refused = route(&["load", &wrong]);
+    assert!(
+        refused
+            .stderr
+            .contains(&format!("{wrong}:2: via: 10.7.7.7 is in no network")),
+        "{refused:?}"
+    );
+    let many = path("many");
+    let lines: String = (0..5000)
+        .map(|n| format!("20.{}.{}.0/24 via 10.0.1.2\n", n >> 8, n & 255))
+        .collect();
+    fs::write(&many, &lines).unwrap();
+    assert_eq!(route(&["load", &many]).success().stdout, "5000 in force\n");
+    let churned = route(&["churn", &many, "--rate", "2k", "--seconds", "1", "--json"]).success();
+    let churned: serde_json::Value = serde_json::from_str(&churned.stdout).unwrap();
+    assert!(churned["changes"].as_u64().unwrap() >= 1000, "{churned}");
+    let list = route(&["list"]).success();
+    let own = 2 * 2 + 3;
+    assert_eq!(list.stdout.lines().count(), own + 3 + 5000);
+    // What is listed is what can be loaded, but for the router's own addresses and networks.
+    let again = path("again");
+    let kept: Vec<_> = list
+        .stdout
+        .lines()
+        .filter(|line| line.contains(" via "))
+        .collect();
+    fs::write(&again, kept.join("\n")).unwrap();
+    let loaded = route(&["load", &again, "--replace"]).success();
+    assert_eq!(loaded.stdout, "5003 in force\n");
+    let status = route(&["status", "--json"]).success();
+    let status: serde_json::Value = serde_json::from_str(&status.stdout).unwrap();
+    assert_eq!(status["status"]["routes_v4"], 4 + 2 + 5000);
+    let ended = router.interrupt().success();
+    assert!(!ended.stderr.contains("panicked"), "{ended:?}");
+    assert!(!std::path::Path::new(&socket).exists());
+}
+
+/// Waits until the router answers.
+fn router_is_up(route: &dyn Fn(&[&str]) -> Finished) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while route(&["status"]).code() != Some(0) {
+        assert!(Instant::now() < deadline, "the router does not answer");
+        std::thread::sleep(Duration::from_millis(50));
     }
 }

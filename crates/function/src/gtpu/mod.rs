@@ -24,6 +24,7 @@ mod seen;
 mod server;
 mod table;
 
+pub use crate::control_socket::MOST_FILE_BYTES;
 pub use bearer::{Action, Bearer, BearerText, CSV_HEADER, Match, Path, read_csv};
 pub use churn::{Churned, bearers_of, churn};
 pub use control::{Control, Refused, Wish};
@@ -31,9 +32,10 @@ pub use detached::Detached;
 pub use limit::{Limit, Limits, MeterName};
 pub use outcome::{OUTCOMES, Outcome};
 pub use policing::METERS_PER_BEARER;
-pub use server::{Answer, MOST_FILE_BYTES, Request};
+pub use server::{Answer, Request};
 pub use table::{BYTES_PER_BEARER, Matching};
 
+use crate::control_socket::ControlSocket;
 use crate::mac_rewrite::{self, Macs};
 use crate::{
     Class, Context, Entry, Function, Handler, KernelVersion, Member, SettingsError, Shared, Spread,
@@ -48,7 +50,6 @@ use outcome::Counts;
 use policing::{Policing, SharedMeters};
 use seen::{Own, Seen, Tunnelled};
 use serde::Deserialize;
-use server::Server;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -203,7 +204,7 @@ struct Gateway {
 /// Whoever decides, and by whom that is asked: one for the gateways of all workers. Sockets go with the last of them.
 struct Deciding {
     control: Arc<Mutex<Control>>,
-    _server: Option<Server>,
+    _server: Option<ControlSocket>,
     _pfcp: Option<pfcp::Server>,
 }
 
@@ -251,7 +252,7 @@ impl Gateway {
         let settings = &self.checked.settings;
         let server = settings.control.as_ref();
         let server = server
-            .map(|path| Server::start(path, &control))
+            .map(|path| ControlSocket::start("gtpu", path, &control))
             .transpose()?;
         let pfcp = self.checked.pfcp.as_ref();
         let pfcp = pfcp

@@ -4,8 +4,9 @@
 use super::group::Group;
 use super::hop::{Hop, Hops, MOST_GROUPS, MOST_HOPS};
 use super::neighbours::{At, Due, Learnt, Neighbours, Waiting, Wanted};
+use super::server::{NeighbourText, RouteText, Status};
 use super::settings::{Checked, Interface, Prefix, holds, is_link_local};
-use super::text::{Asked, Target};
+use super::text::{Asked, Target, text_of};
 use crate::changes::Sender;
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -175,6 +176,63 @@ impl Control {
     pub fn add_worker(&mut self, mut sender: Sender<()>) {
         sender.patience = Duration::ZERO;
         self.workers.push(sender);
+    }
+
+    pub fn interfaces(&self) -> Arc<[Interface]> {
+        Arc::clone(&self.interfaces)
+    }
+
+    /// Where the route of a prefix leads.
+    pub fn get(&self, prefix: Prefix) -> Option<&Target> {
+        self.routes.get(&prefix)
+    }
+
+    pub fn is_network_of_interface(&self, prefix: Prefix) -> bool {
+        self.interfaces
+            .iter()
+            .any(|it| it.networks.contains(&prefix))
+    }
+
+    fn text_of(&self, prefix: Prefix, target: &Target) -> RouteText {
+        RouteText {
+            prefix: prefix.to_string(),
+            route: text_of(prefix, target, &self.interfaces),
+        }
+    }
+
+    /// Every route, shorter prefixes before those within them.
+    pub fn list(&self) -> Vec<RouteText> {
+        let routes = self.routes.iter();
+        routes
+            .map(|(prefix, target)| self.text_of(*prefix, target))
+            .collect()
+    }
+
+    /// The route of an address, and the neighbours that it leads to.
+    pub fn show(&self, address: IpAddr) -> Option<(RouteText, Vec<NeighbourText>)> {
+        let (prefix, target) = self.route_of(address)?;
+        let neighbour = |at: At| NeighbourText {
+            interface: self.interfaces[usize::from(at.0)].name.clone(),
+            address: at.1,
+            mac: self.mac(at).map(|mac| mac.to_string()),
+        };
+        let neighbours = self.neighbours_towards(address).into_iter().map(neighbour);
+        Some((self.text_of(prefix, target), neighbours.collect()))
+    }
+
+    pub fn status(&self) -> Status {
+        let v4 = |prefix: &&Prefix| matches!(prefix, Prefix::V4(_));
+        let routes_v4 = self.routes.keys().filter(v4).count();
+        let (neighbours, neighbours_unknown) = self.neighbours.count();
+        Status {
+            routes_v4,
+            routes_v6: self.routes.len() - routes_v4,
+            neighbours,
+            neighbours_unknown,
+            next_hops: self.in_use.len(),
+            next_hops_most: MOST_HOPS - 1,
+            table_bytes: self.v4.fib().memory_bytes() + self.v6.fib().memory_bytes(),
+        }
     }
 
     /// Adds a route, or lets the one of its prefix lead elsewhere.

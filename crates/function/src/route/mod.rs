@@ -11,13 +11,18 @@ mod fragment;
 mod group;
 mod hop;
 mod neighbours;
+mod server;
 mod settings;
 mod slow;
 #[cfg(test)]
 mod tests;
 mod text;
 
+pub use crate::control_socket::MOST_FILE_BYTES;
+pub use server::{Answer, NeighbourText, Request, RouteText, Status};
+
 use crate::changes::changes;
+use crate::control_socket::ControlSocket;
 use crate::{
     Class, Context, Entry, Function, Handler, KernelVersion, Member, SettingsError, Shared, Spread,
     settings,
@@ -44,12 +49,16 @@ pub(crate) const ENTRY: Entry = Entry {
 };
 
 /// What the routers of all workers share.
-type Deciding = Arc<Mutex<Control>>;
+#[derive(Clone)]
+struct Deciding {
+    control: Arc<Mutex<Control>>,
+    _socket: Option<Arc<ControlSocket>>,
+}
 
 struct Router {
     checked: Checked,
     shared: Shared,
-    control: Option<Deciding>,
+    deciding: Option<Deciding>,
     plane: Option<Plane>,
     counts: Arc<Counts>,
 }
@@ -59,7 +68,7 @@ impl Router {
         Self {
             checked,
             shared: Shared::default(),
-            control: None,
+            deciding: None,
             plane: None,
             counts: Arc::default(),
         }
@@ -110,27 +119,36 @@ impl Function for Router {
         let checked = &self.checked;
         let deciding = self.shared.lock(|deciding: &mut Option<Deciding>| {
             if let Some(there) = deciding {
-                return Ok(Arc::clone(there));
+                return Ok(there.clone());
             }
             let control = Control::new(checked, Instant::now()).map_err(|e| {
                 let reason = std::io::Error::other(e.to_string());
                 PortError::system("function \"route\": making its tables", reason)
             })?;
-            let made = Arc::new(Mutex::new(control));
-            *deciding = Some(Arc::clone(&made));
+            let control = Arc::new(Mutex::new(control));
+            let socket = checked.control.as_ref();
+            let socket = socket.map(|path| ControlSocket::start("route", path, &control));
+            let made = Deciding {
+                control,
+                _socket: socket.transpose()?.map(Arc::new),
+            };
+            *deciding = Some(made.clone());
             Ok::<_, PortError>(made)
         })?;
         let (sender, receiver) = changes(1)?;
-        let mut control = deciding.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut control = deciding
+            .control
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         control.add_worker(sender);
         self.plane = Some(Plane::new(&checked.interfaces, control.tables(), receiver));
         drop(control);
-        self.control = Some(deciding);
+        self.deciding = Some(deciding);
         Ok(())
     }
 
     fn handler(&mut self) -> Option<Box<dyn Handler>> {
-        let control = self.control.as_ref()?;
+        let control = &self.deciding.as_ref()?.control;
         let slow = SlowPath::new(&self.checked.interfaces, control, &self.counts);
         Some(Box::new(slow))
     }

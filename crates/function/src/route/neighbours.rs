@@ -139,6 +139,11 @@ impl Neighbours {
         }
     }
 
+    /// Number of neighbours that are known, and of others.
+    pub fn count(&self) -> (usize, usize) {
+        (self.all.len() - self.unknown, self.unknown)
+    }
+
     /// Whether anything is known or asked about a neighbour.
     pub fn has(&self, at: At) -> bool {
         self.all.contains_key(&at)

@@ -23,6 +23,7 @@ pub(super) struct Settings {
     #[serde(default)]
     interface: Vec<WrittenInterface>,
     routes: Option<PathBuf>,
+    control: Option<PathBuf>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -124,6 +125,8 @@ pub(super) struct Checked {
     pub interfaces: Arc<[Interface]>,
     /// Routes beside those of the interfaces.
     pub routes: Arc<[Asked]>,
+    /// Path of the control socket.
+    pub control: Option<PathBuf>,
 }
 
 impl Settings {
@@ -154,6 +157,7 @@ impl Settings {
         Ok(Checked {
             interfaces: interfaces.into(),
             routes: routes.into(),
+            control: self.control,
         })
     }
 }

@@ -442,7 +442,7 @@ fn flows_of_a_route_with_several_next_hops_keep_theirs_until_it_goes() {
         assert!((30..=110).contains(&share), "{share} of 200");
     }
     // One goes: its flows move, and no others.
-    let control = Arc::clone(bench.router.control.as_ref().unwrap());
+    let control = Arc::clone(&bench.router.deciding.as_ref().unwrap().control);
     let gone = (1, ip("10.0.1.3"));
     control.lock().unwrap().forget(gone);
     let after = ways(&mut bench);
@@ -458,7 +458,7 @@ fn flows_of_a_route_with_several_next_hops_keep_theirs_until_it_goes() {
 fn routes_change_while_packets_pass_and_memory_is_used_again() {
     let mut bench = Bench::new("default via 10.0.1.254\n");
     bench.hear(1, "10.0.1.254", mac(0xfe));
-    let control = Arc::clone(bench.router.control.as_ref().unwrap());
+    let control = Arc::clone(&bench.router.deciding.as_ref().unwrap().control);
     let frame = datagram(0, "10.0.0.7", "192.0.2.200", 100);
     // Far more changes than there is memory for at one time.
     for round in 0..3 * 32_768_u32 {

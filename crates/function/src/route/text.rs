@@ -123,7 +123,10 @@ fn route<'a>(
 }
 
 /// The prefix that a word names. `default` is of the family of the address behind `via`.
-fn prefix<'a>(text: &str, mut words: impl Iterator<Item = &'a str>) -> Result<Prefix, String> {
+pub(super) fn prefix<'a>(
+    text: &str,
+    mut words: impl Iterator<Item = &'a str>,
+) -> Result<Prefix, String> {
     if text == "default" {
         let is_v6 = words.any(|word| word.parse::<IpAddr>().is_ok_and(|it| it.is_ipv6()));
         let zero = if is_v6 {
@@ -229,6 +232,29 @@ fn device<'a>(
         }
     }
     found.ok_or_else(|| "want `dev INTERFACE`".to_string())
+}
+
+/// A route as a line that [`parse`] reads; one to the router itself begins with `local`.
+pub(super) fn text_of(prefix: Prefix, target: &Target, interfaces: &[Interface]) -> String {
+    let name = |port: u8| {
+        interfaces
+            .get(usize::from(port))
+            .map_or("-", |it| it.name.as_str())
+    };
+    match target {
+        Target::Neighbours(all) => {
+            let word = if all.len() > 1 { "nexthop via" } else { "via" };
+            let hops = all
+                .iter()
+                .map(|(port, address)| format!(" {word} {address} dev {}", name(*port)));
+            format!("{prefix}{}", hops.collect::<String>())
+        }
+        Target::Connected(port) => format!("{prefix} dev {}", name(*port)),
+        Target::Local => format!("local {prefix}"),
+        Target::Blackhole => format!("blackhole {prefix}"),
+        Target::Unreachable => format!("unreachable {prefix}"),
+        Target::Prohibited => format!("prohibit {prefix}"),
+    }
 }
 
 fn port(name: &str, interfaces: &[Interface]) -> Result<u8, String> {

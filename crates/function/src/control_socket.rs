@@ -1,0 +1,278 @@
+//! Control sockets: Unix sockets on which a line of JSON asks a function and a line of JSON answers. Files come behind the
+//! line that asks to load them.
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde::Serialize;
+use std::io::{BufRead, BufReader, BufWriter, ErrorKind, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use taut_port::PortError;
+use taut_sys::{listen_privately, spawn_background};
+
+/// Time after which a thread sees at the latest that it is to end.
+const LOOK: Duration = Duration::from_millis(50);
+/// A request is no longer than this; files come behind theirs.
+const MOST_LINE_BYTES: u64 = 1 << 20;
+/// A file is no longer than this, nor are those that are being loaded at one time together.
+pub const MOST_FILE_BYTES: u64 = 1 << 30;
+/// Clients at a time.
+const MOST_CLIENTS: usize = 64;
+
+/// The side of a function that decides, as a control socket asks it.
+pub(crate) trait Decides: Send + Sync + 'static {
+    /// Answers the request in a line; what belongs to it besides comes from `input`.
+    ///
+    /// # Errors
+    /// When the client is gone or talks nonsense: nothing more is heard of it.
+    fn answer(
+        &self,
+        line: &[u8],
+        input: &mut dyn Read,
+        output: &mut dyn Write,
+        loading: &Loading,
+    ) -> std::io::Result<()>;
+
+    /// Waits until what was answered is in force.
+    ///
+    /// # Errors
+    /// Why it is not.
+    fn settle(&self) -> Result<(), String>;
+}
+
+/// Answer to a request that is not granted.
+#[derive(Serialize)]
+struct Refusal {
+    ok: bool,
+    error: String,
+}
+
+/// Bytes of files that clients send at the moment, all together.
+#[derive(Default)]
+pub(crate) struct Loading(AtomicU64);
+
+/// A file's part of them, until it is dropped.
+pub(crate) struct Room<'a> {
+    loading: &'a Loading,
+    bytes: u64,
+}
+
+impl Loading {
+    /// Room for a file; why there is none.
+    pub fn room(&self, bytes: u64) -> Result<Room<'_>, String> {
+        if bytes > MOST_FILE_BYTES {
+            return Err(format!("a file has {MOST_FILE_BYTES} bytes at most"));
+        }
+        let more = |taken: u64| Some(taken + bytes).filter(|taken| *taken <= MOST_FILE_BYTES);
+        // Relaxed: only the number is shared.
+        let taken = self
+            .0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        match taken {
+            Ok(_) => Ok(Room {
+                loading: self,
+                bytes,
+            }),
+            Err(taken) => Err(format!(
+                "{taken} bytes are being loaded by others, and together it may be {MOST_FILE_BYTES}: wait for them"
+            )),
+        }
+    }
+}
+
+impl Drop for Room<'_> {
+    fn drop(&mut self) {
+        self.loading.0.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// The thread that listens. Dropping it ends it and its clients, and takes the socket away.
+pub(crate) struct ControlSocket {
+    path: PathBuf,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl ControlSocket {
+    /// Listens at `path` for those who ask the function of that name.
+    ///
+    /// # Errors
+    /// When another one listens there, or the path cannot be used.
+    pub fn start(
+        function: &str,
+        path: &Path,
+        control: &Arc<impl Decides>,
+    ) -> Result<Self, PortError> {
+        let what = || format!("function \"{function}\": control socket {}", path.display());
+        if UnixStream::connect(path).is_ok() {
+            let other = std::io::Error::other("another one listens there: choose another path");
+            return Err(PortError::system(what(), other));
+        }
+        // What is left of one that was killed; anything else that lies there is not touched.
+        let is_socket = |m: std::fs::Metadata| {
+            use std::os::unix::fs::FileTypeExt;
+            m.file_type().is_socket()
+        };
+        if std::fs::symlink_metadata(path).is_ok_and(is_socket) {
+            let _ = std::fs::remove_file(path);
+        }
+        let listen = || {
+            let listener = listen_privately(path)?;
+            listener.set_nonblocking(true)?;
+            Ok(listener)
+        };
+        let listener = listen().map_err(|e: std::io::Error| PortError::system(what(), e))?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let (stopped, control) = (Arc::clone(&stop), Arc::clone(control));
+        let thread = spawn_background("control", move || accept(&listener, &control, &stopped))?;
+        Ok(Self {
+            path: path.to_path_buf(),
+            stop,
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for ControlSocket {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+fn accept(listener: &UnixListener, control: &Arc<impl Decides>, stop: &Arc<AtomicBool>) {
+    let mut clients: Vec<JoinHandle<()>> = Vec::new();
+    let loading = Arc::new(Loading::default());
+    let timeout = Timespec {
+        tv_sec: 0,
+        tv_nsec: LOOK.subsec_nanos().into(),
+    };
+    while !stop.load(Ordering::Relaxed) {
+        let mut watched = [PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN)];
+        let _ = poll(&mut watched, Some(&timeout));
+        clients.retain(|client| !client.is_finished());
+        if clients.len() >= MOST_CLIENTS {
+            std::thread::sleep(LOOK);
+            continue;
+        }
+        if let Ok((stream, _)) = listener.accept() {
+            let (control, stop) = (Arc::clone(control), Arc::clone(stop));
+            let loading = Arc::clone(&loading);
+            let serve = move || {
+                // A client that goes away is no trouble.
+                let _ = serve(&stream, &*control, &loading, &stop);
+            };
+            clients.extend(spawn_background("control-client", serve));
+        }
+    }
+    for client in clients {
+        let _ = client.join();
+    }
+}
+
+/// A stream whose reads end when the server does.
+struct Interruptible<'a> {
+    stream: &'a UnixStream,
+    stop: &'a AtomicBool,
+}
+
+impl Read for Interruptible<'_> {
+    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        loop {
+            match (&mut &*self.stream).read(into) {
+                Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                    if self.stop.load(Ordering::Relaxed) {
+                        return Ok(0);
+                    }
+                }
+                done => return done,
+            }
+        }
+    }
+}
+
+fn serve(
+    stream: &UnixStream,
+    control: &impl Decides,
+    loading: &Loading,
+    stop: &AtomicBool,
+) -> std::io::Result<()> {
+    stream.set_nonblocking(false)?;
+    stream.set_read_timeout(Some(LOOK))?;
+    // A client that asks and does not read must not keep the server from ending.
+    stream.set_write_timeout(Some(Duration::from_secs(5)))?;
+    let mut input = BufReader::with_capacity(1 << 16, Interruptible { stream, stop });
+    let mut output = BufWriter::with_capacity(1 << 16, stream);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let read = (&mut input)
+            .take(MOST_LINE_BYTES)
+            .read_until(b'\n', &mut line)?;
+        if read == 0 {
+            return output.flush();
+        }
+        if line.last() != Some(&b'\n') && read as u64 == MOST_LINE_BYTES {
+            let text = format!("a request has {MOST_LINE_BYTES} bytes at most: use load");
+            refuse(&mut output, text)?;
+            return output.flush();
+        }
+        control.answer(&line, &mut input, &mut output, loading)?;
+        // The worker may share this core, and many requests may have come together.
+        std::thread::yield_now();
+        // Requests that have arrived together are put into force together: each alone would wait for the worker.
+        if !input.buffer().contains(&b'\n') {
+            if let Err(stuck) = control.settle() {
+                // None of the answers that wait is true yet.
+                let (mut stream, _) = output.into_parts();
+                let text = format!("{stuck}; what was asked is made once it takes some again");
+                return refuse(&mut stream, text);
+            }
+            output.flush()?;
+        }
+    }
+}
+
+/// Writes an answer, or a line of one.
+pub(crate) fn write(output: &mut dyn Write, answer: &impl Serialize) -> std::io::Result<()> {
+    serde_json::to_writer(&mut *output, answer)?;
+    output.write_all(b"\n")
+}
+
+/// Writes that a request is not granted.
+pub(crate) fn refuse(output: &mut dyn Write, error: String) -> std::io::Result<()> {
+    write(output, &Refusal { ok: false, error })
+}
+
+/// Reads a file of so many bytes, behind the request that has announced it; why it is refused.
+///
+/// # Errors
+/// When the client breaks off, or nobody reads its file.
+pub(crate) fn read_file(
+    bytes: u64,
+    input: &mut dyn Read,
+    output: &mut dyn Write,
+    loading: &Loading,
+) -> std::io::Result<Result<String, String>> {
+    let _room = match loading.room(bytes) {
+        Ok(room) => room,
+        Err(text) => {
+            refuse(output, text)?;
+            // The file follows, and nobody reads it.
+            return Err(ErrorKind::InvalidData.into());
+        }
+    };
+    let mut file = Vec::new();
+    input.take(bytes).read_to_end(&mut file)?;
+    if (file.len() as u64) < bytes {
+        return Err(ErrorKind::UnexpectedEof.into());
+    }
+    Ok(String::from_utf8(file).map_err(|_| "it is not text".to_string()))
+}

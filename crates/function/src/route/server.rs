@@ -1,0 +1,247 @@
+//! What the control socket of a router is asked, and answers.
+
+use super::control::{Control, Refused};
+use super::settings::Prefix;
+use super::text::{self, Asked, Target};
+use crate::control_socket::{Decides, Loading, read_file, write};
+use serde::{Deserialize, Serialize};
+use std::io::{Read, Write};
+use std::net::IpAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Request: `{"op": "add", ...}`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "op", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Request {
+    /// New routes, in order, as `ip route` writes them.
+    Add {
+        /// Routes to add.
+        routes: Vec<String>,
+        /// Whether a route that is there already is changed instead of refused.
+        #[serde(default)]
+        replace: bool,
+    },
+    /// Routes go, in order.
+    Remove {
+        /// Prefixes of the routes.
+        prefixes: Vec<String>,
+    },
+    /// New routes from as many bytes of text behind this line.
+    Load {
+        /// Number of bytes.
+        bytes: u64,
+        /// Whether a route that is there already is changed, as in `add`.
+        #[serde(default)]
+        replace: bool,
+    },
+    /// List of every route: as many lines as the answer says, one JSON object each.
+    List {},
+    /// The route of one address, and the neighbours that it leads to.
+    Show {
+        /// The address.
+        address: IpAddr,
+    },
+    /// State: how many routes, neighbours and next hops there are.
+    Status {},
+}
+
+/// Answer to a request.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Answer {
+    /// Whether the request was granted.
+    pub ok: bool,
+    /// Reason why it was not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// The line of the file that is wrong.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub line: Option<usize>,
+    /// Routes added, changed, removed or listed; also those before one that is refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub routes: Option<usize>,
+    /// The route that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub route: Option<RouteText>,
+    /// Neighbours that it leads to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub neighbours: Option<Vec<NeighbourText>>,
+    /// State of the router.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<Status>,
+}
+
+/// A route as a line of text.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RouteText {
+    /// Prefix of the destinations.
+    pub prefix: String,
+    /// The route, as `ip route` writes it.
+    pub route: String,
+}
+
+/// A neighbour of the router.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NeighbourText {
+    /// Name of the interface that it is behind.
+    pub interface: String,
+    /// IP address.
+    pub address: IpAddr,
+    /// MAC address, if it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mac: Option<String>,
+}
+
+/// State of a router.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// Routes of IPv4, those of interfaces and their own addresses among them.
+    pub routes_v4: usize,
+    /// Routes of IPv6, likewise.
+    pub routes_v6: usize,
+    /// Neighbours whose MAC addresses are known.
+    pub neighbours: usize,
+    /// Neighbours that are asked for, or did not answer.
+    pub neighbours_unknown: usize,
+    /// Next hops in use.
+    pub next_hops: usize,
+    /// Next hops there can be.
+    pub next_hops_most: usize,
+    /// Memory of the tables that workers look up in, bytes.
+    pub table_bytes: usize,
+}
+
+impl Answer {
+    fn done(routes: usize) -> Self {
+        Self {
+            ok: true,
+            routes: Some(routes),
+            ..Self::default()
+        }
+    }
+
+    fn wrong(error: impl Into<String>) -> Self {
+        Self {
+            error: Some(error.into()),
+            ..Self::default()
+        }
+    }
+}
+
+fn lock(control: &Mutex<Control>) -> MutexGuard<'_, Control> {
+    control.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Decides for Mutex<Control> {
+    /// Tables are changed in place: what is answered is in force.
+    fn settle(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn answer(
+        &self,
+        line: &[u8],
+        input: &mut dyn Read,
+        output: &mut dyn Write,
+        loading: &Loading,
+    ) -> std::io::Result<()> {
+        let request: Request = match serde_json::from_slice(line) {
+            Ok(request) => request,
+            Err(e) => return write(output, &Answer::wrong(format!("not a request: {e}"))),
+        };
+        let answer = match request {
+            Request::Add { routes, replace } => add(&routes.join("\n"), replace, self),
+            Request::Load { bytes, replace } => match read_file(bytes, input, output, loading)? {
+                Ok(text) => add(&text, replace, self),
+                Err(wrong) => Answer::wrong(wrong),
+            },
+            Request::Remove { prefixes } => remove(&prefixes, &mut lock(self)),
+            Request::List {} => {
+                let routes = lock(self).list();
+                write(output, &Answer::done(routes.len()))?;
+                for route in routes {
+                    write(output, &route)?;
+                }
+                return Ok(());
+            }
+            Request::Show { address } => lock(self).show(address).map_or_else(
+                || Answer::wrong(format!("there is no route to {address}")),
+                |(route, neighbours)| Answer {
+                    ok: true,
+                    route: Some(route),
+                    neighbours: Some(neighbours),
+                    ..Answer::default()
+                },
+            ),
+            Request::Status {} => Answer {
+                ok: true,
+                status: Some(lock(self).status()),
+                ..Answer::default()
+            },
+        };
+        write(output, &answer)
+    }
+}
+
+/// Adds routes in order, and says how many are in force where one is refused.
+fn add(text: &str, replace: bool, control: &Mutex<Control>) -> Answer {
+    let interfaces = lock(control).interfaces();
+    let routes = match text::parse(text, &interfaces) {
+        Ok(routes) => routes,
+        Err((line, error)) => {
+            return Answer {
+                line: Some(line),
+                ..Answer::wrong(error)
+            };
+        }
+    };
+    if routes.is_empty() {
+        return Answer::wrong("there is no route in it");
+    }
+    let count = routes.len();
+    // The lock is let go of between them: the slow path waits for it, and so do others who ask.
+    for (done, Asked { prefix, target }) in routes.into_iter().enumerate() {
+        if let Err(error) = set(prefix, target, replace, &mut lock(control)) {
+            return Answer {
+                routes: Some(done),
+                ..Answer::wrong(error)
+            };
+        }
+    }
+    Answer::done(count)
+}
+
+fn set(prefix: Prefix, target: Target, replace: bool, control: &mut Control) -> Result<(), String> {
+    match control.get(prefix) {
+        Some(Target::Local) => return Err(format!("{prefix} is the router's own address")),
+        Some(_) if control.is_network_of_interface(prefix) => {
+            return Err(format!("{prefix} is the network of an interface"));
+        }
+        Some(_) if !replace => return Err(format!("{prefix} has a route already")),
+        _ => {}
+    }
+    let set = control.set(prefix, target);
+    set.map_err(|e| format!("{prefix}: {e}"))
+}
+
+fn remove(prefixes: &[String], control: &mut Control) -> Answer {
+    for (done, text) in prefixes.iter().enumerate() {
+        let removed = text::prefix(text, std::iter::empty()).and_then(|prefix| {
+            let is_own = matches!(control.get(prefix), Some(Target::Local));
+            if is_own || control.is_network_of_interface(prefix) {
+                return Err(format!("{prefix} belongs to an interface"));
+            }
+            let removed = control.remove(prefix);
+            match removed.map_err(|e: Refused| format!("{prefix}: {e}"))? {
+                true => Ok(()),
+                false => Err(format!("{prefix} has no route")),
+            }
+        });
+        if let Err(error) = removed {
+            return Answer {
+                routes: Some(done),
+                ..Answer::wrong(error)
+            };
+        }
+    }
+    Answer::done(prefixes.len())
+}

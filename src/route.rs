@@ -1,0 +1,263 @@
+//! `taut route`: asks a running router (`taut forward` with the function `route`) through its control socket.
+
+use crate::exit::Failure;
+use crate::terminal::conversation::{Conversation, read_file};
+use crate::terminal::{print, quantity};
+use serde_json::json;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use taut_function::route::{Answer, MOST_FILE_BYTES, Request, RouteText};
+use taut_traffic::Rate;
+
+/// Routes that are changed by one request.
+const TOGETHER: usize = 50;
+
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  taut route --control /run/router.sock add '10.0.0.0/8 via 10.0.1.2' 'blackhole 10.66.0.0/16'
+  taut route --control /run/router.sock show 10.3.4.5
+  taut route --control /run/router.sock load routes.txt --replace
+  taut route --control /run/router.sock list
+  taut route --control /run/router.sock del 10.0.0.0/8
+  taut route --control /run/router.sock status --json
+  taut route --control /run/router.sock churn routes.txt --rate 100k --seconds 10
+
+A route is a line as `ip route` prints it: PREFIX via ADDRESS [dev INTERFACE], PREFIX dev INTERFACE, or
+blackhole, unreachable or prohibit PREFIX. Several next hops are `nexthop via ADDRESS` each.")]
+pub struct Arguments {
+    /// The router's control socket: `control` among its settings
+    #[arg(long, value_name = "SOCKET")]
+    control: PathBuf,
+    /// Print JSON
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    /// Print every route
+    List,
+    /// Print the route of an address, and the neighbours that it leads to
+    Show {
+        /// The address
+        address: IpAddr,
+    },
+    /// Add routes, in order
+    Add {
+        /// Routes, as `ip route` prints them
+        #[arg(required = true, value_name = "ROUTE")]
+        routes: Vec<String>,
+        /// Change those that are there already
+        #[arg(long)]
+        replace: bool,
+    },
+    /// Delete routes, in order
+    Del {
+        /// Their prefixes
+        #[arg(required = true, value_name = "PREFIX")]
+        prefixes: Vec<String>,
+    },
+    /// Add the routes of a file, in order
+    Load {
+        /// The file
+        file: PathBuf,
+        /// Change those that are there already
+        #[arg(long)]
+        replace: bool,
+    },
+    /// How many routes, neighbours and next hops there are
+    Status,
+    /// Delete the routes of a file and add them again, over and over, at a rate: for measurements
+    Churn {
+        /// The file, whose routes are there
+        file: PathBuf,
+        /// Changes a second
+        #[arg(long, value_name = "N", value_parser = changes_per_second)]
+        rate: f64,
+        /// How long
+        #[arg(long, default_value = "10", value_parser = quantity::seconds)]
+        seconds: f64,
+    },
+}
+
+fn changes_per_second(text: &str) -> Result<f64, String> {
+    match text.parse::<Rate>() {
+        Ok(Rate::Packets(rate)) if rate > 0.0 => Ok(rate),
+        _ => Err("want changes per second, such as 500 or 20k".to_string()),
+    }
+}
+
+pub fn run(arguments: Arguments) -> Result<(), Failure> {
+    let mut router = Conversation::begin("router", "route", &arguments.control)?;
+    let text = |file: &Path| read_file(file, "routes", MOST_FILE_BYTES);
+    let (request, sent) = match &arguments.command {
+        Command::List => (Request::List {}, Vec::new()),
+        Command::Show { address } => (Request::Show { address: *address }, Vec::new()),
+        Command::Add { routes, replace } => {
+            let (routes, replace) = (routes.clone(), *replace);
+            (Request::Add { routes, replace }, Vec::new())
+        }
+        Command::Del { prefixes } => {
+            let prefixes = prefixes.clone();
+            (Request::Remove { prefixes }, Vec::new())
+        }
+        Command::Load { file, replace } => {
+            let sent = text(file)?;
+            let (bytes, replace) = (sent.len() as u64, *replace);
+            (Request::Load { bytes, replace }, sent)
+        }
+        Command::Status => (Request::Status {}, Vec::new()),
+        Command::Churn {
+            file,
+            rate,
+            seconds,
+        } => {
+            return churn(
+                &mut router,
+                &arguments,
+                &text(file)?,
+                file,
+                (*rate, *seconds),
+            );
+        }
+    };
+    let line = router.ask(&request, &sent)?;
+    let answer: Answer = router.read(&line)?;
+    if !answer.ok {
+        return Err(refused(&arguments.command, answer));
+    }
+    let routes = answer.routes.unwrap_or_default();
+    if matches!(arguments.command, Command::List) {
+        for _ in 0..routes {
+            let line = router.line()?;
+            if arguments.json {
+                print::line(line);
+            } else {
+                print::line(router.read::<RouteText>(&line)?.route);
+            }
+        }
+        return Ok(());
+    }
+    if arguments.json {
+        print::line(line);
+        return Ok(());
+    }
+    match &arguments.command {
+        Command::Add { .. } | Command::Load { .. } => print::line(format!("{routes} in force")),
+        Command::Del { .. } => print::line(format!("{routes} deleted")),
+        _ => {}
+    }
+    if let Some(route) = answer.route {
+        print::line(route.route);
+    }
+    for neighbour in answer.neighbours.unwrap_or_default() {
+        print::line(format!(
+            "  {} behind {}: {}",
+            neighbour.address,
+            neighbour.interface,
+            neighbour.mac.unwrap_or_else(|| "not known".to_string())
+        ));
+    }
+    if let Some(status) = answer.status {
+        print::line(format!(
+            "{} routes of IPv4, {} of IPv6; {} of {} next hops",
+            status.routes_v4, status.routes_v6, status.next_hops, status.next_hops_most
+        ));
+        print::line(format!(
+            "{} neighbours, {} more that do not answer or have not yet; tables of {} MB",
+            status.neighbours,
+            status.neighbours_unknown,
+            status.table_bytes / 1_000_000
+        ));
+    }
+    Ok(())
+}
+
+fn refused(command: &Command, answer: Answer) -> Failure {
+    let error = answer.error.unwrap_or_default();
+    let done = match answer.routes {
+        Some(done) if done > 0 => format!("; {done} before it are done"),
+        _ => String::new(),
+    };
+    let file = match (command, answer.line) {
+        (Command::Load { file, .. } | Command::Churn { file, .. }, Some(line)) => {
+            format!("{}:{line}: ", file.display())
+        }
+        (Command::Load { file, .. } | Command::Churn { file, .. }, None) => {
+            format!("{}: ", file.display())
+        }
+        _ => String::new(),
+    };
+    Failure::Input(format!("{file}{error}{done}"))
+}
+
+/// Deletes routes and adds them again. What is behind its turn is not made up for: the rate that came out is said.
+fn churn(
+    router: &mut Conversation,
+    arguments: &Arguments,
+    text: &[u8],
+    file: &Path,
+    (rate, seconds): (f64, f64),
+) -> Result<(), Failure> {
+    let wrong = |e: &str| Failure::Input(format!("{}: {e}", file.display()));
+    let text = std::str::from_utf8(text).map_err(|_| wrong("it is not text"))?;
+    let of_route = |line: &str| !line.starts_with(char::is_whitespace) && !line.starts_with('#');
+    let routes: Vec<&str> = text
+        .lines()
+        .filter(|line| of_route(line) && !line.trim().is_empty())
+        .collect();
+    if routes.is_empty() {
+        return Err(wrong("there is no route in it"));
+    }
+    let kinds = ["unicast", "blackhole", "unreachable", "prohibit"];
+    let prefix = |route: &str| {
+        let mut words = route
+            .split_whitespace()
+            .filter(|word| !kinds.contains(word));
+        words.next().unwrap_or_default().to_string()
+    };
+    let mut ask = |request: Request| {
+        let line = router.ask(&request, &[])?;
+        let answer: Answer = router.read(&line)?;
+        if answer.ok {
+            return Ok(());
+        }
+        Err(refused(&arguments.command, answer))
+    };
+    let begun = Instant::now();
+    let (mut changes, mut slowest) = (0_u64, Duration::ZERO);
+    let mut rounds = routes.chunks(TOGETHER).cycle();
+    while begun.elapsed().as_secs_f64() < seconds {
+        let Some(some) = rounds.next() else { break };
+        let at = Instant::now();
+        ask(Request::Remove {
+            prefixes: some.iter().map(|route| prefix(route)).collect(),
+        })?;
+        ask(Request::Add {
+            routes: some.iter().map(ToString::to_string).collect(),
+            replace: false,
+        })?;
+        slowest = slowest.max(at.elapsed() / 2);
+        changes += 2 * some.len() as u64;
+        let due = Duration::from_secs_f64(changes as f64 / rate);
+        std::thread::sleep(due.saturating_sub(begun.elapsed()));
+    }
+    let elapsed = begun.elapsed().as_secs_f64().max(1e-9);
+    let per_second = changes as f64 / elapsed;
+    let slowest_ms = slowest.as_secs_f64() * 1e3;
+    if arguments.json {
+        print::line(json!({
+            "changes": changes,
+            "changes_per_second": per_second,
+            "slowest_answer_ms": slowest_ms,
+        }));
+    } else {
+        print::line(format!(
+            "{changes} changes, {per_second:.0} a second, in force after {slowest_ms:.1} ms at most"
+        ));
+    }
+    Ok(())
+}
