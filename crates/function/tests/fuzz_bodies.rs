@@ -13,6 +13,24 @@ mod nat;
 mod nat_sequence;
 #[path = "../../../fuzz/bodies/rlnc.rs"]
 mod rlnc;
+#[path = "../../../fuzz/bodies/route.rs"]
+mod route;
+
+#[test]
+fn a_routers_tables_agree_through_seeded_sequences() {
+    let mut random = fastrand::Rng::with_seed(0x407);
+    let mut sent = 0;
+    for _ in 0..5_000 {
+        let mut bytes = Vec::new();
+        for _ in 0..random.usize(..12) {
+            let length = random.usize(..14);
+            bytes.extend([random.u8(..), length as u8]);
+            bytes.extend((0..length).map(|_| random.u8(..)));
+        }
+        sent += route::sequence(&bytes);
+    }
+    assert!(sent > 1_000, "{sent}");
+}
 
 #[test]
 fn encrypted_sessions_survive_seeded_operations() {

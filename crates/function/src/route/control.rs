@@ -193,6 +193,10 @@ impl Control {
             .any(|it| it.networks.contains(&prefix))
     }
 
+    pub fn prefixes(&self) -> impl Iterator<Item = Prefix> + '_ {
+        self.routes.keys().copied()
+    }
+
     fn text_of(&self, prefix: Prefix, target: &Target) -> RouteText {
         RouteText {
             prefix: prefix.to_string(),

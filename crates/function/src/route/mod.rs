@@ -6,6 +6,7 @@
 //! (`control.rs`), for all workers: it changes the tables while they look into them.
 
 mod control;
+mod detached;
 mod fast;
 mod fragment;
 mod group;
@@ -19,6 +20,7 @@ mod tests;
 mod text;
 
 pub use crate::control_socket::MOST_FILE_BYTES;
+pub use detached::Detached;
 pub use server::{Answer, NeighbourText, Request, RouteText, Status};
 
 use crate::changes::changes;

@@ -1,0 +1,167 @@
+//! A router that nobody drives but its caller: without sockets and clocks of its own, for fuzz targets that want its tables to
+//! agree after whatever came.
+
+use super::Router;
+use super::control::Control;
+use super::fast::OUTCOMES;
+use super::hop::Hop;
+use super::settings::{Prefix, Settings};
+use super::text::Target;
+use crate::control_socket::{Decides, Loading};
+use crate::{Context, Function, Handler, Punted, settings};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use taut_port::{Batch, Mark};
+
+/// The worker's part, the slow path, and whoever decides.
+pub struct Detached {
+    router: Router,
+    handler: Box<dyn Handler>,
+    control: Arc<Mutex<Control>>,
+    now: Instant,
+}
+
+impl std::fmt::Debug for Detached {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Detached").finish_non_exhaustive()
+    }
+}
+
+impl Detached {
+    /// Makes a router from the function's settings; a control socket that they name is not opened.
+    ///
+    /// # Errors
+    /// What is wrong with them, or what the machine lacks.
+    pub fn new(table: toml::Table) -> Result<Self, String> {
+        let checked = settings::<Settings>(table).and_then(Settings::check);
+        let mut checked = checked.map_err(|e| e.0)?;
+        checked.control = None;
+        let mut router = Router::new(checked);
+        router.prepare().map_err(|e| e.to_string())?;
+        let handler = router.handler().ok_or("no slow path")?;
+        let control = router.deciding.as_ref().map(|it| Arc::clone(&it.control));
+        Ok(Self {
+            router,
+            handler,
+            control: control.ok_or("nobody decides")?,
+            now: Instant::now(),
+        })
+    }
+
+    fn control(&self) -> MutexGuard<'_, Control> {
+        self.control.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes all routes away but those of the interfaces.
+    ///
+    /// # Errors
+    /// What cannot be taken away.
+    pub fn clear(&mut self) -> Result<(), String> {
+        let mut control = self.control();
+        for prefix in control.added() {
+            control.remove(prefix).map_err(|e| e.to_string())?;
+        }
+        Ok(())
+    }
+
+    /// Passes packets of a batch that came in through a port, on the slow path too; how many frames that sent.
+    ///
+    /// # Errors
+    /// When a packet was not counted exactly once.
+    pub fn pass(&mut self, from_port: usize, batch: &mut Batch) -> Result<usize, String> {
+        let counted = |router: &Router| {
+            let outcomes = router.outcomes().into_iter();
+            let of_worker = outcomes.filter(|(name, _)| OUTCOMES.contains(name));
+            of_worker.map(|(_, count)| count).sum::<u64>()
+        };
+        let before = counted(&self.router);
+        let context = Context {
+            from_port,
+            to_port: from_port ^ 1,
+            ports: self.router.checked.interfaces.len(),
+            ..Context::default()
+        };
+        self.router.process(batch, &context);
+        let mut sent = 0;
+        for index in 0..batch.len() {
+            if let Some(Mark::Punted(cause)) = batch.mark(index) {
+                let punted = Punted {
+                    frame: batch.packets()[index].bytes(),
+                    from_port,
+                    cause,
+                };
+                self.handler.handle(&punted, &mut |_, frame: &[u8]| {
+                    sent += usize::from(!frame.is_empty());
+                    true
+                });
+            }
+        }
+        match counted(&self.router) - before {
+            all if all == batch.len() as u64 => Ok(sent),
+            counted => Err(format!("{counted} counted of {} packets", batch.len())),
+        }
+    }
+
+    /// Asks as over the control socket; the answer.
+    pub fn ask(&self, line: &[u8]) -> Vec<u8> {
+        let mut output = Vec::new();
+        let loading = Loading::default();
+        // An error only says that no more would be heard of the client.
+        let _ = self
+            .control
+            .answer(line, &mut std::io::empty(), &mut output, &loading);
+        output
+    }
+
+    /// Lets time go by.
+    pub fn later(&mut self, time: Duration) {
+        self.now += time;
+        let now = self.now;
+        self.control().tick(now);
+    }
+
+    /// Checks that the tables lead an address where its route says.
+    ///
+    /// # Errors
+    /// What differs.
+    pub fn check(&self, address: IpAddr) -> Result<(), String> {
+        let control = self.control();
+        let (v4, v6, hops) = control.tables();
+        let hop = hops.get(match address {
+            IpAddr::V4(address) => v4.lookup(address.into()),
+            IpAddr::V6(address) => v6.lookup(address.octets()),
+        });
+        let route = control.route_of(address);
+        let is_right = match route.map(|(_, target)| target) {
+            None => hop == Hop::NoRoute,
+            Some(Target::Local) => hop == Hop::Local,
+            Some(Target::Blackhole) => hop == Hop::Blackhole,
+            Some(Target::Unreachable) => hop == Hop::Unreachable,
+            Some(Target::Prohibited) => hop == Hop::Prohibited,
+            Some(Target::Connected(port)) => match control.mac((*port, address)) {
+                Some(mac) => hop == Hop::Forward { port: *port, mac } || hop == Hop::Unresolved,
+                None => hop == Hop::Unresolved,
+            },
+            Some(Target::Neighbours(_)) => {
+                matches!(hop, Hop::Forward { .. } | Hop::Unresolved | Hop::Group(_))
+            }
+        };
+        match is_right {
+            true => Ok(()),
+            false => Err(format!("{address}: {hop:?}, and the route is {route:?}")),
+        }
+    }
+}
+
+impl Control {
+    /// Prefixes of the routes that do not belong to an interface.
+    fn added(&self) -> Vec<Prefix> {
+        self.prefixes()
+            .filter(|prefix| {
+                let is_own = matches!(self.get(*prefix), Some(Target::Local));
+                !is_own && !self.is_network_of_interface(*prefix)
+            })
+            .collect()
+    }
+}
