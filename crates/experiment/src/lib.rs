@@ -12,7 +12,8 @@
 //! it. [`evaluate::evaluate`] reads the folder and makes tables, figures, verdicts and the page. [`compare`] holds two
 //! folders against each other, [`publish`] makes one that others can read and run again.
 //!
-//! Begin with `definition.rs`, then `run.rs`, where `one_run` is what happens in a run.
+//! Begin with `definition.rs`, then `run/one_run.rs`, which is what happens in a run. Its tests run on a fake node, in
+//! made-up time (`run/fake.rs`).
 
 #![forbid(unsafe_code)]
 

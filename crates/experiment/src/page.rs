@@ -6,7 +6,7 @@ use crate::evaluate::{Evaluation, Figure, Table, Verdict, VerdictKind, nodes_of}
 use crate::experiment::Experiment;
 use crate::folder::{Folder, IndexedRun, Stage, State};
 use crate::replicate::Replication;
-use crate::run::text_of;
+use crate::variables::text_of;
 use askama::Template;
 use std::path::{Path, PathBuf};
 use taut_lab::report::flatten;

@@ -443,6 +443,13 @@ pub(crate) fn message(error: &minijinja::Error) -> String {
         .map_or_else(|| error.kind().to_string(), ToOwned::to_owned)
 }
 
+/// A value as people read it.
+pub(crate) fn text_of(value: &Value) -> String {
+    value
+        .as_str()
+        .map_or_else(|| value.to_string(), ToOwned::to_owned)
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]

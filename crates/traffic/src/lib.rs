@@ -14,7 +14,7 @@
 //! sends as fast as a port takes, [`Receiver`] measures other generators, [`InlineTap`] relays between a generator and
 //! a device, and [`probe`] measures round trips between sockets.
 //!
-//! Begin with `instrument.rs` (`run_with` is the loop), then `record.rs` and `stream.rs`.
+//! Begin with `instrument/run.rs` (`run_with` is the loop), then `record.rs` and `stream.rs`.
 
 #![forbid(unsafe_code)]
 

@@ -5,7 +5,7 @@ use super::{Figure, Runs, csv_line, quantity_of};
 use crate::definition::{FigureDefinition, FigureKind, LogAxes};
 use crate::experiment::Experiment;
 use crate::folder::IndexedRun;
-use crate::run::text_of;
+use crate::variables::text_of;
 use serde_json::Value;
 use std::cell::RefCell;
 use taut_figure::{

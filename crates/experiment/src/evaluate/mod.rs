@@ -15,7 +15,7 @@ use crate::error::ExperimentError;
 use crate::experiment::Experiment;
 use crate::folder::{Folder, IndexedRun, State};
 use crate::replicate::Replication;
-use crate::run::text_of;
+use crate::variables::text_of;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;

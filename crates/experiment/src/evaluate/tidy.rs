@@ -2,7 +2,7 @@
 
 use super::Runs;
 use crate::error::ExperimentError;
-use crate::run::text_of;
+use crate::variables::text_of;
 use serde_json::Value;
 use std::path::Path;
 use taut_results::{Cells, write_table, write_whole_with};

@@ -1,6 +1,6 @@
 //! Local node: this machine, in a network namespace of its own where it has links.
 
-use super::{Node, RunFile, Site};
+use super::{Node, RunFile, Site, Step, StepUnderWay};
 use crate::agent::{self, Facts, Held, Moment};
 use crate::error::ExperimentError;
 use crate::role::Role;
@@ -27,6 +27,26 @@ impl Local {
             namespace: None,
         }
     }
+
+    /// Makes a command that, started here, runs `taut node WHAT --folder FOLDER ARGUMENTS` there, with the run's folder
+    /// there. It ends when its standard input closes.
+    fn agent(&self, what: &str, arguments: &[&str]) -> Command {
+        let mut command = match &self.namespace {
+            Some(namespace) => {
+                let mut command = Command::new("ip");
+                command
+                    .args(["netns", "exec", namespace])
+                    .arg(&self.program);
+                command
+            }
+            None => Command::new(&self.program),
+        };
+        command
+            .args(["node", what, "--folder"])
+            .arg(&self.folder)
+            .args(arguments);
+        command
+    }
 }
 
 impl Node for Local {
@@ -49,22 +69,8 @@ impl Node for Local {
         Ok(Vec::new())
     }
 
-    fn agent(&self, what: &str, arguments: &[&str]) -> Command {
-        let mut command = match &self.namespace {
-            Some(namespace) => {
-                let mut command = Command::new("ip");
-                command
-                    .args(["netns", "exec", namespace])
-                    .arg(&self.program);
-                command
-            }
-            None => Command::new(&self.program),
-        };
-        command
-            .args(["node", what, "--folder"])
-            .arg(&self.folder)
-            .args(arguments);
-        command
+    fn start(&self, step: Step<'_>) -> Result<Box<dyn StepUnderWay>, ExperimentError> {
+        step.start_by(&self.role, |words| self.agent("step", words))
     }
 
     fn facts(&mut self) -> Result<Facts, ExperimentError> {

@@ -6,9 +6,11 @@ mod local;
 pub(crate) mod parcel;
 pub(crate) mod slurm;
 mod ssh;
+mod step;
 
-pub(crate) use exchange::{exchange, kill_group, read_all};
+pub(crate) use exchange::{exchange, read_all};
 pub(crate) use local::{Local, take_this_machine};
+pub(crate) use step::{Step, StepUnderWay};
 
 use crate::agent::{Facts, Moment};
 use crate::error::ExperimentError;
@@ -80,9 +82,8 @@ pub(crate) trait Node: Send {
     /// reader should know of it is returned.
     fn begin(&mut self, run: &Site<'_>, files: &[RunFile]) -> Result<Vec<String>, ExperimentError>;
 
-    /// A command that, started here, runs `taut node WHAT --folder FOLDER ARGUMENTS` there, with the run's folder
-    /// there. It ends when its standard input closes.
-    fn agent(&self, what: &str, arguments: &[&str]) -> Command;
+    /// Starts a command of a run there, by the agent.
+    fn start(&self, step: Step<'_>) -> Result<Box<dyn StepUnderWay>, ExperimentError>;
 
     /// Returns why the machine is not there any more, if it is not.
     fn lost(&self) -> Option<String> {

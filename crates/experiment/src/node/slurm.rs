@@ -1,7 +1,7 @@
 //! A machine of an allocation: each command there is a step of Slurm's (`srun`), and its files are on the file
 //! system that all machines share.
 
-use super::{Node, RunFile, Site, exchange, read_all};
+use super::{Node, RunFile, Site, Step, StepUnderWay, exchange, read_all};
 use crate::agent::{Facts, Moment};
 use crate::error::ExperimentError;
 use crate::experiment::Experiment;
@@ -161,24 +161,9 @@ impl Slurm {
         serde_json::from_slice(&answer)
             .map_err(|e| self.wrong(format!("it answers strangely to {what}: {e}")))
     }
-}
 
-impl Node for Slurm {
-    fn role(&self) -> &str {
-        &self.role
-    }
-
-    /// Slurm has allocated it to this run alone.
-    fn take(&mut self, _stop: &AtomicBool) -> Result<(), ExperimentError> {
-        Ok(())
-    }
-
-    fn begin(&mut self, run: &Site<'_>, files: &[RunFile]) -> Result<Vec<String>, ExperimentError> {
-        self.folder = run.folder.join(&self.role);
-        super::write_files(&self.folder, files)?;
-        Ok(vec![format!("node {} was {}", self.role, self.host)])
-    }
-
+    /// Makes a command that, started here, runs `taut node WHAT --folder FOLDER ARGUMENTS` there, with the run's folder
+    /// there. It ends when its standard input closes.
     fn agent(&self, what: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new("srun");
         // A step beside others on the whole machine, not on the one CPU of a task.
@@ -197,6 +182,27 @@ impl Node for Slurm {
             .arg(&self.folder)
             .args(arguments);
         command
+    }
+}
+
+impl Node for Slurm {
+    fn role(&self) -> &str {
+        &self.role
+    }
+
+    /// Slurm has allocated it to this run alone.
+    fn take(&mut self, _stop: &AtomicBool) -> Result<(), ExperimentError> {
+        Ok(())
+    }
+
+    fn begin(&mut self, run: &Site<'_>, files: &[RunFile]) -> Result<Vec<String>, ExperimentError> {
+        self.folder = run.folder.join(&self.role);
+        super::write_files(&self.folder, files)?;
+        Ok(vec![format!("node {} was {}", self.role, self.host)])
+    }
+
+    fn start(&self, step: Step<'_>) -> Result<Box<dyn StepUnderWay>, ExperimentError> {
+        step.start_by(&self.role, |words| self.agent("step", words))
     }
 
     /// Returns why the machines are gone: all of them go at once, when the allocation does.

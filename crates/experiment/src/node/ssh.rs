@@ -3,7 +3,7 @@
 
 use super::exchange::{Kept, exchange, read_all};
 use super::parcel;
-use super::{Node, RunFile, Site};
+use super::{Node, RunFile, Site, Step, StepUnderWay};
 use crate::agent::{Facts, Moment, checksum};
 use crate::error::ExperimentError;
 use crate::role::Role;
@@ -299,6 +299,24 @@ impl Ssh {
         serde_json::from_slice(&answer)
             .map_err(|e| self.wrong(format!("it answers strangely to {what}: {e}")))
     }
+
+    /// Makes a command that, started here, runs `taut node WHAT --folder FOLDER ARGUMENTS` there, with the run's folder
+    /// there. It ends when its standard input closes.
+    fn agent(&self, what: &str, arguments: &[&str]) -> Command {
+        let Some(connection) = &self.connection else {
+            // Nothing that is started there could be ended.
+            return Command::new("false");
+        };
+        let mut words = vec![
+            connection.program.as_str(),
+            "node",
+            what,
+            "--folder",
+            &self.folder,
+        ];
+        words.extend(arguments);
+        self.ssh(&connection.sockets, "ControlMaster=no", &words)
+    }
 }
 
 impl Node for Ssh {
@@ -343,20 +361,8 @@ impl Node for Ssh {
         Ok(notes)
     }
 
-    fn agent(&self, what: &str, arguments: &[&str]) -> Command {
-        let Some(connection) = &self.connection else {
-            // Nothing that is started there could be ended.
-            return Command::new("false");
-        };
-        let mut words = vec![
-            connection.program.as_str(),
-            "node",
-            what,
-            "--folder",
-            &self.folder,
-        ];
-        words.extend(arguments);
-        self.ssh(&connection.sockets, "ControlMaster=no", &words)
+    fn start(&self, step: Step<'_>) -> Result<Box<dyn StepUnderWay>, ExperimentError> {
+        step.start_by(&self.role, |words| self.agent("step", words))
     }
 
     fn lost(&self) -> Option<String> {

@@ -34,7 +34,7 @@ pub(super) fn write(
             let variables: Vec<Value> = run
                 .variables
                 .iter()
-                .map(|(name, value)| json!(format!("{name}={}", crate::run::text_of(value))))
+                .map(|(name, value)| json!(format!("{name}={}", crate::variables::text_of(value))))
                 .collect();
             json!({
                 "@id": format!("runs/{}/", run.id),

@@ -7,7 +7,7 @@ use crate::experiment::Experiment;
 use crate::folder::{Folder, RunRecord, run_folder};
 use crate::inside::InsidePath;
 use crate::page;
-use crate::run::text_of;
+use crate::variables::text_of;
 use askama::Template;
 use std::io::Read;
 use std::path::Path;

@@ -1,7 +1,8 @@
 //! Runs that Slurm makes: one array of exclusive allocations, one element per run, in the order of the plan. Only
 //! the process that submits it writes the index.
 
-use super::{Driver, END_PATIENCE, Request, record_of};
+use super::one_run::record_of;
+use super::{Driver, END_PATIENCE, Request};
 use crate::error::ExperimentError;
 use crate::experiment::Experiment;
 use crate::folder::{Folder, State};

@@ -1,0 +1,400 @@
+//! Commands of a run: one that is waited for, one in the background, and how either ends.
+
+use super::one_run::Making;
+use super::time::Time;
+use super::{Driver, END_PATIENCE, Failed};
+use crate::agent::{STOPPED, TIMED_OUT};
+use crate::error::ExperimentError;
+use crate::folder::CommandRecord;
+use crate::node::{Node, Step, StepUnderWay};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// Time that a background command may take until it is ready.
+const READY_PATIENCE: Duration = Duration::from_secs(20);
+/// Time between two looks whether a background command is ready.
+const READY_POLL: Duration = Duration::from_millis(5);
+/// Time between two looks around while a command is waited for.
+const LOOK_AROUND: Duration = Duration::from_millis(250);
+/// Exit code of `ssh` when the connection breaks.
+const CONNECTION_BROKE: i32 = 255;
+/// Time until a connection that broke is known to have.
+const LOSS_SHOWS: Duration = Duration::from_millis(500);
+/// Time between two looks whether a connection has broken.
+const LOSS_POLL: Duration = Duration::from_millis(20);
+
+/// A command on a node, under way.
+pub(super) struct Running {
+    pub(super) name: String,
+    step: Box<dyn StepUnderWay>,
+    time: Time,
+    began: Instant,
+    /// Place of the command in the run's record.
+    command: usize,
+}
+
+impl Running {
+    /// Returns its exit code, if it has ended.
+    pub(super) fn ended(&mut self) -> Option<i32> {
+        self.step.wait(Duration::ZERO)
+    }
+
+    /// Ends it: by closing its input, and by force if that does not help.
+    pub(super) fn stop(mut self, making: &mut Making) {
+        self.step.close();
+        let code = self.step.wait(END_PATIENCE).unwrap_or_else(|| {
+            self.step.kill();
+            STOPPED
+        });
+        self.note_end(making, code);
+    }
+
+    pub(super) fn note_end(&self, making: &mut Making, code: i32) {
+        if let Some(record) = making.record.commands.get_mut(self.command) {
+            record.exit_code = Some(code);
+            record.seconds = self.time.since(self.began).as_secs_f64();
+        }
+    }
+}
+
+impl Driver<'_> {
+    /// Runs a command to its end.
+    pub(super) fn foreground(
+        &self,
+        making: &mut Making,
+        name: &str,
+        role: &str,
+        script: &str,
+        allowed: &[i32],
+    ) -> Result<(), Failed> {
+        let mut running = self.start(making, name, role, script)?;
+        let deadline = making.deadline + END_PATIENCE;
+        let code = loop {
+            // Woken rarely: this process may sit on a core that is being measured.
+            match running.step.wait(LOOK_AROUND) {
+                Some(code) => break code,
+                None if self.stop.load(Ordering::Relaxed) => {
+                    running.stop(making);
+                    return Err(Failed::Stopped);
+                }
+                None if self.time.now() > deadline => {
+                    running.stop(making);
+                    return Err(Failed::Run(self.too_long()));
+                }
+                None => {}
+            }
+        };
+        running.note_end(making, code);
+        let last = last_line(making, name);
+        match code {
+            0 => Ok(()),
+            TIMED_OUT => Err(Failed::Run(self.too_long())),
+            code if allowed.contains(&code) => {
+                making.record.notes.push(format!("{name}: {last}"));
+                Ok(())
+            }
+            _ if self.stop.load(Ordering::Relaxed) => Err(Failed::Stopped),
+            code => Err(Failed::Run(match self.lost(role, code) {
+                Some(reason) => format!("node {role}: {reason} (during {name})"),
+                None => format!("{name} on node {role} ended with code {code}: {last}"),
+            })),
+        }
+    }
+
+    fn too_long(&self) -> String {
+        format!(
+            "took longer than plan.limit allows ({})",
+            self.request.experiment.definition.plan.limit
+        )
+    }
+
+    /// Starts a command and waits until it is ready.
+    pub(super) fn background(
+        &self,
+        making: &mut Making,
+        name: &str,
+        role: &str,
+        script: &str,
+        ready: Option<&str>,
+    ) -> Result<(), Failed> {
+        let mut running = self.start(making, name, role, script)?;
+        let output = making.folder.join("logs").join(format!("{name}.out"));
+        let errors = making.folder.join("logs").join(format!("{name}.err"));
+        let deadline = self.time.now() + READY_PATIENCE;
+        let mut failure = None;
+        while let Some(ready) = ready {
+            let said =
+                |path: &Path| fs::read_to_string(path).is_ok_and(|text| text.contains(ready));
+            if said(&output) || said(&errors) {
+                break;
+            }
+            if let Some(code) = running.ended() {
+                running.note_end(making, code);
+                let last = last_line(making, name);
+                return Err(Failed::Run(format!(
+                    "{name} on node {role} ended before it was ready (code {code}): {last}"
+                )));
+            }
+            if self.stop.load(Ordering::Relaxed) {
+                failure = Some(Failed::Stopped);
+                break;
+            }
+            if self.time.now() > deadline {
+                failure = Some(Failed::Run(format!(
+                    "{name} on node {role} did not say `{ready}` within {} s",
+                    READY_PATIENCE.as_secs()
+                )));
+                break;
+            }
+            self.time.sleep(READY_POLL);
+        }
+        making.background.push(running);
+        failure.map_or(Ok(()), Err)
+    }
+
+    fn start(
+        &self,
+        making: &mut Making,
+        name: &str,
+        role: &str,
+        script: &str,
+    ) -> Result<Running, Failed> {
+        let left = making.deadline.saturating_duration_since(self.time.now());
+        if left.is_zero() {
+            return Err(Failed::Run(self.too_long()));
+        }
+        let node = self.node(role)?;
+        let log = |kind: &str| making.folder.join("logs").join(format!("{name}.{kind}"));
+        let create = |path: PathBuf| File::create(&path).map_err(ExperimentError::io(path));
+        let step = node.start(Step {
+            name,
+            script,
+            limit: left,
+            awake: making.awake,
+            secrets: &self.secrets,
+            logs: [create(log("out"))?, create(log("err"))?],
+        })?;
+        making.record.commands.push(CommandRecord {
+            name: name.to_owned(),
+            node: role.to_owned(),
+            script: script.to_owned(),
+            exit_code: None,
+            begun_s: self.time.since(making.began).as_secs_f64(),
+            seconds: 0.0,
+        });
+        Ok(Running {
+            name: name.to_owned(),
+            step,
+            time: self.time,
+            began: self.time.now(),
+            command: making.record.commands.len() - 1,
+        })
+    }
+
+    /// Returns why a node is not there any more, if it is not; that shows a moment after its commands have ended.
+    fn lost(&self, role: &str, code: i32) -> Option<String> {
+        // Slurm ends commands by a signal.
+        let taken = code == CONNECTION_BROKE || (self.allocated && code == STOPPED);
+        let node = self.node(role).ok().filter(|_| taken)?;
+        let deadline = self.time.now() + LOSS_SHOWS;
+        loop {
+            let lost = node.lost();
+            if lost.is_some() || self.time.now() > deadline {
+                return lost;
+            }
+            self.time.sleep(LOSS_POLL);
+        }
+    }
+
+    fn node(&self, role: &str) -> Result<&dyn Node, Failed> {
+        let node = self.nodes.iter().find(|node| node.role() == role);
+        node.map(|node| &**node)
+            .ok_or_else(|| Failed::Run(format!("there is no node {role}")))
+    }
+}
+
+/// Returns what a command said last, for a message.
+pub(super) fn last_line(making: &Making, name: &str) -> String {
+    let read = |kind: &str| {
+        let text =
+            fs::read(making.folder.join("logs").join(format!("{name}.{kind}"))).unwrap_or_default();
+        String::from_utf8_lossy(&text).into_owned()
+    };
+    let errors = reason_of(&read("err"));
+    if errors.is_empty() {
+        reason_of(&read("out"))
+    } else {
+        errors
+    }
+}
+
+/// The line of an output that says why a command failed: the first that says that it does, such as `error: ...`, behind which
+/// many programs print how they are used; else the last.
+fn reason_of(output: &str) -> String {
+    let mut lines = output.trim().lines().map(str::trim);
+    let says_so = |line: &&str| line.starts_with("error:") || line.starts_with("Error:");
+    let last = lines.clone().next_back().unwrap_or_default();
+    lines.find(says_so).unwrap_or(last).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::run::fake::{Came, Course, Trial, World};
+    use crate::run::time::made_up::passed;
+
+    /// A device in the background, and a measurement.
+    const DEVICE: &str = r#"
+title = "t"
+[plan]
+repetitions = 1
+limit = "60s"
+[[step]]
+name = "device"
+run = "device"
+background = true
+ready = "here"
+[[step]]
+name = "measure"
+run = "measure"
+"#;
+
+    /// Makes the one run, of which both commands take this course.
+    fn run(device: Course, measure: Course) -> (Trial, Came) {
+        let trial = Trial::new(DEVICE);
+        let came = trial.run(World::new(move |asked| match asked.script {
+            "device" => device.clone(),
+            _ => measure.clone(),
+        }));
+        (trial, came)
+    }
+
+    /// Returns why the one run failed.
+    fn failure(device: Course, measure: Course) -> String {
+        let (trial, _) = run(device, measure);
+        let failures = trial.folder().failures().unwrap();
+        failures[0].failure.clone().unwrap()
+    }
+
+    fn ready() -> Course {
+        Course::goes_on().prints(Duration::from_secs(2), "here")
+    }
+
+    #[test]
+    fn a_device_is_waited_for_and_ended_after_the_measurement() {
+        let (trial, came) = run(ready(), Course::ends(10, 0));
+        let expected = [
+            "begin v1-r1",
+            "device",
+            "measure",
+            "end device",
+            "collect v1-r1",
+        ];
+        assert_eq!(came.happened, expected);
+        let commands = trial.folder().run("v1-r1").unwrap().commands;
+        let [device, measure] = &commands[..] else {
+            panic!("{commands:?}");
+        };
+        assert_eq!((device.begun_s, device.exit_code), (0.0, Some(STOPPED)));
+        assert_eq!((measure.seconds, measure.exit_code), (10.0, Some(0)));
+        // It was looked for every 5 ms.
+        assert_eq!(measure.begun_s, 2.005);
+    }
+
+    #[test]
+    fn a_device_that_is_never_ready_is_given_up() {
+        let why = failure(Course::goes_on(), Course::ends(10, 0));
+        assert_eq!(why, "device on node local did not say `here` within 20 s");
+        let early = Course::ends(1, 3).prints(Duration::ZERO, "error: no such port");
+        let why = failure(early, Course::ends(10, 0));
+        let expected =
+            "device on node local ended before it was ready (code 3): error: no such port";
+        assert_eq!(why, expected);
+    }
+
+    #[test]
+    fn a_device_that_ends_during_the_measurement_fails_the_run() {
+        let dies = Course::ends(5, 3).prints(Duration::ZERO, "here");
+        let why = failure(dies, Course::ends(10, 0));
+        assert_eq!(why, "device ended during the run with code 3: here");
+    }
+
+    #[test]
+    fn a_device_that_does_not_end_is_killed() {
+        let deaf = Course {
+            deaf: true,
+            ..ready()
+        };
+        let (_, came) = run(deaf, Course::ends(10, 0));
+        let last = ["end device", "kill device", "collect v1-r1"];
+        assert_eq!(came.happened[3..], last);
+        assert!(came.took >= Duration::from_secs(12) + END_PATIENCE);
+    }
+
+    #[test]
+    fn a_run_takes_no_longer_than_its_limit() {
+        let expected = "took longer than plan.limit allows (60s)";
+        // The node says so.
+        assert_eq!(failure(ready(), Course::ends(58, TIMED_OUT)), expected);
+        // The node says nothing.
+        let (trial, came) = run(ready(), Course::goes_on());
+        let failures = trial.folder().failures().unwrap();
+        assert_eq!(failures[0].failure.as_deref(), Some(expected));
+        let most = Duration::from_secs(60) + END_PATIENCE + LOOK_AROUND;
+        assert!(came.took <= most, "{:?}", came.took);
+        // Nothing is left of it for the command that comes next.
+        let text = format!("{DEVICE}\n[[step]]\nname = \"next\"\nrun = \"next\"\n");
+        let trial = Trial::new(&text);
+        let came = trial.run(World::new(|asked| match asked.script {
+            "device" => ready(),
+            _ => Course::ends(58, 0),
+        }));
+        assert_eq!(
+            trial.folder().failures().unwrap()[0].failure.as_deref(),
+            Some(expected)
+        );
+        assert!(!came.happened.iter().any(|what| what == "next"));
+    }
+
+    #[test]
+    fn a_node_whose_connection_broke_is_told_from_a_command_that_failed() {
+        let lost_after = |time| {
+            let trial = Trial::new(DEVICE);
+            let mut world = World::new(|asked| match asked.script {
+                "device" => ready(),
+                _ => Course::ends(1, CONNECTION_BROKE).prints(Duration::ZERO, "bye"),
+            });
+            world.lost = Some((passed() + time, "the connection to it broke".to_owned()));
+            trial.run(world);
+            trial.folder().failures().unwrap()[0]
+                .failure
+                .clone()
+                .unwrap()
+        };
+        // It shows a moment after the end of the command.
+        let why = lost_after(Duration::from_millis(3300));
+        assert_eq!(
+            why,
+            "node local: the connection to it broke (during measure)"
+        );
+        let why = lost_after(Duration::from_secs(60));
+        assert_eq!(why, "measure on node local ended with code 255: bye");
+    }
+
+    #[test]
+    fn the_reason_of_a_failure_is_the_line_that_says_so() {
+        let usage = "error: unexpected argument '--sied' found\n\nUsage: taut generate\n\nFor more information, try '--help'.\n";
+        assert_eq!(
+            reason_of(usage),
+            "error: unexpected argument '--sied' found"
+        );
+        assert_eq!(
+            reason_of("1 %\n99 %\ntaut: no such port\n"),
+            "taut: no such port"
+        );
+        assert_eq!(reason_of("\n"), "");
+    }
+}

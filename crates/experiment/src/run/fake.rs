@@ -1,0 +1,332 @@
+//! Fake node: it carries out steps in made-up time, as the test that made it says. No process is started, nothing waits.
+
+#![allow(clippy::unwrap_used)]
+
+use super::time::made_up::{pass, passed, time};
+use super::{Driver, Request};
+use crate::agent::{Facts, Moment, STOPPED};
+use crate::changes::Changes;
+use crate::error::ExperimentError;
+use crate::experiment::Experiment;
+use crate::folder::{Folder, State};
+use crate::node::{Node, RunFile, Site, Step, StepUnderWay};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+use taut_lab::benchmark::Observer;
+use taut_results::LeftOut;
+
+/// Step that a fake node is asked for.
+pub(super) struct Asked<'a> {
+    pub(super) run: &'a str,
+    /// Attempt at the run, from 1.
+    pub(super) attempt: usize,
+    pub(super) script: &'a str,
+}
+
+/// Course of a step.
+#[derive(Clone)]
+pub(super) struct Course {
+    /// Time that it takes; until it is told to end, if none.
+    pub(super) takes: Option<Duration>,
+    pub(super) code: i32,
+    /// Text that it prints, and when.
+    pub(super) prints: (Duration, String),
+    /// Whether it goes on when it is told to end.
+    pub(super) deaf: bool,
+}
+
+impl Course {
+    /// Makes one that ends with this code after so many seconds.
+    pub(super) fn ends(seconds: u64, code: i32) -> Self {
+        Self {
+            takes: Some(Duration::from_secs(seconds)),
+            code,
+            prints: (Duration::ZERO, String::new()),
+            deaf: false,
+        }
+    }
+
+    /// Makes one that goes on until it is told to end.
+    pub(super) fn goes_on() -> Self {
+        Self {
+            takes: None,
+            ..Self::ends(0, STOPPED)
+        }
+    }
+
+    pub(super) fn prints(self, after: Duration, text: &str) -> Self {
+        Self {
+            prints: (after, text.to_owned()),
+            ..self
+        }
+    }
+}
+
+type Answer = Box<dyn Fn(&Asked<'_>) -> Course + Send + Sync>;
+
+/// World of the fake nodes of an experiment.
+pub(super) struct World {
+    pub(super) stop: AtomicBool,
+    /// Time at which the user stops the experiment.
+    pub(super) ctrl_c_at: Option<Duration>,
+    /// Time until which somebody else measures.
+    pub(super) measuring_until: Duration,
+    pub(super) free_bytes: u64,
+    /// Difference between the clock of the nodes and that of this machine, ns.
+    pub(super) clock_ahead_ns: u64,
+    /// Reason why the nodes are not there any more, and from when on that shows.
+    pub(super) lost: Option<(Duration, String)>,
+    pub(super) answer: Answer,
+    happened: Mutex<Vec<String>>,
+}
+
+impl World {
+    pub(super) fn new(answer: impl Fn(&Asked<'_>) -> Course + Send + Sync + 'static) -> Self {
+        Self {
+            stop: AtomicBool::new(false),
+            ctrl_c_at: None,
+            measuring_until: Duration::ZERO,
+            free_bytes: u64::MAX,
+            clock_ahead_ns: 0,
+            lost: None,
+            answer: Box::new(answer),
+            happened: Mutex::new(Vec::new()),
+        }
+    }
+
+    fn note(&self, what: String) {
+        self.happened.lock().unwrap().push(what);
+    }
+
+    fn press_what_is_due(&self) {
+        if self.ctrl_c_at.is_some_and(|at| passed() >= at) {
+            self.stop.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+struct FakeNode {
+    role: String,
+    run: String,
+    attempts: BTreeMap<String, usize>,
+    world: Arc<World>,
+}
+
+impl Node for FakeNode {
+    fn role(&self) -> &str {
+        &self.role
+    }
+
+    fn take(&mut self, _stop: &AtomicBool) -> Result<(), ExperimentError> {
+        Ok(())
+    }
+
+    fn begin(
+        &mut self,
+        run: &Site<'_>,
+        _files: &[RunFile],
+    ) -> Result<Vec<String>, ExperimentError> {
+        self.run = run.id.to_owned();
+        *self.attempts.entry(run.id.to_owned()).or_default() += 1;
+        self.world.note(format!("begin {}", run.id));
+        Ok(Vec::new())
+    }
+
+    fn start(&self, step: Step<'_>) -> Result<Box<dyn StepUnderWay>, ExperimentError> {
+        self.world.note(step.script.to_owned());
+        let course = (self.world.answer)(&Asked {
+            run: &self.run,
+            attempt: self.attempts[&self.run],
+            script: step.script,
+        });
+        let [log, _] = step.logs;
+        let now = passed();
+        let step = FakeStep {
+            script: step.script.to_owned(),
+            prints_at: Some(now + course.prints.0),
+            ends_at: course.takes.map(|takes| now + takes),
+            course,
+            log,
+            world: Arc::clone(&self.world),
+        };
+        Ok(Box::new(step))
+    }
+
+    fn lost(&self) -> Option<String> {
+        let (from, reason) = self.world.lost.as_ref()?;
+        (passed() >= *from).then(|| reason.clone())
+    }
+
+    fn facts(&mut self) -> Result<Facts, ExperimentError> {
+        Ok(Facts {
+            taut_version: "0".to_owned(),
+            architecture: "none".to_owned(),
+            system: "made up".to_owned(),
+            host_name: self.role.clone(),
+            machine: serde_json::Value::Null,
+            interrupt_affinity: BTreeMap::new(),
+        })
+    }
+
+    fn moment(&mut self) -> Result<Moment, ExperimentError> {
+        self.world.press_what_is_due();
+        let measures = passed() < self.world.measuring_until;
+        let since = SystemTime::now()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap();
+        Ok(Moment {
+            time_ns: since.as_nanos() as u64 + self.world.clock_ahead_ns,
+            free_bytes: self.world.free_bytes,
+            halts: None,
+            measuring: measures.then(|| "process 7".to_owned()),
+        })
+    }
+
+    fn collect(&mut self, _into: &Path) -> Result<(), ExperimentError> {
+        self.world.note(format!("collect {}", self.run));
+        Ok(())
+    }
+}
+
+struct FakeStep {
+    script: String,
+    course: Course,
+    prints_at: Option<Duration>,
+    ends_at: Option<Duration>,
+    log: File,
+    world: Arc<World>,
+}
+
+impl StepUnderWay for FakeStep {
+    fn wait(&mut self, at_most: Duration) -> Option<i32> {
+        let until = passed() + at_most;
+        let ends = self.ends_at.filter(|ends| *ends <= until);
+        pass(ends.unwrap_or(until).saturating_sub(passed()));
+        if self.prints_at.is_some_and(|at| at <= passed()) {
+            self.prints_at = None;
+            writeln!(self.log, "{}", self.course.prints.1).unwrap();
+        }
+        self.world.press_what_is_due();
+        // It ends once.
+        self.ends_at = self.ends_at.filter(|_| ends.is_none());
+        ends.map(|_| self.course.code)
+    }
+
+    fn close(&mut self) {
+        self.world.note(format!("end {}", self.script));
+        if !self.course.deaf {
+            self.course.code = STOPPED;
+            self.ends_at = Some(passed());
+        }
+    }
+
+    fn kill(&mut self) {
+        self.world.note(format!("kill {}", self.script));
+    }
+}
+
+/// What people were told.
+#[derive(Default)]
+pub(super) struct Told {
+    pub(super) progress: Vec<(Duration, Duration, String)>,
+    pub(super) notes: Vec<String>,
+}
+
+impl Observer for Told {
+    fn progress(&mut self, done: Duration, total: Duration, what: &str) {
+        self.progress.push((done, total, what.to_owned()));
+    }
+
+    fn left_out(&mut self, _: &LeftOut) {}
+
+    fn note(&mut self, text: &str) {
+        self.notes.push(text.to_owned());
+    }
+}
+
+/// An experiment on a fake node, with its results folder.
+pub(super) struct Trial {
+    request: Request,
+    _place: tempfile::TempDir,
+}
+
+/// What came of it.
+pub(super) struct Came {
+    pub(super) state: State,
+    /// Steps, and what nodes did around them, in order.
+    pub(super) happened: Vec<String>,
+    pub(super) told: Told,
+    /// Time that passed.
+    pub(super) took: Duration,
+}
+
+impl Trial {
+    /// Makes one of the text of an experiment file.
+    pub(super) fn new(text: &str) -> Self {
+        let place = tempfile::tempdir().unwrap();
+        let changes = Changes::default();
+        let experiment = Experiment::parse(text, "e.toml", Path::new("."), &changes).unwrap();
+        let dir = place.path().join("results");
+        let folder = Folder::begin(&dir, &experiment, "e", "taut", &changes).unwrap();
+        Self {
+            request: Request {
+                experiment,
+                folder,
+                program: PathBuf::new(),
+                holds_machine: true,
+            },
+            _place: place,
+        }
+    }
+
+    pub(super) fn folder(&self) -> &Folder {
+        &self.request.folder
+    }
+
+    /// Returns the names of the runs in the order of the plan.
+    pub(super) fn planned(&self) -> Vec<String> {
+        let plan = self.request.experiment.plan();
+        plan.into_iter().map(|run| run.id).collect()
+    }
+
+    /// Makes the runs that are missing.
+    pub(super) fn run(&self, world: World) -> Came {
+        let began = passed();
+        let world = Arc::new(world);
+        let experiment = &self.request.experiment;
+        let nodes = experiment.nodes.keys().map(|role| {
+            Box::new(FakeNode {
+                role: role.clone(),
+                run: String::new(),
+                attempts: BTreeMap::new(),
+                world: Arc::clone(&world),
+            }) as Box<dyn Node>
+        });
+        let mut told = Told::default();
+        let folder = &self.request.folder;
+        let driver = Driver {
+            done: folder.rebuild_index().unwrap(),
+            time: time(),
+            ..Driver::on(nodes.collect(), &self.request, &mut told, &world.stop).unwrap()
+        };
+        let state = driver.run(folder.state().unwrap()).unwrap();
+        let happened = world.happened.lock().unwrap().clone();
+        Came {
+            state,
+            happened,
+            told,
+            took: passed() - began,
+        }
+    }
+}
+
+/// Returns the runs that began, in order.
+pub(super) fn begun(happened: &[String]) -> Vec<&str> {
+    let begun = happened.iter().map(|what| what.strip_prefix("begin "));
+    begun.flatten().collect()
+}

@@ -1,0 +1,259 @@
+//! One run: nodes are made ready, commands run in their order, what is in the background ends, and metrics are read out of
+//! what was printed.
+
+use super::commands::{Running, last_line};
+use super::{Driver, Failed, now};
+use crate::error::ExperimentError;
+use crate::experiment::Experiment;
+use crate::folder::RunRecord;
+use crate::measurement::Task;
+use crate::metrics;
+use crate::plan::PlannedRun;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::time::Instant;
+use taut_host::Wiring;
+
+/// A run being made.
+pub(super) struct Making {
+    pub(super) folder: PathBuf,
+    pub(super) began: Instant,
+    /// Time at which `plan.limit` is over, which counts from when the nodes are in their known state.
+    pub(super) deadline: Instant,
+    pub(super) wiring: Option<Wiring>,
+    pub(super) background: Vec<Running>,
+    /// Tasks that have printed what metrics are made of, with their patterns.
+    pub(super) outputs: Vec<(Task, Vec<(String, String)>)>,
+    /// Whether no core is to halt.
+    pub(super) awake: bool,
+    pub(super) record: RunRecord,
+}
+
+impl Driver<'_> {
+    pub(super) fn begin(
+        &self,
+        planned: &PlannedRun,
+        attempt: u32,
+    ) -> Result<Making, ExperimentError> {
+        Ok(Making {
+            folder: self.request.folder.partial(&planned.id)?,
+            began: self.time.now(),
+            deadline: self.time.now(),
+            wiring: None,
+            background: Vec::new(),
+            outputs: Vec::new(),
+            awake: false,
+            record: record_of(&self.request.experiment, planned, attempt),
+        })
+    }
+
+    pub(super) fn one_run(
+        &mut self,
+        planned: &PlannedRun,
+        making: &mut Making,
+    ) -> Result<(), Failed> {
+        let request = self.request;
+        let experiment = &request.experiment;
+        let variant = &experiment.variants[planned.variant];
+        let context =
+            |role: Option<&str>| experiment.context(variant, role, &planned.id, planned.repetition);
+        making.awake = experiment.keeps_awake(&context(None))?;
+        self.begin_nodes(planned, making, &context(None))?;
+        making.deadline = self.time.now() + experiment.limit;
+        for role in experiment.nodes.keys() {
+            let values = context(Some(role));
+            for (index, command) in experiment.nodes[role].definition.setup.iter().enumerate() {
+                let script = experiment.fill(command, &values)?;
+                let name = format!("setup-{role}-{}", index + 1);
+                self.foreground(making, &name, role, &script, &[])?;
+            }
+        }
+        for task in &experiment.tasks {
+            let role = experiment.role_of(task.node.as_ref())?;
+            let values = context(Some(role));
+            let script = experiment.fill(&task.run, &values)?;
+            if task.background {
+                let ready = match &task.ready {
+                    Some(ready) => Some(experiment.fill(ready, &values)?),
+                    None => None,
+                };
+                self.background(making, &task.name, role, &script, ready.as_deref())?;
+            } else {
+                self.foreground(making, &task.name, role, &script, &task.allowed)?;
+                let mut patterns = Vec::new();
+                for (name, pattern) in &task.extract {
+                    patterns.push((name.clone(), experiment.fill(pattern, &values)?));
+                }
+                making.outputs.push((task.clone(), patterns));
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends what is in the background, last started first, and brings files back.
+    pub(super) fn end(
+        &mut self,
+        making: &mut Making,
+        outcome: &Result<(), Failed>,
+    ) -> Result<(), Failed> {
+        let well = outcome.is_ok();
+        let mut died = None;
+        while let Some(mut running) = making.background.pop() {
+            if let Some(code) = running.ended() {
+                running.note_end(making, code);
+                let last = last_line(making, &running.name);
+                if code != 0 && well {
+                    died = Some(format!(
+                        "{} ended during the run with code {code}: {last}",
+                        running.name
+                    ));
+                }
+            } else {
+                running.stop(making);
+            }
+        }
+        let mut collected = Ok(());
+        for node in &mut self.nodes {
+            // Of a run that was stopped nothing is kept.
+            if !matches!(outcome, Err(Failed::Stopped)) {
+                collected = collected.and(node.collect(&making.folder.join(node.role())));
+            }
+        }
+        making.wiring = None;
+        if well {
+            collected?;
+        }
+        died.map_or(Ok(()), |reason| Err(Failed::Run(reason)))
+    }
+
+    /// Reads the metrics out of what the commands have printed.
+    pub(super) fn gather(&self, making: &mut Making) -> Result<(), String> {
+        for (task, patterns) in std::mem::take(&mut making.outputs) {
+            let read = |kind: &str| {
+                let path = making
+                    .folder
+                    .join("logs")
+                    .join(format!("{}.{kind}", task.name));
+                let text = fs::read(path).unwrap_or_default();
+                String::from_utf8_lossy(&text).into_owned()
+            };
+            let output = read("out");
+            if task.json {
+                let found = metrics::of_json(&output)
+                    .ok_or_else(|| format!("{}: no JSON object in its output", task.name))?;
+                let named = found
+                    .into_iter()
+                    .map(|(name, value)| (format!("{}{name}", task.prefix), value));
+                making.record.metrics.extend(named);
+            }
+            for (name, pattern) in patterns {
+                let value = metrics::of_pattern(&pattern, &(output.clone() + &read("err")))
+                    .map_err(|reason| format!("{}: {name}: {reason}", task.name))?;
+                making.record.metrics.insert(name, value);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The record of a run that begins.
+pub(super) fn record_of(experiment: &Experiment, planned: &PlannedRun, attempt: u32) -> RunRecord {
+    let variant = &experiment.variants[planned.variant];
+    RunRecord {
+        id: planned.id.clone(),
+        variant: planned.variant + 1,
+        repetition: planned.repetition,
+        warm_up: planned.warm_up,
+        loops: variant.loops.clone(),
+        variables: variant.variables.clone(),
+        started: now(),
+        seconds: 0.0,
+        attempt,
+        failure: None,
+        commands: Vec::new(),
+        nodes: BTreeMap::new(),
+        metrics: BTreeMap::new(),
+        notes: Vec::new(),
+        files: BTreeMap::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use crate::run::fake::{Course, Trial, World};
+    use std::time::Duration;
+
+    #[test]
+    fn commands_run_in_their_order_and_end_in_the_opposite_one() {
+        let trial = Trial::new(
+            r#"
+title = "t"
+[plan]
+repetitions = 1
+[nodes.a]
+at = "local"
+setup = ["set up a"]
+[nodes.b]
+at = "local"
+setup = ["set up b"]
+[[step]]
+node = "a"
+run = "first device"
+background = true
+[[step]]
+node = "b"
+run = "second device"
+background = true
+[[step]]
+node = "a"
+run = "measure"
+"#,
+        );
+        let came = trial.run(World::new(|asked| match asked.script {
+            "first device" | "second device" => Course::goes_on(),
+            _ => Course::ends(1, 0),
+        }));
+        let commands: Vec<&String> = came
+            .happened
+            .iter()
+            .filter(|what| !what.starts_with("begin") && !what.starts_with("collect"))
+            .collect();
+        let expected = [
+            "set up a",
+            "set up b",
+            "first device",
+            "second device",
+            "measure",
+            "end second device",
+            "end first device",
+        ];
+        assert_eq!(commands, expected);
+    }
+
+    #[test]
+    fn metrics_are_read_out_of_what_was_printed() {
+        let text = r#"
+title = "t"
+[plan]
+repetitions = 1
+[[step]]
+name = "measure"
+run = "measure"
+extract = { rate = 'rate (\d+)' }
+"#;
+        let trial = Trial::new(text);
+        trial.run(World::new(|_| {
+            Course::ends(1, 0).prints(Duration::ZERO, "rate 17")
+        }));
+        let index = trial.folder().index().unwrap();
+        assert_eq!(index[0].metrics["rate"], 17.0);
+        // A run without them is no result.
+        let trial = Trial::new(text);
+        trial.run(World::new(|_| Course::ends(1, 0)));
+        let failures = trial.folder().failures().unwrap();
+        let why = failures[0].failure.as_deref().unwrap();
+        assert!(why.starts_with("measure: rate: "), "{why}");
+    }
+}

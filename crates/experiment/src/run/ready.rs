@@ -1,0 +1,263 @@
+//! Nodes made ready for a run: cables between those on this machine, their known state, nobody else who measures there, room for
+//! what a run writes, and what the record says of them.
+
+use super::one_run::Making;
+use super::time::Time;
+use super::{Driver, Failed};
+use crate::agent::Moment;
+use crate::error::ExperimentError;
+use crate::experiment::Experiment;
+use crate::node::{Node, Place, Site};
+use crate::plan::PlannedRun;
+use crate::role::end_of;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use taut_host::Wiring;
+use taut_host::private::MEASURING_PATIENCE;
+use taut_lab::benchmark::Observer;
+
+/// Space that a node must have free before a run.
+const LEAST_FREE_BYTES: u64 = 64 << 20;
+/// Clocks of two nodes that differ by more are worth a note, ns.
+const CLOCKS_DIFFER_NS: i128 = 100_000_000;
+/// Time between two questions to a node whether another measurement has ended.
+const MEASUREMENT_POLL: Duration = Duration::from_millis(300);
+
+impl Driver<'_> {
+    pub(super) fn begin_nodes(
+        &mut self,
+        planned: &PlannedRun,
+        making: &mut Making,
+        values: &Value,
+    ) -> Result<(), Failed> {
+        let experiment = &self.request.experiment;
+        let files = experiment.files(values)?;
+        let local: Vec<&str> = experiment.local_roles();
+        if !experiment.definition.link.is_empty() {
+            let number = |role: &str| local.iter().position(|name| *name == role).unwrap_or(0);
+            let mut cables = Vec::new();
+            for link in &experiment.definition.link {
+                let [(near, near_interface), (far, far_interface)] = [
+                    end_of(&experiment.source, &link.between[0])?,
+                    end_of(&experiment.source, &link.between[1])?,
+                ];
+                cables.push([(number(near), near_interface), (number(far), far_interface)]);
+            }
+            let wiring =
+                Wiring::build(local.len(), &cables).map_err(|e| Failed::Run(e.to_string()))?;
+            making.wiring = Some(wiring);
+        }
+        let sites = self.nodes.iter().map(|node| Site {
+            id: &planned.id,
+            folder: &making.folder,
+            namespace: making.wiring.as_ref().and_then(|wiring| {
+                Some(wiring.namespace(local.iter().position(|name| *name == node.role())?))
+            }),
+            stop: self.stop,
+        });
+        let sites: Vec<Site<'_>> = sites.collect();
+        // All at once: they may have to boot.
+        let begun: Vec<_> = std::thread::scope(|scope| {
+            let files = &files;
+            let mut threads = Vec::new();
+            for (node, site) in self.nodes.iter_mut().zip(sites) {
+                threads.push(scope.spawn(move || node.begin(&site, files)));
+            }
+            let joined = threads.into_iter().map(|thread| thread.join());
+            joined.filter_map(Result::ok).collect()
+        });
+        for notes in begun {
+            making.record.notes.extend(notes?);
+        }
+        let mut moments = Vec::new();
+        let mut halting = BTreeMap::new();
+        for node in &mut self.nodes {
+            let role = node.role().to_owned();
+            let waited = wait_for_measurement(&mut **node, self.observer, self.stop, self.time)?;
+            making.began += waited;
+            let asked = crate::agent::moment(&making.folder);
+            let moment = node.moment()?;
+            let answered = crate::agent::moment(&making.folder);
+            enough_room(&role, &moment)?;
+            let middle = i128::from(asked.time_ns) / 2 + i128::from(answered.time_ns) / 2;
+            // When in between it looked at its clock is not known.
+            let unsure_ns = i128::from(answered.time_ns.saturating_sub(asked.time_ns)) / 2;
+            let ahead_ns = i128::from(moment.time_ns) - middle;
+            moments.push((role.clone(), ahead_ns, unsure_ns));
+            if let Some(why) = moment.halts.filter(|_| making.awake) {
+                halting
+                    .entry(why)
+                    .or_insert_with(Vec::new)
+                    .push(role.clone());
+            }
+            let facts = node.facts()?;
+            making
+                .record
+                .nodes
+                .insert(role, self.request.folder.keep_facts(&facts)?);
+        }
+        for (why, roles) in halting {
+            let roles = roles.join(", ");
+            let note = format!("cores cannot be kept awake on {roles}, and halt when idle: {why}");
+            self.note(making, note);
+        }
+        for (role, ahead_ns, unsure_ns) in moments {
+            if ahead_ns.abs() > CLOCKS_DIFFER_NS + unsure_ns {
+                let note = format!(
+                    "the clock of node {role} is {:+.1} s from this machine's: times in its logs differ",
+                    ahead_ns as f64 / 1e9
+                );
+                self.note(making, note);
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes something about a run, and once about the experiment.
+    fn note(&mut self, making: &mut Making, note: String) {
+        if !self.notes.contains(&note) && self.notes.len() < 20 {
+            self.notes.push(note.clone());
+        }
+        making.record.notes.push(note);
+    }
+}
+
+/// Waits until nobody else measures on a node: what is measured beside another measurement is neither's. How long that was.
+fn wait_for_measurement(
+    node: &mut dyn Node,
+    observer: &mut dyn Observer,
+    stop: &AtomicBool,
+    time: Time,
+) -> Result<Duration, Failed> {
+    let began = time.now();
+    let mut told = false;
+    while let Some(held) = node.moment()?.measuring {
+        let role = node.role();
+        let minutes = MEASURING_PATIENCE.as_secs() / 60;
+        if stop.load(Ordering::Relaxed) {
+            return Err(Failed::Stopped);
+        }
+        if time.since(began) > MEASURING_PATIENCE {
+            return Err(Failed::Run(format!(
+                "another taut still measures on node {role} after {minutes} minutes ({held})"
+            )));
+        }
+        if !told {
+            observer.note(&format!(
+                "another taut measures on node {role} ({held}): waiting for it to end, {minutes} minutes at most"
+            ));
+            told = true;
+        }
+        time.sleep(MEASUREMENT_POLL);
+    }
+    Ok(time.since(began))
+}
+
+/// Checks that a node has room for a run.
+pub(crate) fn enough_room(role: &str, moment: &Moment) -> Result<(), ExperimentError> {
+    if moment.free_bytes >= LEAST_FREE_BYTES {
+        return Ok(());
+    }
+    Err(ExperimentError::node(
+        role,
+        format!(
+            "{} MiB are free where runs are, {} MiB are needed: make room there",
+            moment.free_bytes >> 20,
+            LEAST_FREE_BYTES >> 20
+        ),
+    ))
+}
+
+impl Experiment {
+    /// The roles that are on this machine.
+    fn local_roles(&self) -> Vec<&str> {
+        let local = self
+            .nodes
+            .iter()
+            .filter(|(_, role)| role.place == Place::Local);
+        local.map(|(name, _)| name.as_str()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::folder::Stage;
+    use crate::run::fake::{Came, Course, Trial, World};
+    use crate::run::time::made_up::passed;
+
+    const ONE: &str = r#"
+title = "t"
+[plan]
+repetitions = 1
+[[step]]
+run = "measure"
+"#;
+
+    /// Makes the one run in a world that is otherwise than usual.
+    fn run(change: impl FnOnce(&mut World)) -> (Trial, Came) {
+        let mut world = World::new(|_| Course::ends(10, 0));
+        change(&mut world);
+        let trial = Trial::new(ONE);
+        let came = trial.run(world);
+        (trial, came)
+    }
+
+    #[test]
+    fn a_run_waits_for_another_measurement_and_does_not_count_that_time() {
+        let minutes = Duration::from_secs(300);
+        let (trial, came) = run(|world| world.measuring_until = passed() + minutes);
+        assert_eq!(came.state.stage, Stage::Finished);
+        assert!(came.took >= minutes && came.took < minutes + Duration::from_secs(11));
+        assert_eq!(trial.folder().index().unwrap()[0].seconds, 10.0);
+        // It is told once.
+        let told = "another taut measures on node local (process 7): waiting for it to end, 10 minutes at most";
+        assert_eq!(came.told.notes, [told]);
+    }
+
+    #[test]
+    fn another_measurement_that_does_not_end_fails_the_run() {
+        let (trial, came) = run(|world| world.measuring_until = Duration::MAX);
+        assert_eq!(came.state.stage, Stage::Incomplete);
+        let most = MEASURING_PATIENCE + 2 * MEASUREMENT_POLL;
+        assert!(came.took > MEASURING_PATIENCE && came.took < most);
+        let why = "another taut still measures on node local after 10 minutes (process 7)";
+        let failures = trial.folder().failures().unwrap();
+        assert_eq!(failures[0].failure.as_deref(), Some(why));
+    }
+
+    #[test]
+    fn who_waits_for_another_measurement_can_be_stopped() {
+        let (trial, came) = run(|world| {
+            world.measuring_until = Duration::MAX;
+            world.ctrl_c_at = Some(passed() + Duration::from_secs(5));
+        });
+        assert_eq!(came.state.stage, Stage::Interrupted);
+        assert!(came.took < Duration::from_secs(6), "{:?}", came.took);
+        assert!(trial.folder().failures().unwrap().is_empty());
+        assert_eq!(came.happened, ["begin v1-r1"]);
+    }
+
+    #[test]
+    fn a_node_without_room_is_not_used() {
+        let (trial, came) = run(|world| world.free_bytes = 5 << 20);
+        let why = "node local: 5 MiB are free where runs are, 64 MiB are needed: make room there";
+        let failures = trial.folder().failures().unwrap();
+        assert_eq!(failures[0].failure.as_deref(), Some(why));
+        assert_eq!(came.happened, ["begin v1-r1", "collect v1-r1"]);
+    }
+
+    #[test]
+    fn clocks_that_differ_are_noted() {
+        let (trial, came) = run(|world| world.clock_ahead_ns = 7_000_000_000);
+        let note =
+            "the clock of node local is +7.0 s from this machine's: times in its logs differ";
+        assert_eq!(came.state.notes, [note]);
+        assert_eq!(trial.folder().run("v1-r1").unwrap().notes, [note]);
+        let (_, came) = run(|_| {});
+        assert!(came.state.notes.is_empty(), "{:?}", came.state.notes);
+    }
+}

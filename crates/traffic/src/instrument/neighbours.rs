@@ -1,0 +1,178 @@
+//! Neighbours: links that are waited for, gateways that are asked for their MAC addresses, and answers to who asks for the
+//! stations of the streams.
+
+use super::{Instrument, TrialError};
+use crate::Traffic;
+use crate::stations::{Gateway, Stations};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use taut_port::{Batch, Packet, PoolHandle, Port};
+use taut_wire::Mac;
+use taut_wire::resolution::LONGEST_BYTES;
+
+/// Time between two questions to a gateway.
+const ASK_AGAIN: Duration = Duration::from_millis(100);
+
+impl Instrument {
+    /// Waits until all ports' other sides are there, and the gateways of all streams have said their MAC
+    /// addresses.
+    ///
+    /// # Errors
+    /// When they are or have not after `patience` each, or `stop` is set.
+    pub fn wait_for_links(
+        &mut self,
+        patience: Duration,
+        stop: &AtomicBool,
+    ) -> Result<(), TrialError> {
+        let begun = std::time::Instant::now();
+        loop {
+            let down = self
+                .ports
+                .iter_mut()
+                .zip(&self.specs)
+                .find_map(|(port, spec)| match port.link() {
+                    taut_port::Link::Up => None,
+                    taut_port::Link::Down(why) => Some((spec.text().to_string(), why)),
+                });
+            let Some((port, why)) = down else {
+                return self.find_gateways(patience, stop);
+            };
+            if stop.load(Ordering::Relaxed) {
+                return Err(TrialError::Stopped);
+            }
+            if begun.elapsed() >= patience {
+                return Err(TrialError::NoLink {
+                    port,
+                    why,
+                    waited_s: patience.as_secs_f64(),
+                });
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Asks for the MAC addresses of the gateways that are not known yet, and puts them into the streams.
+    fn find_gateways(&mut self, patience: Duration, stop: &AtomicBool) -> Result<(), TrialError> {
+        for index in 0..self.traffic.streams().len() {
+            let Some(gateway) = self.traffic.streams()[index].gateway() else {
+                continue;
+            };
+            if self.gateways.iter().any(|(known, _)| *known == gateway) {
+                continue;
+            }
+            let mac = self.find_gateway(&gateway, patience, stop)?;
+            point_at(&mut self.traffic, &gateway, mac);
+            self.gateways.push((gateway, mac));
+        }
+        Ok(())
+    }
+
+    fn find_gateway(
+        &mut self,
+        gateway: &Gateway,
+        patience: Duration,
+        stop: &AtomicBool,
+    ) -> Result<Mac, TrialError> {
+        let begun = std::time::Instant::now();
+        let mut asked: Option<std::time::Instant> = None;
+        let mut question = [0; LONGEST_BYTES];
+        let len = gateway.question(&mut question).unwrap_or_default();
+        loop {
+            if asked.is_none_or(|asked| asked.elapsed() >= ASK_AGAIN) {
+                if let Some(mut packet) = self.pool.take(len as u16) {
+                    packet.bytes_mut().copy_from_slice(&question[..len]);
+                    self.answers.push(packet);
+                    self.ports[0].tx(&mut self.answers);
+                    self.answers.clear();
+                }
+                asked = Some(std::time::Instant::now());
+            }
+            for port in 0..self.ports.len() {
+                self.ports[port].rx(&mut self.arrived);
+                let answer = |packet: &Packet| gateway.answer_in(packet.bytes());
+                let found = self.arrived.packets().iter().find_map(answer);
+                self.answer_arrived(port);
+                self.arrived.clear();
+                if let Some(mac) = found.filter(|_| port == 0) {
+                    return Ok(mac);
+                }
+            }
+            if stop.load(Ordering::Relaxed) {
+                return Err(TrialError::Stopped);
+            }
+            if begun.elapsed() >= patience {
+                return Err(TrialError::NoGateway {
+                    port: self.specs[0].text().to_string(),
+                    gateway: gateway.ip,
+                    waited_s: patience.as_secs_f64(),
+                });
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+
+    /// Answers the questions among what arrived at a port; returns how many.
+    pub(super) fn answer_arrived(&mut self, port: usize) -> u64 {
+        let ends = (port == 0, port + 1 == self.ports.len());
+        for packet in self.arrived.packets() {
+            answer(
+                &self.stations,
+                &self.pool,
+                packet.bytes(),
+                ends,
+                &mut self.answers,
+            );
+        }
+        send_answers(&mut *self.ports[port], &mut self.answers)
+    }
+
+    /// Looks for questions at the first port where packets are not received there anyway.
+    #[cold]
+    pub(super) fn look_at_first_port(&mut self) -> u64 {
+        if self.ports.len() < 2 || self.ports[0].rx(&mut self.arrived) == 0 {
+            return 0;
+        }
+        let answered = self.answer_arrived(0);
+        self.arrived.clear();
+        answered
+    }
+}
+
+/// Sends packets for a gateway to its MAC address.
+pub(super) fn point_at(traffic: &mut Traffic, gateway: &Gateway, mac: Mac) {
+    for stream in traffic.streams_mut() {
+        if stream.gateway() == Some(*gateway) {
+            stream.set_dst_mac(mac);
+        }
+    }
+}
+
+/// Makes the answer to a frame that asks for one of the stations, if it does; what finds no memory is asked again.
+#[cold]
+pub(super) fn answer(
+    stations: &Stations,
+    pool: &PoolHandle,
+    frame: &[u8],
+    (first_port, last_port): (bool, bool),
+    answers: &mut Batch,
+) {
+    let mut reply = [0; LONGEST_BYTES];
+    if let Some(len) = stations.answer(frame, first_port, last_port, &mut reply)
+        && let Some(mut packet) = pool.take(len as u16)
+    {
+        packet.bytes_mut().copy_from_slice(&reply[..len]);
+        answers.push(packet);
+    }
+}
+
+/// Sends the answers that there are; returns how many.
+pub(super) fn send_answers(port: &mut dyn Port, answers: &mut Batch) -> u64 {
+    if answers.is_empty() {
+        return 0;
+    }
+    let made = answers.len();
+    port.tx(answers);
+    let left = answers.len();
+    answers.clear();
+    (made - left) as u64
+}

@@ -1,0 +1,175 @@
+//! Receiving: the time is read first after packets came, then each is told from others and given to its record.
+
+use super::neighbours::{answer, send_answers};
+use super::running::Running;
+use super::{Instrument, STREAM_BITS, Tally};
+use crate::Record;
+use crate::hand::{Arrival, Hand};
+use crate::line::is_filler;
+use taut_sys::ticks;
+use taut_wire::resolution::may_be_about_neighbours;
+use taut_wire::{Received, claimed_stamp, classify};
+
+impl Instrument {
+    /// Makes one receive call; returns the time at which packets of the trial were seen, when some came. Foreign ones
+    /// are counted and nothing else, or a source that never runs dry would keep the trial from ending.
+    #[inline(always)]
+    pub(super) fn receive<R: Record, H: Hand>(
+        &mut self,
+        start: u64,
+        records: &mut [R],
+        running: &mut [Running],
+        tallies: &mut [Tally],
+        hand: &mut H,
+    ) -> Option<u64> {
+        let ends = (self.ports.len() == 1, true);
+        let port = self.ports.last_mut()?;
+        if port.rx(&mut self.arrived) == 0 {
+            return None;
+        }
+        let seen = ticks();
+        let (mut foreign, mut corrupt, mut fillers) = (0_u64, 0_u64, 0_u64);
+        let stamps = self.stamps.as_mut();
+        let reading = stamps.map(|stamps| stamps.at(seen, &self.clock));
+        for (index, packet) in self.arrived.packets().iter().enumerate() {
+            if H::ACTIVE {
+                self.arrivals[index] = Arrival::default();
+            }
+            match classify(packet.bytes(), self.ports_of_flows) {
+                Received::Stamped(stamp) => {
+                    let stream = usize::from(stamp.flow & ((1 << STREAM_BITS) - 1));
+                    if H::ACTIVE {
+                        let latency = seen.wrapping_sub(stamp.stamp_ticks) as i64;
+                        self.arrivals[index].stamp = Some((
+                            stream as u16,
+                            stamp.sequence,
+                            latency as f64 * self.clock.to_ns(1),
+                        ));
+                    }
+                    let of_trial =
+                        stamp.flow >> STREAM_BITS == self.trial & (u16::MAX >> STREAM_BITS);
+                    match running.get(stream) {
+                        Some(running) if of_trial && stamp.sequence < running.schedule.next() => {
+                            tallies[stream].received += 1;
+                            if let Some(record) = records.get_mut(stream) {
+                                if let Some(reading) = &reading
+                                    && let Some(&at_ns) = port.arrival_stamps().get(index)
+                                    && at_ns != 0
+                                {
+                                    let from = stamp.stamp_ticks;
+                                    record.stamped(reading.elapsed_ns(&self.clock, from, at_ns));
+                                }
+                                let latency = seen.wrapping_sub(stamp.stamp_ticks);
+                                record.received_frame(
+                                    stamp.sequence,
+                                    latency,
+                                    seen.saturating_sub(start),
+                                    packet.bytes(),
+                                );
+                            }
+                        }
+                        _ => foreign += 1,
+                    }
+                }
+                Received::Corrupt => {
+                    corrupt += 1;
+                    tell_damaged(packet.bytes(), self.trial, running, records);
+                }
+                Received::Foreign => {
+                    foreign += 1;
+                    if is_filler(packet.bytes()) {
+                        fillers += 1;
+                    } else if !H::ACTIVE && may_be_about_neighbours(packet.bytes()) {
+                        let (stations, pool) = (&self.stations, &self.pool);
+                        answer(stations, pool, packet.bytes(), ends, &mut self.answers);
+                    }
+                }
+            }
+        }
+        let ours = self.arrived.len() as u64 > foreign;
+        if !self.answers.is_empty() {
+            let asked = self.answers.len() as u64;
+            foreign -= asked;
+            tallies[0].arp_answered += send_answers(&mut **port, &mut self.answers);
+        }
+        tallies[0].corrupt += corrupt;
+        tallies[0].fillers_received += fillers;
+        tallies[0].foreign += foreign - fillers;
+        if H::ACTIVE {
+            let arrivals = &self.arrivals[..self.arrived.len()];
+            let back = hand.arrived(self.arrived.packets_mut(), arrivals);
+            if back != 0 {
+                for index in 0..self.arrived.len() {
+                    if back & 1 << index == 0 {
+                        self.arrived.mark_dropped(index);
+                    }
+                }
+                self.arrived.settle(&mut self.slow);
+                // What finds no room is lost, as from any host that answers.
+                port.tx(&mut self.arrived);
+            }
+        }
+        self.arrived.clear();
+        ours.then_some(seen)
+    }
+
+    /// Throws away what arrived before the trial, but for questions, which are answered (a bounded amount: some sources never run dry).
+    pub(crate) fn discard_arrived(&mut self) {
+        for port in 0..self.ports.len() {
+            for _ in 0..1024 {
+                if self.ports[port].rx(&mut self.arrived) == 0 {
+                    break;
+                }
+                self.answer_arrived(port);
+                self.arrived.clear();
+            }
+        }
+    }
+}
+
+/// Tells the record of the stream that a damaged packet says it is of.
+#[cold]
+fn tell_damaged<R: Record>(frame: &[u8], trial: u16, running: &[Running], records: &mut [R]) {
+    let Some((stamp, _)) = claimed_stamp(frame) else {
+        return;
+    };
+    let stream = usize::from(stamp.flow & ((1 << STREAM_BITS) - 1));
+    let of_trial = stamp.flow >> STREAM_BITS == trial & (u16::MAX >> STREAM_BITS);
+    if let (Some(running), Some(record)) = (running.get(stream), records.get_mut(stream))
+        && of_trial
+        && stamp.sequence < running.schedule.next()
+    {
+        record.corrupt(stamp.sequence);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::wire::{Harm, TRIAL, instrument};
+    use super::*;
+    use crate::every_packet::EveryPacket;
+    use crate::hand::NoHand;
+    use taut_port::Batch;
+
+    #[test]
+    fn stragglers_of_the_last_trial_are_foreign_to_the_next() {
+        let mut instrument = instrument(256, |n, _| if n == 0 { Harm::Hold } else { Harm::None });
+        let stream = &mut instrument.traffic.streams_mut()[0];
+        let (template, len) = stream.next();
+        let mut packet = instrument.pool.take(len).unwrap();
+        let varied = stream.fill(template, &mut packet);
+        stream.stamp(template, &mut packet, varied, 77 << STREAM_BITS, 0, ticks());
+        let mut arrived = Batch::new();
+        arrived.push(packet);
+        instrument.ports[0].tx(&mut arrived);
+        instrument.trial = 78;
+        let mut running = instrument.schedules(TRIAL, 0);
+        running[0].schedule.advance();
+        let mut records = [EveryPacket::new(TRIAL.packets() as usize)];
+        let mut tallies = [Tally::default()];
+        instrument.receive(0, &mut records, &mut running, &mut tallies, &mut NoHand);
+        let [tally] = tallies;
+        assert_eq!((tally.foreign, tally.received), (1, 0));
+    }
+}

@@ -1,0 +1,384 @@
+//! The loop of a trial: it sends what is due, looks whether something came, and knows when all is over.
+
+use super::running::choose;
+use super::{Instrument, Tally, Trial};
+use crate::Record;
+use crate::hand::{Crafted, Hand, NoHand};
+use crate::line::Line;
+use crate::stream::Stream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use taut_sys::ticks;
+
+/// Time to wait for stragglers after the last packet that came back.
+const SETTLE: Duration = Duration::from_millis(20);
+
+/// Longest time to go on receiving after the last packet was sent, however many still come: a device that multiplies
+/// packets must not keep a trial from ending.
+const ENDLESS: Duration = Duration::from_secs(2);
+
+/// Delay with which a generator may still send what it owes, as a share of the trial (and at least 1 ms), and as a
+/// multiple of the time that stalls took: these are made good, too high a rate is not.
+const GRACE: f64 = 0.01;
+const SHORTEST_GRACE: Duration = Duration::from_millis(1);
+const STALL_GRACE: u64 = 5;
+
+/// A round of the loop that took longer was stalled: 32 packets take a fraction of that on any port.
+const STALL: Duration = Duration::from_micros(500);
+
+/// Lateness that is not a stall: a round of the loop under load.
+const SLACK: Duration = Duration::from_micros(2);
+
+/// An idle round of the loop that took longer was interrupted by the machine.
+const INTERRUPTION: Duration = Duration::from_micros(2);
+
+/// Time between two looks for questions at the port that only sends.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// Least time before the next packet is due in which a hand may still be asked to make some.
+const AHEAD: Duration = Duration::from_micros(5);
+
+impl Instrument {
+    /// Runs one trial and tells `record` about every packet of the first stream; other streams are sent
+    /// besides.
+    ///
+    /// Sends a packet when it is due, at once if that is past, up to 32 due ones together; what a stall of
+    /// the machine held up follows spaced out, at 4/3 of the stream's rate. Stops sending at the end of
+    /// the trial (plus a grace of 1 %, and what stalls take to be made good), then waits until all packets are back or none came for 20 ms
+    /// (2 s at most).
+    pub fn run<R: Record>(&mut self, trial: Trial, record: &mut R, stop: &AtomicBool) -> Tally {
+        let tallies = self.run_streams(trial, std::slice::from_mut(record), stop);
+        tallies.into_iter().next().unwrap_or_default()
+    }
+
+    /// Runs a trial as [`Instrument::run`] does, with a record for each stream, in their order (streams without one are
+    /// only counted); returns the tallies of all streams.
+    pub fn run_streams<R: Record>(
+        &mut self,
+        trial: Trial,
+        records: &mut [R],
+        stop: &AtomicBool,
+    ) -> Vec<Tally> {
+        self.run_with(trial, records, &mut NoHand, stop)
+    }
+
+    /// Runs a trial as [`Instrument::run_streams`] does, with a hand that makes packets and sees what arrives. Without
+    /// streams it only receives, for as long as the trial says.
+    pub fn run_with<R: Record, H: Hand>(
+        &mut self,
+        trial: Trial,
+        records: &mut [R],
+        hand: &mut H,
+        stop: &AtomicBool,
+    ) -> Vec<Tally> {
+        self.trial = self.trial.wrapping_add(1);
+        let clock = self.clock;
+        let ticks_in = |t: Duration| clock.to_ticks(t.as_nanos() as f64) as u64;
+        let settle_ticks = ticks_in(SETTLE);
+        let endless_ticks = ticks_in(ENDLESS);
+        let slack_ticks = ticks_in(SLACK);
+        let interruption_ticks = ticks_in(INTERRUPTION);
+        let grace_ticks = ticks_in(trial.duration.mul_f64(GRACE).max(SHORTEST_GRACE));
+        self.discard_arrived();
+
+        let start = ticks() + ticks_in(Duration::from_micros(20));
+        self.traffic
+            .streams_mut()
+            .iter_mut()
+            .for_each(Stream::restart);
+        self.interruptions.begin(start);
+        let mut running = self.schedules(trial, start);
+        // Without streams there is still one that counts what is foreign.
+        let mut tallies = vec![Tally::default(); running.len().max(1)];
+        let listen_until = if running.is_empty() {
+            start + ticks_in(trial.duration)
+        } else {
+            start
+        };
+        self.crafted.clear();
+        if H::ACTIVE {
+            self.crafted.resize_with(running.len(), Crafted::default);
+        }
+        let ahead_ticks = ticks_in(AHEAD);
+        let look_ticks = ticks_in(LOOK);
+        let mut line = Line::of(self.pacing, &self.traffic, &clock, self.pool.room());
+        let mut last_look = start;
+        let stall_ticks = ticks_in(STALL);
+        let end = start + ticks_in(trial.duration);
+        let mut give_up = end + grace_ticks;
+        let mut last_event = start;
+        let mut last_sent = start;
+        let mut last_round = start;
+        let mut was_idle = false;
+        let mut stopped = false;
+        loop {
+            let now = ticks();
+            if was_idle && now.saturating_sub(last_round) > interruption_ticks {
+                records.iter_mut().for_each(Record::interrupted);
+            }
+            let round_ticks = now.saturating_sub(last_round);
+            self.interruptions.round(!was_idle, last_round, round_ticks);
+            // Only in its own time: forgiveness for each stall since would never end on a busy machine.
+            if round_ticks > stall_ticks && last_round < end {
+                give_up += STALL_GRACE * round_ticks;
+            }
+            last_round = now;
+            was_idle = true;
+            if let Some(line) = &mut line {
+                let over = running.iter().all(|r| r.schedule.is_over());
+                // A line that stands still is given up, however much a busy machine is forgiven.
+                let stuck = !self.out.is_empty() && now.saturating_sub(last_sent) > endless_ticks;
+                if (now > give_up || stuck) && !over {
+                    break;
+                }
+                let sent =
+                    self.send_on_line(line, now, start, &mut running, records, &mut tallies, hand);
+                if let Some(sent) = sent {
+                    was_idle = false;
+                    last_sent = sent;
+                    last_event = sent;
+                }
+            } else if choose(&running, now).is_some() {
+                if now > give_up {
+                    break;
+                }
+                was_idle = false;
+                let sent = self.send(
+                    now,
+                    start,
+                    slack_ticks,
+                    &mut running,
+                    records,
+                    &mut tallies,
+                    hand,
+                );
+                if let Some(sent) = sent {
+                    last_sent = sent;
+                    last_event = sent;
+                }
+            } else if H::ACTIVE && self.craft_ahead(now + ahead_ticks, &running, hand) {
+                was_idle = false;
+            }
+            if !H::ACTIVE && now.saturating_sub(last_look) > look_ticks {
+                last_look = now;
+                tallies[0].arp_answered += self.look_at_first_port();
+            }
+            let seen = self.receive(start, records, &mut running, &mut tallies, hand);
+            if let Some(seen) = seen {
+                was_idle = false;
+                last_event = seen;
+            }
+            if running.iter().all(|r| r.schedule.is_over()) {
+                let mut streams = tallies.iter().zip(&running).enumerate();
+                let all_back = streams.all(|(stream, (tally, running))| {
+                    let unique = records.get(stream).and_then(Record::received_unique);
+                    let received = unique.unwrap_or(tally.received);
+                    received + tally.corrupt + tally.refused >= running.schedule.next()
+                });
+                let silent = now.saturating_sub(last_event) > settle_ticks;
+                let endless = now.saturating_sub(last_sent) > endless_ticks;
+                let ended = seen.is_none() && (all_back || silent) || endless;
+                if ended && now >= listen_until {
+                    break;
+                }
+            }
+            if stop.load(Ordering::Relaxed) || H::ACTIVE && hand.is_stopped() {
+                stopped = true;
+                break;
+            }
+        }
+        // What was sent before the loop was left early may still come back.
+        while running.iter().any(|r| !r.schedule.is_over()) {
+            let now = ticks();
+            if now.saturating_sub(last_event) > settle_ticks
+                || now.saturating_sub(last_sent) > endless_ticks
+            {
+                break;
+            }
+            let seen = self.receive(start, records, &mut running, &mut tallies, hand);
+            last_event = seen.unwrap_or(last_event);
+        }
+        // What still waits for the line.
+        self.note_sent(self.out.len(), ticks(), start, records);
+        self.refuse_left(self.out.len(), records, &mut tallies);
+        for (tally, running) in tallies.iter_mut().zip(&running) {
+            tally.unsent = running.schedule.left();
+            tally.owed = running.schedule.next() + tally.unsent;
+            tally.sent = running.schedule.next() - tally.refused;
+            tally.seconds = clock.to_ns(last_sent.saturating_sub(start)).max(1.0) / 1e9;
+            tally.stopped = stopped;
+        }
+        // Gives what was made ahead and never sent back to the pool.
+        self.crafted.clear();
+        tallies
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::wire::{Harm, Loop, TRIAL, instrument, instrument_of, instrument_on};
+    use super::*;
+    use crate::every_packet::{EveryPacket, Outcome};
+    use crate::line::Pacing;
+    use crate::{Summaries, Traffic};
+    use std::collections::VecDeque;
+    use taut_port::{Packet, Port, PortSpec};
+    use taut_sys::Clock;
+    use taut_wire::UdpFlow;
+
+    fn run(capacity: usize, harm: fn(u64, &mut Packet) -> Harm) -> (Tally, EveryPacket) {
+        let mut record = EveryPacket::new(TRIAL.packets() as usize);
+        let tally = instrument(capacity, harm).run(TRIAL, &mut record, &AtomicBool::new(false));
+        (tally, record)
+    }
+
+    #[test]
+    fn every_packet_of_a_good_wire_comes_back() {
+        let (tally, record) = run(256, |_, _| Harm::None);
+        assert_eq!(tally.owed, 2_000);
+        assert_eq!(tally.received, tally.sent);
+        assert_eq!(tally.sent + tally.unsent, tally.owed);
+        assert_eq!((tally.refused, tally.corrupt, tally.foreign), (0, 0, 0));
+        assert!(
+            record
+                .packets()
+                .all(|(_, outcome)| matches!(outcome, Outcome::Received { .. }))
+        );
+    }
+
+    #[test]
+    fn loss_and_damage_are_told_apart_packet_by_packet() {
+        let (tally, record) = run(256, |n, packet| match n {
+            7 => Harm::Lose,
+            9 => {
+                packet.bytes_mut()[50] ^= 1;
+                Harm::None
+            }
+            11 => {
+                packet.bytes_mut()[12] = 0x99;
+                Harm::None
+            }
+            _ => Harm::None,
+        });
+        assert_eq!(tally.sent - tally.received, 3);
+        assert_eq!((tally.corrupt, tally.foreign), (1, 1));
+        let lost: Vec<usize> = record
+            .packets()
+            .enumerate()
+            .filter(|(_, (_, f))| *f == Outcome::Lost)
+            .map(|(i, _)| i)
+            .collect();
+        assert_eq!(lost, [7, 9, 11]);
+    }
+
+    #[test]
+    fn packets_that_find_a_full_ring_are_refused_not_lost() {
+        // Nothing ever comes back, so the wire fills up.
+        let ports = [10, 0].map(|capacity| -> Box<dyn Port> {
+            Box::new(Loop {
+                wire: VecDeque::new(),
+                capacity,
+                delivers: false,
+                sent: 0,
+                harm: |_, _| Harm::None,
+            })
+        });
+        let stream = Stream::new(&UdpFlow::default(), 64).unwrap();
+        let mut instrument = instrument_on(ports.into(), stream.into());
+        let mut record = EveryPacket::new(TRIAL.packets() as usize);
+        let tally = instrument.run(TRIAL, &mut record, &AtomicBool::new(false));
+        assert_eq!((tally.sent, tally.received), (10, 0));
+        assert_eq!(tally.refused + tally.unsent, tally.owed - 10);
+        let refused = record
+            .packets()
+            .filter(|(_, f)| *f == Outcome::Refused)
+            .count();
+        assert_eq!(refused as u64, tally.refused);
+    }
+
+    #[test]
+    fn a_rate_beyond_the_generator_leaves_packets_unsent() {
+        let mut instrument = instrument(256, |_, _| Harm::None);
+        let mut record = Summaries::new(instrument.clock());
+        let trial = Trial {
+            rate_pps: 1e10,
+            duration: Duration::from_micros(500),
+        };
+        let tally = instrument.run(trial, &mut record, &AtomicBool::new(false));
+        assert!(tally.generator_behind());
+        assert_eq!(tally.sent, tally.received);
+        assert_eq!(record.sequence.finish(tally.sent).lost, 0);
+    }
+
+    #[test]
+    fn a_device_that_never_stops_sending_does_not_keep_a_trial_from_ending() {
+        // The source delivers frames of the pool, some of which carry stamps of this very trial.
+        let specs = ["null:", "null:source=32"].map(|s| PortSpec::parse(s).unwrap());
+        let stream = Stream::new(&UdpFlow::default(), 64).unwrap();
+        let clock = Clock::calibrate(Duration::from_millis(2));
+        let mut instrument = Instrument::open(&specs, stream, clock).unwrap();
+        let mut record = Summaries::new(&clock);
+        let tally = instrument.run(TRIAL, &mut record, &AtomicBool::new(false));
+        assert!(tally.sent > 0 && tally.received + tally.foreign > tally.sent);
+    }
+
+    #[test]
+    fn without_memory_packets_are_the_generators_fault_and_neither_lost_nor_refused() {
+        // The device keeps all that it gets, and has room for more than there are packets.
+        for pacing in [Pacing::Software, Pacing::Nic] {
+            let stream = Stream::new(&UdpFlow::default(), 64).unwrap();
+            let ports = [10_000, 0].map(|capacity| -> Box<dyn Port> {
+                Box::new(Loop {
+                    wire: VecDeque::new(),
+                    capacity,
+                    delivers: false,
+                    sent: 0,
+                    harm: |_, _| Harm::None,
+                })
+            });
+            let mut instrument = instrument_on(ports.into(), stream.into());
+            instrument.set_pacing(pacing);
+            let mut record = EveryPacket::new(TRIAL.packets() as usize);
+            let tally = instrument.run(TRIAL, &mut record, &AtomicBool::new(false));
+            assert_eq!((tally.sent, tally.refused), (256, 0), "{tally:?}");
+            assert_eq!((tally.unsent, tally.owed), (2_000 - 256, 2_000));
+            // Of those that were never sent one was tried, again and again.
+            assert!(tally.generator_behind() && tally.starved == 1);
+        }
+    }
+
+    #[test]
+    fn streams_keep_their_rates_and_records_apart() {
+        let traffic = Traffic::parse(
+            "[[stream]]\nrate = \"20k\"\n[[stream]]\nsize = \"imix\"\npattern = \"poisson\"\n\
+             [[stream]]\nrate = \"5k\"\nprotocol = \"tcp\"\n",
+            "x.toml",
+        )
+        .unwrap();
+        let mut instrument = instrument_of(traffic, 256, |_, _| Harm::None);
+        let mut records = [EveryPacket::new(400), EveryPacket::new(10_000)];
+        let stop = AtomicBool::new(false);
+        let tallies = instrument.run_streams(TRIAL, &mut records, &stop);
+        assert_eq!((tallies[0].owed, tallies[2].owed), (400, 100));
+        assert!((1_500..2_500).contains(&tallies[1].owed));
+        assert_eq!(tallies[0].received, tallies[0].sent);
+        assert_eq!(tallies[1].received, tallies[1].sent);
+        // TCP carries no stamp.
+        assert_eq!(tallies[0].foreign, tallies[2].sent);
+        assert_eq!(records[0].packets().len() as u64, tallies[0].sent);
+        assert_eq!(records[1].packets().len() as u64, tallies[1].sent);
+    }
+
+    #[test]
+    fn a_stop_request_ends_the_trial() {
+        let mut instrument = instrument(256, |_, _| Harm::None);
+        let mut record = Summaries::new(instrument.clock());
+        let trial = Trial {
+            rate_pps: 1_000.0,
+            duration: Duration::from_secs(3600),
+        };
+        let tally = instrument.run(trial, &mut record, &AtomicBool::new(true));
+        assert!(tally.stopped && tally.unsent > 0);
+    }
+}

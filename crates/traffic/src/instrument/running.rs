@@ -1,0 +1,153 @@
+//! State of a stream in a trial: when it may send, and which of several streams is next.
+
+use super::{Instrument, Trial};
+use crate::{Pattern, Schedule};
+use std::time::Duration;
+
+/// Distance at which a stream sends what it owes after a stall, as a share of its average gap. It does not send all at
+/// once: a burst would measure the generator's stall, not the device.
+const CATCH_UP: f64 = 0.75;
+
+/// Packets this far apart are a burst to no device, so that slow streams need not take long to catch up.
+const WIDEST_CATCH_UP: Duration = Duration::from_micros(20);
+
+/// State of one stream in a trial.
+#[derive(Debug)]
+pub(crate) struct Running {
+    pub(crate) schedule: Schedule,
+    /// Time at which the stream may send again while it makes a stall good.
+    free_at: u64,
+    /// Least distance between packets meanwhile, in ticks; 0 for patterns that are bursts on purpose.
+    spacing: u64,
+    /// Packets up to this one were counted as starved.
+    starved_until: u64,
+    priority: u8,
+}
+
+impl Running {
+    #[cfg(test)]
+    pub(crate) fn of(schedule: Schedule) -> Self {
+        Self {
+            schedule,
+            free_at: 0,
+            spacing: 0,
+            starved_until: 0,
+            priority: 0,
+        }
+    }
+
+    #[inline(always)]
+    fn may_send(&self, now: u64) -> bool {
+        self.schedule.due_ticks() <= now && self.free_at <= now
+    }
+
+    /// Goes on to the packet after the one that was sent `late` ticks after it was due.
+    #[inline(always)]
+    pub(super) fn sent(&mut self, now: u64, late: u64, slack: u64) {
+        if late > slack {
+            self.free_at = self.free_at.max(now - slack) + self.spacing;
+        }
+        self.schedule.advance();
+    }
+
+    /// Notes that there is no memory for the packet that is due; it stays due. Returns 1 the first time, 0 when it is
+    /// tried again.
+    #[cold]
+    pub(super) fn starve(&mut self) -> u64 {
+        let until = self.schedule.next() + 1;
+        let before = std::mem::replace(&mut self.starved_until, until);
+        u64::from(before < until)
+    }
+}
+
+/// The stream whose packet is to be sent now: of those that are due the one with the highest priority, and
+/// of these the one that is due longest.
+#[inline(always)]
+pub(crate) fn choose(running: &[Running], now: u64) -> Option<usize> {
+    if let [only] = running {
+        return only.may_send(now).then_some(0);
+    }
+    let due = running.iter().enumerate().filter(|(_, r)| r.may_send(now));
+    due.min_by_key(|(_, r)| (u8::MAX - r.priority, r.schedule.due_ticks()))
+        .map(|(index, _)| index)
+}
+
+impl Instrument {
+    /// Makes the schedules of a trial that begins at `start`, in ticks, one for each stream.
+    pub(super) fn schedules(&self, trial: Trial, start: u64) -> Vec<Running> {
+        let rates = self.traffic.rates_pps(trial.rate_pps);
+        let streams = self.traffic.streams().iter().zip(rates).enumerate();
+        streams
+            .map(|(index, (stream, rate_pps))| {
+                let pattern = stream.pattern();
+                let spacing = match pattern {
+                    Pattern::Burst { .. } | Pattern::Trace(_) => 0.0,
+                    _ => (CATCH_UP / rate_pps).min(WIDEST_CATCH_UP.as_secs_f64()) * self.clock.hz,
+                };
+                let seed = u64::from(self.trial) << 8 | index as u64;
+                let (duration, hz) = (trial.duration, self.clock.hz);
+                Running {
+                    schedule: Schedule::new(pattern, rate_pps, duration, start, hz, seed),
+                    free_at: 0,
+                    spacing: spacing as u64,
+                    starved_until: 0,
+                    priority: stream.priority(),
+                }
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn what_a_stall_held_up_follows_spaced_out() {
+        let pattern = Pattern::Constant;
+        let schedule = Schedule::new(&pattern, 1e6, Duration::from_millis(1), 0, 1e9, 0);
+        let mut running = Running {
+            schedule,
+            free_at: 0,
+            spacing: 750,
+            starved_until: 0,
+            priority: 0,
+        };
+        // 100 packets are due at once: they leave in pairs at first, then 750 ns apart, until none is late.
+        let mut sent = Vec::new();
+        let mut now = 100_000;
+        while running.schedule.next() < 600 {
+            while running.may_send(now) {
+                sent.push(now);
+                let late = now - running.schedule.due_ticks();
+                running.sent(now, late, 2_000);
+            }
+            now += 50;
+        }
+        let most_together = sent.chunk_by(|a, b| a == b).map(<[u64]>::len).max();
+        assert!(most_together.unwrap() <= 4, "{most_together:?}");
+        assert!(sent[99] > 100_000 + 95 * 750);
+        assert_eq!(*sent.last().unwrap(), 599_000);
+    }
+
+    #[test]
+    fn the_higher_priority_goes_first_and_then_the_longest_due() {
+        let running = |rate_pps: f64, skip: u64, priority| {
+            let duration = Duration::from_secs(1);
+            let mut schedule = Schedule::new(&Pattern::Constant, rate_pps, duration, 0, 1e9, 0);
+            (0..skip).for_each(|_| schedule.advance());
+            Running {
+                schedule,
+                free_at: 0,
+                spacing: 0,
+                starved_until: 0,
+                priority,
+            }
+        };
+        let streams = [running(1e6, 5, 0), running(1e6, 3, 0), running(1e6, 9, 1)];
+        assert_eq!(choose(&streams, 2_999), None);
+        assert_eq!(choose(&streams, 8_000), Some(1));
+        assert_eq!(choose(&streams, 9_000), Some(2));
+    }
+}

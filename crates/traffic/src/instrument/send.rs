@@ -1,0 +1,445 @@
+//! Sending: packets are made, from templates or by a hand, stamped last, and handed to the first port.
+
+use super::running::{Running, choose};
+use super::{BURST, Instrument, STREAM_BITS, Tally};
+use crate::Record;
+use crate::hand::{Hand, Made};
+use crate::line::{Line, Next};
+use taut_port::Packet;
+use taut_sys::ticks;
+use taut_wire::{StampLayout, Sum};
+
+/// Packets that a hand makes ahead at most, and how many at once while nothing else is to be done.
+const CRAFTED_AHEAD: usize = 64;
+const CRAFTED_WHILE_IDLE: usize = 16;
+
+/// A packet between being made and being handed over.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Pending {
+    stream: usize,
+    template: u32,
+    varied: Sum,
+    sequence: u64,
+    /// Time at which the packet is due; ticks.
+    due: u64,
+    /// Delay beyond that with which it was to leave when it was first handed over, and when that was; ticks.
+    late: u64,
+    first_stamp: u64,
+    /// Whether the packet is a filler, which is no stream's.
+    filler: bool,
+    /// Whether a hand made the packet; it takes the place of the template's.
+    crafted: bool,
+    layout: Option<StampLayout>,
+}
+
+impl Instrument {
+    /// While nothing is due: lets the hand make packets of a stream whose next one is not due before
+    /// `until`. True if it did.
+    #[inline(always)]
+    pub(super) fn craft_ahead<H: Hand>(
+        &mut self,
+        until: u64,
+        running: &[Running],
+        hand: &mut H,
+    ) -> bool {
+        for (stream, running) in running.iter().enumerate() {
+            let due = running.schedule.due_ticks();
+            if hand.crafts(stream)
+                && self.crafted[stream].len() <= CRAFTED_AHEAD - CRAFTED_WHILE_IDLE
+                && due > until
+                && due != u64::MAX
+            {
+                self.craft(stream, CRAFTED_WHILE_IDLE, hand);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Lets the hand make up to `n` packets of a stream, as far as the pool has memory.
+    fn craft<H: Hand>(&mut self, stream: usize, n: usize, hand: &mut H) {
+        let maker = &mut self.traffic.streams_mut()[stream];
+        let measured = maker.is_measured() && hand.stamps(stream);
+        for _ in 0..n.min(self.pool.available()) {
+            let (template, len) = maker.next();
+            let Some(mut packet) = self.pool.take(len) else {
+                break;
+            };
+            maker.fill(template, &mut packet);
+            self.making.push(packet);
+        }
+        hand.craft(stream, self.making.packets_mut());
+        let made = self.making.len();
+        let crafted = &mut self.crafted[stream];
+        self.making
+            .take_front(made, |packet| crafted.push(packet, measured));
+    }
+
+    /// Hands over what is due, 32 packets at most; returns the stamp they got, or none without memory for any.
+    #[inline(always)]
+    #[allow(clippy::too_many_arguments)]
+    pub(super) fn send<R: Record, H: Hand>(
+        &mut self,
+        now: u64,
+        start: u64,
+        slack_ticks: u64,
+        running: &mut [Running],
+        records: &mut [R],
+        tallies: &mut [Tally],
+        hand: &mut H,
+    ) -> Option<u64> {
+        while self.out.len() < BURST {
+            let Some(stream) = choose(running, now) else {
+                break;
+            };
+            let schedule = &running[stream].schedule;
+            let (sequence, due) = (schedule.next(), schedule.due_ticks());
+            let Some((packet, pending)) = self.make(stream, sequence, hand) else {
+                tallies[stream].starved += running[stream].starve();
+                break;
+            };
+            if let Some(record) = records.get_mut(stream) {
+                record.sent(sequence, due - start, now - due);
+            }
+            running[stream].sent(now, now - due, slack_ticks);
+            self.pending[self.out.len()] = pending;
+            self.out.push(packet);
+        }
+        // Without any packet too: a port may give memory back when it is called.
+        let made = self.out.len();
+        let stamp = self.stamp(H::ACTIVE);
+        self.ports[0].tx(&mut self.out);
+        self.refuse_left(made, records, tallies);
+        (made > 0).then_some(stamp)
+    }
+
+    /// Sends as [`Instrument::send`] does, ahead of a line that holds the gaps, with fillers where nothing is due. What
+    /// finds no room waits for the line. None if nothing was handed over.
+    #[inline(always)]
+    #[allow(clippy::too_many_arguments)]
+    pub(super) fn send_on_line<R: Record, H: Hand>(
+        &mut self,
+        line: &mut Line,
+        now: u64,
+        start: u64,
+        running: &mut [Running],
+        records: &mut [R],
+        tallies: &mut [Tally],
+        hand: &mut H,
+    ) -> Option<u64> {
+        if !self.out.is_empty() {
+            let (stamp, taken) = self.hand_to_line(start, records, H::ACTIVE);
+            return (taken > 0).then_some(stamp);
+        }
+        while self.out.len() < BURST {
+            let (packet, pending) = match line.next(running, now) {
+                Next::Nothing => break,
+                Next::Filler(len) => {
+                    let Some(mut packet) = self.pool.take(len as u16) else {
+                        break;
+                    };
+                    packet.bytes_mut().copy_from_slice(line.filler(len));
+                    tallies[0].fillers_sent += 1;
+                    let pending = Pending {
+                        filler: true,
+                        ..Pending::default()
+                    };
+                    (packet, pending)
+                }
+                Next::Packet { stream, late } => {
+                    let schedule = &running[stream].schedule;
+                    let (sequence, due) = (schedule.next(), schedule.due_ticks());
+                    let Some((packet, pending)) = self.make(stream, sequence, hand) else {
+                        tallies[stream].starved += running[stream].starve();
+                        break;
+                    };
+                    running[stream].schedule.advance();
+                    (
+                        packet,
+                        Pending {
+                            due,
+                            late,
+                            ..pending
+                        },
+                    )
+                }
+            };
+            line.take(packet.len());
+            self.pending[self.out.len()] = pending;
+            self.out.push(packet);
+        }
+        if self.out.is_empty() {
+            return None;
+        }
+        let (stamp, _) = self.hand_to_line(start, records, H::ACTIVE);
+        Some(stamp)
+    }
+
+    /// Hands what is made to the line; the stamp, and how much it took. What it does not take is stamped anew when it
+    /// is handed over again: a latency begins when a packet leaves, and what it waited for the line is slip.
+    #[inline(always)]
+    fn hand_to_line<R: Record>(
+        &mut self,
+        start: u64,
+        records: &mut [R],
+        hand_is_active: bool,
+    ) -> (u64, usize) {
+        let made = self.out.len();
+        let stamp = self.stamp(hand_is_active);
+        let taken = self.ports[0].tx(&mut self.out);
+        self.note_sent(taken, stamp, start, records);
+        self.pending.copy_within(taken..made, 0);
+        (stamp, taken)
+    }
+
+    /// Tells the records of the first packets made for the line, when they leave.
+    #[inline(always)]
+    pub(super) fn note_sent<R: Record>(
+        &mut self,
+        count: usize,
+        stamp: u64,
+        start: u64,
+        records: &mut [R],
+    ) {
+        for pending in self.pending[..count].iter().filter(|p| !p.filler) {
+            if let Some(record) = records.get_mut(pending.stream) {
+                let slip = pending.late + (stamp - pending.first_stamp);
+                record.sent(pending.sequence, pending.due - start, slip);
+            }
+        }
+    }
+
+    /// Counts what is left of `made` packets, the last ones, as refused.
+    #[inline(always)]
+    pub(super) fn refuse_left<R: Record>(
+        &mut self,
+        made: usize,
+        records: &mut [R],
+        tallies: &mut [Tally],
+    ) {
+        let left = self.out.len();
+        if left == 0 {
+            return;
+        }
+        for pending in &self.pending[made - left..made] {
+            if pending.filler {
+                tallies[0].fillers_sent -= 1;
+                continue;
+            }
+            tallies[pending.stream].refused += 1;
+            if let Some(record) = records.get_mut(pending.stream) {
+                record.refused(pending.sequence);
+            }
+        }
+        self.out.clear();
+    }
+
+    /// Stamps what is about to be handed over; returns the stamp.
+    #[inline(always)]
+    fn stamp(&mut self, hand_is_active: bool) -> u64 {
+        let stamp = ticks();
+        for (pending, packet) in self.pending.iter_mut().zip(self.out.packets_mut()) {
+            if pending.filler {
+                continue;
+            }
+            if pending.first_stamp == 0 {
+                pending.first_stamp = stamp;
+            }
+            let flow = self.trial << STREAM_BITS | pending.stream as u16;
+            if hand_is_active && pending.crafted {
+                if let Some(layout) = &pending.layout {
+                    // Cannot fail: the layout was made for this very packet.
+                    let _ = layout.write(packet.bytes_mut(), flow, pending.sequence, stamp);
+                }
+                continue;
+            }
+            self.traffic.streams()[pending.stream].stamp(
+                pending.template,
+                packet,
+                pending.varied,
+                flow,
+                pending.sequence,
+                stamp,
+            );
+        }
+        stamp
+    }
+
+    /// The next packet of a stream, from its templates or from the hand.
+    #[inline(always)]
+    fn make<H: Hand>(
+        &mut self,
+        stream: usize,
+        sequence: u64,
+        hand: &mut H,
+    ) -> Option<(Packet, Pending)> {
+        if H::ACTIVE && hand.crafts(stream) {
+            if self.crafted[stream].len() == 0 {
+                self.craft(stream, BURST, hand);
+            }
+            let Made { packet, layout } = self.crafted[stream].pop()?;
+            let pending = Pending {
+                stream,
+                sequence,
+                crafted: true,
+                layout,
+                ..Pending::default()
+            };
+            return Some((packet, pending));
+        }
+        // A template is not passed over for want of memory.
+        if self.pool.available() == 0 {
+            return None;
+        }
+        let maker = &mut self.traffic.streams_mut()[stream];
+        let (template, len) = maker.next();
+        let mut packet = self.pool.take(len)?;
+        let pending = Pending {
+            stream,
+            template,
+            varied: maker.fill(template, &mut packet),
+            sequence,
+            ..Pending::default()
+        };
+        Some((packet, pending))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::Trial;
+    use super::super::wire::{Harm, Loop, TRIAL, instrument, instrument_on};
+    use super::*;
+    use crate::Stream;
+    use crate::every_packet::{EveryPacket, Outcome};
+    use crate::line::Pacing;
+    use std::collections::VecDeque;
+    use std::sync::atomic::AtomicBool;
+    use std::time::Duration;
+    use taut_port::{Batch, Link, Port, PortCounters};
+    use taut_wire::{PortRange, Received, UdpFlow, classify};
+
+    #[test]
+    fn fillers_hold_the_gaps_and_are_dropped_where_they_arrive() {
+        let mut instrument = instrument(256, |_, _| Harm::None);
+        instrument.set_pacing(Pacing::Fill {
+            line_bits_per_s: 100e6,
+        });
+        let mut record = EveryPacket::new(200);
+        let trial = Trial {
+            rate_pps: 10_000.0,
+            duration: Duration::from_millis(20),
+        };
+        let tally = instrument.run(trial, &mut record, &AtomicBool::new(false));
+        assert_eq!((tally.owed, tally.received, tally.foreign), (200, 200, 0));
+        assert_eq!(tally.fillers_received, tally.fillers_sent);
+        // 1250 bytes from packet to packet, if the machine lets the loop run: two fillers, shorter and more of
+        // them after it was late, and never more than there is room for frames of 84 bytes on the line.
+        assert!((1..=200 * 14).contains(&tally.fillers_sent), "{tally:?}");
+    }
+
+    #[test]
+    fn a_line_that_takes_no_more_is_waited_for_and_what_never_left_is_refused() {
+        let ports = [40, 0].map(|capacity| -> Box<dyn Port> {
+            Box::new(Loop {
+                wire: VecDeque::new(),
+                capacity,
+                delivers: false,
+                sent: 0,
+                harm: |_, _| Harm::None,
+            })
+        });
+        let stream = Stream::new(&UdpFlow::default(), 64).unwrap();
+        let mut instrument = instrument_on(ports.into(), stream.into());
+        instrument.set_pacing(Pacing::Nic);
+        let mut record = EveryPacket::new(TRIAL.packets() as usize);
+        let tally = instrument.run(TRIAL, &mut record, &AtomicBool::new(false));
+        assert_eq!((tally.sent, tally.received), (40, 0));
+        assert_eq!(tally.sent + tally.refused + tally.unsent, tally.owed);
+        assert!(tally.unsent > 0 && tally.refused < 32, "{tally:?}");
+    }
+
+    /// A line that takes nothing for a while, and then shows what it took.
+    struct Shut {
+        ports_of_flows: PortRange,
+        open_at: u64,
+        wire: VecDeque<Packet>,
+        last_refusal: u64,
+        /// Least time from a refusal of the line to the stamps of what it took later, ticks.
+        oldest_stamp: i64,
+    }
+
+    impl Port for Shut {
+        fn rx(&mut self, batch: &mut Batch) -> usize {
+            let n = self.wire.len().min(batch.room());
+            self.wire.drain(..n).for_each(|p| batch.push(p));
+            n
+        }
+
+        fn tx(&mut self, batch: &mut Batch) -> usize {
+            if ticks() < self.open_at {
+                if !batch.is_empty() {
+                    self.last_refusal = ticks();
+                }
+                return 0;
+            }
+            let n = batch.len();
+            let (last_refusal, ports) = (self.last_refusal, self.ports_of_flows);
+            let wire = &mut self.wire;
+            let mut oldest = self.oldest_stamp;
+            batch.take_front(n, |packet| {
+                let Received::Stamped(stamp) = classify(packet.bytes(), ports) else {
+                    panic!("a packet without a stamp");
+                };
+                oldest = oldest.min(stamp.stamp_ticks.wrapping_sub(last_refusal) as i64);
+                wire.push_back(packet);
+            });
+            self.oldest_stamp = oldest;
+            assert!(
+                oldest >= 0,
+                "a stamp from before the line refused its packet: {oldest}"
+            );
+            n
+        }
+
+        fn link(&mut self) -> Link {
+            Link::Up
+        }
+
+        fn counters(&mut self) -> PortCounters {
+            PortCounters::default()
+        }
+    }
+
+    #[test]
+    fn what_waited_for_the_line_is_stamped_when_it_leaves_and_its_wait_is_slip() {
+        let stream = Stream::new(&UdpFlow::default(), 64).unwrap();
+        let mut instrument = instrument_on(Vec::new(), stream.into());
+        let shut_ticks = instrument.clock().to_ticks(2e6) as u64;
+        instrument.ports.push(Box::new(Shut {
+            ports_of_flows: instrument.ports_of_flows,
+            open_at: ticks() + shut_ticks,
+            wire: VecDeque::new(),
+            last_refusal: 0,
+            oldest_stamp: i64::MAX,
+        }));
+        instrument.set_pacing(Pacing::Nic);
+        let opened = ticks();
+        let mut record = EveryPacket::new(TRIAL.packets() as usize);
+        let tally = instrument.run(TRIAL, &mut record, &AtomicBool::new(false));
+        assert_eq!(
+            (tally.received, tally.refused),
+            (tally.sent, 0),
+            "{tally:?}"
+        );
+        // The first packet was due within the first 100 us of 2 ms in which the line was shut.
+        let (slip, outcome) = record.packets().next().unwrap();
+        let Outcome::Received { latency_ticks } = outcome else {
+            panic!("{outcome:?}");
+        };
+        let since = ticks() - opened;
+        assert!(u64::from(slip) + u64::from(latency_ticks) >= shut_ticks / 2);
+        assert!(u64::from(slip) >= shut_ticks / 2, "{slip} of {since}");
+    }
+}
