@@ -7,8 +7,8 @@ mod predict;
 
 use crate::exit::Failure;
 use crate::tune::aliasing::Ticking;
-use taut_forecast::ForecastError;
-use taut_model::estimate::WrongValue;
+use taut_forecast::{Described, ForecastError};
+use taut_model::estimate::{Estimate, WrongValue};
 use taut_model::model_file::ModelError;
 use taut_model::queueing::{QueueingError, Vacations};
 
@@ -80,6 +80,34 @@ fn vacations(interrupts: &[Ticking]) -> Result<Vacations, Failure> {
         vacations = vacations.with_periodic(interrupt.per_second, interrupt.cost_ns)?;
     }
     Ok(vacations)
+}
+
+/// What `--io` says: cycles, or a port whose cycles the machine file has.
+#[derive(Debug, Clone)]
+enum Io {
+    Cycles(f64),
+    Port(String),
+}
+
+impl Io {
+    /// Cycles of receiving and sending a packet, and where they are from; none of which nobody has said more.
+    fn cycles(&self, machine: &Described) -> Result<(Estimate, Option<String>), Failure> {
+        match self {
+            Self::Cycles(cycles) => Ok((Estimate::given(*cycles)?, None)),
+            Self::Port(port) => {
+                let (cycles, origin) = machine.io(port)?;
+                Ok((cycles, Some(origin)))
+            }
+        }
+    }
+}
+
+fn io(text: &str) -> Result<Io, String> {
+    if text.starts_with(|c: char| c.is_ascii_alphabetic()) && text.parse::<f64>().is_err() {
+        return Ok(Io::Port(text.to_owned()));
+    }
+    let wanted = |_| "want cycles of at least 0, or a port of the machine file".to_owned();
+    not_negative(text).map(Io::Cycles).map_err(wanted)
 }
 
 /// Reads a name and a number: `load_cycles=350`.

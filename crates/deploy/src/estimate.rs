@@ -6,11 +6,13 @@ use crate::DeployError;
 use crate::classify::{Placed, classify};
 use crate::deployment::cores;
 use crate::measure::{self, BothWays, Cost, Effort, Measured};
+use crate::origin::origin;
 use crate::segment::{Segment, Wires, segments, split};
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use taut_engine::{Chain, Place, Placement, Wait};
+use taut_model::io_costs::{Cycles, IoCosts, PortCosts};
 use taut_sys::Clock;
 
 /// Cycles for handing a batch's packet from one function of a worker to the next: the published c_chain of Snabb, an
@@ -44,6 +46,8 @@ pub enum Basis {
     InKernel,
     /// Measured now, of the version in user space, for one that runs in the kernel.
     StandIn,
+    /// Measured before, by `taut bench io`.
+    Bench,
     /// Figures measured elsewhere, or published.
     Assumed,
     /// Follows from the waiting policy.
@@ -57,6 +61,7 @@ impl Basis {
             Self::Measured => "measured",
             Self::InKernel => "measured in the kernel",
             Self::StandIn => "measured in user space",
+            Self::Bench => "by taut bench io",
             Self::Assumed => "assumed",
             Self::Policy => "by the waiting policy",
         }
@@ -74,6 +79,8 @@ pub struct Settings {
     pub wake_ups: usize,
     /// Fibre between the chain and whoever sends to it, one way, kilometres.
     pub distance_km: f64,
+    /// Costs of ports as they were measured before. They go before what can be measured now, which has both ends on one core.
+    pub io: Option<IoCosts>,
 }
 
 impl Default for Settings {
@@ -84,6 +91,7 @@ impl Default for Settings {
             block: Duration::from_millis(2),
             wake_ups: 60,
             distance_km: 0.0,
+            io: None,
         }
     }
 }
@@ -245,7 +253,12 @@ fn estimate_on(
             }
         }
         costs.push(of_all);
-        ios.push(Ios::measure(&parts, *payload_bytes, effort)?);
+        ios.push(Ios::measure(
+            &parts,
+            *payload_bytes,
+            effort,
+            settings.io.as_ref(),
+        )?);
     }
     let sums: Vec<Sums> = costs
         .iter()
@@ -282,7 +295,11 @@ fn estimate_on(
         name: chain.name.clone(),
         tsc_hz: clock.hz,
         batch,
-        notes: notes(&functions, &parts, wake.is_some()),
+        notes: [
+            notes(&functions, &parts, wake.is_some()),
+            ios.first().map(|ios| ios.notes(&parts)).unwrap_or_default(),
+        ]
+        .concat(),
         functions,
         rates: sums.iter().map(Sums::rate).collect(),
         round_trips,
@@ -362,42 +379,91 @@ fn plan_wires(chain: &Chain) -> Result<Wires, DeployError> {
     })
 }
 
-/// Input and output by backend: cost, and where it comes from.
-struct Ios(BTreeMap<&'static str, (Cost, Basis)>);
+/// What passes frames between interfaces in the kernel.
+const XDP: &str = "XDP";
 
-impl Ios {
+/// Costs of input and output, and where they come from.
+struct Ios<'a> {
+    /// What was measured before.
+    bench: Option<&'a IoCosts>,
+    /// By backend, of those that were not.
+    known: BTreeMap<&'static str, (Cost, Basis)>,
+}
+
+impl<'a> Ios<'a> {
     fn measure(
         parts: &[Segment],
         payload_bytes: usize,
         effort: Effort,
+        bench: Option<&'a IoCosts>,
     ) -> Result<Self, DeployError> {
         let mut known = BTreeMap::new();
         let workers = parts.iter().filter(|part| part.chain.place == Place::User);
         for port in workers.flat_map(|part| &part.chain.ports) {
             let backend = port.backend();
-            if !known.contains_key(backend) {
+            let is_known = bench.is_some_and(|bench| bench.of(port.text()).is_some());
+            if !is_known && !known.contains_key(backend) {
                 let measured = measure::io(backend, payload_bytes, effort)?;
                 let measured = measured.map(|cost| (cost, Basis::Measured));
                 known.insert(backend, measured.unwrap_or_else(|| assumed(backend)));
             }
         }
-        Ok(Self(known))
+        Ok(Self { bench, known })
     }
 
     /// Returns the costs of a worker with such ports: it receives on one and sends on the other.
     fn of(&self, part: &Segment) -> Vec<(&'static str, Cost, Basis)> {
         if part.chain.place == Place::Kernel {
             let cost = constant(ASSUMED_KERNEL_CYCLES);
-            return vec![("XDP", cost, Basis::Assumed)];
+            return vec![(XDP, cost, Basis::Assumed)];
         }
         let ports = part.chain.ports.iter().take(2);
         let found = ports.filter_map(|port| {
-            let (cost, basis) = self.0.get(port.backend())?;
-            Some((port.backend(), *cost, *basis))
+            let before = self.bench.and_then(|bench| bench.of(port.text()));
+            let before = before.map(|costs| (of_bench(costs), Basis::Bench));
+            let (cost, basis) = before.or_else(|| self.known.get(port.backend()).copied())?;
+            Some((port.backend(), cost, basis))
         });
         let mut found: Vec<_> = found.collect();
         found.dedup_by_key(|(backend, ..)| *backend);
         found
+    }
+
+    /// Notes on what was not measured now.
+    fn notes(&self, parts: &[Segment]) -> Vec<String> {
+        let of = |wanted: Basis| {
+            let all = parts.iter().flat_map(|part| self.of(part));
+            let names = all.filter_map(|(name, _, basis)| (basis == wanted).then_some(name));
+            let names: BTreeSet<&str> = names.collect();
+            (!names.is_empty()).then(|| names.into_iter().collect::<Vec<_>>().join(", "))
+        };
+        let mut notes = Vec::new();
+        if let (Some(names), Some(bench)) = (of(Basis::Bench), self.bench) {
+            notes.push(format!("input and output of {names}: {}", origin(bench)));
+        }
+        if let Some(names) = of(Basis::Assumed) {
+            notes.push(format!(
+                "input and output of {names}: defaults of another machine, or published; taut bench io measures ports here, and \
+                 --machine takes the machine.toml of its results folder"
+            ));
+        }
+        notes
+    }
+}
+
+/// Returns costs as they were measured before. Where nobody measured packets that come alone, they cost as much as one of many, which is
+/// too little.
+fn of_bench(costs: &PortCosts) -> Cost {
+    let measured = |cycles: &Cycles| Measured {
+        median: cycles.cycles,
+        low: cycles.low,
+        high: cycles.high,
+        n: cycles.count as usize,
+        coverage: cycles.coverage,
+    };
+    Cost {
+        alone: Some(measured(costs.alone.as_ref().unwrap_or(&costs.batch))),
+        full: Some(measured(&costs.batch)),
     }
 }
 
@@ -426,7 +492,7 @@ struct Sums<'a> {
     parts: &'a [Segment],
     bases: &'a [Basis],
     costs: &'a [BothWays],
-    ios: &'a Ios,
+    ios: &'a Ios<'a>,
     wake: Option<(Measured, f64)>,
     hz: f64,
     payload_bytes: usize,
@@ -590,6 +656,7 @@ mod tests {
             wake_ups: 10,
             // 2 x 25 km take a quarter of a millisecond ([Xia], Fig. 2).
             distance_km: 25.0,
+            io: None,
         };
         estimate(chain, &settings).unwrap()
     }
@@ -604,9 +671,12 @@ mod tests {
         };
         let costs = vec![cost; functions.len()];
         let backends = ["null", "memif", "pair"];
-        let ios = Ios(backends
-            .map(|b| (b, (constant(100.0), Basis::Measured)))
-            .into());
+        let ios = Ios {
+            bench: None,
+            known: backends
+                .map(|b| (b, (constant(100.0), Basis::Measured)))
+                .into(),
+        };
         let wake = wake_ns.map(|ns| (constant(ns).full.unwrap(), 2.0 * ns));
         let sums = Sums {
             parts: &parts,
@@ -707,6 +777,61 @@ mod tests {
                 .iter()
                 .any(|note| note.contains("in the kernel"))
         );
+    }
+
+    #[test]
+    fn ports_that_were_measured_before_cost_what_was_measured_and_say_when() {
+        let cycles = |cycles| Cycles {
+            cycles,
+            low: cycles,
+            high: 2.0 * cycles,
+            coverage: 0.9,
+            count: 5,
+        };
+        let costs = PortCosts {
+            port: "null".to_owned(),
+            batch: cycles(3_000_000.0),
+            alone: Some(cycles(6_000_000.0)),
+        };
+        let plain = chain("", &[FORWARD]);
+        let with = |ports: Vec<PortCosts>| {
+            let settings = Settings {
+                payloads_bytes: vec![256],
+                block: Duration::from_micros(200),
+                io: Some(IoCosts {
+                    measured: "2026-11-25T03:00:00Z".to_owned(),
+                    cpu: None,
+                    taken: None,
+                    frame_bytes: 64,
+                    ports,
+                }),
+                ..Settings::default()
+            };
+            estimate(&plain, &settings).unwrap()
+        };
+        let found = with(vec![costs]);
+        let part = |found: &Estimate| {
+            let mut parts = found.round_trips[0].parts.iter();
+            parts.find(|p| p.what.starts_with("input")).unwrap().clone()
+        };
+        assert_eq!(part(&found).basis, Basis::Bench);
+        let ns = 2.0 * 6_000_000.0 / found.tsc_hz * 1e9;
+        assert!((part(&found).typical_ns / ns - 1.0).abs() < 1e-9);
+        assert!((part(&found).longest_ns / (2.0 * ns) - 1.0).abs() < 1e-9);
+        assert!(found.rates[0].one_way_pps <= found.tsc_hz / 3_000_000.0);
+        let told = |found: &Estimate, part: &str| found.notes.iter().any(|it| it.contains(part));
+        assert!(told(
+            &found,
+            "input and output of null: measured by taut bench io"
+        ));
+        let other = with(Vec::new());
+        assert_eq!(part(&other).basis, Basis::Measured);
+        assert!(!told(&other, "bench io"), "{:?}", other.notes);
+        let kernel = quick(&chain("placement = \"namespaces\"", &[FORWARD]));
+        assert!(told(
+            &kernel,
+            "input and output of XDP: defaults of another machine"
+        ));
     }
 
     #[test]

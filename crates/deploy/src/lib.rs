@@ -27,6 +27,7 @@ mod estimate;
 pub mod manifest;
 mod measure;
 mod named;
+mod origin;
 mod process;
 pub mod run_folder;
 mod segment;
@@ -41,5 +42,6 @@ pub use estimate::{
     Basis, Estimate, FunctionRow, Holds, Part, Rate, RoundTrip, Settings, estimate,
 };
 pub use measure::{BothWays, Cost, Measured};
+pub use origin::origin;
 pub use segment::{Segment, Wires, segments, split};
 pub use status::{Condition, SegmentStatus, Status};
