@@ -8,6 +8,7 @@ use taut_deploy::{BothWays, Cost, Estimate, Holds, Measured, RoundTrip, Settings
 use taut_engine::{Chain, Place};
 use taut_figure::table;
 use taut_forecast::Described;
+use taut_model::estimate::Estimate as Figure;
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
@@ -138,8 +139,8 @@ fn show(plan: &Estimate, settings: &Settings) {
         print::line(format!(
             "highest rate at {} B: {} one way, {} with an answer each (busiest core: {})",
             rate.payload_bytes,
-            quantity::rate(rate.one_way_pps),
-            quantity::rate(rate.both_ways_pps),
+            with_interval(&rate.one_way),
+            with_interval(&rate.both_ways),
             rate.busiest
         ));
     }
@@ -157,13 +158,23 @@ fn show(plan: &Estimate, settings: &Settings) {
         .find_map(|f| Some(f.costs.first()?.forth.full?.n));
     if let Some(n) = n {
         print::line(format!(
-            "note: measured figures are medians of {n} blocks of {:?}",
+            "note: measured figures are medians of {n} blocks of {:?}; a rate's interval is what those of all costs together give it",
             settings.block
         ));
     }
     for note in &plan.notes {
         print::line(format!("note: {note}"));
     }
+}
+
+/// A rate and its interval: `2.00 Mpkt/s (1.95 to 2.07 Mpkt/s)`.
+fn with_interval(rate: &Figure) -> String {
+    format!(
+        "{} ({} to {})",
+        quantity::rate(rate.value),
+        quantity::rate(rate.low),
+        quantity::rate(rate.high)
+    )
 }
 
 /// Which part a budget breaks at.

@@ -177,11 +177,10 @@ fn costs(arguments: &Arguments, machine: &Described, frame_bytes: f64) -> Result
                 "the chain could not be measured here".to_owned(),
             ));
         };
-        let cycles = measured.tsc_hz / rate.one_way_pps;
-        let cycles = Estimate::given(cycles)?;
+        let cycles = rate.one_way.map(|pps| measured.tsc_hz / pps);
         let basis = format!(
-            "measured here in full batches, one way: {:.0} a packet on the busiest core ({})",
-            cycles.value, rate.busiest
+            "measured here in full batches, one way: {:.0} ({:.0} to {:.0}) a packet on the busiest core ({})",
+            cycles.value, cycles.low, cycles.high, rate.busiest
         );
         return Ok(Found {
             costs: Costs::per_packet(Estimate::ZERO, cycles),

@@ -1,23 +1,23 @@
-//! Estimate of what a chain will cost, before it is up: cycles of each function as measured here, input and output,
-//! hand-over and wake-ups, summed to a round trip, to the highest rate, and to whether the budget holds. (Gallenmüller
-//! 2021, section 5.2.)
+//! Estimate of what a chain will cost, before it is up: cycles of each function as measured here, input and output, and hand-overs
+//! go into the chain model ([`taut_model::chain`]); with wake-ups and fibre that gives a round trip, with the resource model
+//! ([`taut_model::resource`]) the highest rate, and from both whether the budget holds. (Gallenmüller 2021, section 5.2.)
 
 use crate::DeployError;
 use crate::classify::{Placed, classify};
 use crate::deployment::cores;
-use crate::measure::{self, BothWays, Cost, Effort, Measured};
+use crate::measure::{self, AROUND_BYTES, BothWays, Cost, Effort, Measured};
 use crate::origin::origin;
 use crate::segment::{Segment, Wires, segments, split};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use taut_engine::{Chain, Place, Placement, Wait};
+use taut_model::chain::{self as model, ChainCycles, Function};
+use taut_model::estimate::{Estimate as Figure, WrongValue};
 use taut_model::io_costs::{Cycles, IoCosts, PortCosts};
+use taut_model::link::propagation::Medium;
+use taut_model::resource::{Costs, Machine, Packets};
 use taut_sys::Clock;
-
-/// Cycles for handing a batch's packet from one function of a worker to the next: the published c_chain of Snabb, an
-/// upper bound here. (Gallenmüller 2021, section 5.2.)
-const HAND_OVER_CYCLES: f64 = 35.0;
 
 /// Cycles of receiving and sending a packet where that cannot be measured in this process: as measured once, on virtual
 /// Ethernet and a virtual machine (docs/PERFORMANCE.md); the published value for DPDK.
@@ -29,9 +29,6 @@ const ASSUMED_IO_CYCLES: [(&str, f64); 6] = [
     ("dpdk", 100.0),
     ("pcap", 100.0),
 ];
-
-/// Time that a kilometre of fibre takes: the light's way in glass of a group index of 1.468.
-const FIBRE_NS_PER_KM: f64 = 1.468 / 299_792.458 * 1e9;
 
 /// Cycles assumed for XDP programs that pass a frame from one interface to another.
 const ASSUMED_KERNEL_CYCLES: f64 = 3_800.0;
@@ -145,6 +142,10 @@ pub struct Rate {
     pub one_way_pps: f64,
     /// Packets per second in each direction, each with its answer.
     pub both_ways_pps: f64,
+    /// The first of them with its interval, which the intervals of all costs together give it.
+    pub one_way: Figure,
+    /// The second of them with its interval.
+    pub both_ways: Figure,
     /// Name of what limits the rate.
     pub busiest: String,
 }
@@ -240,6 +241,9 @@ fn estimate_on(
         Place::Kernel => Basis::StandIn,
     };
     let mut bases: Vec<Basis> = placed.iter().map(basis).collect();
+    let hands_over = parts.iter().any(|part| part.chain.functions.len() > 1);
+    let hand_over = hands_over.then(|| measure::hand_over(chain, effort));
+    let hand_over = hand_over.transpose()?.unwrap_or_default();
     let mut costs = Vec::new();
     let mut ios = Vec::new();
     for payload_bytes in &settings.payloads_bytes {
@@ -269,6 +273,7 @@ fn estimate_on(
             bases: &bases,
             costs,
             ios,
+            hand_over,
             wake,
             hz: clock.hz,
             payload_bytes: *payload_bytes,
@@ -276,7 +281,10 @@ fn estimate_on(
             distance_km: settings.distance_km,
         })
         .collect();
-    let round_trips: Vec<RoundTrip> = sums.iter().map(Sums::round_trip).collect();
+    let round_trips: Result<Vec<RoundTrip>, DeployError> =
+        sums.iter().map(Sums::round_trip).collect();
+    let round_trips = round_trips?;
+    let rates: Result<Vec<Rate>, DeployError> = sums.iter().map(Sums::rate).collect();
     let budget_ns = chain.budget.map(|budget| budget.as_nanos() as f64);
     let holds = budget_ns.map(|budget_ns| {
         let worst = |of: fn(&RoundTrip) -> f64| round_trips.iter().map(of).fold(0.0, f64::max);
@@ -301,7 +309,7 @@ fn estimate_on(
         ]
         .concat(),
         functions,
-        rates: sums.iter().map(Sums::rate).collect(),
+        rates: rates?,
         round_trips,
         budget_ns,
         holds,
@@ -493,6 +501,8 @@ struct Sums<'a> {
     bases: &'a [Basis],
     costs: &'a [BothWays],
     ios: &'a Ios<'a>,
+    /// Handing a packet from one function of a worker to the next.
+    hand_over: Cost,
     wake: Option<(Measured, f64)>,
     hz: f64,
     payload_bytes: usize,
@@ -516,15 +526,46 @@ impl Sums<'_> {
         if self.goes_back { 2.0 } else { 1.0 }
     }
 
-    /// Hand-overs between the functions of one worker, cycles.
-    fn hand_over_cycles(&self, part: &Segment) -> f64 {
-        part.chain.functions.len().saturating_sub(1) as f64 * HAND_OVER_CYCLES
+    /// Returns the cycles of a packet through a segment, the first function of which is number `first` of the file, by the chain model.
+    /// Accesses are part of what was measured of each function, in a row with the others.
+    fn cycles(
+        &self,
+        part: &Segment,
+        first: usize,
+        way: fn(&BothWays) -> &Cost,
+        load: fn(&Cost) -> Option<Measured>,
+    ) -> Result<ChainCycles, DeployError> {
+        // Where no packet came, nothing is known; a note says so.
+        let known = |cost: &Cost| load(cost).map_or(Ok(Figure::ZERO), Measured::estimate);
+        let ios = self.ios.of(part);
+        let mut io_cycles = Figure::ZERO;
+        for (_, cost, _) in &ios {
+            // Received on the one, sent on the other: half of each, or all of the only one.
+            io_cycles = io_cycles.plus(known(cost)?.times(1.0 / ios.len() as f64));
+        }
+        let functions = part.chain.functions.iter().zip(&self.costs[first..]);
+        let functions: Result<Vec<Function>, WrongValue> = functions
+            .map(|(stage, cost)| {
+                Ok(Function {
+                    name: stage.name.clone(),
+                    calculation_cycles: known(way(cost))?,
+                    structure: None,
+                })
+            })
+            .collect();
+        let chain = model::Chain {
+            io_cycles,
+            hand_over_cycles: known(&self.hand_over)?,
+            functions: functions?,
+        };
+        Ok(chain.cycles(None)?)
     }
 
-    fn round_trip(&self) -> RoundTrip {
+    fn round_trip(&self) -> Result<RoundTrip, DeployError> {
         let mut parts = Vec::new();
         if self.distance_km > 0.0 {
-            let way_ns = 2.0 * self.distance_km * FIBRE_NS_PER_KM;
+            let way = Medium::Fibre.delay_us(self.distance_km);
+            let way_ns = 2e3 * way.map_err(|e| DeployError::Chain(e.to_string()))?;
             parts.push(Part {
                 what: format!("{} km of fibre, there and back", self.distance_km),
                 typical_ns: way_ns,
@@ -532,48 +573,46 @@ impl Sums<'_> {
                 basis: Basis::Assumed,
             });
         }
-        let ns = |cycles: f64| cycles / self.hz * 1e9;
+        let of = |what: String, cycles: Figure, basis: Basis| Part {
+            what,
+            typical_ns: cycles.value / self.hz * 1e9,
+            longest_ns: cycles.high / self.hz * 1e9,
+            basis,
+        };
         for (part, first) in self.numbered() {
-            for at in first..first + part.chain.functions.len() {
-                let cost = self.costs[at];
-                let both = [cost.forth.alone, cost.back.alone];
-                let sum = |of: fn(Measured) -> f64| both.into_iter().flatten().map(of).sum::<f64>();
-                parts.push(Part {
-                    what: format!("function {}", part.chain.functions[at - first].name),
-                    typical_ns: ns(sum(|m| m.median)),
-                    longest_ns: ns(sum(|m| m.high)),
-                    basis: self.bases[at],
-                });
+            let forth = self.cycles(part, first, |cost| &cost.forth, |cost| cost.alone)?;
+            let back = self.cycles(part, first, |cost| &cost.back, |cost| cost.alone)?;
+            for (at, (forth, back)) in forth.functions.iter().zip(&back.functions).enumerate() {
+                parts.push(of(
+                    format!("function {}", forth.name),
+                    forth.calculation.plus(back.calculation),
+                    self.bases[first + at],
+                ));
             }
             let ios = self.ios.of(part);
             for (backend, cost, basis) in &ios {
-                // Received on the one, sent on the other: half of each, or all of the only one.
-                let share = self.ways() / ios.len() as f64;
-                let alone = cost.alone.map(|m| m.scaled(share));
-                parts.push(Part {
-                    what: format!("input and output of {}: {backend}", part.name),
-                    typical_ns: alone.map_or(0.0, |m| ns(m.median)),
-                    longest_ns: alone.map_or(0.0, |m| ns(m.high)),
-                    basis: *basis,
-                });
+                let cycles = cost.alone.map_or(Ok(Figure::ZERO), Measured::estimate)?;
+                parts.push(of(
+                    format!("input and output of {}: {backend}", part.name),
+                    cycles.times(self.ways() / ios.len() as f64),
+                    *basis,
+                ));
             }
-            let handed = self.ways() * self.hand_over_cycles(part);
-            if handed > 0.0 {
-                parts.push(Part {
-                    what: format!("hand-over between the functions of {}", part.name),
-                    typical_ns: ns(handed),
-                    longest_ns: ns(handed),
-                    basis: Basis::Assumed,
-                });
+            if part.chain.functions.len() > 1 {
+                parts.push(of(
+                    format!("hand-over between the functions of {}", part.name),
+                    forth.chain.times(self.ways()),
+                    Basis::Measured,
+                ));
             }
             parts.extend(self.wait(part));
         }
-        RoundTrip {
+        Ok(RoundTrip {
             payload_bytes: self.payload_bytes,
             typical_ns: parts.iter().map(|part| part.typical_ns).sum(),
             longest_ns: parts.iter().map(|part| part.longest_ns).sum(),
             parts,
-        }
+        })
     }
 
     /// Returns what a packet waits for a worker that was resting, in each direction.
@@ -600,46 +639,55 @@ impl Sums<'_> {
         })
     }
 
-    /// Cycles of a segment for each packet of full batches, forth and back.
-    fn full_cycles(&self, part: &Segment, first: usize) -> [f64; 2] {
-        let ios = self.ios.of(part);
-        let count = ios.len().max(1) as f64;
-        let io = ios
-            .iter()
-            .filter_map(|(_, cost, _)| Some(cost.full?.median / count));
-        let fixed = io.sum::<f64>() + self.hand_over_cycles(part);
-        let costs = &self.costs[first..first + part.chain.functions.len()];
-        let sum = |of: fn(&BothWays) -> Option<Measured>| {
-            costs.iter().filter_map(of).map(|m| m.median).sum::<f64>() + fixed
-        };
-        [sum(|cost| cost.forth.full), sum(|cost| cost.back.full)]
-    }
-
-    fn rate(&self) -> Rate {
+    /// Returns the rates of the core that carries least, by the resource model.
+    fn rate(&self) -> Result<Rate, DeployError> {
         // Workers on one core add up; what runs in the kernel runs where packets come in.
-        let mut by_core: BTreeMap<_, (Vec<&str>, [f64; 2])> = BTreeMap::new();
+        let mut by_core: BTreeMap<_, (Vec<&str>, Figure, Figure)> = BTreeMap::new();
         for (at, (part, first)) in self.numbered().enumerate() {
             let key = part.chain.core.ok_or(at);
             // Each of several workers has its share of the packets.
             let share = 1.0 / part.chain.workers as f64;
-            let [forth, back] = self.full_cycles(part, first).map(|cycles| cycles * share);
-            let sum = by_core.entry(key).or_default();
-            sum.0.push(&part.name);
-            sum.1 = [sum.1[0] + forth, sum.1[1] + back];
+            let total = |way| self.cycles(part, first, way, |cost| cost.full);
+            let forth = total(|cost| &cost.forth)?.total.times(share);
+            let back = total(|cost| &cost.back)?.total.times(share);
+            let none = (Vec::new(), Figure::ZERO, Figure::ZERO);
+            let (names, one_way, both_ways) = by_core.entry(key).or_insert(none);
+            names.push(&part.name);
+            *one_way = one_way.plus(forth);
+            *both_ways = both_ways.plus(forth);
+            if self.goes_back {
+                *both_ways = both_ways.plus(back);
+            }
         }
-        let all = || by_core.values();
-        let most = |of: fn(&[f64; 2]) -> f64| all().map(|(_, sums)| of(sums)).fold(1.0, f64::max);
-        let busiest = all().max_by(|a, b| a.1[0].total_cmp(&b.1[0]));
-        let back = if self.goes_back { 1.0 } else { 0.0 };
-        let both = all()
-            .map(|(_, sums)| sums[0] + back * sums[1])
-            .fold(1.0, f64::max);
-        Rate {
+        let core = Machine::new(1, self.hz)?;
+        let packets = Packets::new((self.payload_bytes + AROUND_BYTES) as f64, 1.0)?;
+        let carried = |cycles: Figure| -> Result<Figure, DeployError> {
+            // Whatever was measured, a packet takes a cycle.
+            let cycles = cycles.map(|cycles| cycles.max(1.0));
+            let costs = Costs::per_packet(Figure::ZERO, cycles);
+            Ok(core.carried(&costs, &packets, None)?.highest.estimate)
+        };
+        let mut least: Option<(&[&str], Figure)> = None;
+        let mut least_both: Option<Figure> = None;
+        for (names, one_way, both_ways) in by_core.values() {
+            let (rate, both) = (carried(*one_way)?, carried(*both_ways)?);
+            if least.is_none_or(|(_, known)| rate.value <= known.value) {
+                least = Some((names, rate));
+            }
+            if least_both.is_none_or(|known| both.value < known.value) {
+                least_both = Some(both);
+            }
+        }
+        let (names, one_way) = least.unwrap_or((&[], Figure::ZERO));
+        let both_ways = least_both.unwrap_or(Figure::ZERO);
+        Ok(Rate {
             payload_bytes: self.payload_bytes,
-            one_way_pps: self.hz / most(|sums| sums[0]),
-            both_ways_pps: self.hz / both,
-            busiest: busiest.map_or_else(String::new, |(names, _)| names.join(" and ")),
-        }
+            one_way_pps: one_way.value,
+            both_ways_pps: both_ways.value,
+            one_way,
+            both_ways,
+            busiest: names.join(" and "),
+        })
     }
 }
 
@@ -683,13 +731,15 @@ mod tests {
             bases: &vec![Basis::Measured; functions.len()],
             costs: &costs,
             ios: &ios,
+            // The published one of Snabb.
+            hand_over: constant(35.0),
             wake,
             hz: 1e9,
             payload_bytes: 256,
             goes_back: true,
             distance_km: 0.0,
         };
-        (sums.round_trip(), sums.rate())
+        (sums.round_trip().unwrap(), sums.rate().unwrap())
     }
 
     const FORWARD: &str = "name = \"forward\"";
