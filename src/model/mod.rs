@@ -2,6 +2,7 @@
 
 mod budget;
 mod fit;
+mod overload;
 mod plan;
 mod predict;
 
@@ -10,6 +11,7 @@ use crate::tune::aliasing::Ticking;
 use taut_forecast::{Described, ForecastError};
 use taut_model::estimate::{Estimate, WrongValue};
 use taut_model::model_file::ModelError;
+use taut_model::overload::Interruption;
 use taut_model::queueing::{QueueingError, Vacations};
 
 #[derive(clap::Args)]
@@ -30,6 +32,8 @@ enum Command {
     Check(fit::CheckArguments),
     /// Say how many cores, which batch and which flush policy a rate and a latency take
     Plan(plan::Arguments),
+    /// Say where a core with a function tips over, from how long single packets take
+    Overload(overload::Arguments),
     /// Split a latency from end to end into its parts
     Budget(budget::Arguments),
 }
@@ -41,6 +45,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         Command::Fit(arguments) => fit::run(arguments),
         Command::Check(arguments) => fit::check(arguments),
         Command::Plan(arguments) => plan::run(arguments),
+        Command::Overload(arguments) => overload::run(arguments),
         Command::Budget(arguments) => budget::run(arguments),
     }
 }
@@ -80,6 +85,16 @@ fn vacations(interrupts: &[Ticking]) -> Result<Vacations, Failure> {
         vacations = vacations.with_periodic(interrupt.per_second, interrupt.cost_ns)?;
     }
     Ok(vacations)
+}
+
+/// The same for the model of overload.
+fn taken_away(interrupts: &[Ticking]) -> Vec<Interruption> {
+    let all = interrupts.iter().map(|Ticking(interrupt)| Interruption {
+        name: "given".to_owned(),
+        rate_hz: interrupt.per_second,
+        duration_us: interrupt.cost_ns / 1e3,
+    });
+    all.collect()
 }
 
 /// What `--io` says: cycles, or a port whose cycles the machine file has.

@@ -55,7 +55,7 @@ const OVERLOAD: Group = Group {
     held_out: false,
 };
 const OVERLOAD_SEEN: Group = Group {
-    name: "overload, as seen",
+    name: super::OVERLOAD_AS_SEEN,
     source: "Tables 5.3 and 5.5",
     limit: 0.0,
     ..OVERLOAD
