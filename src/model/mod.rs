@@ -1,5 +1,6 @@
 //! `taut model`: predictions from a few measurements, how sure they are, and what they were held to.
 
+mod access;
 mod budget;
 mod fit;
 mod overload;
@@ -32,6 +33,8 @@ enum Command {
     Check(fit::CheckArguments),
     /// Say how many cores, which batch and which flush policy a rate and a latency take
     Plan(plan::Arguments),
+    /// Measure what random accesses cost on this machine, and hold the access model to it
+    Access(access::Arguments),
     /// Say where a core with a function tips over, from how long single packets take
     Overload(overload::Arguments),
     /// Split a latency from end to end into its parts
@@ -45,6 +48,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         Command::Fit(arguments) => fit::run(arguments),
         Command::Check(arguments) => fit::check(arguments),
         Command::Plan(arguments) => plan::run(arguments),
+        Command::Access(arguments) => access::run(arguments),
         Command::Overload(arguments) => overload::run(arguments),
         Command::Budget(arguments) => budget::run(arguments),
     }

@@ -15,7 +15,7 @@ use taut_measure::quantity::share;
   taut model overload --from plain function
 
 The function takes a core as much longer than the plain forwarder as packets take through it, by the medians; interruptions are
-those that the function's core noted. The rate has to be one at which packets do not wait for each other.")]
+those that the forwarder's core noted. The rate has to be one at which packets do not wait for each other.")]
 pub struct Arguments {
     /// Folders of taut generate --out: of a plain forwarder, and of the function between the same ports
     #[arg(long, num_args = 2, value_names = ["FORWARDER", "FUNCTION"], required = true)]

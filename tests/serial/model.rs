@@ -145,6 +145,26 @@ fn overload_takes_the_folders_of_measurements_and_says_what_is_wrong_with_them()
 }
 
 #[test]
+fn accesses_are_measured_and_the_models_held_to_them() {
+    let _turn = alone();
+    let found: Value = model("access --at 2097152 --time 1ms --json")
+        .success()
+        .last_json();
+    let points = found["points"].as_array().unwrap();
+    let cost = |place: usize| points[place]["measured"].as_f64().unwrap();
+    assert!(
+        cost(0) > 0.5 && cost(points.len() - 1) > 2.0 * cost(0),
+        "{found}"
+    );
+    assert_eq!(found["at"]["bytes"], 2_097_152);
+    assert!(found["worst"]["fitted"].as_f64().unwrap() >= 0.0);
+    assert!(
+        found["levels"]["memory"]["count"].as_u64().unwrap() > 0,
+        "{found}"
+    );
+}
+
+#[test]
 fn what_cannot_be_predicted_is_told_in_one_line() {
     let folder = scratch();
     let broken = folder.path().join("broken.toml");

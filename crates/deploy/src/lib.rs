@@ -33,6 +33,7 @@ pub mod run_folder;
 mod segment;
 mod status;
 pub mod vm;
+mod walk;
 
 pub use classify::{Placed, classify};
 pub use control::{Request, ask, down, sweep};
@@ -45,3 +46,4 @@ pub use measure::{BothWays, Cost, Measured};
 pub use origin::origin;
 pub use segment::{Segment, Wires, segments, split};
 pub use status::{Condition, SegmentStatus, Status};
+pub use walk::{AccessCost, access_costs};

@@ -131,7 +131,7 @@ impl Latencies {
 }
 
 /// Predicts where a function tips over, from the latencies of a plain forwarder and of the function. Interruptions are those that are
-/// given, or else those that the function's core noted of itself.
+/// given, or else those that the forwarder's core noted of itself, or the function's.
 ///
 /// # Errors
 /// When the function is not slower than the forwarder, or interruptions take all of the core.
@@ -141,14 +141,16 @@ pub fn tipping_point(
     given: &[Interruption],
 ) -> Result<TippingPoint, ForecastError> {
     let mut notes = Vec::new();
-    let interruptions = match (given.is_empty(), function.interruptions) {
+    // A plain forwarder's rounds are short, so that its core notes what hides in those of the function.
+    let noted = forwarder.interruptions.or(function.interruptions);
+    let interruptions = match (given.is_empty(), noted) {
         (true, Some(taken)) if taken.per_second > 0.0 => vec![Interruption {
             name: "as noted".to_owned(),
             rate_hz: taken.per_second,
             duration_us: taken.share / taken.per_second * 1e6,
         }],
         (true, None) => {
-            notes.push("the function's device does not note its interruptions: there are taken to be none (--interrupt)".to_owned());
+            notes.push("the devices do not note their interruptions: there are taken to be none (--interrupt)".to_owned());
             Vec::new()
         }
         _ => given.to_vec(),
@@ -263,7 +265,7 @@ mod tests {
             .notes
             .join("\n");
         for part in [
-            "does not note",
+            "do not note",
             "over memif, the function over veth",
             "72 % of what it takes",
         ] {
