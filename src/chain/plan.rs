@@ -7,12 +7,15 @@ use std::path::PathBuf;
 use taut_deploy::{BothWays, Cost, Estimate, Holds, Measured, RoundTrip, Settings, estimate};
 use taut_engine::{Chain, Place};
 use taut_figure::table;
+use taut_forecast::Described;
+use taut_model::estimate::Estimate as Figure;
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   taut chain plan chain.toml
   taut chain plan chain.toml --size 64 --size 1400 --json
   taut chain plan chain.toml --distance 25
+  taut chain plan chain.toml --machine results/io/machine.toml
 
 Measures each function with its settings for some milliseconds in this process, and adds input and output, hand-over and
 wake-ups. Nothing is put up, nothing is sent. Exit code 1: the budget of the file cannot hold.")]
@@ -25,6 +28,9 @@ pub struct Arguments {
     /// Fibre between the chain and whoever sends to it, one way, kilometres (0 to 20000)
     #[arg(long, value_name = "KM", default_value_t = 0.0, value_parser = distance)]
     distance: f64,
+    /// Machine file (TOML) with what ports cost, as taut bench io writes it: machine.toml
+    #[arg(long, value_name = "FILE")]
+    machine: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -38,8 +44,14 @@ fn distance(text: &str) -> Result<f64, String> {
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let chain = Chain::load(&arguments.file)?;
+    let machine = arguments
+        .machine
+        .as_deref()
+        .map(Described::load)
+        .transpose()?;
     let mut settings = Settings {
         distance_km: arguments.distance,
+        io: machine.and_then(|machine| machine.io),
         ..Settings::default()
     };
     if !arguments.size.is_empty() {
@@ -127,8 +139,8 @@ fn show(plan: &Estimate, settings: &Settings) {
         print::line(format!(
             "highest rate at {} B: {} one way, {} with an answer each (busiest core: {})",
             rate.payload_bytes,
-            quantity::rate(rate.one_way_pps),
-            quantity::rate(rate.both_ways_pps),
+            with_interval(&rate.one_way),
+            with_interval(&rate.both_ways),
             rate.busiest
         ));
     }
@@ -146,13 +158,23 @@ fn show(plan: &Estimate, settings: &Settings) {
         .find_map(|f| Some(f.costs.first()?.forth.full?.n));
     if let Some(n) = n {
         print::line(format!(
-            "note: measured figures are medians of {n} blocks of {:?}",
+            "note: measured figures are medians of {n} blocks of {:?}; a rate's interval is what those of all costs together give it",
             settings.block
         ));
     }
     for note in &plan.notes {
         print::line(format!("note: {note}"));
     }
+}
+
+/// A rate and its interval: `2.00 Mpkt/s (1.95 to 2.07 Mpkt/s)`.
+fn with_interval(rate: &Figure) -> String {
+    format!(
+        "{} ({} to {})",
+        quantity::rate(rate.value),
+        quantity::rate(rate.low),
+        quantity::rate(rate.high)
+    )
 }
 
 /// Which part a budget breaks at.

@@ -1,15 +1,18 @@
 //! `taut model`: predictions from a few measurements, how sure they are, and what they were held to.
 
+mod access;
 mod budget;
 mod fit;
+mod overload;
 mod plan;
 mod predict;
 
 use crate::exit::Failure;
 use crate::tune::aliasing::Ticking;
-use taut_forecast::ForecastError;
-use taut_model::estimate::WrongValue;
+use taut_forecast::{Described, ForecastError};
+use taut_model::estimate::{Estimate, WrongValue};
 use taut_model::model_file::ModelError;
+use taut_model::overload::Interruption;
 use taut_model::queueing::{QueueingError, Vacations};
 
 #[derive(clap::Args)]
@@ -30,6 +33,10 @@ enum Command {
     Check(fit::CheckArguments),
     /// Say how many cores, which batch and which flush policy a rate and a latency take
     Plan(plan::Arguments),
+    /// Measure what random accesses cost on this machine, and hold the access model to it
+    Access(access::Arguments),
+    /// Say where a core with a function tips over, from how long single packets take
+    Overload(overload::Arguments),
     /// Split a latency from end to end into its parts
     Budget(budget::Arguments),
 }
@@ -41,6 +48,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         Command::Fit(arguments) => fit::run(arguments),
         Command::Check(arguments) => fit::check(arguments),
         Command::Plan(arguments) => plan::run(arguments),
+        Command::Access(arguments) => access::run(arguments),
+        Command::Overload(arguments) => overload::run(arguments),
         Command::Budget(arguments) => budget::run(arguments),
     }
 }
@@ -80,6 +89,44 @@ fn vacations(interrupts: &[Ticking]) -> Result<Vacations, Failure> {
         vacations = vacations.with_periodic(interrupt.per_second, interrupt.cost_ns)?;
     }
     Ok(vacations)
+}
+
+/// The same for the model of overload.
+fn taken_away(interrupts: &[Ticking]) -> Vec<Interruption> {
+    let all = interrupts.iter().map(|Ticking(interrupt)| Interruption {
+        name: "given".to_owned(),
+        rate_hz: interrupt.per_second,
+        duration_us: interrupt.cost_ns / 1e3,
+    });
+    all.collect()
+}
+
+/// What `--io` says: cycles, or a port whose cycles the machine file has.
+#[derive(Debug, Clone)]
+enum Io {
+    Cycles(f64),
+    Port(String),
+}
+
+impl Io {
+    /// Cycles of receiving and sending a packet, and where they are from; none of which nobody has said more.
+    fn cycles(&self, machine: &Described) -> Result<(Estimate, Option<String>), Failure> {
+        match self {
+            Self::Cycles(cycles) => Ok((Estimate::given(*cycles)?, None)),
+            Self::Port(port) => {
+                let (cycles, origin) = machine.io(port)?;
+                Ok((cycles, Some(origin)))
+            }
+        }
+    }
+}
+
+fn io(text: &str) -> Result<Io, String> {
+    if text.starts_with(|c: char| c.is_ascii_alphabetic()) && text.parse::<f64>().is_err() {
+        return Ok(Io::Port(text.to_owned()));
+    }
+    let wanted = |_| "want cycles of at least 0, or a port of the machine file".to_owned();
+    not_negative(text).map(Io::Cycles).map_err(wanted)
 }
 
 /// Reads a name and a number: `load_cycles=350`.

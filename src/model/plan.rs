@@ -1,6 +1,6 @@
 //! `taut model plan`: cores, batch and flush policy for a rate and a latency, on this machine or one that a file describes.
 
-use super::{not_negative, vacations};
+use super::{Io, not_negative, vacations};
 use crate::exit::Failure;
 use crate::terminal::{print, quantity};
 use crate::tune::aliasing::Ticking;
@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use taut_deploy::{Settings, estimate};
 use taut_engine::Chain;
 use taut_figure::table;
-use taut_forecast::{Bound, CostsFile, Demand, Described, Plan, load, plan};
+use taut_forecast::{Bound, Demand, Described, Plan, load, plan};
 use taut_measure::quantity::share;
 use taut_model::estimate::Estimate;
 use taut_model::model_file::Variables;
@@ -41,9 +41,9 @@ pub struct Arguments {
     /// Model file, as taut model fit writes it, of cycles per packet
     #[arg(long, value_name = "FILE", conflicts_with = "io")]
     model: Option<PathBuf>,
-    /// Cycles of receiving and sending a packet
-    #[arg(long, value_name = "CYCLES", value_parser = not_negative)]
-    io: Option<f64>,
+    /// Cycles of receiving and sending a packet, or a port that the machine file has them of
+    #[arg(long, value_name = "CYCLES|PORT", value_parser = super::io)]
+    io: Option<Io>,
     /// Cycles of what is done to a packet
     #[arg(long, value_name = "CYCLES", default_value_t = 0.0, value_parser = not_negative)]
     task: f64,
@@ -53,7 +53,7 @@ pub struct Arguments {
     /// Latency to keep: p99.9<50us
     #[arg(long, value_name = "BOUND")]
     latency: Option<Bound>,
-    /// Machine file (TOML) [default: this machine]
+    /// Machine file (TOML), with what ports cost if taut bench io wrote it [default: this machine]
     #[arg(long, value_name = "FILE")]
     machine: Option<PathBuf>,
     /// Clock of the cores
@@ -93,6 +93,7 @@ pub struct Arguments {
 struct Answer {
     frame_bytes: f64,
     basis: String,
+    notes: Vec<String>,
     plan: Plan,
 }
 
@@ -115,7 +116,11 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         line: arguments.machine_line.clone(),
         ..Described::default()
     });
-    let (costs, basis) = costs(arguments, &machine, frame_bytes)?;
+    let Found {
+        costs,
+        basis,
+        notes,
+    } = costs(arguments, &machine, frame_bytes)?;
     if !arguments.machines.is_empty() {
         return spread(arguments, &machine, &costs, frame_bytes, rate_pps);
     }
@@ -131,6 +136,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let answer = Answer {
         frame_bytes,
         basis,
+        notes,
         plan: plan(&demand, &machine)?,
     };
     if arguments.json {
@@ -148,18 +154,21 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
 }
 
-/// What a packet costs, and where that is from.
-fn costs(
-    arguments: &Arguments,
-    machine: &Described,
-    frame_bytes: f64,
-) -> Result<(Costs, String), Failure> {
+/// What a packet costs, where that is from, and what to know about it.
+struct Found {
+    costs: Costs,
+    basis: String,
+    notes: Vec<String>,
+}
+
+fn costs(arguments: &Arguments, machine: &Described, frame_bytes: f64) -> Result<Found, Failure> {
     if let Some(path) = &arguments.chain {
         let chain = Chain::load(path)?;
         // Ethernet, IPv4, UDP and check sequence stand around a payload.
         let payload = (frame_bytes as usize).saturating_sub(46).clamp(18, 1472);
         let settings = Settings {
             payloads_bytes: vec![payload],
+            io: machine.io.clone(),
             ..Settings::default()
         };
         let measured = estimate(&chain, &settings)?;
@@ -168,13 +177,16 @@ fn costs(
                 "the chain could not be measured here".to_owned(),
             ));
         };
-        let cycles = measured.tsc_hz / rate.one_way_pps;
-        let cycles = Estimate::given(cycles)?;
+        let cycles = rate.one_way.map(|pps| measured.tsc_hz / pps);
         let basis = format!(
-            "measured here in full batches, one way: {:.0} a packet on the busiest core ({})",
-            cycles.value, rate.busiest
+            "measured here in full batches, one way: {:.0} ({:.0} to {:.0}) a packet on the busiest core ({})",
+            cycles.value, cycles.low, cycles.high, rate.busiest
         );
-        return Ok((Costs::per_packet(Estimate::ZERO, cycles), basis));
+        return Ok(Found {
+            costs: Costs::per_packet(Estimate::ZERO, cycles),
+            basis,
+            notes: measured.notes,
+        });
     }
     if let Some(path) = &arguments.model {
         let model = load(path)?;
@@ -194,26 +206,35 @@ fn costs(
             .iter()
             .map(|(name, value)| format!("{name} = {value}"))
             .collect();
-        return Ok((
-            Costs::per_packet(Estimate::ZERO, cycles.estimate),
-            format!("{} at {}", path.display(), asked.join(", ")),
-        ));
+        return Ok(Found {
+            costs: Costs::per_packet(Estimate::ZERO, cycles.estimate),
+            basis: format!("{} at {}", path.display(), asked.join(", ")),
+            notes: Vec::new(),
+        });
     }
-    let given = match (arguments.io, machine.costs) {
-        (Some(io), _) => CostsFile {
-            io,
-            task: arguments.task,
-            byte: 0.0,
-            batch: arguments.batch_cost,
-        },
-        (None, Some(costs)) => costs,
+    let (costs, origin) = match (&arguments.io, &machine.costs) {
+        (Some(io), _) => {
+            let (io_cycles, origin) = io.cycles(machine)?;
+            let costs = Costs {
+                io_cycles,
+                task_cycles: Estimate::given(arguments.task)?,
+                byte_cycles: Estimate::ZERO,
+                batch_cycles: Estimate::given(arguments.batch_cost)?,
+            };
+            (costs, origin)
+        }
+        (None, Some(costs)) => (costs.exact()?, None),
         (None, None) => {
             return Err(Failure::Input(
                 "what does a packet cost? Give --chain FILE, --model FILE, --io and --task (cycles), or a machine file with [costs]".to_owned(),
             ));
         }
     };
-    Ok((given.exact()?, "as given".to_owned()))
+    Ok(Found {
+        costs,
+        basis: "as given".to_owned(),
+        notes: origin.into_iter().collect(),
+    })
 }
 
 fn show(answer: &Answer, arguments: &Arguments) {
@@ -273,6 +294,9 @@ fn show(answer: &Answer, arguments: &Arguments) {
     print::line(
         table::text(choices, &[(7, "lost"), (4, "p50")], table::terminal_width()).trim_end(),
     );
+    for note in &answer.notes {
+        print::line(format!("note: {note}"));
+    }
     print::line(
         "note: packets are taken to come at random times, and to spread evenly; ports, cables and the ends' own time are not in it",
     );

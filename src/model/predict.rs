@@ -1,6 +1,6 @@
 //! `taut model predict` and `explain`: the highest rate of a machine, the resource that binds it, and latency at a load.
 
-use super::{assignment, not_negative, positive, vacations};
+use super::{Io, assignment, not_negative, positive, vacations};
 use crate::exit::Failure;
 use crate::terminal::{print, quantity};
 use crate::tune::aliasing::Ticking;
@@ -9,16 +9,17 @@ use std::path::PathBuf;
 use taut_engine::Flush;
 use taut_forecast::{Asked, CostsFile, Described, Latency, bars, load};
 use taut_measure::quantity::share;
-use taut_model::estimate::{ErrorBasis, Errors, Prediction};
+use taut_model::estimate::{ErrorBasis, Errors, Estimate, Prediction};
 use taut_model::model_file::{Kind, Model, Variables};
 use taut_model::queueing::Arrivals;
-use taut_model::resource::{Carried, Packets};
+use taut_model::resource::{Carried, Costs, Packets};
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   taut model predict --ghz 3.3 --io 100 --task 350 --line 10G
   taut model explain --ghz 2.6 --io 60 --task 800 --cores 4 --line 2x25G --pcie 3x8 --size 512
   taut model predict --ghz 2.6 --io 60 --task 800 --load 70% --pattern poisson --interrupt 250/s:6us
+  taut model predict --machine results/io/machine.toml --io memif --task 350
   taut model predict costs.toml --at load_cycles=350 --at frame_bytes=64 --at batch=32 --line 10G
 
 Without a model file or --io the costs come from a machine file (--machine). What is not known limits nothing and is told as
@@ -38,9 +39,9 @@ pub struct Arguments {
     /// Clock of the cores
     #[arg(long, value_parser = positive)]
     ghz: Option<f64>,
-    /// Cycles of receiving and sending a packet
-    #[arg(long, value_name = "CYCLES", value_parser = not_negative)]
-    io: Option<f64>,
+    /// Cycles of receiving and sending a packet, or a port that the machine file has them of
+    #[arg(long, value_name = "CYCLES|PORT", value_parser = super::io)]
+    io: Option<Io>,
     /// Cycles of what is done to a packet
     #[arg(long, value_name = "CYCLES", default_value_t = 0.0, value_parser = not_negative)]
     task: f64,
@@ -141,7 +142,7 @@ pub fn run(arguments: &Arguments, explain: bool) -> Result<(), Failure> {
     let mut notes = Vec::new();
     let known = machine.machine()?;
     let packets = Packets::new(arguments.size, f64::from(arguments.batch))?;
-    let (carried, batch_cycles) = match (&model, given(arguments, &machine)) {
+    let (carried, batch_cycles) = match (&model, given(arguments, &machine)?) {
         (Some(_), _) if arguments.io.is_some() => {
             return Err(Failure::Input(
                 "either a model file or --io, not both".to_owned(),
@@ -152,9 +153,11 @@ pub fn run(arguments: &Arguments, explain: bool) -> Result<(), Failure> {
             notes.extend(outside(&cycles));
             (known.carried_by_model(&cycles, &packets)?, 0.0)
         }
-        (None, Some(costs)) => {
-            notes.push("costs were given: their interval is not known, nor what the model is off by here; where it was published it was off by 2.8 % (7.3 for a measured 7.1 Mpkt/s)".to_owned());
-            (known.carried(&costs.exact()?, &packets, None)?, costs.batch)
+        (None, Some((costs, origin))) => {
+            notes.extend(origin);
+            notes.push("costs were given: what they say of no interval is taken as exact, and what the model is off by here is not known; where it was published it was off by 2.8 % (7.3 for a measured 7.1 Mpkt/s)".to_owned());
+            let batch = costs.batch_cycles.value;
+            (known.carried(&costs, &packets, None)?, batch)
         }
         (None, None) => {
             return Err(Failure::Input(
@@ -180,15 +183,23 @@ pub fn run(arguments: &Arguments, explain: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Costs that are given: by options, or else by the machine file.
-fn given(arguments: &Arguments, machine: &Described) -> Option<CostsFile> {
-    let by_options = arguments.io.map(|io| CostsFile {
-        io,
-        task: arguments.task,
-        byte: arguments.byte,
-        batch: arguments.batch_cost,
-    });
-    by_options.or(machine.costs)
+/// Costs that are given, by options or else by the machine file, and where c_IO is from if it was measured.
+fn given(
+    arguments: &Arguments,
+    machine: &Described,
+) -> Result<Option<(Costs, Option<String>)>, Failure> {
+    let Some(io) = &arguments.io else {
+        let costs = machine.costs.as_ref().map(CostsFile::exact).transpose()?;
+        return Ok(costs.map(|costs| (costs, None)));
+    };
+    let (io_cycles, origin) = io.cycles(machine)?;
+    let costs = Costs {
+        io_cycles,
+        task_cycles: Estimate::given(arguments.task)?,
+        byte_cycles: Estimate::given(arguments.byte)?,
+        batch_cycles: Estimate::given(arguments.batch_cost)?,
+    };
+    Ok(Some((costs, origin)))
 }
 
 /// The machine: this one's clock, then what the file says, then what the options say.

@@ -102,6 +102,49 @@ fn null_and_memif_give_a_table_figures_with_their_data_and_a_report_made_again()
         assert!(series.contains(&format!("{name}.json")), "{series:?}");
     }
 
+    // What the ports cost is in a file for plans and predictions, which say when and on what it was measured.
+    let machine = out.join("machine.toml").display().to_string();
+    let chain = folder.path().join("chain.toml");
+    fs::write(
+        &chain,
+        "ports = [\"memif:/w.sock\", \"memif:/e.sock\"]\n[[function]]\nname = \"forward\"\n",
+    )
+    .unwrap();
+    let chain = chain.display().to_string();
+    let plan = run(&mut taut(&["chain", "plan", &chain, "--machine", &machine])).success();
+    for part in [
+        "by taut bench io",
+        "input and output of memif: measured by taut bench io today (",
+    ] {
+        assert!(plan.stdout.contains(part), "{part}: {}", plan.stdout);
+    }
+    let predict = ["model", "predict", "--machine", &machine, "--io", "memif"];
+    let predicted = run(&mut taut(&predict)).success();
+    for part in [
+        "interval",
+        "note: c_IO of memif, measured by taut bench io today (",
+    ] {
+        assert!(
+            predicted.stdout.contains(part),
+            "{part}: {}",
+            predicted.stdout
+        );
+    }
+    let unknown = run(&mut taut(&[
+        "model",
+        "predict",
+        "--machine",
+        &machine,
+        "--io",
+        "af_xdp",
+    ]));
+    assert_eq!(unknown.code(), Some(2));
+    assert!(
+        unknown.stderr.contains("has null, memif"),
+        "{}",
+        unknown.stderr
+    );
+
     let page = fs::read_to_string(out.join("report.html")).unwrap();
     fs::remove_file(out.join("report.html")).unwrap();
     let again = run(&mut taut(&[

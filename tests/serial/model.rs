@@ -1,7 +1,7 @@
 //! `taut model`: predictions, fits, checks, plans and budgets, and what is wrong with what they are given.
 
 use crate::support::program::{Finished, run};
-use crate::support::{scratch, taut};
+use crate::support::{alone, json, scratch, taut};
 use serde_json::Value;
 use std::fs;
 
@@ -107,6 +107,61 @@ fn budgets_add_up_and_published_figures_hold() {
     let exceeded = model("budget --target 100us --fibre 25");
     assert_eq!(exceeded.code(), Some(1), "{exceeded:?}");
     model("check --published --max-error 3%").success();
+}
+
+#[test]
+fn overload_takes_the_folders_of_measurements_and_says_what_is_wrong_with_them() {
+    let _turn = alone();
+    let folder = scratch();
+    let out = folder.path().join("plain").display().to_string();
+    let device = ["--device", "memif", "--rate", "1k", "--seconds", "0.3"];
+    let words = ["generate", "--max-loss", "1", "--out", &out];
+    run(&mut taut(&[&words[..], &device].concat())).success();
+    let summary = json(&folder.path().join("plain/summary.json"));
+    let taken = &summary["device_interruptions"];
+    let share = taken["share"].as_f64().unwrap();
+    assert!((0.0..=1.0).contains(&share), "{taken}");
+    let elsewhere = folder.path().display();
+    for (line, part) in [
+        // How long a function takes on a busy machine nobody knows; that a forwarder is no slower than itself, everybody.
+        (
+            format!("overload --from {out} {out}"),
+            "longer than the plain forwarder is 0",
+        ),
+        (
+            format!("overload --from {out} {elsewhere}"),
+            "want a folder of taut generate --out",
+        ),
+    ] {
+        let finished = model(&line);
+        assert_eq!(finished.code(), Some(2), "{line}: {finished:?}");
+        assert!(finished.stderr.contains(part), "{line}: {finished:?}");
+        assert_eq!(
+            finished.stderr.trim_end().lines().count(),
+            1,
+            "{finished:?}"
+        );
+    }
+}
+
+#[test]
+fn accesses_are_measured_and_the_models_held_to_them() {
+    let _turn = alone();
+    let found: Value = model("access --at 2097152 --time 1ms --json")
+        .success()
+        .last_json();
+    let points = found["points"].as_array().unwrap();
+    let cost = |place: usize| points[place]["measured"].as_f64().unwrap();
+    assert!(
+        cost(0) > 0.5 && cost(points.len() - 1) > 2.0 * cost(0),
+        "{found}"
+    );
+    assert_eq!(found["at"]["bytes"], 2_097_152);
+    assert!(found["worst"]["fitted"].as_f64().unwrap() >= 0.0);
+    assert!(
+        found["levels"]["memory"]["count"].as_u64().unwrap() > 0,
+        "{found}"
+    );
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::io;
 use taut_engine::ChainError;
 use taut_host::{CommandError, Missing, TestbedError};
+use taut_model::estimate::WrongValue;
 use taut_port::PortError;
 
 /// Reason why a chain cannot be put up, changed or taken down.
@@ -63,6 +64,9 @@ pub enum DeployError {
         /// The system's reason.
         source: io::Error,
     },
+    /// A figure that no cost can have.
+    #[error(transparent)]
+    Value(#[from] WrongValue),
     /// The program was told to stop before the chain was up.
     #[error("stopped before the chain was up")]
     Stopped,

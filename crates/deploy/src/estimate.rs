@@ -1,21 +1,23 @@
-//! Estimate of what a chain will cost, before it is up: cycles of each function as measured here, input and output,
-//! hand-over and wake-ups, summed to a round trip, to the highest rate, and to whether the budget holds. (Gallenmüller
-//! 2021, section 5.2.)
+//! Estimate of what a chain will cost, before it is up: cycles of each function as measured here, input and output, and hand-overs
+//! go into the chain model ([`taut_model::chain`]); with wake-ups and fibre that gives a round trip, with the resource model
+//! ([`taut_model::resource`]) the highest rate, and from both whether the budget holds. (Gallenmüller 2021, section 5.2.)
 
 use crate::DeployError;
 use crate::classify::{Placed, classify};
 use crate::deployment::cores;
-use crate::measure::{self, BothWays, Cost, Effort, Measured};
+use crate::measure::{self, AROUND_BYTES, BothWays, Cost, Effort, Measured};
+use crate::origin::origin;
 use crate::segment::{Segment, Wires, segments, split};
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use taut_engine::{Chain, Place, Placement, Wait};
+use taut_model::chain::{self as model, ChainCycles, Function};
+use taut_model::estimate::{Estimate as Figure, WrongValue};
+use taut_model::io_costs::{Cycles, IoCosts, PortCosts};
+use taut_model::link::propagation::Medium;
+use taut_model::resource::{Costs, Machine, Packets};
 use taut_sys::Clock;
-
-/// Cycles for handing a batch's packet from one function of a worker to the next: the published c_chain of Snabb, an
-/// upper bound here. (Gallenmüller 2021, section 5.2.)
-const HAND_OVER_CYCLES: f64 = 35.0;
 
 /// Cycles of receiving and sending a packet where that cannot be measured in this process: as measured once, on virtual
 /// Ethernet and a virtual machine (docs/PERFORMANCE.md); the published value for DPDK.
@@ -27,9 +29,6 @@ const ASSUMED_IO_CYCLES: [(&str, f64); 6] = [
     ("dpdk", 100.0),
     ("pcap", 100.0),
 ];
-
-/// Time that a kilometre of fibre takes: the light's way in glass of a group index of 1.468.
-const FIBRE_NS_PER_KM: f64 = 1.468 / 299_792.458 * 1e9;
 
 /// Cycles assumed for XDP programs that pass a frame from one interface to another.
 const ASSUMED_KERNEL_CYCLES: f64 = 3_800.0;
@@ -44,6 +43,8 @@ pub enum Basis {
     InKernel,
     /// Measured now, of the version in user space, for one that runs in the kernel.
     StandIn,
+    /// Measured before, by `taut bench io`.
+    Bench,
     /// Figures measured elsewhere, or published.
     Assumed,
     /// Follows from the waiting policy.
@@ -57,6 +58,7 @@ impl Basis {
             Self::Measured => "measured",
             Self::InKernel => "measured in the kernel",
             Self::StandIn => "measured in user space",
+            Self::Bench => "by taut bench io",
             Self::Assumed => "assumed",
             Self::Policy => "by the waiting policy",
         }
@@ -74,6 +76,8 @@ pub struct Settings {
     pub wake_ups: usize,
     /// Fibre between the chain and whoever sends to it, one way, kilometres.
     pub distance_km: f64,
+    /// Costs of ports as they were measured before. They go before what can be measured now, which has both ends on one core.
+    pub io: Option<IoCosts>,
 }
 
 impl Default for Settings {
@@ -84,6 +88,7 @@ impl Default for Settings {
             block: Duration::from_millis(2),
             wake_ups: 60,
             distance_km: 0.0,
+            io: None,
         }
     }
 }
@@ -137,6 +142,10 @@ pub struct Rate {
     pub one_way_pps: f64,
     /// Packets per second in each direction, each with its answer.
     pub both_ways_pps: f64,
+    /// The first of them with its interval, which the intervals of all costs together give it.
+    pub one_way: Figure,
+    /// The second of them with its interval.
+    pub both_ways: Figure,
     /// Name of what limits the rate.
     pub busiest: String,
 }
@@ -232,6 +241,9 @@ fn estimate_on(
         Place::Kernel => Basis::StandIn,
     };
     let mut bases: Vec<Basis> = placed.iter().map(basis).collect();
+    let hands_over = parts.iter().any(|part| part.chain.functions.len() > 1);
+    let hand_over = hands_over.then(|| measure::hand_over(chain, effort));
+    let hand_over = hand_over.transpose()?.unwrap_or_default();
     let mut costs = Vec::new();
     let mut ios = Vec::new();
     for payload_bytes in &settings.payloads_bytes {
@@ -245,7 +257,12 @@ fn estimate_on(
             }
         }
         costs.push(of_all);
-        ios.push(Ios::measure(&parts, *payload_bytes, effort)?);
+        ios.push(Ios::measure(
+            &parts,
+            *payload_bytes,
+            effort,
+            settings.io.as_ref(),
+        )?);
     }
     let sums: Vec<Sums> = costs
         .iter()
@@ -256,6 +273,7 @@ fn estimate_on(
             bases: &bases,
             costs,
             ios,
+            hand_over,
             wake,
             hz: clock.hz,
             payload_bytes: *payload_bytes,
@@ -263,7 +281,10 @@ fn estimate_on(
             distance_km: settings.distance_km,
         })
         .collect();
-    let round_trips: Vec<RoundTrip> = sums.iter().map(Sums::round_trip).collect();
+    let round_trips: Result<Vec<RoundTrip>, DeployError> =
+        sums.iter().map(Sums::round_trip).collect();
+    let round_trips = round_trips?;
+    let rates: Result<Vec<Rate>, DeployError> = sums.iter().map(Sums::rate).collect();
     let budget_ns = chain.budget.map(|budget| budget.as_nanos() as f64);
     let holds = budget_ns.map(|budget_ns| {
         let worst = |of: fn(&RoundTrip) -> f64| round_trips.iter().map(of).fold(0.0, f64::max);
@@ -282,9 +303,13 @@ fn estimate_on(
         name: chain.name.clone(),
         tsc_hz: clock.hz,
         batch,
-        notes: notes(&functions, &parts, wake.is_some()),
+        notes: [
+            notes(&functions, &parts, wake.is_some()),
+            ios.first().map(|ios| ios.notes(&parts)).unwrap_or_default(),
+        ]
+        .concat(),
         functions,
-        rates: sums.iter().map(Sums::rate).collect(),
+        rates: rates?,
         round_trips,
         budget_ns,
         holds,
@@ -362,42 +387,91 @@ fn plan_wires(chain: &Chain) -> Result<Wires, DeployError> {
     })
 }
 
-/// Input and output by backend: cost, and where it comes from.
-struct Ios(BTreeMap<&'static str, (Cost, Basis)>);
+/// What passes frames between interfaces in the kernel.
+const XDP: &str = "XDP";
 
-impl Ios {
+/// Costs of input and output, and where they come from.
+struct Ios<'a> {
+    /// What was measured before.
+    bench: Option<&'a IoCosts>,
+    /// By backend, of those that were not.
+    known: BTreeMap<&'static str, (Cost, Basis)>,
+}
+
+impl<'a> Ios<'a> {
     fn measure(
         parts: &[Segment],
         payload_bytes: usize,
         effort: Effort,
+        bench: Option<&'a IoCosts>,
     ) -> Result<Self, DeployError> {
         let mut known = BTreeMap::new();
         let workers = parts.iter().filter(|part| part.chain.place == Place::User);
         for port in workers.flat_map(|part| &part.chain.ports) {
             let backend = port.backend();
-            if !known.contains_key(backend) {
+            let is_known = bench.is_some_and(|bench| bench.of(port.text()).is_some());
+            if !is_known && !known.contains_key(backend) {
                 let measured = measure::io(backend, payload_bytes, effort)?;
                 let measured = measured.map(|cost| (cost, Basis::Measured));
                 known.insert(backend, measured.unwrap_or_else(|| assumed(backend)));
             }
         }
-        Ok(Self(known))
+        Ok(Self { bench, known })
     }
 
     /// Returns the costs of a worker with such ports: it receives on one and sends on the other.
     fn of(&self, part: &Segment) -> Vec<(&'static str, Cost, Basis)> {
         if part.chain.place == Place::Kernel {
             let cost = constant(ASSUMED_KERNEL_CYCLES);
-            return vec![("XDP", cost, Basis::Assumed)];
+            return vec![(XDP, cost, Basis::Assumed)];
         }
         let ports = part.chain.ports.iter().take(2);
         let found = ports.filter_map(|port| {
-            let (cost, basis) = self.0.get(port.backend())?;
-            Some((port.backend(), *cost, *basis))
+            let before = self.bench.and_then(|bench| bench.of(port.text()));
+            let before = before.map(|costs| (of_bench(costs), Basis::Bench));
+            let (cost, basis) = before.or_else(|| self.known.get(port.backend()).copied())?;
+            Some((port.backend(), cost, basis))
         });
         let mut found: Vec<_> = found.collect();
         found.dedup_by_key(|(backend, ..)| *backend);
         found
+    }
+
+    /// Notes on what was not measured now.
+    fn notes(&self, parts: &[Segment]) -> Vec<String> {
+        let of = |wanted: Basis| {
+            let all = parts.iter().flat_map(|part| self.of(part));
+            let names = all.filter_map(|(name, _, basis)| (basis == wanted).then_some(name));
+            let names: BTreeSet<&str> = names.collect();
+            (!names.is_empty()).then(|| names.into_iter().collect::<Vec<_>>().join(", "))
+        };
+        let mut notes = Vec::new();
+        if let (Some(names), Some(bench)) = (of(Basis::Bench), self.bench) {
+            notes.push(format!("input and output of {names}: {}", origin(bench)));
+        }
+        if let Some(names) = of(Basis::Assumed) {
+            notes.push(format!(
+                "input and output of {names}: defaults of another machine, or published; taut bench io measures ports here, and \
+                 --machine takes the machine.toml of its results folder"
+            ));
+        }
+        notes
+    }
+}
+
+/// Returns costs as they were measured before. Where nobody measured packets that come alone, they cost as much as one of many, which is
+/// too little.
+fn of_bench(costs: &PortCosts) -> Cost {
+    let measured = |cycles: &Cycles| Measured {
+        median: cycles.cycles,
+        low: cycles.low,
+        high: cycles.high,
+        n: cycles.count as usize,
+        coverage: cycles.coverage,
+    };
+    Cost {
+        alone: Some(measured(costs.alone.as_ref().unwrap_or(&costs.batch))),
+        full: Some(measured(&costs.batch)),
     }
 }
 
@@ -426,7 +500,9 @@ struct Sums<'a> {
     parts: &'a [Segment],
     bases: &'a [Basis],
     costs: &'a [BothWays],
-    ios: &'a Ios,
+    ios: &'a Ios<'a>,
+    /// Handing a packet from one function of a worker to the next.
+    hand_over: Cost,
     wake: Option<(Measured, f64)>,
     hz: f64,
     payload_bytes: usize,
@@ -450,15 +526,46 @@ impl Sums<'_> {
         if self.goes_back { 2.0 } else { 1.0 }
     }
 
-    /// Hand-overs between the functions of one worker, cycles.
-    fn hand_over_cycles(&self, part: &Segment) -> f64 {
-        part.chain.functions.len().saturating_sub(1) as f64 * HAND_OVER_CYCLES
+    /// Returns the cycles of a packet through a segment, the first function of which is number `first` of the file, by the chain model.
+    /// Accesses are part of what was measured of each function, in a row with the others.
+    fn cycles(
+        &self,
+        part: &Segment,
+        first: usize,
+        way: fn(&BothWays) -> &Cost,
+        load: fn(&Cost) -> Option<Measured>,
+    ) -> Result<ChainCycles, DeployError> {
+        // Where no packet came, nothing is known; a note says so.
+        let known = |cost: &Cost| load(cost).map_or(Ok(Figure::ZERO), Measured::estimate);
+        let ios = self.ios.of(part);
+        let mut io_cycles = Figure::ZERO;
+        for (_, cost, _) in &ios {
+            // Received on the one, sent on the other: half of each, or all of the only one.
+            io_cycles = io_cycles.plus(known(cost)?.times(1.0 / ios.len() as f64));
+        }
+        let functions = part.chain.functions.iter().zip(&self.costs[first..]);
+        let functions: Result<Vec<Function>, WrongValue> = functions
+            .map(|(stage, cost)| {
+                Ok(Function {
+                    name: stage.name.clone(),
+                    calculation_cycles: known(way(cost))?,
+                    structure: None,
+                })
+            })
+            .collect();
+        let chain = model::Chain {
+            io_cycles,
+            hand_over_cycles: known(&self.hand_over)?,
+            functions: functions?,
+        };
+        Ok(chain.cycles(None)?)
     }
 
-    fn round_trip(&self) -> RoundTrip {
+    fn round_trip(&self) -> Result<RoundTrip, DeployError> {
         let mut parts = Vec::new();
         if self.distance_km > 0.0 {
-            let way_ns = 2.0 * self.distance_km * FIBRE_NS_PER_KM;
+            let way = Medium::Fibre.delay_us(self.distance_km);
+            let way_ns = 2e3 * way.map_err(|e| DeployError::Chain(e.to_string()))?;
             parts.push(Part {
                 what: format!("{} km of fibre, there and back", self.distance_km),
                 typical_ns: way_ns,
@@ -466,48 +573,46 @@ impl Sums<'_> {
                 basis: Basis::Assumed,
             });
         }
-        let ns = |cycles: f64| cycles / self.hz * 1e9;
+        let of = |what: String, cycles: Figure, basis: Basis| Part {
+            what,
+            typical_ns: cycles.value / self.hz * 1e9,
+            longest_ns: cycles.high / self.hz * 1e9,
+            basis,
+        };
         for (part, first) in self.numbered() {
-            for at in first..first + part.chain.functions.len() {
-                let cost = self.costs[at];
-                let both = [cost.forth.alone, cost.back.alone];
-                let sum = |of: fn(Measured) -> f64| both.into_iter().flatten().map(of).sum::<f64>();
-                parts.push(Part {
-                    what: format!("function {}", part.chain.functions[at - first].name),
-                    typical_ns: ns(sum(|m| m.median)),
-                    longest_ns: ns(sum(|m| m.high)),
-                    basis: self.bases[at],
-                });
+            let forth = self.cycles(part, first, |cost| &cost.forth, |cost| cost.alone)?;
+            let back = self.cycles(part, first, |cost| &cost.back, |cost| cost.alone)?;
+            for (at, (forth, back)) in forth.functions.iter().zip(&back.functions).enumerate() {
+                parts.push(of(
+                    format!("function {}", forth.name),
+                    forth.calculation.plus(back.calculation),
+                    self.bases[first + at],
+                ));
             }
             let ios = self.ios.of(part);
             for (backend, cost, basis) in &ios {
-                // Received on the one, sent on the other: half of each, or all of the only one.
-                let share = self.ways() / ios.len() as f64;
-                let alone = cost.alone.map(|m| m.scaled(share));
-                parts.push(Part {
-                    what: format!("input and output of {}: {backend}", part.name),
-                    typical_ns: alone.map_or(0.0, |m| ns(m.median)),
-                    longest_ns: alone.map_or(0.0, |m| ns(m.high)),
-                    basis: *basis,
-                });
+                let cycles = cost.alone.map_or(Ok(Figure::ZERO), Measured::estimate)?;
+                parts.push(of(
+                    format!("input and output of {}: {backend}", part.name),
+                    cycles.times(self.ways() / ios.len() as f64),
+                    *basis,
+                ));
             }
-            let handed = self.ways() * self.hand_over_cycles(part);
-            if handed > 0.0 {
-                parts.push(Part {
-                    what: format!("hand-over between the functions of {}", part.name),
-                    typical_ns: ns(handed),
-                    longest_ns: ns(handed),
-                    basis: Basis::Assumed,
-                });
+            if part.chain.functions.len() > 1 {
+                parts.push(of(
+                    format!("hand-over between the functions of {}", part.name),
+                    forth.chain.times(self.ways()),
+                    Basis::Measured,
+                ));
             }
             parts.extend(self.wait(part));
         }
-        RoundTrip {
+        Ok(RoundTrip {
             payload_bytes: self.payload_bytes,
             typical_ns: parts.iter().map(|part| part.typical_ns).sum(),
             longest_ns: parts.iter().map(|part| part.longest_ns).sum(),
             parts,
-        }
+        })
     }
 
     /// Returns what a packet waits for a worker that was resting, in each direction.
@@ -534,46 +639,55 @@ impl Sums<'_> {
         })
     }
 
-    /// Cycles of a segment for each packet of full batches, forth and back.
-    fn full_cycles(&self, part: &Segment, first: usize) -> [f64; 2] {
-        let ios = self.ios.of(part);
-        let count = ios.len().max(1) as f64;
-        let io = ios
-            .iter()
-            .filter_map(|(_, cost, _)| Some(cost.full?.median / count));
-        let fixed = io.sum::<f64>() + self.hand_over_cycles(part);
-        let costs = &self.costs[first..first + part.chain.functions.len()];
-        let sum = |of: fn(&BothWays) -> Option<Measured>| {
-            costs.iter().filter_map(of).map(|m| m.median).sum::<f64>() + fixed
-        };
-        [sum(|cost| cost.forth.full), sum(|cost| cost.back.full)]
-    }
-
-    fn rate(&self) -> Rate {
+    /// Returns the rates of the core that carries least, by the resource model.
+    fn rate(&self) -> Result<Rate, DeployError> {
         // Workers on one core add up; what runs in the kernel runs where packets come in.
-        let mut by_core: BTreeMap<_, (Vec<&str>, [f64; 2])> = BTreeMap::new();
+        let mut by_core: BTreeMap<_, (Vec<&str>, Figure, Figure)> = BTreeMap::new();
         for (at, (part, first)) in self.numbered().enumerate() {
             let key = part.chain.core.ok_or(at);
             // Each of several workers has its share of the packets.
             let share = 1.0 / part.chain.workers as f64;
-            let [forth, back] = self.full_cycles(part, first).map(|cycles| cycles * share);
-            let sum = by_core.entry(key).or_default();
-            sum.0.push(&part.name);
-            sum.1 = [sum.1[0] + forth, sum.1[1] + back];
+            let total = |way| self.cycles(part, first, way, |cost| cost.full);
+            let forth = total(|cost| &cost.forth)?.total.times(share);
+            let back = total(|cost| &cost.back)?.total.times(share);
+            let none = (Vec::new(), Figure::ZERO, Figure::ZERO);
+            let (names, one_way, both_ways) = by_core.entry(key).or_insert(none);
+            names.push(&part.name);
+            *one_way = one_way.plus(forth);
+            *both_ways = both_ways.plus(forth);
+            if self.goes_back {
+                *both_ways = both_ways.plus(back);
+            }
         }
-        let all = || by_core.values();
-        let most = |of: fn(&[f64; 2]) -> f64| all().map(|(_, sums)| of(sums)).fold(1.0, f64::max);
-        let busiest = all().max_by(|a, b| a.1[0].total_cmp(&b.1[0]));
-        let back = if self.goes_back { 1.0 } else { 0.0 };
-        let both = all()
-            .map(|(_, sums)| sums[0] + back * sums[1])
-            .fold(1.0, f64::max);
-        Rate {
+        let core = Machine::new(1, self.hz)?;
+        let packets = Packets::new((self.payload_bytes + AROUND_BYTES) as f64, 1.0)?;
+        let carried = |cycles: Figure| -> Result<Figure, DeployError> {
+            // Whatever was measured, a packet takes a cycle.
+            let cycles = cycles.map(|cycles| cycles.max(1.0));
+            let costs = Costs::per_packet(Figure::ZERO, cycles);
+            Ok(core.carried(&costs, &packets, None)?.highest.estimate)
+        };
+        let mut least: Option<(&[&str], Figure)> = None;
+        let mut least_both: Option<Figure> = None;
+        for (names, one_way, both_ways) in by_core.values() {
+            let (rate, both) = (carried(*one_way)?, carried(*both_ways)?);
+            if least.is_none_or(|(_, known)| rate.value <= known.value) {
+                least = Some((names, rate));
+            }
+            if least_both.is_none_or(|known| both.value < known.value) {
+                least_both = Some(both);
+            }
+        }
+        let (names, one_way) = least.unwrap_or((&[], Figure::ZERO));
+        let both_ways = least_both.unwrap_or(Figure::ZERO);
+        Ok(Rate {
             payload_bytes: self.payload_bytes,
-            one_way_pps: self.hz / most(|sums| sums[0]),
-            both_ways_pps: self.hz / both,
-            busiest: busiest.map_or_else(String::new, |(names, _)| names.join(" and ")),
-        }
+            one_way_pps: one_way.value,
+            both_ways_pps: both_ways.value,
+            one_way,
+            both_ways,
+            busiest: names.join(" and "),
+        })
     }
 }
 
@@ -590,6 +704,7 @@ mod tests {
             wake_ups: 10,
             // 2 x 25 km take a quarter of a millisecond ([Xia], Fig. 2).
             distance_km: 25.0,
+            io: None,
         };
         estimate(chain, &settings).unwrap()
     }
@@ -604,22 +719,27 @@ mod tests {
         };
         let costs = vec![cost; functions.len()];
         let backends = ["null", "memif", "pair"];
-        let ios = Ios(backends
-            .map(|b| (b, (constant(100.0), Basis::Measured)))
-            .into());
+        let ios = Ios {
+            bench: None,
+            known: backends
+                .map(|b| (b, (constant(100.0), Basis::Measured)))
+                .into(),
+        };
         let wake = wake_ns.map(|ns| (constant(ns).full.unwrap(), 2.0 * ns));
         let sums = Sums {
             parts: &parts,
             bases: &vec![Basis::Measured; functions.len()],
             costs: &costs,
             ios: &ios,
+            // The published one of Snabb.
+            hand_over: constant(35.0),
             wake,
             hz: 1e9,
             payload_bytes: 256,
             goes_back: true,
             distance_km: 0.0,
         };
-        (sums.round_trip(), sums.rate())
+        (sums.round_trip().unwrap(), sums.rate().unwrap())
     }
 
     const FORWARD: &str = "name = \"forward\"";
@@ -707,6 +827,61 @@ mod tests {
                 .iter()
                 .any(|note| note.contains("in the kernel"))
         );
+    }
+
+    #[test]
+    fn ports_that_were_measured_before_cost_what_was_measured_and_say_when() {
+        let cycles = |cycles| Cycles {
+            cycles,
+            low: cycles,
+            high: 2.0 * cycles,
+            coverage: 0.9,
+            count: 5,
+        };
+        let costs = PortCosts {
+            port: "null".to_owned(),
+            batch: cycles(3_000_000.0),
+            alone: Some(cycles(6_000_000.0)),
+        };
+        let plain = chain("", &[FORWARD]);
+        let with = |ports: Vec<PortCosts>| {
+            let settings = Settings {
+                payloads_bytes: vec![256],
+                block: Duration::from_micros(200),
+                io: Some(IoCosts {
+                    measured: "2026-11-25T03:00:00Z".to_owned(),
+                    cpu: None,
+                    taken: None,
+                    frame_bytes: 64,
+                    ports,
+                }),
+                ..Settings::default()
+            };
+            estimate(&plain, &settings).unwrap()
+        };
+        let found = with(vec![costs]);
+        let part = |found: &Estimate| {
+            let mut parts = found.round_trips[0].parts.iter();
+            parts.find(|p| p.what.starts_with("input")).unwrap().clone()
+        };
+        assert_eq!(part(&found).basis, Basis::Bench);
+        let ns = 2.0 * 6_000_000.0 / found.tsc_hz * 1e9;
+        assert!((part(&found).typical_ns / ns - 1.0).abs() < 1e-9);
+        assert!((part(&found).longest_ns / (2.0 * ns) - 1.0).abs() < 1e-9);
+        assert!(found.rates[0].one_way_pps <= found.tsc_hz / 3_000_000.0);
+        let told = |found: &Estimate, part: &str| found.notes.iter().any(|it| it.contains(part));
+        assert!(told(
+            &found,
+            "input and output of null: measured by taut bench io"
+        ));
+        let other = with(Vec::new());
+        assert_eq!(part(&other).basis, Basis::Measured);
+        assert!(!told(&other, "bench io"), "{:?}", other.notes);
+        let kernel = quick(&chain("placement = \"namespaces\"", &[FORWARD]));
+        assert!(told(
+            &kernel,
+            "input and output of XDP: defaults of another machine"
+        ));
     }
 
     #[test]

@@ -27,11 +27,13 @@ mod estimate;
 pub mod manifest;
 mod measure;
 mod named;
+mod origin;
 mod process;
 pub mod run_folder;
 mod segment;
 mod status;
 pub mod vm;
+mod walk;
 
 pub use classify::{Placed, classify};
 pub use control::{Request, ask, down, sweep};
@@ -41,5 +43,7 @@ pub use estimate::{
     Basis, Estimate, FunctionRow, Holds, Part, Rate, RoundTrip, Settings, estimate,
 };
 pub use measure::{BothWays, Cost, Measured};
+pub use origin::origin;
 pub use segment::{Segment, Wires, segments, split};
 pub use status::{Condition, SegmentStatus, Status};
+pub use walk::{AccessCost, access_costs};

@@ -7,7 +7,8 @@ use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 use taut_engine::{Chain, InKernel, Stage};
 use taut_function::{Context, Function};
-use taut_measure::median_interval;
+use taut_measure::{median, median_interval};
+use taut_model::estimate::{Estimate, WrongValue};
 use taut_port::{Batch, PoolHandle, Port, PortSpec, Resources};
 use taut_sys::{Clock, ticks};
 use taut_wire::UdpFlow;
@@ -18,7 +19,7 @@ const CONFIDENCE: f64 = 0.95;
 const BLOCKS: usize = 15;
 
 /// Bytes around a UDP payload: Ethernet, IPv4, UDP, frame check sequence.
-const AROUND_BYTES: usize = 14 + 20 + 8 + 4;
+pub(crate) const AROUND_BYTES: usize = 14 + 20 + 8 + 4;
 
 /// Time for two ports of this process to find each other.
 const LINK_PATIENCE: Duration = Duration::from_secs(5);
@@ -53,13 +54,20 @@ impl Measured {
         })
     }
 
-    /// Returns the figure with all of it times `factor`.
-    pub(crate) fn scaled(self, factor: f64) -> Self {
-        Self {
-            median: self.median * factor,
-            low: self.low * factor,
-            high: self.high * factor,
-            ..self
+    /// Returns the figure as the models reckon with it: one that was not measured is taken as exact.
+    ///
+    /// # Errors
+    /// [`WrongValue`] for numbers that cannot be.
+    pub(crate) fn estimate(self) -> Result<Estimate, WrongValue> {
+        match self.n {
+            0 => Estimate::given(self.median),
+            // A single block has an interval that covers nothing.
+            _ => Estimate::new(
+                self.median,
+                self.low,
+                self.high,
+                self.coverage.max(f64::MIN_POSITIVE),
+            ),
         }
     }
 }
@@ -88,6 +96,69 @@ pub(crate) struct Effort {
     pub(crate) block: Duration,
     /// Packets in a full batch.
     pub(crate) batch: usize,
+}
+
+/// Functions that a hand-over is measured with: their distance from one function is what the interval is shared by.
+const HANDING_OVER: usize = 9;
+
+/// Times that a batch passes such a chain between two looks at the counter.
+const PASSES: u64 = 64;
+
+/// Measures what it costs to hand a packet from one function of a worker to the next, as the worker does it: what a chain of functions
+/// that do nothing gains in cycles with each of them. It contains the call of a function, which the function's own cost has as well, so
+/// it is an upper bound. (Gallenmüller 2021, section 5.2.2, second step.)
+pub(crate) fn hand_over(chain: &Chain, effort: Effort) -> Result<Cost, DeployError> {
+    let functions = |count: usize| {
+        let forward = Stage {
+            name: "forward".to_string(),
+            place: None,
+            settings: toml::Table::new(),
+        };
+        Chain::new(chain.ports.clone(), vec![forward; count]).build_functions()
+    };
+    let (mut one, mut more) = (functions(1)?, functions(HANDING_OVER)?);
+    let pool = PoolHandle::new(SLOTS, false)?;
+    let mut batch = Batch::new();
+    let context = Context {
+        now_ticks: ticks(),
+        from_port: 0,
+        to_port: 0,
+        ports: 2,
+    };
+    let mut cost = Cost::default();
+    for (is_full, size) in [(false, 1), (true, effort.batch)] {
+        batch.clear();
+        pool.fill(&mut batch, size, 60);
+        let mut cycles = |functions: &mut [Box<dyn Function>]| {
+            let before = ticks();
+            for _ in 0..PASSES {
+                for function in functions.iter_mut() {
+                    function.process(&mut batch, &context);
+                }
+            }
+            ticks().wrapping_sub(before) as f64 / (PASSES * size as u64) as f64
+        };
+        let mut block = || {
+            let mut gained = Vec::new();
+            let begun = Instant::now();
+            while begun.elapsed() < effort.block {
+                gained.push(cycles(&mut more) - cycles(&mut one));
+            }
+            // What interrupts one of them is no part of it.
+            let gained = median(&gained).unwrap_or_default();
+            (gained / (HANDING_OVER - 1) as f64).max(0.0)
+        };
+        block();
+        let blocks: Vec<f64> = (0..BLOCKS).map(|_| block()).collect();
+        let measured = Measured::of(&blocks);
+        if is_full {
+            cost.full = measured;
+        } else {
+            cost.alone = measured;
+        }
+    }
+    batch.clear();
+    Ok(cost)
 }
 
 /// Settings by which a function reaches beyond its process, which a measurement must not.

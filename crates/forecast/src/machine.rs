@@ -5,8 +5,10 @@ use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
+use taut_deploy::origin;
 use taut_model::access::{Hierarchy, Inclusion, Level};
 use taut_model::estimate::Estimate;
+use taut_model::io_costs::IoCosts;
 use taut_model::resource::bandwidth::{line_bit_s, memory_bit_s, pcie_bit_s};
 use taut_model::resource::{Costs, Machine};
 use taut_sys::Clock;
@@ -49,6 +51,9 @@ pub struct Described {
     /// What packets cost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub costs: Option<CostsFile>,
+    /// What its ports cost, as `taut bench io` measured it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub io: Option<IoCosts>,
     /// Caches of a core, the smallest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub caches: Vec<CacheFile>,
@@ -118,6 +123,7 @@ impl Described {
         described
             .machine()
             .and_then(|_| described.hierarchy())
+            .and_then(|_| Ok(described.io.as_ref().map_or(Ok(()), IoCosts::check)?))
             .map_err(|e| ForecastError::Wrong(format!("{}: {e}", path.display())))?;
         Ok(described)
     }
@@ -164,6 +170,7 @@ impl Described {
             memory: other.memory.or(self.memory),
             interconnect: other.interconnect.or(self.interconnect),
             costs: other.costs.or(self.costs),
+            io: other.io.or(self.io),
             caches: match other.caches.is_empty() {
                 true => self.caches,
                 false => other.caches,
@@ -214,6 +221,29 @@ impl Described {
             interconnect_bit_s: rates(&self.interconnect, bit_rate, "a rate such as 77G")?,
             ..machine
         })
+    }
+
+    /// Returns what receiving and sending a packet costs through a port in full batches, and where that is from.
+    ///
+    /// # Errors
+    /// When nobody has measured such a port on it.
+    pub fn io(&self, port: &str) -> Result<(Estimate, String), ForecastError> {
+        let Some(io) = &self.io else {
+            return Err(ForecastError::Wrong(format!(
+                "--io {port}: want cycles, or with --machine a port of a machine file that taut bench io wrote (machine.toml)"
+            )));
+        };
+        let Some(found) = io.of(port) else {
+            let there: Vec<&str> = io.ports.iter().map(|it| it.port.as_str()).collect();
+            return Err(ForecastError::Wrong(format!(
+                "--io {port}: the machine file has {}",
+                there.join(", ")
+            )));
+        };
+        Ok((
+            found.batch.estimate()?,
+            format!("c_IO of {}, {}", found.port, origin(io)),
+        ))
     }
 
     /// Returns its caches. None if it knows of none.
@@ -364,6 +394,11 @@ mod tests {
             ("ghz = 3\nline = \"fast\"\n", "want a line such as 10G"),
             ("ghz = 3\ncores = 0\n", "cores"),
             ("cores = 2\n", "the clock is unknown"),
+            (
+                "ghz = 3\n[io]\nmeasured = \"x\"\nframe_bytes = 64\n[[io.port]]\nport = \"memif\"\n\
+                 batch = { cycles = nan, low = 1, high = 1, coverage = 0, count = 1 }\n",
+                "cycles of input and output",
+            ),
             (
                 "ghz = 3\n[[caches]]\nkib = 9\ncycles = 4\n[[caches]]\nkib = 8\ncycles = 4\n",
                 "a cache",

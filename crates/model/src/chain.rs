@@ -57,14 +57,26 @@ pub struct ChainCycles {
 }
 
 impl Chain {
-    /// Returns the cycles of a packet through the chain.
+    /// Returns the cycles of a packet through the chain. `memory` may be none where no function has a structure: where accesses are
+    /// part of what was measured of it.
     ///
     /// # Errors
-    /// [`WrongValue`] for structures that cannot be.
-    pub fn cycles(&self, memory: &Hierarchy) -> Result<ChainCycles, WrongValue> {
+    /// [`WrongValue`] for structures that cannot be, and for any without a memory.
+    pub fn cycles(&self, memory: Option<&Hierarchy>) -> Result<ChainCycles, WrongValue> {
         let structures: Vec<Structure> =
             self.functions.iter().filter_map(|f| f.structure).collect();
-        let mut of_accesses = memory.cycles_shared(&structures)?.into_iter();
+        let of_accesses = match memory {
+            Some(memory) => memory.cycles_shared(&structures)?,
+            None if structures.is_empty() => Vec::new(),
+            None => {
+                return Err(WrongValue {
+                    what: "number of levels of memory".to_owned(),
+                    found: 0.0,
+                    needs: "a hierarchy, for functions with a structure",
+                });
+            }
+        };
+        let mut of_accesses = of_accesses.into_iter();
         let mut functions = Vec::new();
         for function in &self.functions {
             let own = function
@@ -211,11 +223,11 @@ mod tests {
     #[test]
     fn five_functions_without_a_task_hand_over_four_times() {
         let cycles = chain(vec![function(0.0, None); 5])
-            .cycles(&published_memory())
+            .cycles(Some(&published_memory()))
             .unwrap();
         assert_eq!((cycles.chain.value, cycles.total.value), (140.0, 240.0));
         let one = chain(vec![function(0.0, None)])
-            .cycles(&published_memory())
+            .cycles(Some(&published_memory()))
             .unwrap();
         assert_eq!((one.chain.value, one.total.value), (0.0, 100.0));
     }
@@ -227,7 +239,7 @@ mod tests {
             accesses: 100.0,
         };
         let cycles = chain(vec![function(0.0, Some(structure))])
-            .cycles(&published_memory())
+            .cycles(Some(&published_memory()))
             .unwrap();
         assert!(
             (cycles.total.value / 26_100.0 - 1.0).abs() < 0.002,
@@ -237,6 +249,18 @@ mod tests {
             cycles.costs().unwrap().task_cycles.value,
             cycles.functions[0].access
         );
+    }
+
+    #[test]
+    fn a_chain_without_structures_needs_no_memory_and_one_with_them_does() {
+        let plain = chain(vec![function(500.0, None); 2]);
+        assert_eq!(plain.cycles(None).unwrap().total.value, 1135.0);
+        let structure = Structure {
+            bytes: 1e6,
+            accesses: 1.0,
+        };
+        let error = chain(vec![function(0.0, Some(structure))]).cycles(None);
+        assert!(error.unwrap_err().to_string().contains("a hierarchy"));
     }
 
     #[test]
@@ -251,7 +275,8 @@ mod tests {
             function(0.0, None),
             function(0.0, Some(structure)),
         ]);
-        let of = |chain: &Chain| chain.cycles(&published_memory()).unwrap().functions[0].access;
+        let of =
+            |chain: &Chain| chain.cycles(Some(&published_memory())).unwrap().functions[0].access;
         assert!(of(&both) > 1.5 * of(&alone));
     }
 
@@ -284,7 +309,11 @@ mod tests {
                 let load = f64::from(functions * 37 % 5) * 400.0;
                 let mut all = vec![function(0.0, None); functions as usize];
                 all[0] = function(load, Some(Structure { bytes, accesses }));
-                let cycles = chain(all).cycles(&published_memory()).unwrap().total.value;
+                let cycles = chain(all)
+                    .cycles(Some(&published_memory()))
+                    .unwrap()
+                    .total
+                    .value;
                 let variables = [
                     ("load_cycles", load),
                     ("hand_overs", f64::from(functions - 1)),

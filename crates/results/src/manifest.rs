@@ -71,6 +71,11 @@ pub fn instant(at: SystemTime) -> String {
     humantime::format_rfc3339_seconds(at).to_string()
 }
 
+/// Returns the point in time that [`instant`] wrote. None for what is none.
+pub fn moment(text: &str) -> Option<SystemTime> {
+    humantime::parse_rfc3339(text).ok()
+}
+
 /// Returns bytes, such as those of a digest, as people compare them: two digits each.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()

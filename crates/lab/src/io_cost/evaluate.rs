@@ -233,6 +233,13 @@ impl<'a> Evaluation<'a> {
             .collect()
     }
 
+    /// The forwarder's own count of busy cycles per packet, where packets come as fast as they can and are taken one by one.
+    pub(super) fn alone_cycles(&self, id: &str) -> Option<Estimate> {
+        Estimate::of(&figures(self.bursts(id, false).at(1), |t| {
+            t.own.busy_cycles
+        }))
+    }
+
     /// Every size of list that a framework's packets walked through.
     pub fn walked(&self, id: &str) -> Vec<Walk> {
         let walks = self.walks(id);
@@ -438,7 +445,7 @@ pub(super) fn render_text_table(rows: &[Row], width: Option<usize>) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     #![allow(clippy::unwrap_used)]
     use super::super::IoCost;
     use super::super::facts::{Facts, HardwareCounters};
@@ -467,7 +474,7 @@ mod tests {
 
     /// Results of a null framework that costs 40 cycles and a memif that costs 100 at 10 Mpkt/s offered,
     /// 10 cycles more in every repetition after the first.
-    fn made_up() -> Results {
+    pub(in super::super) fn made_up() -> Results {
         let (frameworks, _) = super::super::framework::possible();
         let wanted = |f: &Framework| ["null", "memif"].contains(&f.id.as_str());
         let frameworks: Vec<Framework> = frameworks.into_iter().filter(wanted).collect();

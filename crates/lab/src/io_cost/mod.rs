@@ -7,6 +7,7 @@ mod facts;
 mod framework;
 mod knee;
 mod lengths;
+mod machine_file;
 mod report;
 mod session;
 mod trial;

@@ -6,6 +6,7 @@ use super::evaluate::{
     render_text_table,
 };
 use super::facts::{HardwareCounters, Results};
+use super::machine_file::{self, MachineFile};
 use super::trial::Trial;
 use crate::benchmark::{Shell, publish};
 use crate::report::{Drawn, ReportError};
@@ -17,6 +18,7 @@ use taut_figure::curves::{self, Curve, Extent, Figure, Part as PanelPart, Point}
 use taut_figure::{Chart, Scale, Series, Style};
 use taut_function::burn::BurnError;
 use taut_measure::quantity::{Quantity, bytes, rate, three_digits, time};
+use taut_results::write_whole;
 use taut_sys::Event;
 
 /// Steps of a random access in cycles, as published (Gallenmüller 2021, section 5.1): up to which size of
@@ -45,11 +47,11 @@ struct Summary<'a> {
 
 /// A level of the memory and what an access to it costs.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-struct Level {
-    name: String,
-    size_bytes: Option<u64>,
-    measured_cycles: Option<f64>,
-    published_cycles: f64,
+pub(super) struct Level {
+    pub(super) name: String,
+    pub(super) size_bytes: Option<u64>,
+    pub(super) measured_cycles: Option<f64>,
+    pub(super) published_cycles: f64,
 }
 
 #[derive(Template)]
@@ -109,6 +111,10 @@ pub(super) fn write(dir: &Path, results: &Results) -> Result<PathBuf, ReportErro
     };
     let figures = draw(&evaluation, &levels);
     let page = page(&evaluation, &levels, &walks, &figures).render()?;
+    let machine = MachineFile::of(&evaluation, &levels);
+    if let Ok(text) = toml::to_string(&machine) {
+        write_whole(&dir.join(machine_file::NAME), text.as_bytes())?;
+    }
     publish(dir, &summary, &figures, &page)
 }
 
@@ -135,6 +141,10 @@ pub(super) fn text(results: &Results, width: Option<usize>) -> String {
             error.cycles, error.mean_cycles, error.batch
         );
     }
+    text += &format!(
+        "for taut model and taut chain plan (--machine): {} in that folder\n",
+        machine_file::NAME
+    );
     text + &format!(
         "hardware counters: {}\n",
         facts.hardware_counters.in_words()

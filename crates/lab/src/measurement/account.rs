@@ -1,7 +1,7 @@
 //! From a measurement's outcome to its summary, and to the folder that keeps it.
 
 use super::run::{Measurement, Outcome};
-use super::summary::{Kept, KernelStamps, StreamSummary, TrafficSummary, Versions};
+use super::summary::{Kept, KernelStamps, StreamSummary, TakenAway, TrafficSummary, Versions};
 use super::verdict::{LimitMissed, lost_share, verdict};
 use crate::evaluate::SlowestPackets;
 use crate::probed::Budget;
@@ -134,6 +134,8 @@ impl Account {
             });
         }
         let seconds = measurement.trial.duration.as_secs_f64();
+        let sending = outcome.tallies.iter().map(|tally| tally.seconds);
+        let sending_seconds = sending.fold(0.0, f64::max);
         let summary = TrafficSummary {
             event: "summary".to_string(),
             first: streams[0].clone(),
@@ -142,6 +144,10 @@ impl Account {
             ports: outcome.ports,
             device: setup.made_device(),
             versions: Versions::here(),
+            device_interruptions: found
+                .as_ref()
+                .ok()
+                .and_then(|found| TakenAway::of(found.device.as_ref()?, sending_seconds)),
             activity: Some(outcome.meanwhile.activity),
             energy: Some(outcome.meanwhile.energy),
             streams,

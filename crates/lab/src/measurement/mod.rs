@@ -15,6 +15,8 @@ mod verdict;
 pub use account::{Account, Recorded};
 pub use measured::{Meanwhile, Watched, measured};
 pub use run::{Measurement, Outcome, Setup, measure_flood};
-pub use summary::{Kept, KernelStamps, MeasuredDevice, StreamSummary, TrafficSummary, Versions};
+pub use summary::{
+    Kept, KernelStamps, MeasuredDevice, StreamSummary, TakenAway, TrafficSummary, Versions,
+};
 pub use text::{FloodSummary, port_losses};
 pub use verdict::LimitMissed;

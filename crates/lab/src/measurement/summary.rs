@@ -8,7 +8,7 @@ use taut_host::{EnergyUse, SystemActivity};
 use taut_measure::{GapSummary, JitterSummary, SequenceReport, Summary};
 use taut_model::Cause;
 use taut_port::PortCounters;
-use taut_results::DeviceInfo;
+use taut_results::{CoreInterruptions, DeviceInfo};
 use taut_traffic::{SamplerAccount, Tally};
 
 /// Summary of a measurement of one stream or several.
@@ -31,6 +31,9 @@ pub struct TrafficSummary {
     /// What the figures depend on besides the machine's hardware.
     #[serde(default)]
     pub versions: Versions,
+    /// How often and for how long the device's core was taken away meanwhile; none of a device that does not note it.
+    #[serde(default)]
+    pub device_interruptions: Option<TakenAway>,
     /// Activity of the machine meanwhile.
     pub activity: Option<SystemActivity>,
     /// Energy and processor time of it.
@@ -40,6 +43,32 @@ pub struct TrafficSummary {
     /// What a tap saw of the same packets; none without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inside: Option<Inside>,
+}
+
+/// How often and for how long a core was taken away.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct TakenAway {
+    /// Times a second.
+    pub per_second: f64,
+    /// Share of the time, 0 to 1.
+    pub share: f64,
+}
+
+impl TakenAway {
+    /// Sums up the interruptions of a core in the first `seconds`; none where there was no room for some of them, or no time.
+    pub(crate) fn of(core: &CoreInterruptions, seconds: f64) -> Option<Self> {
+        let length_ns = seconds * 1e9;
+        let inside = |(start, length): &(i64, u64)| {
+            let end = (*start as f64 + *length as f64).min(length_ns);
+            let inside = end - (*start as f64).max(0.0);
+            (inside > 0.0).then_some(inside)
+        };
+        let inside: Vec<f64> = core.each.iter().filter_map(inside).collect();
+        (core.unkept == 0 && seconds > 0.0).then(|| Self {
+            per_second: inside.len() as f64 / seconds,
+            share: inside.iter().sum::<f64>() / length_ns,
+        })
+    }
 }
 
 impl TrafficSummary {
@@ -177,6 +206,19 @@ mod tests {
             "stopped": false},
         "started": "2026-11-21T08:15:00Z", "command_line": "taut generate", "device": null, "streams": [],
         "ports": [{"rx_packets": 3, "tx_packets": 6}]}"#;
+
+    #[test]
+    fn a_core_was_taken_away_as_often_and_for_as_long_as_it_noted_meanwhile() {
+        // One from before the first packet that reaches 100 ns into it, one inside, one from after the last.
+        let core = CoreInterruptions {
+            unkept: 0,
+            each: vec![(-900, 1_000), (500_000_000, 9_900), (1_000_000_001, 5)],
+        };
+        let found = TakenAway::of(&core, 1.0).unwrap();
+        assert_eq!((found.per_second, found.share), (2.0, 1e-5));
+        let unkept = CoreInterruptions { unkept: 1, ..core };
+        assert_eq!(TakenAway::of(&unkept, 1.0), None);
+    }
 
     #[test]
     fn the_example_knows_everything() {

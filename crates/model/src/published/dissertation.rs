@@ -55,7 +55,7 @@ const OVERLOAD: Group = Group {
     held_out: false,
 };
 const OVERLOAD_SEEN: Group = Group {
-    name: "overload, as seen",
+    name: super::OVERLOAD_AS_SEEN,
     source: "Tables 5.3 and 5.5",
     limit: 0.0,
     ..OVERLOAD
@@ -147,7 +147,7 @@ fn chains() -> Result<Vec<Check>, CheckError> {
             hand_over_cycles: Estimate::given(35.0)?,
             functions: vec![function; functions],
         };
-        Ok(CLOCK_HZ / chain.cycles(&memory)?.total.value / 1e6)
+        Ok(CLOCK_HZ / chain.cycles(Some(&memory))?.total.value / 1e6)
     };
     let rate = |mpps: f64| Estimate::given(mpps);
     let five = chain(5, None)?;

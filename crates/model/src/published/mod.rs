@@ -24,6 +24,9 @@ pub enum Verdict {
     Misses,
 }
 
+/// Group of the four cases of overload as they were seen, beside what the model says of each.
+pub const OVERLOAD_AS_SEEN: &str = "overload, as seen";
+
 /// A published figure beside what a model says.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Check {

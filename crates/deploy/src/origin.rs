@@ -1,0 +1,80 @@
+//! Costs of input and output that were measured before, by `taut bench io`: how old they are, how quiet the machine was, and whether it
+//! was this one, in words.
+
+use std::time::{Duration, SystemTime};
+use taut_host::Machine;
+use taut_model::io_costs::IoCosts;
+use taut_results::moment;
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// Returns when, where and how quietly costs were measured, as the end of a sentence.
+pub fn origin(costs: &IoCosts) -> String {
+    let here = Machine::read().cpu_model.map(|fact| fact.value);
+    origin_at(costs, SystemTime::now(), here.as_deref())
+}
+
+fn origin_at(costs: &IoCosts, now: SystemTime, here: Option<&str>) -> String {
+    // A clock that was set back is no reason for an age below nothing.
+    let age = moment(&costs.measured).map(|then| now.duration_since(then).unwrap_or_default());
+    let age = age.map(|age| age.as_secs() / DAY.as_secs());
+    let age = match age {
+        Some(0) => format!("today ({})", costs.measured),
+        Some(1) => format!("yesterday ({})", costs.measured),
+        Some(days) => format!("{days} days ago ({})", costs.measured),
+        None => format!("at \"{}\", which is no time", costs.measured),
+    };
+    let place = match (costs.cpu.as_deref(), here) {
+        (Some(cpu), Some(here)) if cpu != here => {
+            format!("on another machine ({cpu}; this one is {here})")
+        }
+        (Some(cpu), _) => format!("on {cpu}"),
+        (None, _) => "on a processor that is not named".to_owned(),
+    };
+    let noise = costs.taken.map_or_else(
+        || "what others took of it is not known".to_owned(),
+        |taken| format!("others took {:.1} % of a core", taken * 100.0),
+    );
+    format!(
+        "measured by taut bench io {age} {place}, with {}-byte frames; {noise}",
+        costs.frame_bytes
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn age_place_and_noise_are_told() {
+        let costs = IoCosts {
+            measured: "2026-11-25T03:00:00Z".to_owned(),
+            cpu: Some("A".to_owned()),
+            taken: Some(0.038),
+            frame_bytes: 64,
+            ports: Vec::new(),
+        };
+        let then = moment(&costs.measured).unwrap();
+        assert_eq!(
+            origin_at(&costs, then + 3 * DAY, Some("A")),
+            "measured by taut bench io 3 days ago (2026-11-25T03:00:00Z) on A, with 64-byte frames; others took 3.8 % of a core"
+        );
+        assert!(origin_at(&costs, then - DAY, Some("A")).contains("today"));
+        assert!(
+            origin_at(&costs, then + DAY, Some("B"))
+                .contains("yesterday (2026-11-25T03:00:00Z) on another machine (A; this one is B)")
+        );
+        let unknown = IoCosts {
+            measured: "once".to_owned(),
+            cpu: None,
+            taken: None,
+            ..costs
+        };
+        let told = origin_at(&unknown, then, None);
+        assert!(
+            told.contains("\"once\", which is no time") && told.contains("is not known"),
+            "{told}"
+        );
+    }
+}

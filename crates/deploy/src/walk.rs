@@ -1,0 +1,158 @@
+//! What a random access costs on this machine: the function `walk` through lists of many sizes, timed packet by packet in this process.
+//! (Gallenmüller 2021, sections 4.1.3 and 5.2.2.)
+
+use crate::DeployError;
+use std::time::{Duration, Instant};
+use taut_engine::{Chain, Stage};
+use taut_function::{Context, Function};
+use taut_measure::median;
+use taut_port::{Batch, PoolHandle, PortSpec};
+use taut_sys::ticks;
+
+/// Steps of a packet: enough for looking at the counter to cost little beside them.
+const STEPS: i64 = 64;
+/// A packet that takes so many times as long as most of its block was interrupted, and is no part of it.
+const INTERRUPTED: f64 = 4.0;
+/// Packets of a block: of a list in memory some milliseconds.
+const BLOCK_PACKETS: usize = 256;
+/// Blocks at least. More are measured as long as there is time.
+const LEAST_BLOCKS: usize = 8;
+/// Steps that bring a list into the caches, as far as it will be there, before anything counts.
+const WARM_UP_STEPS: u64 = 1 << 22;
+/// Bytes of a step: a cache line.
+const STEP_BYTES: u64 = 64;
+
+/// Cycles of an access to a list of a size.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct AccessCost {
+    /// Size of the list, bytes.
+    pub bytes: u64,
+    /// Cycles of the time-stamp counter per access, of the quietest block: interruptions and whoever else uses the caches and memory only
+    /// ever add.
+    pub cycles: f64,
+    /// How much more the blocks took that a quarter of all stayed below, as a share of it.
+    pub scatter: f64,
+    /// Blocks.
+    pub blocks: usize,
+}
+
+/// Measures lists of these sizes on a core, each for `each` and what it takes to get it ready. `stop` is asked between them.
+///
+/// # Errors
+/// When a size is none that `walk` takes, or the machine has not got as much memory to spare.
+pub fn access_costs(
+    sizes: &[u64],
+    core: usize,
+    each: Duration,
+) -> Result<Vec<AccessCost>, DeployError> {
+    let measure = || {
+        taut_host::pin_current_thread(core).map_err(|e| DeployError::Chain(e.to_string()))?;
+        let mut bench = Bench::new()?;
+        sizes
+            .iter()
+            .map(|bytes| bench.measure(*bytes, each))
+            .collect()
+    };
+    // On a thread of its own, as that stays on its core.
+    std::thread::scope(|scope| scope.spawn(measure).join())
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// A packet, and what it takes to have `walk` see it.
+struct Bench {
+    ports: Vec<PortSpec>,
+    batch: Batch,
+    _pool: PoolHandle,
+}
+
+impl Bench {
+    fn new() -> Result<Self, DeployError> {
+        let pool = PoolHandle::new(1, false)?;
+        let mut batch = Batch::new();
+        pool.fill(&mut batch, 1, 60);
+        Ok(Self {
+            ports: vec![PortSpec::parse("null:")?],
+            batch,
+            _pool: pool,
+        })
+    }
+
+    fn walk(&self, bytes: u64, steps: i64) -> Result<Vec<Box<dyn Function>>, DeployError> {
+        let mut settings = toml::Table::new();
+        settings.insert("steps".to_string(), steps.into());
+        settings.insert("bytes".to_string(), bytes.cast_signed().into());
+        let stage = Stage {
+            name: "walk".to_string(),
+            place: None,
+            settings,
+        };
+        let chain = Chain::new(self.ports.clone(), vec![stage]);
+        Ok(chain.build_functions()?)
+    }
+
+    fn measure(&mut self, bytes: u64, each: Duration) -> Result<AccessCost, DeployError> {
+        // A packet that walks nowhere: the call, and looking at the counter.
+        let mut nowhere = self.walk(4096, 0)?;
+        let mut walk = self.walk(bytes, STEPS)?;
+        let lap = (2 * bytes / STEP_BYTES).min(WARM_UP_STEPS);
+        for _ in 0..lap / STEPS.unsigned_abs() {
+            self.pass(&mut walk);
+        }
+        let mut blocks = Vec::new();
+        let begun = Instant::now();
+        while blocks.len() < LEAST_BLOCKS || begun.elapsed() < each {
+            let around = self.block(&mut nowhere);
+            let walked = self.block(&mut walk);
+            blocks.push((walked - around).max(0.0) / STEPS as f64);
+        }
+        blocks.sort_unstable_by(f64::total_cmp);
+        let (least, quarter) = (blocks[0], blocks[blocks.len() / 4]);
+        Ok(AccessCost {
+            bytes,
+            cycles: least,
+            scatter: (quarter - least) / least.max(f64::MIN_POSITIVE),
+            blocks: blocks.len(),
+        })
+    }
+
+    /// Mean of the cycles of a packet that was not interrupted.
+    fn block(&mut self, functions: &mut [Box<dyn Function>]) -> f64 {
+        let packets: Vec<f64> = (0..BLOCK_PACKETS).map(|_| self.pass(functions)).collect();
+        let most = INTERRUPTED * median(&packets).unwrap_or_default();
+        let (mut sum, mut count) = (0.0, 0.0);
+        for cycles in packets.into_iter().filter(|cycles| *cycles <= most) {
+            sum += cycles;
+            count += 1.0;
+        }
+        sum / count
+    }
+
+    fn pass(&mut self, functions: &mut [Box<dyn Function>]) -> f64 {
+        let before = ticks();
+        for function in functions {
+            function.process(&mut self.batch, &Context::default());
+        }
+        ticks().wrapping_sub(before) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_list_in_a_cache_costs_some_cycles_and_one_in_memory_more() {
+        let core = taut_host::choose_cores().device;
+        let sizes = [16 << 10, 64 << 20];
+        let found = access_costs(&sizes, core, Duration::from_millis(5)).unwrap();
+        assert!(found[0].cycles > 0.5, "{found:?}");
+        assert!(found[1].cycles > 2.0 * found[0].cycles, "{found:?}");
+        assert!(
+            found
+                .iter()
+                .all(|cost| cost.blocks >= LEAST_BLOCKS && cost.scatter >= 0.0)
+        );
+        assert!(access_costs(&[1], core, Duration::ZERO).is_err());
+    }
+}

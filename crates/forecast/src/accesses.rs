@@ -1,0 +1,283 @@
+//! The access model held to this machine: random accesses to lists of many sizes, measured by the function `walk`, beside what the ideal
+//! model and the fitted one say, and the error of both in each level of memory. (Gallenmüller 2021, sections 4.1.3 and 5.2.2, Fig. 5.6.)
+
+use crate::{Described, ForecastError};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use taut_deploy::{AccessCost, access_costs};
+use taut_host::choose_cores;
+use taut_model::access::{Hierarchy, Inclusion, Level, Point, fit};
+
+const CONFIDENCE: f64 = 0.95;
+/// Lists are at least so large, bytes.
+const LEAST_BYTES: f64 = 4096.0;
+/// Sizes to a doubling.
+const TO_A_DOUBLING: f64 = 2.0;
+/// Lists are at most so many times as large as the last cache, where memory hardly gets any help from it.
+const BEYOND_CACHES: f64 = 8.0;
+/// Lists are at most so large, bytes: `walk` links each line of them, and this takes about a second.
+const MOST_BYTES: f64 = 512.0 * 1024.0 * 1024.0;
+
+/// Accesses of this machine, measured and predicted.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Accesses {
+    /// By size, ascending.
+    pub points: Vec<Access>,
+    /// Errors by level: `L1`, ..., `memory`.
+    pub levels: BTreeMap<String, LevelError>,
+    /// The level in which each model is off by most, in its median.
+    pub worst: LevelError,
+    /// The size that was asked about, if any.
+    pub at: Option<Access>,
+    /// What the fit to all points found of each level.
+    pub fitted: Vec<Fitted>,
+}
+
+/// An access to a list of a size, cycles.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Access {
+    /// Size of the list.
+    pub bytes: u64,
+    /// Level that its end lies in.
+    pub level: String,
+    /// As measured.
+    pub measured: f64,
+    /// How much more the lower quarter of the blocks took at most than the quietest, as a share.
+    pub scatter: f64,
+    /// By the ideal model: each level at what lists well inside it cost, all of each cache for the list, independent accesses.
+    pub ideal: f64,
+    /// By a model that was fitted to other sizes.
+    pub fitted: f64,
+}
+
+/// Errors of both models, as shares of what was measured.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct LevelError {
+    /// Sizes.
+    pub count: usize,
+    /// Median of the ideal model's.
+    pub ideal: f64,
+    /// Median of the fitted model's, on sizes that it was not fitted to.
+    pub fitted: f64,
+    /// Largest of the ideal model's.
+    pub ideal_most: f64,
+    /// Largest of the fitted model's.
+    pub fitted_most: f64,
+}
+
+/// A level of memory as it was fitted.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Fitted {
+    /// Its name.
+    pub level: String,
+    /// Cycles of an access.
+    pub cycles: f64,
+    /// Share of it that the list gets.
+    pub share: Option<f64>,
+    /// How steep the step at its end is: 1 for independent accesses.
+    pub steepness: Option<f64>,
+}
+
+/// Measures this machine's accesses, for `each` at each size, and holds the models to them. `at` is a size that has to be among them.
+///
+/// # Errors
+/// When the caches are unknown, memory is short, or the sizes do not tell the levels apart.
+pub fn accesses(
+    machine: &Described,
+    at: Option<u64>,
+    each: Duration,
+) -> Result<Accesses, ForecastError> {
+    let known = machine.hierarchy()?.ok_or_else(|| {
+        ForecastError::Wrong(
+            "the caches are unknown: say them in a machine file (--machine)".to_owned(),
+        )
+    })?;
+    let sizes = sizes(&known, at);
+    let measured = access_costs(&sizes, choose_cores().device, each)?;
+    held(&known, &measured, at)
+}
+
+/// Sizes from less than the first cache to memory, in equal factors.
+fn sizes(known: &Hierarchy, at: Option<u64>) -> Vec<u64> {
+    let last = known
+        .levels()
+        .last()
+        .map_or(LEAST_BYTES, |it| it.size_bytes);
+    let most = (BEYOND_CACHES * last).min(MOST_BYTES.max(2.0 * last));
+    let doublings = (most / LEAST_BYTES).log2();
+    let count = (doublings * TO_A_DOUBLING).floor() as i32;
+    let size = |place: i32| LEAST_BYTES * 2f64.powf(f64::from(place) / TO_A_DOUBLING);
+    // Whole lines.
+    let mut sizes: Vec<u64> = (0..=count)
+        .map(|place| size(place) as u64 / 64 * 64)
+        .collect();
+    sizes.extend(at);
+    sizes.sort_unstable();
+    sizes.dedup();
+    sizes
+}
+
+fn held(
+    known: &Hierarchy,
+    measured: &[AccessCost],
+    at: Option<u64>,
+) -> Result<Accesses, ForecastError> {
+    let point = |cost: &AccessCost| Point {
+        bytes: cost.bytes as f64,
+        cycles: cost.cycles,
+        scatter: Some(cost.scatter),
+    };
+    let ideal = ideal(known, measured)?;
+    let whole: Vec<Point> = measured.iter().map(point).collect();
+    // Every other point, each half predicted by a fit to the other, so that no point is predicted by a fit that has seen it.
+    let half = |odd: usize| -> Result<Hierarchy, ForecastError> {
+        let points = whole.iter().skip(odd).step_by(2).copied();
+        Ok(fit(known, &points.collect::<Vec<_>>(), CONFIDENCE)?.hierarchy)
+    };
+    let halves = [half(1)?, half(0)?];
+    let mut points = Vec::new();
+    for (place, cost) in measured.iter().enumerate() {
+        let bytes = cost.bytes as f64;
+        points.push(Access {
+            bytes: cost.bytes,
+            level: level(known, bytes),
+            measured: cost.cycles,
+            scatter: cost.scatter,
+            ideal: ideal.cycles(bytes)?,
+            fitted: halves[place % 2].cycles(bytes)?,
+        });
+    }
+    let mut levels = BTreeMap::new();
+    for point in &points {
+        levels
+            .entry(point.level.clone())
+            .or_insert_with(Vec::new)
+            .push(point);
+    }
+    let levels: BTreeMap<String, LevelError> = levels
+        .into_iter()
+        .map(|(level, points)| (level, errors(&points)))
+        .collect();
+    let most = |of: fn(&LevelError) -> f64| levels.values().map(of).fold(0.0, f64::max);
+    let found = fit(known, &whole, CONFIDENCE)?.hierarchy;
+    let caches = found.levels().iter().map(|level| Fitted {
+        level: level.name.clone(),
+        cycles: level.latency_cycles,
+        share: Some(level.share),
+        steepness: Some(level.steepness),
+    });
+    let memory = Fitted {
+        level: "memory".to_owned(),
+        cycles: found.memory_cycles(),
+        share: None,
+        steepness: None,
+    };
+    Ok(Accesses {
+        worst: LevelError {
+            count: points.len(),
+            ideal: most(|it| it.ideal),
+            fitted: most(|it| it.fitted),
+            ideal_most: most(|it| it.ideal_most),
+            fitted_most: most(|it| it.fitted_most),
+        },
+        at: points.iter().find(|point| Some(point.bytes) == at).cloned(),
+        fitted: caches.chain([memory]).collect(),
+        points,
+        levels,
+    })
+}
+
+/// The cache that holds a list whole, by its size, or memory.
+fn level(known: &Hierarchy, bytes: f64) -> String {
+    let holds = known
+        .levels()
+        .iter()
+        .find(|level| bytes <= level.size_bytes);
+    holds.map_or_else(|| "memory".to_owned(), |level| level.name.clone())
+}
+
+fn errors(points: &[&Access]) -> LevelError {
+    let all = |predicted: fn(&Access) -> f64| -> Vec<f64> {
+        let error = |point: &&Access| (predicted(point) / point.measured - 1.0).abs();
+        points.iter().map(error).collect()
+    };
+    let (ideal, fitted) = (all(|it| it.ideal), all(|it| it.fitted));
+    let median = |errors: &[f64]| taut_measure::median(errors).unwrap_or_default();
+    let most = |errors: &[f64]| errors.iter().copied().fold(0.0, f64::max);
+    LevelError {
+        count: points.len(),
+        ideal: median(&ideal),
+        fitted: median(&fitted),
+        ideal_most: most(&ideal),
+        fitted_most: most(&fitted),
+    }
+}
+
+/// The ideal model: of each level what the list costs whose size lies in the middle of it, of memory what the largest costs.
+fn ideal(known: &Hierarchy, measured: &[AccessCost]) -> Result<Hierarchy, ForecastError> {
+    let cost = |bytes: f64| {
+        let distance = |cost: &&AccessCost| (cost.bytes as f64 / bytes).ln().abs();
+        let nearest = measured
+            .iter()
+            .min_by(|a, b| distance(a).total_cmp(&distance(b)));
+        nearest.map_or(0.0, |cost| cost.cycles)
+    };
+    let mut before = LEAST_BYTES;
+    let mut levels = Vec::new();
+    for level in known.levels() {
+        let middle = (before * level.size_bytes).sqrt();
+        levels.push(Level::whole(&level.name, level.size_bytes, cost(middle)));
+        before = level.size_bytes;
+    }
+    let memory = cost(f64::MAX.sqrt());
+    Ok(Hierarchy::new(levels, memory, Inclusion::Inclusive)?)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn known() -> Hierarchy {
+        Hierarchy::published(1.0).unwrap()
+    }
+
+    #[test]
+    fn sizes_reach_from_the_first_cache_to_memory_and_have_the_one_asked_about() {
+        let sizes = sizes(&known(), Some(100_000));
+        assert_eq!((sizes[0], *sizes.last().unwrap()), (4096, 64 << 20));
+        assert!(sizes.contains(&100_000) && sizes.is_sorted());
+        assert_eq!(sizes.len(), 30);
+    }
+
+    #[test]
+    fn a_machine_that_gives_lists_a_part_of_its_caches_is_fitted_and_the_ideal_model_is_off() {
+        let truth = Hierarchy::published(0.6).unwrap();
+        let cost = |bytes: u64| AccessCost {
+            bytes,
+            cycles: truth.cycles(bytes as f64).unwrap(),
+            scatter: 0.01,
+            blocks: 8,
+        };
+        let measured: Vec<AccessCost> = sizes(&known(), Some(3 << 20))
+            .into_iter()
+            .map(cost)
+            .collect();
+        let found = held(&known(), &measured, Some(3 << 20)).unwrap();
+        assert_eq!(
+            found.levels.keys().collect::<Vec<_>>(),
+            ["L1", "L2", "L3", "memory"]
+        );
+        assert!(found.worst.fitted < 0.02, "{:?}", found.levels);
+        assert!(found.worst.ideal > 0.05, "{:?}", found.levels);
+        let at = found.at.unwrap();
+        assert_eq!((at.bytes, at.level.as_str()), (3 << 20, "L3"));
+        assert!((at.fitted / at.measured - 1.0).abs() < 0.02, "{at:?}");
+        let shares: Vec<f64> = found.fitted.iter().filter_map(|it| it.share).collect();
+        assert!(
+            shares.iter().all(|share| (share / 0.6 - 1.0).abs() < 0.05),
+            "{shares:?}"
+        );
+    }
+}

@@ -1,0 +1,164 @@
+//! What receiving and sending a packet costs on a machine, by port, as `taut bench io` measured it: c_IO, with when and where it was
+//! measured, so that a prediction can say how old its figures are. (Gallenmüller 2021, sections 5.1.3 and 5.1.4.)
+
+use crate::estimate::{Estimate, WrongValue, not_negative, positive, share};
+use serde::{Deserialize, Serialize};
+
+/// Costs of the ports of a machine.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct IoCosts {
+    /// When they were measured, RFC 3339.
+    pub measured: String,
+    /// Processor that they were measured on. None if it does not say what it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<String>,
+    /// Share of a core that others took meanwhile, 0 to 1. None if nobody looked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub taken: Option<f64>,
+    /// Frames that they were measured with, check sequence included, bytes.
+    pub frame_bytes: u32,
+    /// Costs by port.
+    #[serde(default, rename = "port")]
+    pub ports: Vec<PortCosts>,
+}
+
+/// Costs of a port.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PortCosts {
+    /// What the specs of such ports begin with: `memif`, or `dpdk:net_memif`.
+    pub port: String,
+    /// Receiving on the one and sending on the other, in full batches.
+    pub batch: Cycles,
+    /// The same of packets that come one by one. None if it was not measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alone: Option<Cycles>,
+}
+
+/// Cycles of the time-stamp counter per packet, over repetitions.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cycles {
+    /// Median of the repetitions.
+    pub cycles: f64,
+    /// Lower end of its interval.
+    pub low: f64,
+    /// Upper end of its interval.
+    pub high: f64,
+    /// Probability that such an interval covers the median, 0 to 1.
+    pub coverage: f64,
+    /// Repetitions.
+    pub count: u64,
+}
+
+impl Cycles {
+    /// Returns them as the models reckon with them.
+    ///
+    /// # Errors
+    /// [`WrongValue`] for numbers that cannot be.
+    pub fn estimate(&self) -> Result<Estimate, WrongValue> {
+        positive("cycles of input and output", self.cycles)?;
+        not_negative("cycles of input and output", self.low)?;
+        not_negative("cycles of input and output", self.high)?;
+        share("coverage of an interval", self.coverage)?;
+        // A single repetition has an interval that covers nothing.
+        let confidence = self.coverage.max(f64::MIN_POSITIVE);
+        Estimate::new(self.cycles, self.low, self.high, confidence)
+    }
+}
+
+impl IoCosts {
+    /// Returns the costs of a port with this spec. Of several that it begins with, the longest. None if it was not measured.
+    pub fn of(&self, spec: &str) -> Option<&PortCosts> {
+        let begins = |costs: &&PortCosts| {
+            spec.strip_prefix(costs.port.as_str())
+                .is_some_and(|rest| !rest.starts_with(|c: char| c.is_alphabetic() || c == '_'))
+        };
+        let found = self.ports.iter().filter(begins);
+        found.max_by_key(|costs| costs.port.len())
+    }
+
+    /// Checks the numbers.
+    ///
+    /// # Errors
+    /// [`WrongValue`] for the first that cannot be.
+    pub fn check(&self) -> Result<(), WrongValue> {
+        if let Some(taken) = self.taken {
+            share("share of a core that others took", taken)?;
+        }
+        for costs in &self.ports {
+            costs.batch.estimate()?;
+            costs.alone.map(|alone| alone.estimate()).transpose()?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn cycles(cycles: f64) -> Cycles {
+        Cycles {
+            cycles,
+            low: 0.9 * cycles,
+            high: 1.1 * cycles,
+            coverage: 0.9375,
+            count: 5,
+        }
+    }
+
+    fn costs() -> IoCosts {
+        let port = |port: &str, value| PortCosts {
+            port: port.to_owned(),
+            batch: cycles(value),
+            alone: None,
+        };
+        IoCosts {
+            measured: "2026-11-25T03:00:00Z".to_owned(),
+            cpu: None,
+            taken: Some(0.01),
+            frame_bytes: 64,
+            ports: vec![port("af_packet", 4000.0), port("dpdk:net_memif", 90.0)],
+        }
+    }
+
+    #[test]
+    fn a_port_has_the_costs_that_its_spec_begins_with() {
+        let costs = costs();
+        let of = |spec| costs.of(spec).map(|found| found.batch.cycles);
+        assert_eq!(of("af_packet:eth0"), Some(4000.0));
+        assert_eq!(of("dpdk:net_memif0,role=client"), Some(90.0));
+        assert_eq!(
+            (of("af_packet_v9:x"), of("dpdk:0000:01:00.0")),
+            (None, None)
+        );
+    }
+
+    #[test]
+    fn numbers_that_cannot_be_are_refused() {
+        assert!(costs().check().is_ok());
+        for wrong in [f64::NAN, -1.0, 0.0] {
+            let mut costs = costs();
+            costs.ports[0].batch.cycles = wrong;
+            assert!(costs.check().is_err(), "{wrong}");
+        }
+        let mut costs = costs();
+        costs.ports[1].alone = Some(Cycles {
+            high: 1.0,
+            ..cycles(9.0)
+        });
+        assert!(costs.check().is_err());
+    }
+
+    #[test]
+    fn a_single_repetition_has_an_interval_that_covers_nothing() {
+        let single = Cycles {
+            coverage: 0.0,
+            ..cycles(9.0)
+        };
+        assert!(single.estimate().unwrap().confidence < 1e-300);
+    }
+}

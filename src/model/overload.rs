@@ -1,0 +1,75 @@
+//! `taut model overload`: where a core with a function tips over, from two measurements.
+
+use super::{predict, taken_away};
+use crate::exit::Failure;
+use crate::terminal::{print, quantity};
+use crate::tune::aliasing::Ticking;
+use std::path::PathBuf;
+use taut_forecast::{Latencies, TippingPoint, tipping_point};
+use taut_measure::quantity::share;
+
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  taut generate --device memif --rate 10k --seconds 10 --out plain
+  taut generate --device 'memif,function=burn(cycles=30000)' --rate 10k --seconds 10 --out function
+  taut model overload --from plain function
+
+The function takes a core as much longer than the plain forwarder as packets take through it, by the medians; interruptions are
+those that the forwarder's core noted. The rate has to be one at which packets do not wait for each other.")]
+pub struct Arguments {
+    /// Folders of taut generate --out: of a plain forwarder, and of the function between the same ports
+    #[arg(long, num_args = 2, value_names = ["FORWARDER", "FUNCTION"], required = true)]
+    from: Vec<PathBuf>,
+    /// What takes the core away, and for how long, such as 250/s:6us, instead of what was noted; may be given several times
+    #[arg(long, value_name = "RATE/s:TIME")]
+    interrupt: Vec<Ticking>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let read = |place: usize| Latencies::read(&arguments.from[place]);
+    let found = tipping_point(read(0)?, read(1)?, &taken_away(&arguments.interrupt))?;
+    if arguments.json {
+        print::json(&found);
+    } else {
+        show(&found);
+    }
+    Ok(())
+}
+
+fn show(found: &TippingPoint) {
+    let highest = &found.highest.estimate;
+    print::line(format!(
+        "R_max {} ({} to {}, {:.0} %)",
+        quantity::rate(highest.value),
+        quantity::rate(highest.low),
+        quantity::rate(highest.high),
+        highest.confidence * 100.0
+    ));
+    if let Some(errors) = &found.highest.errors {
+        print::line(format!("error     {}", predict::words(errors)));
+    }
+    let us = |us: f64| quantity::time(us * 1e3);
+    print::line(format!(
+        "t_CPU {} ({} to {}); interruptions take {} of a core",
+        us(found.cpu_us.value),
+        us(found.cpu_us.low),
+        us(found.cpu_us.high),
+        share(found.interrupted_us_per_s / 1e6)
+    ));
+    for (name, measured) in ["forwarder", "function"].iter().zip(&found.measured) {
+        print::line(format!(
+            "{name:<9} median {} ({} to {}) of {} packets at {}",
+            us(measured.median_us.value),
+            us(measured.median_us.low),
+            us(measured.median_us.high),
+            measured.packets,
+            quantity::rate(measured.sent_pps)
+        ));
+    }
+    for note in &found.notes {
+        print::line(format!("note: {note}"));
+    }
+}
