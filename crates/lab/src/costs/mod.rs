@@ -141,8 +141,14 @@ impl Benchmark for Costs {
         let point = self.designs[unit.subject][unit.part];
         let port = &self.facts.ports[unit.subject];
         let mut session = Session::open(*rig, port, point.frame_bytes as usize)?;
-        let hz = rig.clock.hz;
-        trial::measure(&mut session, (unit.part, point), &self.lengths, hz, stop)
+        let device = (rig.cores.device, rig.clock.hz);
+        trial::measure(
+            &mut session,
+            (unit.part, point),
+            &self.lengths,
+            device,
+            stop,
+        )
     }
 
     fn report(dir: &Path, results: &Results) -> Result<PathBuf, ReportError> {

@@ -51,16 +51,18 @@ pub(super) fn text(results: &Results, width: Option<usize>) -> String {
 fn runs(results: &Results) -> String {
     let mut trials: Vec<_> = results.outcomes.iter().collect();
     trials.sort_by(|a, b| (&a.port, a.number).cmp(&(&b.port, b.number)));
-    let mut text = "ports,load_cycles,functions,frame_bytes,batch,cycles,pps\n".to_owned();
+    let mut text =
+        "ports,load_cycles,functions,frame_bytes,batch,line_cycles,cycles,pps\n".to_owned();
     for trial in trials {
         let point = trial.point;
         text += &format!(
-            "{},{},{},{},{},{},{}\n",
+            "{},{},{},{},{},{},{},{}\n",
             trial.port,
             point.load_cycles,
             point.functions,
             point.frame_bytes,
             trial.batch,
+            trial.line().map_or(String::new(), |line| line.to_string()),
             trial.cycles,
             trial.rate_pps
         );

@@ -7,7 +7,7 @@
 mod fitting;
 mod shape;
 
-pub use fitting::{Fitted, Fitting, Method, Provenance, Run};
+pub use fitting::{Fitted, Fitting, Method, Provenance, Run, carried};
 pub use shape::{Factor, Shape, Variables};
 
 use crate::estimate::{ErrorBasis, Errors, Outside, Prediction, WrongValue, positive, probability};
