@@ -267,3 +267,68 @@ fn provenance(results: &Results, port: &str, seen: &[&Trial]) -> Provenance {
         machine: flatten(&manifest.machine).into_iter().collect(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::made_up;
+    use super::*;
+
+    #[test]
+    fn terms_are_found_again_and_the_other_half_is_predicted_wherever_the_cores_lie() {
+        let results = made_up::results();
+        let ports = Evaluation::of(&results).ports;
+        let value = |port: &PortModel, name: &str| {
+            let term = port.terms.iter().find(|term| term.name == name);
+            term.map_or(0.0, |term| term.value)
+        };
+        let (null, pair) = (&ports[0], &ports[1]);
+        for port in [null, pair] {
+            let errors = port.held_out.unwrap();
+            assert!(errors.median < 0.01 && errors.max < 0.05, "{port:?}");
+            assert_eq!(port.meets_goal, Some(true));
+            assert!((value(port, "load") - 1.0).abs() < 0.02, "{port:?}");
+        }
+        assert_eq!(
+            (null.runs, null.moved, null.held_out.unwrap().count),
+            (40, 0, 20)
+        );
+        assert!(null.terms.iter().all(|term| !term.name.starts_with("line")));
+        // The run in the middle of which a core was moved is in neither half.
+        assert_eq!((pair.runs, pair.moved, pair.fitted), (40, 1, 19));
+        assert!(
+            (value(pair, "line_batch") - 0.4).abs() < 0.05,
+            "{:?}",
+            pair.terms
+        );
+        assert!(
+            (value(pair, "line_byte") - 1e-4).abs() < 2e-5,
+            "{:?}",
+            pair.terms
+        );
+    }
+
+    #[test]
+    fn without_the_way_of_a_line_two_kinds_of_runs_are_no_model_s() {
+        let mut results = made_up::results();
+        for trial in &mut results.outcomes {
+            trial.line_cycles.clear();
+        }
+        let pair = &Evaluation::of(&results).ports[1];
+        let errors = pair.held_out.unwrap();
+        assert!(errors.median > 0.02 && errors.p95 > 0.3, "{errors:?}");
+        assert_eq!(pair.moved, 0);
+    }
+
+    #[test]
+    fn too_few_runs_are_no_model_and_say_why() {
+        let mut results = made_up::results();
+        results.outcomes.retain(|trial| trial.number < 4);
+        let ports = Evaluation::of(&results).ports;
+        assert!(
+            ports
+                .iter()
+                .all(|port| port.no_model.as_ref().unwrap().contains("runs"))
+        );
+    }
+}

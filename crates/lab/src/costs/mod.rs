@@ -5,9 +5,14 @@
 //! is what its own account says ([`Trial`]). The report fits a model to one half of the points of each port and holds it to the
 //! other ([`Evaluation`]).
 
+mod asked;
 pub mod design;
 mod evaluate;
+mod figures;
 mod lengths;
+#[cfg(test)]
+mod made_up;
+mod page;
 mod report;
 mod trial;
 
