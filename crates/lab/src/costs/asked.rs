@@ -311,7 +311,7 @@ fn sliders(evaluation: &Evaluation<'_>, ports: &[Asking]) -> Vec<Slider> {
     ];
     for (name, value) in FIRST {
         if let Some(slider) = all.iter_mut().find(|slider| slider.name == name) {
-            slider.first = nearest(&slider.values, value);
+            slider.first = first(&slider.values, ports, name, value);
         }
     }
     all.extend(line_slider(evaluation, ports));
@@ -322,6 +322,24 @@ fn sliders(evaluation: &Evaluation<'_>, ports: &[Asking]) -> Vec<Slider> {
     link.first = nearest(&link.values, FIRST_LINK_BIT_S);
     all.push(link);
     all
+}
+
+/// Returns the number of the value nearest to the wanted one among those that all models were fitted around.
+fn first(values: &[f64], ports: &[Asking], name: &str, wanted: f64) -> usize {
+    let ranges = (ports.iter()).flat_map(|port| port.ranges.iter().filter(|range| range.0 == name));
+    let inside: Vec<f64> = values
+        .iter()
+        .copied()
+        .filter(|value| {
+            ranges
+                .clone()
+                .all(|(_, least, most)| (least..=most).contains(&value))
+        })
+        .collect();
+    match inside.get(nearest(&inside, wanted)) {
+        Some(value) => nearest(values, *value),
+        None => nearest(values, wanted),
+    }
 }
 
 /// The way of a cache line, if it is a term of a model; from the shortest to the longest that a model was fitted on.
@@ -342,14 +360,16 @@ fn line_slider(evaluation: &Evaluation<'_>, ports: &[Asking]) -> Option<Slider> 
     };
     let least = ranges().map(|range| range.1).fold(f64::INFINITY, f64::min);
     let most = ranges().map(|range| range.2).fold(0.0, f64::max);
-    let steps = (0..=12).map(|step| (least * (most / least).powf(f64::from(step) / 12.0)).round());
+    let step = |step: u32| least * (most / least).powf(f64::from(step) / 12.0);
+    // No step is rounded out of what was measured.
+    let steps = (0..=12).map(|number| step(number).clamp(least, most));
     let values: Vec<f64> = steps.collect();
     let compared = evaluation.ports.iter().flat_map(|port| &port.compared);
     let usual: Vec<f64> = compared
         .filter_map(|run| run.at.get(name).copied())
         .collect();
     let first = nearest(&values, median(&usual).unwrap_or(least));
-    let text = |value: f64| value.to_string();
+    let text = |value: f64| format!("{value:.0}");
     Some(Slider {
         first,
         ..slider(
@@ -454,17 +474,16 @@ mod tests {
             .iter()
             .map(|it| (it.name, it.first_text()))
             .collect();
-        assert_eq!(
-            texts[..4],
-            [
-                ("load_cycles", "100"),
-                ("hand_overs", "0"),
-                ("frame_bytes", "64"),
-                ("batch", "32")
-            ]
-        );
+        assert_eq!(texts[..2], [("load_cycles", "100"), ("hand_overs", "0")]);
+        assert_eq!((texts[2].0, texts[3]), ("frame_bytes", ("batch", "32")));
         assert_eq!(texts[4].0, "line_cycles");
         assert_eq!(texts[5..], [("cores", "1"), ("link_bit_s", "10G")]);
+        // A packet that both models know.
+        let first = asked.question(|slider| slider.first);
+        for port in &evaluation.ports {
+            let answer = answer(port.model.as_ref().unwrap(), &first, asked.hz).unwrap();
+            assert!(!answer.is_outside, "{first:?}");
+        }
         for slider in &asked.sliders {
             assert_eq!(slider.values.len(), slider.texts.len());
             assert!(

@@ -186,7 +186,7 @@ mod tests {
         for part in [
             "miss the cycles of the other half",
             "Ask the models",
-            "id=\"asked\"",
+            "id=\"models\"",
             "data-port=\"pair\"",
             "What binds over the load",
             "Snort-fwd, VM: highest rate seen",
@@ -195,6 +195,14 @@ mod tests {
             assert!(page.contains(part), "{part}");
         }
         assert!(!page.contains("NaN"), "a number that is none");
+        // The script finds elements by their ids.
+        let ids: Vec<&str> = page
+            .split(" id=\"")
+            .skip(1)
+            .filter_map(|rest| rest.split('"').next())
+            .collect();
+        let distinct: std::collections::BTreeSet<&str> = ids.iter().copied().collect();
+        assert_eq!(ids.len(), distinct.len(), "{ids:?}");
         for figure in [
             "predicted",
             "residuals",

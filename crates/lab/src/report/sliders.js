@@ -1,8 +1,8 @@
-// Asks the models of a page at other points than the one that it was written with. The element "asked" holds the terms, what can
+// Asks the models of a page at other points than the one that it was written with. The element "models" holds the terms, what can
 // be moved, and answers that are known: the script finds those again before it shows its sliders.
 "use strict";
 (() => {
-  const asked = JSON.parse(document.getElementById("asked").textContent);
+  const asked = JSON.parse(document.getElementById("models").textContent);
   const controls = document.getElementById("sliders");
   const figure = document.getElementById("asked-rate");
 
