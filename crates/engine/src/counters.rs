@@ -163,6 +163,8 @@ counters! {
     interruptions,
     /// Ticks spent in them.
     interrupted_ticks,
+    /// Of the ticks in rounds that had packets, those that were taken away: what interrupted ones took beyond the average.
+    taken_busy_ticks,
 }
 
 impl CountersView {
@@ -174,6 +176,11 @@ impl CountersView {
     /// Share of time spent on packets, 0 to 1.
     pub fn busy(&self) -> f64 {
         self.busy_ticks as f64 / (self.total_ticks.max(1)) as f64
+    }
+
+    /// Ticks spent on packets, without those in which somebody else had the core.
+    pub fn own_busy_ticks(&self) -> u64 {
+        self.busy_ticks.saturating_sub(self.taken_busy_ticks)
     }
 
     /// Share of time asleep, 0 to 1.

@@ -32,6 +32,7 @@ impl Interrupted {
     #[cold]
     pub(crate) fn note(
         &mut self,
+        had_packets: bool,
         start_ticks: u64,
         length_ticks: u64,
         outboxes: &[Outbox],
@@ -43,6 +44,9 @@ impl Interrupted {
         }
         own.interruptions += 1;
         own.interrupted_ticks += length_ticks;
+        if had_packets {
+            own.taken_busy_ticks += self.watch.beyond_average(true, length_ticks);
+        }
         if let Some(log) = &mut self.log {
             log.push(Interruption {
                 start_ticks,

@@ -270,7 +270,7 @@ impl Worker {
             own.rounds += 1;
             if self.interrupted.is_suspected(had_packets, elapsed) {
                 self.interrupted
-                    .note(last, elapsed, &self.outboxes, &mut own);
+                    .note(had_packets, last, elapsed, &self.outboxes, &mut own);
             }
             // Later than now where the worker has rested: no packet was late for that, and nobody took the core away.
             let ready = self.idle.after_round(

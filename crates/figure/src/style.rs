@@ -71,6 +71,14 @@ impl Style {
         }
     }
 
+    /// The same dotted: the third beside a solid and a dashed one.
+    pub fn dotted(self) -> Style {
+        Style {
+            dash: "1.5 3",
+            ..self
+        }
+    }
+
     /// The style of a model of the series at `index`: its colour, dotted.
     pub fn model(index: usize) -> Style {
         Style {

@@ -8,7 +8,7 @@ use taut_model::access::{self, AccessFit, Point, STRUCTURE};
 use taut_model::estimate::ErrorBasis;
 use taut_model::fit::{LinearFit, Spread, Tried};
 use taut_model::model_file::{
-    Factor, Fitting, Kind, Method, Model, ModelFile, Provenance, Run, Shape, Variable,
+    Factor, Fitting, Kind, Method, Model, ModelFile, Provenance, Run, Shape, Variable, carried,
 };
 use taut_model::{chain, resource};
 
@@ -44,15 +44,13 @@ pub struct Fitted {
     pub access: Option<AccessFit>,
 }
 
-/// Names of the columns that models know, and their units.
-const COLUMNS: [(&str, &str); 6] = [
-    ("load_cycles", "cycles"),
-    ("frame_bytes", "bytes"),
-    ("batch", "packets"),
-    ("hand_overs", "functions less one"),
-    (STRUCTURE, "bytes"),
-    ("bytes", "bytes"),
-];
+/// Names of the columns that models know besides those of chains, and their units.
+const MORE_COLUMNS: [(&str, &str); 2] = [(STRUCTURE, "bytes"), ("bytes", "bytes")];
+
+/// Returns the names of the columns that models know, and their units.
+fn known_columns() -> impl Iterator<Item = (&'static str, &'static str)> {
+    chain::VARIABLES.into_iter().chain(MORE_COLUMNS)
+}
 
 /// Fits a model to a table, and finds its errors on runs held out: half of them, drawn by seed.
 ///
@@ -68,10 +66,6 @@ pub fn fit(table: &Table, what: &What) -> Result<Fitted, ForecastError> {
         .clone()
         .unwrap_or_else(|| usual_response(kind).to_owned());
     let runs = runs(&table, &response, &there)?;
-    // Runs keep no column that does not vary.
-    let varied = |name: &str| {
-        there.contains(name) && runs.iter().any(|run| run.variables.contains_key(name))
-    };
     let mut access = None;
     let fitting = if kind == Kind::Access {
         let fitted = fit_access(&runs, what)?;
@@ -79,19 +73,18 @@ pub fn fit(table: &Table, what: &What) -> Result<Fitted, ForecastError> {
         access = Some(fitted);
         fitting
     } else {
-        let sets = sets(kind, varied);
+        let sets = carried(sets(kind), &runs);
         let names: BTreeSet<&str> = sets
             .iter()
             .flatten()
             .flat_map(|shape| &shape.factors)
             .map(Factor::variable)
             .collect();
-        let variable = |(name, unit): &(&str, &str)| Variable {
-            name: (*name).to_owned(),
-            unit: (*unit).to_owned(),
+        let variable = |(name, unit): (&str, &str)| Variable {
+            name: name.to_owned(),
+            unit: unit.to_owned(),
         };
-        let variables = COLUMNS
-            .iter()
+        let variables = known_columns()
             .filter(|(name, _)| names.contains(name))
             .map(variable);
         let unit = if kind == Kind::Wlan {
@@ -101,7 +94,7 @@ pub fn fit(table: &Table, what: &What) -> Result<Fitted, ForecastError> {
         };
         Fitting {
             kind,
-            response: variable(&(response.as_str(), unit)),
+            response: variable((response.as_str(), unit)),
             variables: variables.collect(),
             sets,
             method: if what.robust {
@@ -162,9 +155,9 @@ fn usual_response(kind: Kind) -> &'static str {
     }
 }
 
-/// Sets of terms of a model whose variables vary in the runs, each once.
-fn sets(kind: Kind, varied: impl Fn(&str) -> bool) -> Vec<Vec<Shape>> {
-    let all = match kind {
+/// Sets of terms of a model.
+fn sets(kind: Kind) -> Vec<Vec<Shape>> {
+    match kind {
         Kind::Chain => chain::shapes(None),
         Kind::Wlan => {
             let packet = Shape::new("packet", "us", vec![]);
@@ -172,16 +165,7 @@ fn sets(kind: Kind, varied: impl Fn(&str) -> bool) -> Vec<Vec<Shape>> {
             vec![vec![packet.clone()], vec![packet, byte]]
         }
         _ => resource::shapes(),
-    };
-    let mut sets: Vec<Vec<Shape>> = Vec::new();
-    for set in all {
-        let carried = |shape: &Shape| shape.factors.iter().all(|factor| varied(factor.variable()));
-        let set: Vec<Shape> = set.into_iter().filter(carried).collect();
-        if !sets.contains(&set) {
-            sets.push(set);
-        }
     }
-    sets
 }
 
 fn runs(
@@ -195,7 +179,7 @@ fn runs(
             there.iter().cloned().collect::<Vec<_>>().join(", ")
         )));
     }
-    let known = |name: &&String| COLUMNS.iter().any(|(column, _)| column == name);
+    let known = |name: &&String| known_columns().any(|(column, _)| column == *name);
     let run = |row: &crate::table::Row| {
         let variables = row.numbers.iter().filter(|(name, _)| known(name));
         Some(Run {
@@ -214,9 +198,8 @@ fn runs(
             .collect();
         values.windows(2).all(|pair| pair[0] == pair[1])
     };
-    let constants: Vec<String> = COLUMNS
-        .iter()
-        .map(|(name, _)| *name)
+    let constants: Vec<String> = known_columns()
+        .map(|(name, _)| name)
         .filter(|name| constant(name))
         .map(str::to_owned)
         .collect();

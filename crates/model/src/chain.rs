@@ -10,6 +10,15 @@ use crate::model_file::{Factor, Shape};
 use crate::resource::Costs;
 use serde::Serialize;
 
+/// Variables of a run that the costs of a chain depend on, and their units.
+pub const VARIABLES: [(&str, &str); 5] = [
+    ("load_cycles", "cycles"),
+    ("hand_overs", "functions less one"),
+    ("frame_bytes", "bytes"),
+    ("batch", "packets"),
+    ("line_cycles", "cycles"),
+];
+
 /// What a function does to each packet.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Function {
@@ -164,21 +173,59 @@ pub fn hand_over_cycles(
 }
 
 /// Returns the sets of terms to choose from when cycles per packet are fitted to runs of chains: those of
-/// [`crate::resource::shapes`], each with the hand-overs (`hand_overs`: functions less one) and, of a hierarchy whose
-/// shares are known, accesses to each level (`accesses` per packet, to a structure of `structure_bytes`).
+/// [`crate::resource::shapes`], each without and with
+///
+/// - hand-overs from function to function (`hand_overs`: functions less one), by the packet or by the batch;
+/// - cache lines that come from the core which packets are from (`line_cycles`: what a line takes there and back), by the batch
+///   (indices of a ring), by the packet (its descriptor), by the byte (its frame), and several of these.
+///
+/// With a hierarchy whose shares are known, all sets have accesses to each level (`accesses` per packet, to a structure of
+/// `structure_bytes`).
 pub fn shapes(memory: Option<&Hierarchy>) -> Vec<Vec<Shape>> {
-    let hand_over = Shape::new(
-        "hand_over",
-        "cycles/hand-over",
-        vec![Factor::power("hand_overs", 1.0)],
+    let term = |name: &str, unit: &str, factors: &[(&str, f64)]| {
+        let factors = factors.iter().map(|(of, power)| Factor::power(of, *power));
+        Shape::new(name, unit, factors.collect())
+    };
+    let hand_over = term("hand_over", "cycles/hand-over", &[("hand_overs", 1.0)]);
+    let call = term(
+        "hand_over_batch",
+        "cycles/hand-over/batch",
+        &[("hand_overs", 1.0), ("batch", -1.0)],
     );
-    let mut more = vec![hand_over];
-    for mut access in memory.map(Hierarchy::shapes).unwrap_or_default() {
+    let line_batch = term(
+        "line_batch",
+        "lines/batch",
+        &[("line_cycles", 1.0), ("batch", -1.0)],
+    );
+    let line = term("line", "lines/packet", &[("line_cycles", 1.0)]);
+    let line_byte = term(
+        "line_byte",
+        "lines/byte",
+        &[("line_cycles", 1.0), ("frame_bytes", 1.0)],
+    );
+    let of_functions = [vec![], vec![hand_over], vec![call]];
+    let of_lines = [
+        vec![],
+        vec![line_batch.clone()],
+        vec![line.clone()],
+        vec![line_byte.clone()],
+        vec![line_batch.clone(), line.clone()],
+        vec![line_batch.clone(), line_byte.clone()],
+        vec![line_batch, line, line_byte],
+    ];
+    let mut accesses = memory.map(Hierarchy::shapes).unwrap_or_default();
+    for access in &mut accesses {
         access.factors.push(Factor::power("accesses", 1.0));
-        more.push(access);
     }
-    let sets = crate::resource::shapes().into_iter();
-    sets.map(|set| [set, more.clone()].concat()).collect()
+    let mut sets = Vec::new();
+    for set in crate::resource::shapes() {
+        for functions in &of_functions {
+            for lines in &of_lines {
+                sets.push([&set[..], functions, lines, &accesses].concat());
+            }
+        }
+    }
+    sets
 }
 
 fn per_packet(clock_hz: f64, rate_pps: Estimate) -> Result<Estimate, WrongValue> {
@@ -193,7 +240,7 @@ mod tests {
     use super::*;
     use crate::access::{PUBLISHED_LOADER_CYCLES, PUBLISHED_SHARE};
     use crate::fit::Spread;
-    use crate::model_file::{Fitting, Kind, Method, Provenance, Run, Variable};
+    use crate::model_file::{Fitting, Kind, Method, Provenance, Run, Variable, carried};
 
     fn given(value: f64) -> Estimate {
         Estimate::given(value).unwrap()
@@ -351,7 +398,7 @@ mod tests {
             kind: Kind::Chain,
             response: variable("cycles"),
             variables: names.map(variable).into(),
-            sets: shapes(Some(&published_memory())),
+            sets: carried(shapes(Some(&published_memory())), &runs()),
             method: Method::LeastSquares,
             spread: Spread::Relative,
             confidence: 0.95,

@@ -40,6 +40,8 @@ pub struct Interruption {
 pub struct RoundWatch {
     /// Limits for rounds without work, and with.
     limits_ticks: [u64; 2],
+    /// What such rounds took on average.
+    averages_ticks: [u64; 2],
     shortest_ticks: u64,
     /// Rounds at the last call of `adapt`.
     rounds: [u64; 2],
@@ -52,6 +54,7 @@ impl RoundWatch {
         let shortest_ticks = clock.to_ticks(SHORTEST_NS) as u64;
         Self {
             limits_ticks: [shortest_ticks, u64::MAX],
+            averages_ticks: [0; 2],
             shortest_ticks,
             rounds: [0; 2],
             spent_ticks: [0; 2],
@@ -64,6 +67,11 @@ impl RoundWatch {
         round_ticks > self.limits_ticks[usize::from(worked)]
     }
 
+    /// Returns how much longer such a round took than they do on average: of an interrupted one, what was taken away.
+    pub fn beyond_average(&self, worked: bool, round_ticks: u64) -> u64 {
+        round_ticks.saturating_sub(self.averages_ticks[usize::from(worked)])
+    }
+
     /// Learns from the rounds so far, and the ticks spent in them: without work, and with.
     #[cold]
     pub fn adapt(&mut self, rounds: [u64; 2], spent_ticks: [u64; 2]) {
@@ -71,6 +79,7 @@ impl RoundWatch {
             let count = rounds[kind].saturating_sub(self.rounds[kind]);
             let spent = spent_ticks[kind].saturating_sub(self.spent_ticks[kind]);
             if let Some(average) = spent.checked_div(count) {
+                self.averages_ticks[kind] = average;
                 self.limits_ticks[kind] = (TIMES_AVERAGE * average).max(self.shortest_ticks);
             }
         }
@@ -98,6 +107,7 @@ mod tests {
         assert!(!watch.is_interrupted(true, 1_000_000));
         watch.adapt([200, 10], [6_000, 20_000]);
         assert!(watch.is_interrupted(true, 8_001));
+        assert_eq!(watch.beyond_average(true, 8_001), 6_001);
     }
 
     #[test]

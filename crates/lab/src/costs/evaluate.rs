@@ -7,23 +7,14 @@ use serde::Serialize;
 use sha2::{Digest, Sha256};
 use taut_measure::median;
 use taut_model::Errors;
+use taut_model::chain;
 use taut_model::fit::Spread;
 use taut_model::model_file::{
-    Factor, Fitted, Fitting, Kind, Method, Model, Provenance, Run, Shape, Source, Variable,
-    Variables,
+    Fitted, Fitting, Kind, Method, Model, Provenance, Run, Source, Variable, Variables, carried,
 };
-use taut_model::resource;
 use taut_results::hex;
 
 const CONFIDENCE: f64 = 0.95;
-
-/// Variables of a run and their units.
-pub const VARIABLES: [(&str, &str); 4] = [
-    ("load_cycles", "cycles"),
-    ("more_functions", "functions"),
-    ("frame_bytes", "bytes"),
-    ("batch", "packets"),
-];
 
 /// Median error on held-out points that a model is to keep within.
 fn goal(port: &str) -> f64 {
@@ -38,8 +29,8 @@ fn goal(port: &str) -> f64 {
 pub struct Compared {
     /// Number of its point.
     pub number: usize,
-    /// Its variables, in the order of [`VARIABLES`].
-    pub at: [f64; 4],
+    /// Its variables.
+    pub at: Variables,
     /// Cycles per packet as measured.
     pub measured_cycles: f64,
     /// As predicted.
@@ -81,6 +72,8 @@ pub struct PortModel {
     pub runs: usize,
     /// Runs in which the generator was the bottleneck.
     pub generator_bound: usize,
+    /// Runs that neither fit nor check has, as a core was moved in the middle.
+    pub moved: usize,
     /// Runs that the model was fitted to.
     pub fitted: usize,
     /// Errors on the others.
@@ -127,58 +120,44 @@ impl<'a> Evaluation<'a> {
     }
 }
 
-/// Returns the variables of a run. Its batch is the one that came, not the one that was allowed.
-fn variables(trial: &Trial) -> [f64; 4] {
-    [
-        f64::from(trial.point.load_cycles),
-        f64::from(trial.point.functions) - 1.0,
-        f64::from(trial.point.frame_bytes),
-        trial.batch,
-    ]
+/// Returns the variables of a run, among them the way of a line if all runs have it. Its batch is the one that came, not the one
+/// that was allowed.
+fn variables(trial: &Trial, has_line: bool) -> Variables {
+    let values = [
+        Some(f64::from(trial.point.load_cycles)),
+        Some(f64::from(trial.point.functions) - 1.0),
+        Some(f64::from(trial.point.frame_bytes)),
+        Some(trial.batch),
+        trial.line().filter(|_| has_line),
+    ];
+    let names = chain::VARIABLES.iter().map(|(name, _)| (*name).to_owned());
+    let known = names.zip(values);
+    known
+        .filter_map(|(name, value)| Some((name, value?)))
+        .collect()
 }
 
-/// Gives values their names.
-pub(super) fn named(values: [f64; 4]) -> Variables {
-    let names = VARIABLES.iter().map(|(name, _)| (*name).to_owned());
-    names.zip(values).collect()
-}
-
-fn run(trial: &Trial) -> Run {
+fn run(trial: &Trial, has_line: bool) -> Run {
     Run {
-        variables: named(variables(trial)),
+        variables: variables(trial, has_line),
         response: trial.cycles,
     }
 }
 
-/// Returns the sets of terms to choose from: those of the resource model, each without and with what more functions cost, by
-/// the packet or by the batch.
-fn sets() -> Vec<Vec<Shape>> {
-    let more = || Factor::power("more_functions", 1.0);
-    let by_packet = Shape::new("function", "cycles/function", vec![more()]);
-    let by_batch = Shape::new(
-        "function-call",
-        "cycles/function/batch",
-        vec![more(), Factor::power("batch", -1.0)],
-    );
-    let mut sets = resource::shapes();
-    for set in resource::shapes() {
-        for term in [&by_packet, &by_batch] {
-            sets.push([set.clone(), vec![term.clone()]].concat());
-        }
-    }
-    sets
-}
-
-fn fitting() -> Fitting {
+fn fitting(seen: &[Run]) -> Fitting {
     let variable = |(name, unit): (&str, &str)| Variable {
         name: name.to_owned(),
         unit: unit.to_owned(),
     };
+    // All runs of a kind of port have the same variables.
+    let known = chain::VARIABLES
+        .into_iter()
+        .filter(|(name, _)| seen.iter().all(|run| run.variables.contains_key(*name)));
     Fitting {
-        kind: Kind::Resource,
+        kind: Kind::Chain,
         response: variable(("cycles", "cycles/packet")),
-        variables: VARIABLES.map(variable).to_vec(),
-        sets: sets(),
+        variables: known.map(variable).collect(),
+        sets: carried(chain::shapes(None), seen),
         method: Method::Robust,
         spread: Spread::Relative,
         confidence: CONFIDENCE,
@@ -192,19 +171,24 @@ fn port_model(results: &Results, port: &str) -> PortModel {
         .filter(|trial| trial.port == port)
         .collect();
     trials.sort_by_key(|trial| trial.number);
+    let planned = trials.len();
+    trials.retain(|trial| !trial.was_moved());
+    let has_line = trials.iter().all(|trial| trial.line().is_some());
     let (seen, held_out): (Vec<&Trial>, Vec<&Trial>) = trials
         .iter()
         .copied()
         .partition(|trial| design::is_fitted(trial.number));
-    let runs = |of: &[&Trial]| of.iter().map(|trial| run(trial)).collect::<Vec<Run>>();
+    let run = |trial: &&Trial| run(trial, has_line);
+    let runs = |of: &[&Trial]| of.iter().map(run).collect::<Vec<Run>>();
     let from = provenance(results, port, &seen);
-    let fitted = fitting()
+    let fitted = fitting(&runs(&seen))
         .fit(&runs(&seen), &runs(&held_out), &from)
         .map_err(|error| error.to_string());
     let interrupted: Vec<f64> = trials.iter().map(|trial| trial.interrupted).collect();
     let mut row = PortModel {
         port: port.to_owned(),
-        runs: trials.len(),
+        runs: planned,
+        moved: planned - trials.len(),
         generator_bound: trials
             .iter()
             .filter(|trial| trial.bottleneck == Bottleneck::Generator)
@@ -233,7 +217,10 @@ fn port_model(results: &Results, port: &str) -> PortModel {
                 .filter(|errors| errors.basis == taut_model::estimate::ErrorBasis::HeldOut);
             row.held_out_saturated = model.check(&runs(&saturated)).ok().flatten();
             row.meets_goal = row.held_out.map(|errors| errors.median <= row.goal);
-            row.compared = trials.iter().filter_map(|t| compared(&model, t)).collect();
+            let both = trials.iter();
+            row.compared = both
+                .filter_map(|trial| compared(&model, trial, variables(trial, has_line)))
+                .collect();
             row.terms = model.file().terms.iter().map(term_row).collect();
             row.model = Some(model);
         }
@@ -241,13 +228,13 @@ fn port_model(results: &Results, port: &str) -> PortModel {
     row
 }
 
-fn compared(model: &Model, trial: &Trial) -> Option<Compared> {
-    let at = variables(trial);
+fn compared(model: &Model, trial: &Trial, at: Variables) -> Option<Compared> {
+    let predicted = model.predict(&at).ok()?;
     Some(Compared {
         number: trial.number,
         at,
         measured_cycles: trial.cycles,
-        predicted_cycles: model.predict(&named(at)).ok()?.estimate.value,
+        predicted_cycles: predicted.estimate.value,
         held_out: !design::is_fitted(trial.number),
         bottleneck: trial.bottleneck,
     })
@@ -278,5 +265,70 @@ fn provenance(results: &Results, port: &str, seen: &[&Trial]) -> Provenance {
             count: seen.len() as u64,
         }],
         machine: flatten(&manifest.machine).into_iter().collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::made_up;
+    use super::*;
+
+    #[test]
+    fn terms_are_found_again_and_the_other_half_is_predicted_wherever_the_cores_lie() {
+        let results = made_up::results();
+        let ports = Evaluation::of(&results).ports;
+        let value = |port: &PortModel, name: &str| {
+            let term = port.terms.iter().find(|term| term.name == name);
+            term.map_or(0.0, |term| term.value)
+        };
+        let (null, pair) = (&ports[0], &ports[1]);
+        for port in [null, pair] {
+            let errors = port.held_out.unwrap();
+            assert!(errors.median < 0.01 && errors.max < 0.05, "{port:?}");
+            assert_eq!(port.meets_goal, Some(true));
+            assert!((value(port, "load") - 1.0).abs() < 0.02, "{port:?}");
+        }
+        assert_eq!(
+            (null.runs, null.moved, null.held_out.unwrap().count),
+            (40, 0, 20)
+        );
+        assert!(null.terms.iter().all(|term| !term.name.starts_with("line")));
+        // The run in the middle of which a core was moved is in neither half.
+        assert_eq!((pair.runs, pair.moved, pair.fitted), (40, 1, 19));
+        assert!(
+            (value(pair, "line_batch") - 0.4).abs() < 0.05,
+            "{:?}",
+            pair.terms
+        );
+        assert!(
+            (value(pair, "line_byte") - 1e-4).abs() < 2e-5,
+            "{:?}",
+            pair.terms
+        );
+    }
+
+    #[test]
+    fn without_the_way_of_a_line_two_kinds_of_runs_are_no_model_s() {
+        let mut results = made_up::results();
+        for trial in &mut results.outcomes {
+            trial.line_cycles.clear();
+        }
+        let pair = &Evaluation::of(&results).ports[1];
+        let errors = pair.held_out.unwrap();
+        assert!(errors.median > 0.02 && errors.p95 > 0.3, "{errors:?}");
+        assert_eq!(pair.moved, 0);
+    }
+
+    #[test]
+    fn too_few_runs_are_no_model_and_say_why() {
+        let mut results = made_up::results();
+        results.outcomes.retain(|trial| trial.number < 4);
+        let ports = Evaluation::of(&results).ports;
+        assert!(
+            ports
+                .iter()
+                .all(|port| port.no_model.as_ref().unwrap().contains("runs"))
+        );
     }
 }

@@ -5,9 +5,14 @@
 //! is what its own account says ([`Trial`]). The report fits a model to one half of the points of each port and holds it to the
 //! other ([`Evaluation`]).
 
+mod asked;
 pub mod design;
 mod evaluate;
+mod figures;
 mod lengths;
+#[cfg(test)]
+mod made_up;
+mod page;
 mod report;
 mod trial;
 
@@ -141,8 +146,14 @@ impl Benchmark for Costs {
         let point = self.designs[unit.subject][unit.part];
         let port = &self.facts.ports[unit.subject];
         let mut session = Session::open(*rig, port, point.frame_bytes as usize)?;
-        let hz = rig.clock.hz;
-        trial::measure(&mut session, (unit.part, point), &self.lengths, hz, stop)
+        let device = (rig.cores.device, rig.clock.hz);
+        trial::measure(
+            &mut session,
+            (unit.part, point),
+            &self.lengths,
+            device,
+            stop,
+        )
     }
 
     fn report(dir: &Path, results: &Results) -> Result<PathBuf, ReportError> {

@@ -1,7 +1,9 @@
 //! The report of a results folder of this benchmark.
 
-use super::evaluate::{Evaluation, PortModel};
-use super::{Costs, Results};
+use super::asked::Asked;
+use super::evaluate::{Evaluation, PortModel, TermRow};
+use super::{Results, figures, page};
+use crate::benchmark::publish;
 use crate::benchmark::tables::{self, Table, plain};
 use crate::report::ReportError;
 use serde::Serialize;
@@ -32,14 +34,10 @@ pub(super) fn write(dir: &Path, results: &Results) -> Result<PathBuf, ReportErro
     };
     write_models(dir, &evaluation.ports)?;
     write_whole(&dir.join("runs.csv"), runs(results).as_bytes())?;
-    tables::report::<Costs>(
-        dir,
-        results,
-        &summary,
-        ("", ""),
-        &all_tables(&evaluation),
-        &[],
-    )
+    let asked = Asked::of(&evaluation);
+    let figures = figures::draw(&evaluation, asked.as_ref());
+    let page = page::render(&evaluation, asked, &all_tables(&evaluation), &figures)?;
+    publish(dir, &summary, &figures, &page)
 }
 
 /// The tables, for a terminal.
@@ -51,16 +49,18 @@ pub(super) fn text(results: &Results, width: Option<usize>) -> String {
 fn runs(results: &Results) -> String {
     let mut trials: Vec<_> = results.outcomes.iter().collect();
     trials.sort_by(|a, b| (&a.port, a.number).cmp(&(&b.port, b.number)));
-    let mut text = "ports,load_cycles,functions,frame_bytes,batch,cycles,pps\n".to_owned();
+    let mut text =
+        "ports,load_cycles,functions,frame_bytes,batch,line_cycles,cycles,pps\n".to_owned();
     for trial in trials {
         let point = trial.point;
         text += &format!(
-            "{},{},{},{},{},{},{}\n",
+            "{},{},{},{},{},{},{},{}\n",
             trial.port,
             point.load_cycles,
             point.functions,
             point.frame_bytes,
             trial.batch,
+            trial.line().map_or(String::new(), |line| line.to_string()),
             trial.cycles,
             trial.rate_pps
         );
@@ -135,13 +135,13 @@ fn errors_table(evaluation: &Evaluation<'_>) -> Table {
 fn terms_table(evaluation: &Evaluation<'_>) -> Table {
     let of_port = |port: &PortModel| {
         let id = port.port.clone();
-        let row = move |term: &super::evaluate::TermRow| {
+        let row = move |term: &TermRow| {
             vec![
                 plain(id.clone()),
                 plain(term.name.clone()),
                 [
-                    three_digits(term.value),
-                    format!("{} to {}", three_digits(term.low), three_digits(term.high)),
+                    short(term.value),
+                    format!("{} to {}", short(term.low), short(term.high)),
                 ],
                 plain(term.unit.clone()),
             ]
@@ -155,5 +155,103 @@ fn terms_table(evaluation: &Evaluation<'_>) -> Table {
             .to_vec(),
         rows: evaluation.ports.iter().flat_map(of_port).collect(),
         ..Table::default()
+    }
+}
+
+/// A coefficient: of a byte they are so small that three digits would not show them.
+fn short(value: f64) -> String {
+    match value.abs() {
+        size if size > 0.0 && size < 0.01 => format!("{value:.1e}"),
+        _ => three_digits(value),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::{Costs, made_up};
+    use crate::benchmark::show;
+
+    #[test]
+    fn a_folder_becomes_a_page_with_figures_models_and_all_published_checks() {
+        let folder = tempfile::tempdir().unwrap();
+        made_up::write(folder.path());
+        let shown = show::<Costs>(folder.path(), None).unwrap();
+        assert!(
+            shown.text.contains("line_byte") && shown.text.contains("met"),
+            "{}",
+            shown.text
+        );
+        let page = std::fs::read_to_string(&shown.page).unwrap();
+        for part in [
+            "miss the cycles of the other half",
+            "Ask the models",
+            "id=\"models\"",
+            "data-port=\"pair\"",
+            "What binds over the load",
+            "Snort-fwd, VM: highest rate seen",
+            "All 134 figures",
+        ] {
+            assert!(page.contains(part), "{part}");
+        }
+        assert!(!page.contains("NaN"), "a number that is none");
+        // The script finds elements by their ids.
+        let ids: Vec<&str> = page
+            .split(" id=\"")
+            .skip(1)
+            .filter_map(|rest| rest.split('"').next())
+            .collect();
+        let distinct: std::collections::BTreeSet<&str> = ids.iter().copied().collect();
+        assert_eq!(ids.len(), distinct.len(), "{ids:?}");
+        for figure in [
+            "predicted",
+            "residuals",
+            "binding",
+            "shares-null",
+            "shares-pair",
+        ] {
+            assert!(
+                folder
+                    .path()
+                    .join(format!("figures/{figure}.svg"))
+                    .is_file(),
+                "{figure}"
+            );
+        }
+        for port in ["null", "pair"] {
+            assert!(folder.path().join(format!("models/{port}.toml")).is_file());
+        }
+        let runs = std::fs::read_to_string(folder.path().join("runs.csv")).unwrap();
+        assert!(
+            runs.starts_with(
+                "ports,load_cycles,functions,frame_bytes,batch,line_cycles,cycles,pps\n"
+            )
+        );
+        assert_eq!(runs.lines().count(), 1 + 2 * made_up::POINTS);
+        // The same folder gives the same page.
+        show::<Costs>(folder.path(), None).unwrap();
+        assert_eq!(page, std::fs::read_to_string(&shown.page).unwrap());
+    }
+
+    #[test]
+    fn a_folder_without_a_complete_run_is_a_page_that_says_so() {
+        let folder = tempfile::tempdir().unwrap();
+        made_up::write(folder.path());
+        std::fs::remove_dir_all(folder.path().join("points")).unwrap();
+        std::fs::create_dir(folder.path().join("points")).unwrap();
+        let shown = show::<Costs>(folder.path(), None).unwrap();
+        let page = std::fs::read_to_string(&shown.page).unwrap();
+        assert!(
+            page.contains("no model that could be held to runs")
+                && !page.contains("Ask the models")
+        );
+    }
+
+    #[test]
+    #[ignore = "writes a page to look at: cargo test -p taut-lab -- --ignored look"]
+    fn look_at_a_made_up_page() {
+        let folder = taut_host::private::scratch().unwrap().keep();
+        made_up::write(&folder);
+        println!("{}", show::<Costs>(&folder, None).unwrap().page.display());
     }
 }

@@ -12,6 +12,12 @@ use taut_measure::median;
 /// Share of its time that a worker which is the bottleneck spends in rounds with packets, at least.
 const SATURATED: f64 = 0.95;
 
+/// Runs in which the cores came closer or went apart are made again, so often at most.
+const TRIES: u32 = 3;
+
+/// So much more may a line's way take after a run than before, or the other way round.
+const SAME_WAY: f64 = 1.5;
+
 /// What limited the rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -31,7 +37,7 @@ pub struct Trial {
     pub number: usize,
     /// What was set.
     pub point: Point,
-    /// Ticks in rounds that had packets, per packet received: the median of all slices.
+    /// Ticks in rounds that had packets, per packet received, without what was taken away: the median of all slices.
     pub cycles: f64,
     /// The same in each slice.
     pub slices_cycles: Vec<f64>,
@@ -41,22 +47,63 @@ pub struct Trial {
     pub rate_pps: f64,
     /// Share of the packets that it dropped for want of room.
     pub dropped: f64,
-    /// Share of its time in rounds that had packets.
+    /// Share of its time in rounds that had packets, of the time in which it had its core.
     pub busy: f64,
     /// Rounds in which the core was taken away, per second, and their share of the time.
     pub interruptions_per_s: f64,
     /// Share of the time in them.
     pub interrupted: f64,
+    /// Ticks that a cache line takes between the cores of generator and worker, there and back, before the run and after it;
+    /// empty where it was not measured.
+    #[serde(default)]
+    pub line_cycles: Vec<f64>,
     /// What limited the rate.
     pub bottleneck: Bottleneck,
 }
 
-/// Measures `point` over the port of `session`.
+impl Trial {
+    /// Ticks that a cache line takes between the two cores, there and back; the mean of before and after. None where it was not
+    /// measured, or the cores were moved meanwhile.
+    pub fn line(&self) -> Option<f64> {
+        match self.line_cycles[..] {
+            [before, after] if !self.was_moved() => Some((before + after) / 2.0),
+            _ => None,
+        }
+    }
+
+    /// Whether the hypervisor moved a core during the run: a line took another way before it than after it.
+    pub fn was_moved(&self) -> bool {
+        let (least, most) = (self.line_cycles.iter())
+            .fold((f64::INFINITY, 0.0_f64), |ends, line| {
+                (ends.0.min(*line), ends.1.max(*line))
+            });
+        most > least * SAME_WAY
+    }
+}
+
+/// Measures `point` over the port of `session`; again if the cores were moved meanwhile.
 pub(super) fn measure(
+    session: &mut Session<'_>,
+    point: (usize, Point),
+    lengths: &Lengths,
+    device: (usize, f64),
+    stop: &AtomicBool,
+) -> Result<Trial, Failed> {
+    let mut trial = measure_once(session, point, lengths, device, stop)?;
+    for _ in 1..TRIES {
+        if !trial.was_moved() {
+            break;
+        }
+        trial = measure_once(session, point, lengths, device, stop)?;
+    }
+    Ok(trial)
+}
+
+fn measure_once(
     session: &mut Session<'_>,
     (number, point): (usize, Point),
     lengths: &Lengths,
-    hz: f64,
+    (core, hz): (usize, f64),
     stop: &AtomicBool,
 ) -> Result<Trial, Failed> {
     let work = Work {
@@ -66,6 +113,9 @@ pub(super) fn measure(
         burst: point.burst as usize,
     };
     let port = session.framework().id.clone();
+    let apart = session.framework().has_generator();
+    let line = || apart.then(|| taut_host::round_trip_ticks(core)).flatten();
+    let before = line();
     let (readings, _) = session.with_forwarder(&work, stop, |generator| {
         let mut readings: Vec<CountersView> = Vec::new();
         // One slice more: the first still has the time before the first packet in it.
@@ -75,16 +125,21 @@ pub(super) fn measure(
         }
         readings
     })?;
+    let after = line();
     let slices: Vec<CountersView> = readings
         .windows(2)
         .skip(1)
         .map(|pair| pair[1] - pair[0])
         .collect();
-    of_slices(port, (number, point), &slices, hz).ok_or_else(|| {
+    let trial = of_slices(port, (number, point), &slices, hz).ok_or_else(|| {
         Failed::Broken(format!(
             "the worker counted no packets in {} slices",
             slices.len()
         ))
+    })?;
+    Ok(Trial {
+        line_cycles: before.into_iter().chain(after).collect(),
+        ..trial
     })
 }
 
@@ -98,11 +153,12 @@ fn of_slices(
     let cycles = slices
         .iter()
         .filter(|slice| slice.rx_packets > 0)
-        .map(|slice| slice.busy_ticks as f64 / slice.rx_packets as f64);
+        .map(|slice| slice.own_busy_ticks() as f64 / slice.rx_packets as f64);
     let slices_cycles: Vec<f64> = cycles.collect();
     let all: CountersView = slices.iter().copied().sum();
     let seconds = all.total_ticks as f64 / hz;
-    let busy = all.busy();
+    let had = all.total_ticks.saturating_sub(all.interrupted_ticks);
+    let busy = (all.own_busy_ticks() as f64 / had.max(1) as f64).min(1.0);
     Some(Trial {
         port,
         number,
@@ -115,6 +171,7 @@ fn of_slices(
         busy,
         interruptions_per_s: all.interruptions as f64 / seconds,
         interrupted: all.interrupted(),
+        line_cycles: Vec::new(),
         bottleneck: if busy >= SATURATED {
             Bottleneck::Device
         } else {
@@ -153,6 +210,30 @@ mod tests {
         assert_eq!((trial.cycles, trial.batch), (122.5, 16.0));
         assert_eq!(trial.bottleneck, Bottleneck::Device);
         assert!((trial.rate_pps - 5_600.0).abs() < 1e-9, "{trial:?}");
+    }
+
+    #[test]
+    fn what_was_taken_away_is_no_cost_and_no_rest() {
+        let taken = CountersView {
+            interruptions: 4,
+            interrupted_ticks: 50_000,
+            taken_busy_ticks: 48_000,
+            ..slice(800, 98_000)
+        };
+        let trial = of_slices("pair".to_owned(), (0, POINT), &[taken], 1e6).unwrap();
+        assert_eq!((trial.cycles, trial.busy), (62.5, 1.0));
+        assert_eq!(trial.bottleneck, Bottleneck::Device);
+    }
+
+    #[test]
+    fn a_run_between_whose_ends_a_core_was_moved_has_no_way_of_a_line() {
+        let of = |line_cycles: &[f64]| Trial {
+            line_cycles: line_cycles.to_vec(),
+            ..of_slices("pair".to_owned(), (0, POINT), &[slice(8, 80)], 1e6).unwrap()
+        };
+        assert_eq!(of(&[110.0, 130.0]).line(), Some(120.0));
+        assert!(of(&[110.0, 1_050.0]).was_moved() && of(&[1_050.0, 110.0]).line().is_none());
+        assert!(!of(&[]).was_moved() && of(&[110.0]).line().is_none());
     }
 
     #[test]

@@ -31,6 +31,9 @@
     quantile: (q) => "p" + (q * 100).toFixed(Math.min(7, Math.max(1, Math.ceil(-Math.log10(1 - q) - 1)))).replace(/\.?0+$/, ""),
   };
 
+  // How numbers read, for scripts of single pages.
+  globalThis.taut = { show };
+
   const axis = (text) => {
     const [spacing, quantity, ...numbers] = text.split(" ");
     const [min, max, from, to] = numbers.map(Number);

@@ -23,7 +23,8 @@ pub struct Choice {
     pub tried: Vec<Tried>,
 }
 
-/// Fits every set of terms, given as positions in the table, and returns the one with the smallest BIC.
+/// Fits every set of terms, given as positions in the table, and returns the one with the smallest BIC. One with a coefficient
+/// below 0 is taken only where all have such: terms are costs and times, and two that trade with each other predict nothing.
 ///
 /// A set needs three runs more than it has terms: with fewer, residuals become small by chance, and any criterion
 /// prefers the most terms.
@@ -32,7 +33,7 @@ pub struct Choice {
 /// If none of the sets can be fitted, why the one with the fewest terms cannot.
 pub fn choose(design: &Design, sets: &[Vec<usize>], confidence: f64) -> Result<Choice, FitError> {
     let mut tried = Vec::new();
-    let mut best: Option<(f64, LinearFit, &Vec<usize>)> = None;
+    let mut best: Option<((bool, f64), LinearFit, &Vec<usize>)> = None;
     for set in sets {
         let only = design.only(set)?;
         let outcome = carried(&only).and_then(|()| {
@@ -41,8 +42,10 @@ pub fn choose(design: &Design, sets: &[Vec<usize>], confidence: f64) -> Result<C
                 rows: design.rows(),
                 terms: set.len(),
             })?;
-            if best.as_ref().is_none_or(|(bic, ..)| criteria.bic < *bic) {
-                best = Some((criteria.bic, fit, set));
+            let is_below_0 = fit.coefficients.iter().any(|it| it.value < 0.0);
+            let rank = (is_below_0, criteria.bic);
+            if best.as_ref().is_none_or(|(known, ..)| rank < *known) {
+                best = Some((rank, fit, set));
             }
             Ok(criteria)
         });

@@ -333,7 +333,7 @@ fn r_squared(residuals: &DVector<f64>, measured: &DVector<f64>, scales: &DVector
 }
 
 /// Returns how many standard errors an interval reaches to each side.
-pub(super) fn student(degrees_of_freedom: f64, confidence: f64) -> Result<f64, WrongValue> {
+pub(crate) fn student(degrees_of_freedom: f64, confidence: f64) -> Result<f64, WrongValue> {
     let confidence = probability("a confidence", confidence)?;
     let distribution = StudentsT::new(0.0, 1.0, degrees_of_freedom).map_err(|_| WrongValue {
         what: "degrees of freedom".to_owned(),

@@ -12,8 +12,8 @@ mod robust;
 
 pub use choice::{Choice, Tried, choose};
 pub use design::{Design, Spread};
-pub(crate) use linear::PredictionInterval;
 pub use linear::{Coefficient, Criteria, LinearFit, least_squares};
+pub(crate) use linear::{PredictionInterval, student};
 pub use robust::robust;
 
 use crate::estimate::WrongValue;

@@ -168,6 +168,25 @@ impl Fitting {
     }
 }
 
+/// Returns sets of terms as far as runs carry them: without those of a variable that a run lacks, or that is the same in all
+/// runs. Each set once.
+pub fn carried(sets: Vec<Vec<Shape>>, runs: &[Run]) -> Vec<Vec<Shape>> {
+    let varies = |name: &str| {
+        let values = || runs.iter().map(|run| run.variables.get(name));
+        values().all(|value| value.is_some())
+            && values().any(|value| Some(value) != values().next())
+    };
+    let carries = |shape: &Shape| shape.factors.iter().all(|it| varies(it.variable()));
+    let mut kept: Vec<Vec<Shape>> = Vec::new();
+    for set in sets {
+        let set: Vec<Shape> = set.into_iter().filter(carries).collect();
+        if !kept.contains(&set) {
+            kept.push(set);
+        }
+    }
+    kept
+}
+
 fn range(variable: &Variable, runs: &[Run]) -> Range {
     let values = || {
         runs.iter()

@@ -7,11 +7,11 @@
 mod fitting;
 mod shape;
 
-pub use fitting::{Fitted, Fitting, Method, Provenance, Run};
+pub use fitting::{Fitted, Fitting, Method, Provenance, Run, carried};
 pub use shape::{Factor, Shape, Variables};
 
 use crate::estimate::{ErrorBasis, Errors, Outside, Prediction, WrongValue, positive, probability};
-use crate::fit::{Coefficient, Criteria, FitError, PredictionInterval, Spread};
+use crate::fit::{Coefficient, Criteria, FitError, PredictionInterval, Spread, student};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -222,6 +222,15 @@ impl Model {
             errors: self.errors(),
             outside: outside.collect(),
         })
+    }
+
+    /// Returns how many standard errors the intervals of its predictions reach to each side.
+    ///
+    /// # Errors
+    /// [`ModelError::Value`] for degrees of freedom that no distribution has.
+    pub fn reach(&self) -> Result<f64, ModelError> {
+        let file = &self.0;
+        Ok(student(file.degrees_of_freedom as f64, file.confidence)?)
     }
 
     /// Returns the errors that tell most: on held-out runs if there were such, else leave-one-out, else in sample.
