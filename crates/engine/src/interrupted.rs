@@ -78,3 +78,36 @@ impl Interrupted {
             .adapt([idle, own.batches], [idle_ticks, own.busy_ticks]);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_round_with_many_packets_was_taken_nothing_and_one_with_few_was() {
+        let clock = Clock {
+            hz: 1e9,
+            error_ppm: 0.0,
+        };
+        let mut interrupted = Interrupted::new(&clock);
+        let mut own = CountersView {
+            rounds: 100,
+            batches: 100,
+            rx_packets: 400,
+            busy_ticks: 40_000,
+            total_ticks: 40_000,
+            ..CountersView::default()
+        };
+        interrupted.adapt(&own);
+        // 100 ticks a packet and 400 a round: 64 packets may take 6,400.
+        interrupted.note(Some(64), 0, 7_000, &[], &mut own);
+        assert_eq!((own.interruptions, own.taken_busy_ticks), (1, 0));
+        interrupted.note(Some(8), 0, 7_000, &[], &mut own);
+        assert_eq!(own.taken_busy_ticks, 6_200);
+        interrupted.note(Some(1), 0, 7_000, &[], &mut own);
+        assert_eq!(own.taken_busy_ticks, 6_200 + 6_600);
+        // Nothing was taken from packets where there were none.
+        interrupted.note(None, 0, 7_000, &[], &mut own);
+        assert_eq!((own.interruptions, own.taken_busy_ticks), (4, 12_800));
+    }
+}

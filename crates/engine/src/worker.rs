@@ -705,7 +705,6 @@ impl Worker {
     fn publish(&mut self, own: &mut CountersView) {
         own.asleep_ticks = self.idle.asleep_ticks;
         own.punted_wait_ticks = self.lanes.slow.as_ref().map_or(0, SlowPath::waited_ticks);
-        self.interrupted.adapt(own);
         let mut sum = PortCounters::default();
         let of = self.ports.len();
         let outboxes = self.outboxes.iter();
@@ -733,6 +732,7 @@ impl Worker {
         own.dropped_too_long = sum.rx_too_long + sum.tx_too_long;
         own.dropped_tx_failed = sum.tx_failed;
         own.sleeps = self.idle.sleeps;
+        self.interrupted.adapt(own);
         self.counters.publish(own);
     }
 }
