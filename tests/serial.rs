@@ -8,6 +8,7 @@ mod serial {
     mod agreement;
     mod bad_input;
     mod baselines;
+    mod bench_costs;
     mod bench_generator;
     mod bench_io;
     mod bench_rfc2544;

@@ -163,7 +163,8 @@ counters! {
     interruptions,
     /// Ticks spent in them.
     interrupted_ticks,
-    /// Of the ticks in rounds that had packets, those that were taken away: what interrupted ones took beyond the average.
+    /// Of the ticks in rounds that had packets, those that were taken away: what interrupted ones took beyond what as many
+    /// packets take on average.
     taken_busy_ticks,
 }
 

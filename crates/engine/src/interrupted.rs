@@ -8,6 +8,9 @@ use taut_sys::{Clock, Interruption, InterruptionLog, RoundWatch};
 pub(crate) struct Interrupted {
     watch: RoundWatch,
     log: Option<InterruptionLog>,
+    /// Packets and ticks of rounds that had some, when it learnt last.
+    learnt: [u64; 2],
+    ticks_per_packet: u64,
 }
 
 impl Interrupted {
@@ -15,6 +18,8 @@ impl Interrupted {
         Self {
             watch: RoundWatch::new(clock),
             log: None,
+            learnt: [0; 2],
+            ticks_per_packet: 0,
         }
     }
 
@@ -28,11 +33,12 @@ impl Interrupted {
         self.watch.is_interrupted(had_packets, round_ticks)
     }
 
-    /// Notes a suspected round. One whose timer let packets go has worked, even if none came.
+    /// Notes a suspected round, with the number of packets that came if it had any. One whose timer let packets go has worked,
+    /// even if none came.
     #[cold]
     pub(crate) fn note(
         &mut self,
-        had_packets: bool,
+        packets: Option<u64>,
         start_ticks: u64,
         length_ticks: u64,
         outboxes: &[Outbox],
@@ -44,8 +50,9 @@ impl Interrupted {
         }
         own.interruptions += 1;
         own.interrupted_ticks += length_ticks;
-        if had_packets {
-            own.taken_busy_ticks += self.watch.beyond_average(true, length_ticks);
+        if let Some(packets) = packets {
+            let usual = packets.saturating_mul(self.ticks_per_packet);
+            own.taken_busy_ticks += self.watch.taken_ticks(usual, length_ticks);
         }
         if let Some(log) = &mut self.log {
             log.push(Interruption {
@@ -57,10 +64,50 @@ impl Interrupted {
 
     /// Learns how long rounds take.
     pub(crate) fn adapt(&mut self, own: &CountersView) {
+        let [packets, ticks] = [own.rx_packets, own.busy_ticks];
+        let since = |now: u64, then: u64| now.saturating_sub(then);
+        let ticks_since = since(ticks, self.learnt[1]);
+        if let Some(each) = ticks_since.checked_div(since(packets, self.learnt[0])) {
+            self.ticks_per_packet = each;
+        }
+        self.learnt = [packets, ticks];
         let idle = own.rounds.saturating_sub(own.batches);
         let elsewhere = own.busy_ticks + own.asleep_ticks;
         let idle_ticks = own.total_ticks.saturating_sub(elsewhere);
         self.watch
             .adapt([idle, own.batches], [idle_ticks, own.busy_ticks]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_round_with_many_packets_was_taken_nothing_and_one_with_few_was() {
+        let clock = Clock {
+            hz: 1e9,
+            error_ppm: 0.0,
+        };
+        let mut interrupted = Interrupted::new(&clock);
+        let mut own = CountersView {
+            rounds: 100,
+            batches: 100,
+            rx_packets: 400,
+            busy_ticks: 40_000,
+            total_ticks: 40_000,
+            ..CountersView::default()
+        };
+        interrupted.adapt(&own);
+        // 100 ticks a packet and 400 a round: 64 packets may take 6,400.
+        interrupted.note(Some(64), 0, 7_000, &[], &mut own);
+        assert_eq!((own.interruptions, own.taken_busy_ticks), (1, 0));
+        interrupted.note(Some(8), 0, 7_000, &[], &mut own);
+        assert_eq!(own.taken_busy_ticks, 6_200);
+        interrupted.note(Some(1), 0, 7_000, &[], &mut own);
+        assert_eq!(own.taken_busy_ticks, 6_200 + 6_600);
+        // Nothing was taken from packets where there were none.
+        interrupted.note(None, 0, 7_000, &[], &mut own);
+        assert_eq!((own.interruptions, own.taken_busy_ticks), (4, 12_800));
     }
 }

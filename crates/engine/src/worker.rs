@@ -252,10 +252,11 @@ impl Worker {
         let mut publish_at = last;
         self.idle.begin();
         while !stop.load(Ordering::Relaxed) {
-            let mut had_packets = false;
+            let mut received = 0;
             for from in 0..self.ports.len() {
-                had_packets |= self.round(from, last, &mut batches, &mut punted, &mut own);
+                received += self.round(from, last, &mut batches, &mut punted, &mut own);
             }
+            let mut had_packets = received > 0;
             if self.lanes.handoff.as_mut().is_some_and(Handoff::has_come) {
                 self.take_over(last, &mut batches[0], &mut punted, &mut own);
                 had_packets = true;
@@ -269,8 +270,9 @@ impl Worker {
             own.busy_ticks += if had_packets { elapsed } else { 0 };
             own.rounds += 1;
             if self.interrupted.is_suspected(had_packets, elapsed) {
+                let packets = had_packets.then_some(received as u64);
                 self.interrupted
-                    .note(had_packets, last, elapsed, &self.outboxes, &mut own);
+                    .note(packets, last, elapsed, &self.outboxes, &mut own);
             }
             // Later than now where the worker has rested: no packet was late for that, and nobody took the core away.
             let ready = self.idle.after_round(
@@ -325,7 +327,7 @@ impl Worker {
     }
 
     /// Receives a burst from one port: all of it, then has each function see all of it, then sends it, so that rings and caches meet
-    /// it as one. A burst is one batch but for those beyond [`BATCH_CAPACITY`]. True if packets came.
+    /// it as one. A burst is one batch but for those beyond [`BATCH_CAPACITY`]. Returns how many packets came.
     #[inline(always)]
     fn round(
         &mut self,
@@ -334,13 +336,13 @@ impl Worker {
         batches: &mut [Batch],
         punted: &mut Batch,
         own: &mut CountersView,
-    ) -> bool {
+    ) -> usize {
         let way = self.ways[from];
         if way.patient && !self.may_take(from) {
-            return false;
+            return 0;
         }
         let Some((first, more)) = batches.split_first_mut() else {
-            return false;
+            return 0;
         };
         let (mut asked, mut used) = (first.room(), 0);
         let mut received = self.ports[from].rx(first);
@@ -374,7 +376,7 @@ impl Worker {
         }
         let (outbox, out) = (&mut self.outboxes[way.to], &mut *self.ports[way.to]);
         outbox.tick(now_ticks, received == 0, way.patient, out);
-        received > 0
+        received
     }
 
     /// Shows all batches to each function. The first one is usually the only one.
@@ -703,7 +705,6 @@ impl Worker {
     fn publish(&mut self, own: &mut CountersView) {
         own.asleep_ticks = self.idle.asleep_ticks;
         own.punted_wait_ticks = self.lanes.slow.as_ref().map_or(0, SlowPath::waited_ticks);
-        self.interrupted.adapt(own);
         let mut sum = PortCounters::default();
         let of = self.ports.len();
         let outboxes = self.outboxes.iter();
@@ -731,6 +732,7 @@ impl Worker {
         own.dropped_too_long = sum.rx_too_long + sum.tx_too_long;
         own.dropped_tx_failed = sum.tx_failed;
         own.sleeps = self.idle.sleeps;
+        self.interrupted.adapt(own);
         self.counters.publish(own);
     }
 }

@@ -54,7 +54,7 @@ pub struct Part<'a> {
 const RIGHT: f64 = 20.0;
 /// Below a panel: ticks, title and the heading of the next row.
 const BELOW: f64 = 74.0;
-const HEADING: f64 = 22.0;
+const HEADING: f64 = 30.0;
 const RADIUS: f64 = 3.4;
 
 /// Draws panels in rows of so many, each `height` px high.

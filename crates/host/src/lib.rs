@@ -26,7 +26,6 @@ mod command;
 mod cpu_list;
 pub mod cpu_share;
 pub mod energy;
-mod line;
 pub mod machine;
 pub mod net;
 pub mod noise;
@@ -44,7 +43,6 @@ pub use baseline::{Baseline, BaselineError, Running, baselines};
 pub use command::{CommandError, is_installed};
 pub use cpu_share::{CpuReading, CpuShare, CpuShares};
 pub use energy::{EnergyUse, Meter, MeterError};
-pub use line::round_trip_ticks;
 pub use machine::{Fact, Machine};
 pub use net::{
     Namespace, Steering, SwitchPort, Testbed, TestbedBuilder, TestbedError, Veth, VirtualSwitch,

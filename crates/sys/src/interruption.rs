@@ -67,9 +67,14 @@ impl RoundWatch {
         round_ticks > self.limits_ticks[usize::from(worked)]
     }
 
-    /// Returns how much longer such a round took than they do on average: of an interrupted one, what was taken away.
-    pub fn beyond_average(&self, worked: bool, round_ticks: u64) -> u64 {
-        round_ticks.saturating_sub(self.averages_ticks[usize::from(worked)])
+    /// Returns what was taken away from an interrupted round with work: what it took beyond the average, or beyond
+    /// `usual_ticks` if the work in it takes longer. Nothing if it took less than four times that.
+    pub fn taken_ticks(&self, usual_ticks: u64, round_ticks: u64) -> u64 {
+        let usual = usual_ticks.max(self.averages_ticks[1]);
+        match round_ticks > TIMES_AVERAGE.saturating_mul(usual) {
+            true => round_ticks - usual,
+            false => 0,
+        }
     }
 
     /// Learns from the rounds so far, and the ticks spent in them: without work, and with.
@@ -107,7 +112,10 @@ mod tests {
         assert!(!watch.is_interrupted(true, 1_000_000));
         watch.adapt([200, 10], [6_000, 20_000]);
         assert!(watch.is_interrupted(true, 8_001));
-        assert_eq!(watch.beyond_average(true, 8_001), 6_001);
+        assert_eq!(watch.taken_ticks(0, 8_001), 6_001);
+        // A round with twice the work was not interrupted for that.
+        assert_eq!(watch.taken_ticks(4_000, 8_001), 0);
+        assert_eq!(watch.taken_ticks(4_000, 16_001), 12_001);
     }
 
     #[test]

@@ -408,14 +408,9 @@ fn in_words(cores: u32) -> String {
 
 /// What a question holds fixed while the load changes.
 fn in_question(question: &Question) -> String {
-    let value = |name: &str| {
-        question
-            .at
-            .get(name)
-            .map_or("–".to_owned(), |value| three_digits(*value))
-    };
+    let value = |name: &str| question.at.get(name).copied().unwrap_or(0.0);
     format!(
-        "frames of {} bytes, batches of {}, {} functions that pass packets on beside the first",
+        "frames of {} bytes, batches of {}, {} hand-overs between functions",
         value("frame_bytes"),
         value("batch"),
         value("hand_overs")

@@ -77,7 +77,7 @@ pub fn write(dir: &Path) {
     std::fs::create_dir_all(&folder).unwrap();
     write_json(&dir.join(Costs::HEAD), &results.head).unwrap();
     for trial in &results.outcomes {
-        let name = format!("{}-{:04}.json", trial.port, trial.number);
+        let name = format!("{}-{:04}-1.json", trial.port, trial.number);
         write_json(&folder.join(name), trial).unwrap();
     }
 }

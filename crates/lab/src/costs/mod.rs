@@ -146,7 +146,7 @@ impl Benchmark for Costs {
         let point = self.designs[unit.subject][unit.part];
         let port = &self.facts.ports[unit.subject];
         let mut session = Session::open(*rig, port, point.frame_bytes as usize)?;
-        let device = (rig.cores.device, rig.clock.hz);
+        let device = (rig.cores.device, &rig.clock);
         trial::measure(
             &mut session,
             (unit.part, point),

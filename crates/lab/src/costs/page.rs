@@ -12,7 +12,7 @@ use taut_model::published::{self, Check, Verdict};
 
 const HOW: &str = "Each run is a worker on a core of its own, flooded by a generator on another one, at a point of a Latin hypercube over load, \
     functions, frame size and batch. The cost of a packet is what the worker's own account says: the time in rounds that had packets, \
-    less what interrupted rounds took beyond the average, by the packets received; the median over slices of 0.1 s. Before and after \
+    less what interrupted rounds took beyond what as many packets take on average, by the packets received; the median over slices of 0.1 s, each with the weight of its packets. Before and after \
     each run a cache line is passed to the other core and back some thousand times; a run in which that changed by half, as the hypervisor \
     moved a core, is made again. Every other point is held out of the fits. Terms are chosen by BIC among sets of costs that are \
     not negative.";
@@ -146,7 +146,12 @@ fn ask(evaluation: &Evaluation<'_>, asked: Asked) -> Ask {
 
 fn cells(found: &Answer) -> Vec<(&'static str, Cell)> {
     let interval = |[value, low, high]: [f64; 3], text: fn(f64) -> String| {
-        [text(value), format!("{} to {}", text(low), text(high))]
+        let (low, high) = (text(low), text(high));
+        // A link carries what it carries.
+        match low == high {
+            true => plain(low),
+            false => [text(value), format!("{low} to {high}")],
+        }
     };
     vec![
         ("cycles", interval(found.cycles, three_digits)),

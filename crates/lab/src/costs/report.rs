@@ -94,9 +94,13 @@ fn errors_table(evaluation: &Evaluation<'_>) -> Table {
                     .map_or("–".to_owned(), |e| share(of(e))),
             )
         };
+        let moved = match port.moved {
+            0 => String::new(),
+            count => format!("{count} left out: a core was moved"),
+        };
         vec![
             plain(port.port.clone()),
-            plain(port.runs.to_string()),
+            [port.runs.to_string(), moved],
             plain(port.generator_bound.to_string()),
             plain(rate(port.highest_pps)),
             plain(share(port.interrupted)),

@@ -7,13 +7,17 @@ use crate::io_cost::{Session, Work};
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::AtomicBool;
 use taut_engine::CountersView;
-use taut_measure::median;
+use taut_sys::Clock;
+use taut_traffic::ping_pong;
 
 /// Share of its time that a worker which is the bottleneck spends in rounds with packets, at least.
 const SATURATED: f64 = 0.95;
 
 /// Runs in which the cores came closer or went apart are made again, so often at most.
 const TRIES: u32 = 3;
+
+/// Blocks of 64 round trips of a cache line: a millisecond where the cores lie far apart.
+const LINE_BLOCKS: usize = 31;
 
 /// So much more may a line's way take after a run than before, or the other way round.
 const SAME_WAY: f64 = 1.5;
@@ -37,7 +41,8 @@ pub struct Trial {
     pub number: usize,
     /// What was set.
     pub point: Point,
-    /// Ticks in rounds that had packets, per packet received, without what was taken away: the median of all slices.
+    /// Ticks in rounds that had packets, per packet received, without what was taken away: the median over all packets, each with
+    /// what those of its slice cost.
     pub cycles: f64,
     /// The same in each slice.
     pub slices_cycles: Vec<f64>,
@@ -86,7 +91,7 @@ pub(super) fn measure(
     session: &mut Session<'_>,
     point: (usize, Point),
     lengths: &Lengths,
-    device: (usize, f64),
+    device: (usize, &Clock),
     stop: &AtomicBool,
 ) -> Result<Trial, Failed> {
     let mut trial = measure_once(session, point, lengths, device, stop)?;
@@ -103,7 +108,7 @@ fn measure_once(
     session: &mut Session<'_>,
     (number, point): (usize, Point),
     lengths: &Lengths,
-    (core, hz): (usize, f64),
+    (core, clock): (usize, &Clock),
     stop: &AtomicBool,
 ) -> Result<Trial, Failed> {
     let work = Work {
@@ -114,7 +119,7 @@ fn measure_once(
     };
     let port = session.framework().id.clone();
     let apart = session.framework().has_generator();
-    let line = || apart.then(|| taut_host::round_trip_ticks(core)).flatten();
+    let line = || apart.then(|| line_cycles(clock, core));
     let before = line();
     let (readings, _) = session.with_forwarder(&work, stop, |generator| {
         let mut readings: Vec<CountersView> = Vec::new();
@@ -131,7 +136,7 @@ fn measure_once(
         .skip(1)
         .map(|pair| pair[1] - pair[0])
         .collect();
-    let trial = of_slices(port, (number, point), &slices, hz).ok_or_else(|| {
+    let trial = of_slices(port, (number, point), &slices, clock.hz).ok_or_else(|| {
         Failed::Broken(format!(
             "the worker counted no packets in {} slices",
             slices.len()
@@ -141,6 +146,15 @@ fn measure_once(
         line_cycles: before.into_iter().chain(after).collect(),
         ..trial
     })
+}
+
+/// Cycles that a cache line takes from the generator's core, which the calling thread has, to `core` and back.
+fn line_cycles(clock: &Clock, core: usize) -> f64 {
+    let there_and_back = ping_pong(clock, LINE_BLOCKS, move || {
+        // A core that cannot be had is refused to the worker.
+        let _ = taut_host::pin_current_thread(core);
+    });
+    clock.to_ticks(there_and_back.p50_ns)
 }
 
 /// Returns what slices of a worker's account say. None if no packet came.
@@ -163,7 +177,7 @@ fn of_slices(
         port,
         number,
         point,
-        cycles: median(&slices_cycles)?,
+        cycles: median_packet(slices)?,
         slices_cycles,
         batch: all.average_batch(),
         rate_pps: all.tx_packets as f64 / seconds,
@@ -178,6 +192,22 @@ fn of_slices(
             Bottleneck::Generator
         },
     })
+}
+
+/// Returns what the packet in the middle cost, if each costs what those of its slice do: a slice that somebody else had most of
+/// says little. None without packets.
+fn median_packet(slices: &[CountersView]) -> Option<f64> {
+    let had = slices.iter().filter(|slice| slice.rx_packets > 0);
+    let cost = |slice: &CountersView| slice.own_busy_ticks() as f64 / slice.rx_packets as f64;
+    let mut costs: Vec<(f64, u64)> = had.map(|slice| (cost(slice), slice.rx_packets)).collect();
+    costs.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let all: u64 = costs.iter().map(|(_, packets)| packets).sum();
+    let mut below = 0;
+    let middle = costs.iter().find(|(_, packets)| {
+        below += packets;
+        2 * below >= all
+    });
+    middle.map(|(cost, _)| *cost)
 }
 
 #[cfg(test)]

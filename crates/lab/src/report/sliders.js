@@ -83,7 +83,8 @@
 
   const fill = (row, port, question) => {
     const found = answer(port, question);
-    const between = ([, low, high], text) => text(low) + " to " + text(high);
+    // A link carries what it carries.
+    const between = ([, low, high], text) => (text(low) === text(high) ? "" : text(low) + " to " + text(high));
     const bare = (c) => show.cycles(c).replace(" cycles", "");
     const texts = {
       cycles: [bare(found.cycles[0]), between(found.cycles, bare)],
