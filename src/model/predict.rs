@@ -155,7 +155,7 @@ pub fn run(arguments: &Arguments, explain: bool) -> Result<(), Failure> {
         }
         (None, Some((costs, origin))) => {
             notes.extend(origin);
-            notes.push("costs were given: what they say of no interval is taken as exact, and what the model is off by here is not known; where it was published it was off by 2.8 % (7.3 for a measured 7.1 Mpkt/s)".to_owned());
+            notes.push("costs without an interval are taken as exact, and what the model is off by here is not known: where it was published it was off by 2.8 % (7.3 for a measured 7.1 Mpkt/s)".to_owned());
             let batch = costs.batch_cycles.value;
             (known.carried(&costs, &packets, None)?, batch)
         }

@@ -11,7 +11,7 @@
 //! and start `taut forward` for each segment (`process.rs`). [`Deployment::keep_up`] then hears what the processes say,
 //! starts again what dies, and answers at the control socket, where [`ask`] and [`down`] are the other side. `taut
 //! chain plan` calls [`estimate()`]: [`classify()`] says where each function runs, `measure.rs` what it costs here, and
-//! the rest is arithmetic. [`vm`] runs a chain in a virtual machine, [`manifest`] writes it down for Kubernetes and
+//! the models of `taut_model` what that makes of rate and round trip. [`vm`] runs a chain in a virtual machine, [`manifest`] writes it down for Kubernetes and
 //! OpenStack.
 //!
 //! Begin with `segment.rs`, then `deployment.rs`.

@@ -4,7 +4,7 @@
 use std::time::{Duration, SystemTime};
 use taut_host::Machine;
 use taut_model::io_costs::IoCosts;
-use taut_results::moment;
+use taut_results::{MOST_TAKEN, moment};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
@@ -33,7 +33,14 @@ fn origin_at(costs: &IoCosts, now: SystemTime, here: Option<&str>) -> String {
     };
     let noise = costs.taken.map_or_else(
         || "what others took of it is not known".to_owned(),
-        |taken| format!("others took {:.1} % of a core", taken * 100.0),
+        |taken| {
+            let busy = if taken > MOST_TAKEN {
+                ": too much for these figures to be the machine's own"
+            } else {
+                ""
+            };
+            format!("others took {:.1} % of a core{busy}", taken * 100.0)
+        },
     );
     format!(
         "measured by taut bench io {age} {place}, with {}-byte frames; {noise}",
@@ -58,7 +65,7 @@ mod tests {
         let then = moment(&costs.measured).unwrap();
         assert_eq!(
             origin_at(&costs, then + 3 * DAY, Some("A")),
-            "measured by taut bench io 3 days ago (2026-11-25T03:00:00Z) on A, with 64-byte frames; others took 3.8 % of a core"
+            "measured by taut bench io 3 days ago (2026-11-25T03:00:00Z) on A, with 64-byte frames; others took 3.8 % of a core: too much for these figures to be the machine's own"
         );
         assert!(origin_at(&costs, then - DAY, Some("A")).contains("today"));
         assert!(

@@ -82,7 +82,7 @@ pub struct Noise {
 }
 
 /// More of a core than this taken by others makes latencies theirs.
-const MOST_TAKEN: f64 = 0.02;
+pub const MOST_TAKEN: f64 = 0.02;
 
 /// What to say first of results from a machine that others kept busy, by its sources of noise: one sentence and what to do.
 pub fn busy(noise: &[Noise]) -> Option<String> {
