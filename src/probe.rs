@@ -362,7 +362,7 @@ fn print_report(report: &ProbeReport) {
         ("round trip", &report.rtt_ns),
         ("wake-up   ", &report.wake_up_ns),
         ("from due  ", &report.rtt_from_intended_ns),
-        ("send slip ", &report.send_slip_ns),
+        ("send delay", &report.send_delay_ns),
     ] {
         let text = summary
             .as_ref()

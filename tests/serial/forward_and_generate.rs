@@ -176,7 +176,7 @@ fn json_has_the_fields_that_programs_read() {
             "/latency_ns/count",
             "/jitter_ns/avg_ns",
             "/jitter_ns/max_ns",
-            "/send_slip_ns/max_ns",
+            "/send_delay_ns/max_ns",
             "/sequence/duplicate",
             "/sequence/reordered",
         ],

@@ -88,7 +88,7 @@ fn the_last_line_is_one_object_with_every_figure_and_the_device() {
         "/jitter_ns/avg_ns",
         "/jitter_ns/max_ns",
         "/jitter_ns/std_ns",
-        "/send_slip_ns/avg_ns",
+        "/send_delay_ns/avg_ns",
         "/send_gap_ns/mean_gap_ns",
         "/activity/context_switches",
         "/activity/cores/0/interrupt_count",

@@ -249,7 +249,7 @@ fn the_terminal_is_given_back_as_it_was() {
             "{shown:?}"
         );
         assert!(
-            shown.rfind("send slip") > shown.rfind("\u{1b}[?1049l"),
+            shown.rfind("send delay") > shown.rfind("\u{1b}[?1049l"),
             "{shown:?}"
         );
         assert!(shown.contains("code 0"), "{shown:?}");

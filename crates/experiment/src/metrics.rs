@@ -119,4 +119,12 @@ mod tests {
         assert!(of_pattern("rtt=([0-9.]+)", "no").is_err());
         assert!(of_pattern("(x)", "x").is_err());
     }
+
+    #[test]
+    fn the_send_delay_is_known_by_its_former_name_too() {
+        let names = names_of("taut generate --json").unwrap();
+        for name in ["send_delay_ns.p99_ns", "send_slip_ns.p99_ns"] {
+            assert!(names.contains(name), "{name}");
+        }
+    }
 }

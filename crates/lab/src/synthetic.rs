@@ -260,11 +260,11 @@ fn write_run(run: &RunWriter, shape: Shape, packets: u64, random: &mut Rng) {
         LatencyHistogram::new(),
         JitterRecorder::new(),
     );
-    let mut slips = LatencyHistogram::new();
+    let mut send_delays = LatencyHistogram::new();
     let mut lost = 0;
     for sequence in 0..packets {
         let due_ns = sequence as f64 * 10_000.0;
-        let slip_ns = (20.0
+        let send_delay_ns = (20.0
             + random.f64() * 15.0
             + if random.f64() < 1e-4 {
                 4_000.0 * random.f64()
@@ -276,17 +276,17 @@ fn write_run(run: &RunWriter, shape: Shape, packets: u64, random: &mut Rng) {
             .push(&PacketSample {
                 sequence,
                 intended_send_ns: due_ns as i64,
-                slip_ns,
+                send_delay_ns,
                 latency_ns,
                 arrivals: latency_ns.is_some().into(),
                 ..PacketSample::default()
             })
             .unwrap();
-        slips.record(slip_ns.into());
+        send_delays.record(send_delay_ns.into());
         match latency_ns.map(u64::from) {
             Some(ns) => {
                 latency.record(ns);
-                intended.record(ns + u64::from(slip_ns));
+                intended.record(ns + u64::from(send_delay_ns));
                 jitter.record(sequence, ns);
             }
             None => lost += 1,
@@ -316,7 +316,7 @@ fn write_run(run: &RunWriter, shape: Shape, packets: u64, random: &mut Rng) {
         latency: Summary::from_histogram(&latency),
         latency_from_intended: Summary::from_histogram(&intended),
         jitter: jitter.summary(),
-        slip: Summary::from_histogram(&slips),
+        send_delay: Summary::from_histogram(&send_delays),
         activity: json!({"interrupts": 12}),
         energy: None,
     })

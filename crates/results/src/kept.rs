@@ -52,7 +52,7 @@ mod tests {
                 let sample = PacketSample {
                     sequence,
                     intended_send_ns: sequence as i64 * 100,
-                    slip_ns: 7,
+                    send_delay_ns: 7,
                     latency_ns: (sequence != 3).then_some(1_000),
                     arrivals: 1,
                     reordered: false,
@@ -70,12 +70,20 @@ mod tests {
     }
 
     #[test]
+    fn a_table_with_the_former_name_of_the_send_delay_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let text = "sequence,intended_send_ns,slip_ns,latency_ns\n0,0,30,500\n";
+        std::fs::write(dir.path().join("samples.csv"), text).unwrap();
+        assert_eq!(kept(dir.path()).unwrap()[0].send_delay_ns, 30);
+    }
+
+    #[test]
     fn no_file_is_none_and_a_damaged_one_is_named_with_its_line() {
         let dir = tempfile::tempdir().unwrap();
         assert!(!each_kept_sample(dir.path(), |_| ()).unwrap());
         std::fs::write(
             dir.path().join("samples.csv"),
-            "sequence,intended_send_ns,slip_ns,latency_ns\n0,0,0,5\nx,1\n",
+            "sequence,intended_send_ns,send_delay_ns,latency_ns\n0,0,0,5\nx,1\n",
         )
         .unwrap();
         let error = kept(dir.path()).unwrap_err().to_string();

@@ -27,7 +27,7 @@ pub struct PacketSample {
     /// When it was due, ns after the measurement began.
     pub intended_send_ns: i64,
     /// How late it was sent, ns; held at 4.29 s.
-    pub slip_ns: u32,
+    pub send_delay_ns: u32,
     /// Round trip of its first sound arrival from the send stamp, ns, held at 4.29 s; none if there was none.
     pub latency_ns: Option<u32>,
     /// How often it came back sound, held at 255.
@@ -47,7 +47,7 @@ impl PacketSample {
         Self {
             sequence,
             intended_send_ns: (packet.due_ticks as f64 * ns_per_tick) as i64,
-            slip_ns: ns(packet.slip_ticks),
+            send_delay_ns: ns(packet.send_delay_ticks),
             latency_ns: packet.latency_ticks().map(ns),
             arrivals: packet.arrivals,
             reordered: packet.reordered,
@@ -60,7 +60,7 @@ impl PacketSample {
 const SCHEMA: &str = "message samples {
     required int64 sequence (integer(64, false));
     required int64 intended_send_ns;
-    required int32 slip_ns (integer(32, false));
+    required int32 send_delay_ns (integer(32, false));
     optional int32 latency_ns (integer(32, false));
     required int32 arrivals (integer(8, false));
     required boolean reordered;
@@ -69,7 +69,7 @@ const SCHEMA: &str = "message samples {
 }";
 
 const CSV_HEADER: &str =
-    "sequence,intended_send_ns,slip_ns,latency_ns,arrivals,reordered,refused,corrupt\n";
+    "sequence,intended_send_ns,send_delay_ns,latency_ns,arrivals,reordered,refused,corrupt\n";
 
 /// Rows per row group, and rows of CSV that are written together: 8 MiB in memory.
 const BLOCK: usize = 1 << 18;
@@ -187,7 +187,7 @@ struct ParquetSink {
     rows: u64,
     sequences: Vec<i64>,
     due: Vec<i64>,
-    slips: Vec<i32>,
+    send_delays: Vec<i32>,
     latencies: Vec<i32>,
     present: Vec<i16>,
     arrivals: Vec<i32>,
@@ -232,7 +232,7 @@ impl ParquetSink {
             rows: 0,
             sequences: Vec::with_capacity(BLOCK),
             due: Vec::with_capacity(BLOCK),
-            slips: Vec::with_capacity(BLOCK),
+            send_delays: Vec::with_capacity(BLOCK),
             latencies: Vec::with_capacity(BLOCK),
             present: Vec::with_capacity(BLOCK),
             arrivals: Vec::with_capacity(BLOCK),
@@ -245,7 +245,7 @@ impl ParquetSink {
     fn push(&mut self, sample: &PacketSample) -> std::io::Result<()> {
         self.sequences.push(sample.sequence as i64);
         self.due.push(sample.intended_send_ns);
-        self.slips.push(sample.slip_ns as i32);
+        self.send_delays.push(sample.send_delay_ns as i32);
         if let Some(latency_ns) = sample.latency_ns {
             self.latencies.push(latency_ns as i32);
         }
@@ -281,7 +281,7 @@ impl ParquetSink {
                 )?,
                 2 | 4 => {
                     let values = if index == 2 {
-                        &self.slips
+                        &self.send_delays
                     } else {
                         &self.arrivals
                     };
@@ -303,7 +303,7 @@ impl ParquetSink {
         self.rows += self.sequences.len() as u64;
         self.sequences.clear();
         self.due.clear();
-        self.slips.clear();
+        self.send_delays.clear();
         self.latencies.clear();
         self.present.clear();
         self.arrivals.clear();
@@ -387,7 +387,7 @@ impl CsvSink {
             "{},{},{},{latency},{},{},{},{}",
             s.sequence,
             s.intended_send_ns,
-            s.slip_ns,
+            s.send_delay_ns,
             s.arrivals,
             s.reordered,
             s.refused,
@@ -428,7 +428,7 @@ mod tests {
         PacketSample {
             sequence,
             intended_send_ns: sequence as i64 * 100,
-            slip_ns: (sequence % 77) as u32,
+            send_delay_ns: (sequence % 77) as u32,
             latency_ns: (fate > 1).then_some(900 + sequence as u32),
             arrivals: fate.saturating_sub(1) as u8,
             reordered: fate == 3,

@@ -308,7 +308,7 @@ mod tests {
             (
                 sample.sequence,
                 sample.intended_send_ns,
-                sample.slip_ns,
+                sample.send_delay_ns,
                 sample.latency_ns
             ),
             (9_999, 9_999_000, 10, Some(100))

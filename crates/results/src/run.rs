@@ -38,8 +38,9 @@ pub struct CbrResult {
     pub latency_from_intended: Option<Summary>,
     /// Differences of successive latencies.
     pub jitter: Option<JitterSummary>,
-    /// How late the generator sent, against its own schedule.
-    pub slip: Option<Summary>,
+    /// Send delay: how late the generator sent, against its own schedule. Results of 0.1 call it `slip`.
+    #[serde(alias = "slip")]
+    pub send_delay: Option<Summary>,
     /// What machine and device did meanwhile (interrupts, switches, counters): names and values.
     pub activity: serde_json::Value,
     /// What it cost in energy and processor time; none in results of before that was recorded.

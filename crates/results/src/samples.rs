@@ -18,8 +18,9 @@ pub struct Sample {
     pub sequence: u64,
     /// When it was due, ns after the measurement began.
     pub intended_send_ns: i64,
-    /// How late it was sent, ns; held at 4.29 s.
-    pub slip_ns: u32,
+    /// Send delay: how late it was sent, ns; held at 4.29 s. Files of 0.1 call it `slip_ns`.
+    #[serde(alias = "slip_ns")]
+    pub send_delay_ns: u32,
     /// Round trip from the send stamp, ns, held at 4.29 s; `None` for a packet that was lost or refused.
     pub latency_ns: Option<u32>,
 }
@@ -51,9 +52,10 @@ impl SampleReader {
         let file = SerializedFileReader::new(input).map_err(damaged(path))?;
         let found = file.metadata().file_metadata().schema_descr();
         let names: Vec<&str> = found.columns().iter().map(|column| column.name()).collect();
-        let wanted = ["sequence", "intended_send_ns", "slip_ns", "latency_ns"];
+        let columns = |delay| ["sequence", "intended_send_ns", delay, "latency_ns"];
+        let (wanted, former) = (columns("send_delay_ns"), columns("slip_ns"));
         // Those of `taut generate --out` have more behind them.
-        if !names.starts_with(&wanted) {
+        if !names.starts_with(&wanted) && !names.starts_with(&former) {
             let reason = format!("columns {names:?} instead of {wanted:?}");
             return Err(ResultsError::Samples {
                 path: path.to_owned(),
@@ -89,11 +91,12 @@ impl SampleReader {
         let rows = usize::try_from(group.metadata().num_rows()).unwrap_or(0);
         let (sequences, _) = read_column(group.get_column_reader(0)?, long, rows)?;
         let (due, _) = read_column(group.get_column_reader(1)?, long, rows)?;
-        let (slips, _) = read_column(group.get_column_reader(2)?, short, rows)?;
+        let (send_delays, _) = read_column(group.get_column_reader(2)?, short, rows)?;
         let (latencies, present) = read_column(group.get_column_reader(3)?, short, rows)?;
         let mut latencies = latencies.into_iter();
         let mut samples = Vec::with_capacity(rows);
-        for (((sequence, due), slip), present) in sequences.iter().zip(due).zip(slips).zip(present)
+        for (((sequence, due), send_delay), present) in
+            sequences.iter().zip(due).zip(send_delays).zip(present)
         {
             let latency_ns = if present == 1 {
                 latencies.next().map(|ns| ns as u32)
@@ -103,7 +106,7 @@ impl SampleReader {
             samples.push(Sample {
                 sequence: *sequence as u64,
                 intended_send_ns: due,
-                slip_ns: slip as u32,
+                send_delay_ns: send_delay as u32,
                 latency_ns,
             });
         }
@@ -172,6 +175,9 @@ mod tests {
     use super::*;
 
     use crate::{PacketFormat, PacketSample, PacketWriter};
+    use parquet::file::writer::SerializedFileWriter;
+    use parquet::schema::parser::parse_message_type;
+    use std::sync::Arc;
 
     fn write(dir: &Path, packets: u64) -> PathBuf {
         let mut writer = PacketWriter::create(dir, PacketFormat::Parquet).unwrap();
@@ -194,6 +200,40 @@ mod tests {
             SampleReader::open(&path).unwrap().next_block().unwrap(),
             None
         );
+    }
+
+    #[test]
+    fn a_file_with_the_former_name_of_the_send_delay_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("samples.parquet");
+        let schema = "message samples { required int64 sequence (integer(64, false)); required int64 intended_send_ns;
+            required int32 slip_ns (integer(32, false)); optional int32 latency_ns (integer(32, false)); }";
+        let schema = Arc::new(parse_message_type(schema).unwrap());
+        let file = File::create(&path).unwrap();
+        let mut writer = SerializedFileWriter::new(file, schema, Arc::default()).unwrap();
+        let mut group = writer.next_row_group().unwrap();
+        for value in [7, 1_000] {
+            let mut column = group.next_column().unwrap().unwrap();
+            let typed = column.typed::<Int64Type>();
+            typed.write_batch(&[value], None, None).unwrap();
+            column.close().unwrap();
+        }
+        for (value, present) in [(30, None), (500, Some(&[1][..]))] {
+            let mut column = group.next_column().unwrap().unwrap();
+            let typed = column.typed::<Int32Type>();
+            typed.write_batch(&[value], present, None).unwrap();
+            column.close().unwrap();
+        }
+        group.close().unwrap();
+        writer.close().unwrap();
+        let sample = Sample {
+            sequence: 7,
+            intended_send_ns: 1_000,
+            send_delay_ns: 30,
+            latency_ns: Some(500),
+        };
+        let mut reader = SampleReader::open(&path).unwrap();
+        assert_eq!(reader.next_block().unwrap(), Some(vec![sample]));
     }
 
     #[test]

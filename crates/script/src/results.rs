@@ -59,7 +59,13 @@ fn fill(lua: &Lua, to: &Table, tally: &Tally, record: &Summaries) -> mlua::Resul
         "latency",
         summary(lua, Summary::from_histogram(&record.latency))?,
     )?;
-    to.set("slip", summary(lua, Summary::from_histogram(&record.slip))?)?;
+    // The name `slip` stays until 0.3.
+    for name in ["send_delay", "slip"] {
+        to.set(
+            name,
+            summary(lua, Summary::from_histogram(&record.send_delay))?,
+        )?;
+    }
     if let Some(jitter) = record.jitter.summary() {
         let table = lua.create_table()?;
         table.set("avg_ns", jitter.avg_ns)?;

@@ -20,10 +20,10 @@ const LOST: u32 = u32::MAX;
 const REFUSED: u32 = u32::MAX - 1;
 const LONGEST: u32 = u32::MAX - 2;
 
-/// Slip and latency of every single packet, in memory set aside before the trial (8 bytes each).
+/// Send delay and latency of every single packet, in memory set aside before the trial (8 bytes each).
 #[derive(Debug)]
 pub(crate) struct EveryPacket {
-    slip_ticks: Vec<u32>,
+    send_delay_ticks: Vec<u32>,
     latency_ticks: Vec<u32>,
     highest: Option<u64>,
     /// Packets that came back once more.
@@ -40,12 +40,12 @@ pub(crate) struct EveryPacket {
 impl EveryPacket {
     /// Room for `packets` packets; touches all of the memory now, so that the trial does not.
     pub(crate) fn new(packets: usize) -> Self {
-        let mut slip_ticks = vec![1; packets];
-        slip_ticks.clear();
+        let mut send_delay_ticks = vec![1; packets];
+        send_delay_ticks.clear();
         let mut latency_ticks = vec![LOST; packets];
         latency_ticks.clear();
         Self {
-            slip_ticks,
+            send_delay_ticks,
             latency_ticks,
             highest: None,
             duplicate: 0,
@@ -56,31 +56,31 @@ impl EveryPacket {
         }
     }
 
-    /// Slip (ticks after due) and outcome of every packet, by sequence number.
+    /// Send delay (ticks) and outcome of every packet, by sequence number.
     pub(crate) fn packets(&self) -> impl ExactSizeIterator<Item = (u32, Outcome)> + '_ {
-        self.slip_ticks
+        self.send_delay_ticks
             .iter()
             .zip(&self.latency_ticks)
-            .map(|(slip, latency)| {
+            .map(|(send_delay, latency)| {
                 let outcome = match *latency {
                     LOST => Outcome::Lost,
                     REFUSED => Outcome::Refused,
                     latency_ticks => Outcome::Received { latency_ticks },
                 };
-                (*slip, outcome)
+                (*send_delay, outcome)
             })
     }
 }
 
 impl Record for EveryPacket {
     #[inline(always)]
-    fn sent(&mut self, sequence: u64, _: u64, slip_ticks: u64) {
+    fn sent(&mut self, sequence: u64, _: u64, send_delay_ticks: u64) {
         // Beyond the room that was set aside nothing is kept; the trial never sends that many.
-        if self.slip_ticks.len() as u64 == sequence
-            && self.slip_ticks.len() < self.slip_ticks.capacity()
+        if self.send_delay_ticks.len() as u64 == sequence
+            && self.send_delay_ticks.len() < self.send_delay_ticks.capacity()
         {
-            self.slip_ticks
-                .push(u32::try_from(slip_ticks).unwrap_or(u32::MAX));
+            self.send_delay_ticks
+                .push(u32::try_from(send_delay_ticks).unwrap_or(u32::MAX));
             self.latency_ticks.push(LOST);
         }
     }

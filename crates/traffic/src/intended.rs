@@ -4,13 +4,13 @@
 use taut_measure::LatencyHistogram;
 use taut_sys::Clock;
 
-/// Packets whose slip is remembered until they come back.
+/// Packets whose send delay is remembered until they come back.
 const REMEMBERED: usize = 1 << 16;
 
-/// Adds each packet's slip to its latency.
+/// Adds each packet's send delay to its latency.
 pub struct FromIntended {
     ns_per_tick: f64,
-    slips: Box<[u32]>,
+    send_delays: Box<[u32]>,
     next: u64,
     latency: LatencyHistogram,
 }
@@ -20,7 +20,7 @@ impl FromIntended {
     pub fn new(clock: &Clock) -> Self {
         Self {
             ns_per_tick: clock.to_ns(1),
-            slips: vec![0; REMEMBERED].into(),
+            send_delays: vec![0; REMEMBERED].into(),
             next: 0,
             latency: LatencyHistogram::new(),
         }
@@ -32,20 +32,21 @@ impl FromIntended {
     }
 
     #[inline(always)]
-    pub(crate) fn sent(&mut self, sequence: u64, slip_ticks: u64) {
-        self.slips[sequence as usize % REMEMBERED] = u32::try_from(slip_ticks).unwrap_or(u32::MAX);
+    pub(crate) fn sent(&mut self, sequence: u64, send_delay_ticks: u64) {
+        self.send_delays[sequence as usize % REMEMBERED] =
+            u32::try_from(send_delay_ticks).unwrap_or(u32::MAX);
         self.next = sequence + 1;
     }
 
     #[inline(always)]
     pub(crate) fn received(&mut self, sequence: u64, latency_ticks: u64) {
         let is_remembered = self.next.saturating_sub(sequence) <= REMEMBERED as u64;
-        let slip_ticks = if is_remembered {
-            u64::from(self.slips[sequence as usize % REMEMBERED])
+        let send_delay_ticks = if is_remembered {
+            u64::from(self.send_delays[sequence as usize % REMEMBERED])
         } else {
             0
         };
-        let ns = (latency_ticks + slip_ticks) as f64 * self.ns_per_tick;
+        let ns = (latency_ticks + send_delay_ticks) as f64 * self.ns_per_tick;
         self.latency.record(ns as u64);
     }
 }
@@ -57,7 +58,7 @@ mod tests {
     use taut_measure::Summary;
 
     #[test]
-    fn the_slip_counts_as_long_as_it_is_remembered() {
+    fn the_send_delay_counts_as_long_as_it_is_remembered() {
         let clock = Clock {
             hz: 1e9,
             error_ppm: 0.0,

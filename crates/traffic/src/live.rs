@@ -169,14 +169,20 @@ impl Live {
 
     /// Packet `sequence` is sent.
     #[inline(always)]
-    pub fn sent(&mut self, sequence: u64, due_ticks: u64, slip_ticks: u64, seen: &SequenceTracker) {
+    pub fn sent(
+        &mut self,
+        sequence: u64,
+        due_ticks: u64,
+        send_delay_ticks: u64,
+        seen: &SequenceTracker,
+    ) {
         self.published
             .stamped
             .store(self.before + sequence + 1, Ordering::Relaxed);
         let Some(d) = &mut self.distributions else {
             return;
         };
-        let sent_ticks = due_ticks + slip_ticks;
+        let sent_ticks = due_ticks + send_delay_ticks;
         if let Some((last_due, last_sent)) = d.last.replace((due_ticks, sent_ticks)) {
             let gap_ns = sent_ticks.saturating_sub(last_sent) as f64 * d.ns_per_tick;
             let asked_ns = due_ticks.saturating_sub(last_due) as f64 * d.ns_per_tick;

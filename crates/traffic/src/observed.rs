@@ -21,13 +21,13 @@ pub struct Observed {
 
 impl Record for Observed {
     #[inline(always)]
-    fn sent(&mut self, sequence: u64, due_ticks: u64, slip_ticks: u64) {
-        self.summaries.sent(sequence, due_ticks, slip_ticks);
-        self.intended.sent(sequence, slip_ticks);
+    fn sent(&mut self, sequence: u64, due_ticks: u64, send_delay_ticks: u64) {
+        self.summaries.sent(sequence, due_ticks, send_delay_ticks);
+        self.intended.sent(sequence, send_delay_ticks);
         let seen = &self.summaries.sequence;
-        self.live.sent(sequence, due_ticks, slip_ticks, seen);
+        self.live.sent(sequence, due_ticks, send_delay_ticks, seen);
         if let Some(sampler) = &mut self.sampler {
-            sampler.sent(sequence, due_ticks, slip_ticks);
+            sampler.sent(sequence, due_ticks, send_delay_ticks);
         }
     }
 

@@ -217,7 +217,7 @@ fn trace_scale(trace: &Trace, rate_pps: f64) -> f64 {
 }
 
 /// Due times of one stream in one trial. They never drift and never shift: a generator that fell
-/// behind sees due times in the past, which is how its slip is known.
+/// behind sees due times in the past, which is how its send delay is known.
 #[derive(Debug, Clone)]
 pub struct Schedule {
     due_ticks: u64,

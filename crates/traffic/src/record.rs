@@ -5,8 +5,8 @@ use taut_sys::Clock;
 
 /// Record that is told about every packet of a trial, in the hot loop: inlined, no allocation.
 pub trait Record {
-    /// Packet `sequence`, due `due_ticks` after the start, is sent `slip_ticks` later than that.
-    fn sent(&mut self, sequence: u64, due_ticks: u64, slip_ticks: u64);
+    /// Packet `sequence`, due `due_ticks` after the start, is sent `send_delay_ticks` later than that.
+    fn sent(&mut self, sequence: u64, due_ticks: u64, send_delay_ticks: u64);
     /// The outgoing port had no room for packet `sequence`.
     fn refused(&mut self, sequence: u64);
     /// Packet `sequence` came back `latency_ticks` after its stamp, `seen_ticks` after the start.
@@ -46,7 +46,7 @@ pub struct Summaries {
     /// Latencies from stamp to arrival by the receiving port's own stamps.
     pub stamped_latency: LatencyHistogram,
     /// Delays from due to stamp.
-    pub slip: LatencyHistogram,
+    pub send_delay: LatencyHistogram,
     /// Difference of successive latencies.
     pub jitter: JitterRecorder,
     /// Loss, duplicates, order.
@@ -67,7 +67,7 @@ impl Summaries {
             ns_per_tick: clock.to_ns(1),
             latency: LatencyHistogram::new(),
             stamped_latency: LatencyHistogram::new(),
-            slip: LatencyHistogram::new(),
+            send_delay: LatencyHistogram::new(),
             jitter: JitterRecorder::new(),
             sequence: SequenceTracker::new(),
             gaps: GapRecorder::new(0.0),
@@ -80,8 +80,8 @@ impl Summaries {
 
 impl Record for Summaries {
     #[inline(always)]
-    fn sent(&mut self, _: u64, due_ticks: u64, slip_ticks: u64) {
-        let sent_ticks = due_ticks + slip_ticks;
+    fn sent(&mut self, _: u64, due_ticks: u64, send_delay_ticks: u64) {
+        let sent_ticks = due_ticks + send_delay_ticks;
         if let Some((last_due, last_sent)) = self.last.replace((due_ticks, sent_ticks)) {
             let gap_ns = sent_ticks.saturating_sub(last_sent) as f64 * self.ns_per_tick;
             let asked_ns = due_ticks.saturating_sub(last_due) as f64 * self.ns_per_tick;
@@ -92,8 +92,8 @@ impl Record for Summaries {
             };
             gaps.record_asked(gap_ns.round() as u64, asked_ns);
         }
-        self.slip
-            .record((slip_ticks as f64 * self.ns_per_tick) as u64);
+        self.send_delay
+            .record((send_delay_ticks as f64 * self.ns_per_tick) as u64);
     }
 
     #[inline(always)]

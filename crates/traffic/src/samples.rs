@@ -24,7 +24,7 @@ pub struct Sampled {
     /// Time at which the packet was due, ticks after the start.
     pub due_ticks: u64,
     /// Delay with which the packet was sent, ticks, held at 2^32 - 1.
-    pub slip_ticks: u32,
+    pub send_delay_ticks: u32,
     latency_ticks: u32,
     /// Number of times that the packet came back sound, held at 255.
     pub arrivals: u8,
@@ -39,7 +39,7 @@ pub struct Sampled {
 impl Sampled {
     const UNUSED: Self = Self {
         due_ticks: 0,
-        slip_ticks: 0,
+        send_delay_ticks: 0,
         latency_ticks: NEVER,
         arrivals: 0,
         reordered: false,
@@ -191,7 +191,7 @@ impl Sampler {
 
 impl Record for Sampler {
     #[inline(always)]
-    fn sent(&mut self, sequence: u64, due_ticks: u64, slip_ticks: u64) {
+    fn sent(&mut self, sequence: u64, due_ticks: u64, send_delay_ticks: u64) {
         if sequence.is_multiple_of(BLOCK_PACKETS as u64) {
             self.next_block(sequence);
         }
@@ -199,7 +199,7 @@ impl Record for Sampler {
             Some(Some(block)) if block.packets.len() < BLOCK_PACKETS => {
                 block.packets.push(Sampled {
                     due_ticks,
-                    slip_ticks: u32::try_from(slip_ticks).unwrap_or(u32::MAX),
+                    send_delay_ticks: u32::try_from(send_delay_ticks).unwrap_or(u32::MAX),
                     ..Sampled::UNUSED
                 });
             }

@@ -104,21 +104,21 @@ fn write_constant_rate(
     let mut samples = writer.samples()?;
     let mut latencies = Vec::with_capacity(trial.packets() as usize);
     let mut from_intended = Vec::with_capacity(trial.packets() as usize);
-    let mut slips = Vec::with_capacity(trial.packets() as usize);
+    let mut send_delays = Vec::with_capacity(trial.packets() as usize);
     let mut jitter = JitterRecorder::new();
     let mut histogram = LatencyHistogram::new();
     let (mut duplicate, mut reordered, mut saturated) = (0, 0, 0);
     while let Some(block) = blocks.next() {
         for (sequence, packet) in (block.first..).zip(&block.packets) {
             let sample = PacketSample::of(sequence, packet, ns_per_tick);
-            let slip_ns = u64::from(sample.slip_ns);
+            let send_delay_ns = u64::from(sample.send_delay_ns);
             if let Some(ns) = sample.latency_ns.map(u64::from) {
                 latencies.push(ns);
-                from_intended.push(ns + slip_ns);
+                from_intended.push(ns + send_delay_ns);
                 jitter.record(sequence, ns);
                 histogram.record(ns);
             }
-            slips.push(slip_ns);
+            send_delays.push(send_delay_ns);
             duplicate += u64::from(sample.arrivals.saturating_sub(1));
             reordered += u64::from(sample.reordered);
             saturated += u64::from(packet.is_cut());
@@ -144,7 +144,7 @@ fn write_constant_rate(
         latency: Summary::from_samples(&latencies),
         latency_from_intended: Summary::from_samples(&from_intended),
         jitter: jitter.summary(),
-        slip: Summary::from_samples(&slips),
+        send_delay: Summary::from_samples(&send_delays),
         activity: serde_json::to_value(meanwhile.activity).unwrap_or_default(),
         energy: Some(meanwhile.energy),
     })?;

@@ -122,7 +122,7 @@ impl RunCauses {
     /// The cause of the next packet's latency; none of one that took no longer than the median.
     pub(super) fn of_next(&mut self, sample: &Sample) -> Option<Cause> {
         let due_ns = sample.intended_send_ns as f64;
-        let sent_ns = due_ns + f64::from(sample.slip_ns);
+        let sent_ns = due_ns + f64::from(sample.send_delay_ns);
         self.add(due_ns, sent_ns, f64::from(sample.latency_ns?))
     }
 

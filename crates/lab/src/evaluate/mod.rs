@@ -207,7 +207,7 @@ impl Device {
                     if let Some(latency_ns) = sample.latency_ns.map(u64::from) {
                         self.latency.record(latency_ns);
                         self.latency_from_intended
-                            .record(latency_ns.saturating_add(sample.slip_ns.into()));
+                            .record(latency_ns.saturating_add(sample.send_delay_ns.into()));
                         jitter.record(sample.sequence, latency_ns);
                     }
                 }

@@ -137,7 +137,7 @@ mod tests {
                 let sample = Sample {
                     sequence,
                     intended_send_ns: sequence as i64 * 10_000,
-                    slip_ns: 0,
+                    send_delay_ns: 0,
                     latency_ns,
                 };
                 collector.record(&sample, None);

@@ -214,6 +214,7 @@ fn stream_summary(
     let lost = account.lost.saturating_sub(tally.refused);
     // A stop before the first packet leaves no time that a rate could be of.
     let per_second = |packets: u64| (tally.seconds > 0.0).then(|| packets as f64 / tally.seconds);
+    let send_delay_ns = Summary::from_histogram(&s.send_delay);
     StreamSummary {
         name: stream.name().to_string(),
         asked_pps,
@@ -234,7 +235,8 @@ fn stream_summary(
             .filter(|_| is_measured)
             .and_then(|budget| within(budget, &s.latency, tally)),
         jitter_ns: s.jitter.summary(),
-        send_slip_ns: Summary::from_histogram(&s.slip),
+        send_delay_ns: send_delay_ns.clone(),
+        send_slip_ns: send_delay_ns,
         sequence: Some(account),
         send_gap_ns: s.gaps.summary(),
         interrupted_send_gap_ns: s.interrupted_gaps.summary(),

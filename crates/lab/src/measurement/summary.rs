@@ -127,7 +127,10 @@ pub struct StreamSummary {
     pub budget: Option<Budget>,
     /// Jitter (RFC 4689), ns.
     pub jitter_ns: Option<JitterSummary>,
-    /// Delay of packets from when they were due to when they were sent, ns.
+    /// Send delay: how late packets were sent against their schedule, ns. Folders of 0.1 have it only as
+    /// [`StreamSummary::send_slip_ns`].
+    pub send_delay_ns: Option<Summary>,
+    /// As [`StreamSummary::send_delay_ns`], under the name that it has until 0.3.
     pub send_slip_ns: Option<Summary>,
     /// Account of the sequence numbers (RFC 4737); none in folders of versions that did not keep it.
     pub sequence: Option<SequenceReport>,
@@ -139,6 +142,13 @@ pub struct StreamSummary {
     pub samples: Option<Kept>,
     /// What the slowest packets waited for.
     pub slowest: Option<SlowestSummary>,
+}
+
+impl StreamSummary {
+    /// Returns the send delay, by whichever name it was written.
+    pub fn send_delay(&self) -> Option<&Summary> {
+        self.send_delay_ns.as_ref().or(self.send_slip_ns.as_ref())
+    }
 }
 
 fn yes() -> bool {
@@ -201,7 +211,9 @@ mod tests {
 
     /// What an early version wrote of one stream.
     const OLD: &str = r#"{"event": "summary", "name": "traffic", "asked_pps": 1e4, "sent_pps": 1e4, "lost_share": 0.5,
-        "received_pps": 5e3, "lost": 3, "latency_ns": null, "send_slip_ns": null, "jitter_ns": null,
+        "received_pps": 5e3, "lost": 3, "latency_ns": null, "jitter_ns": null,
+        "send_slip_ns": {"count": 1, "min_ns": 1, "avg_ns": 2.0, "p50_ns": 2, "p99_ns": 3, "p99_9_ns": 3, "p99_99_ns": 3,
+            "p99_999_ns": 3, "max_ns": 3, "std_ns": 1.0},
         "tally": {"owed": 6, "sent": 6, "refused": 0, "unsent": 0, "received": 3, "corrupt": 0, "foreign": 0, "seconds": 2.0,
             "stopped": false},
         "started": "2026-11-21T08:15:00Z", "command_line": "taut generate", "device": null, "streams": [],
@@ -243,6 +255,7 @@ mod tests {
     fn a_summary_comes_back_as_it_was_and_an_early_one_is_read() {
         let summary: TrafficSummary = serde_json::from_str(OLD).unwrap();
         assert!(summary.first.measured && summary.first.sequence.is_none());
+        assert_eq!(summary.first.send_delay().unwrap().max_ns, 3);
         let text = serde_json::to_string(&summary).unwrap();
         let again: TrafficSummary = serde_json::from_str(&text).unwrap();
         assert_eq!(again, summary);

@@ -109,8 +109,8 @@ fn measured(stream: &StreamSummary, unknown_stamps: bool, lines: &mut Vec<String
             time(jitter.max_ns as f64)
         ));
     }
-    if let Some(slip) = &stream.send_slip_ns {
-        lines.push(format!("send slip  {}", percentiles(slip)));
+    if let Some(send_delay) = stream.send_delay() {
+        lines.push(format!("send delay {}", percentiles(send_delay)));
     }
     if let Some(stamps) = &stream.kernel_stamps {
         lines.push(format!(

@@ -147,6 +147,7 @@ mod tests {
             kernel_stamps: None,
             budget: None,
             jitter_ns: None,
+            send_delay_ns: None,
             send_slip_ns: None,
             sequence: None,
             send_gap_ns: None,

@@ -61,7 +61,7 @@ impl ProbeFolder {
             let pushed = writer.push(&PacketSample {
                 sequence: self.written,
                 intended_send_ns: probe.due_ns.saturating_sub(first_ns) as i64,
-                slip_ns: held(probe.sent_ns.saturating_sub(probe.due_ns)),
+                send_delay_ns: held(probe.sent_ns.saturating_sub(probe.due_ns)),
                 latency_ns: probe.rtt_ns.map(held),
                 arrivals: probe.arrivals,
                 reordered: probe.reordered,

@@ -37,7 +37,10 @@ pub struct ProbeReport {
     /// The part of round trips that their being read took: from when the kernel had the answer until the client had it. None
     /// where the kernel does not tell.
     pub wake_up_ns: Option<Summary>,
-    /// From when probes were to be sent to when they were.
+    /// Send delay: from when probes were to be sent to when they were. Folders of 0.1 have it only as
+    /// [`ProbeReport::send_slip_ns`].
+    pub send_delay_ns: Option<Summary>,
+    /// As [`ProbeReport::send_delay_ns`], under the name that it has until 0.3.
     pub send_slip_ns: Option<Summary>,
     /// Mean of the repetitions' means, and beside it the interval of their median; none without answers.
     pub rtt_mean_ns: Option<Interval>,
@@ -52,6 +55,13 @@ pub struct ProbeReport {
     /// How all of it came about.
     #[serde(flatten)]
     pub origin: Origin,
+}
+
+impl ProbeReport {
+    /// Returns the send delay, by whichever name it was written.
+    pub fn send_delay(&self) -> Option<&Summary> {
+        self.send_delay_ns.as_ref().or(self.send_slip_ns.as_ref())
+    }
 }
 
 /// How a measurement came about.
@@ -119,7 +129,7 @@ pub struct ProbeAccount {
     within: u64,
     rtt: LatencyHistogram,
     from_intended: LatencyHistogram,
-    slip: LatencyHistogram,
+    send_delay: LatencyHistogram,
     wake_up: LatencyHistogram,
     repetitions: Vec<RepetitionReport>,
 }
@@ -132,7 +142,7 @@ impl ProbeAccount {
             within: 0,
             rtt: LatencyHistogram::new(),
             from_intended: LatencyHistogram::new(),
-            slip: LatencyHistogram::new(),
+            send_delay: LatencyHistogram::new(),
             wake_up: LatencyHistogram::new(),
             repetitions: Vec::new(),
         }
@@ -142,7 +152,8 @@ impl ProbeAccount {
     pub fn add(&mut self, train: &TrainResult) {
         let mut own = LatencyHistogram::new();
         for probe in train.probes.iter().filter(|probe| !probe.refused) {
-            self.slip.record(probe.sent_ns.saturating_sub(probe.due_ns));
+            self.send_delay
+                .record(probe.sent_ns.saturating_sub(probe.due_ns));
             let Some(rtt_ns) = probe.rtt_ns else { continue };
             own.record(rtt_ns);
             if let Some(ns) = probe.wake_up_ns {
@@ -192,6 +203,7 @@ impl ProbeAccount {
         let means = self.repetitions.iter().filter_map(|it| it.rtt_mean_ns);
         let means: Vec<f64> = means.collect();
         let share = |part: u64| (probes.sent > 0).then(|| part as f64 / probes.sent as f64);
+        let send_delay_ns = Summary::from_histogram(&self.send_delay);
         ProbeReport {
             server,
             size_bytes: train.size_bytes,
@@ -201,7 +213,8 @@ impl ProbeAccount {
             rtt_ns: Summary::from_histogram(&self.rtt),
             rtt_from_intended_ns: Summary::from_histogram(&self.from_intended),
             wake_up_ns: Summary::from_histogram(&self.wake_up),
-            send_slip_ns: Summary::from_histogram(&self.slip),
+            send_delay_ns: send_delay_ns.clone(),
+            send_slip_ns: send_delay_ns,
             rtt_mean_ns: mean_beside_median(&means, CONFIDENCE),
             budget: self
                 .budget_ns

@@ -134,7 +134,7 @@ fn page<'a>(report: &'a ProbeReport, kept: &'a Kept, figures: &'a [Drawn]) -> Pa
             ("round trip", time_cells(report.rtt_ns.as_ref())),
             ("wake-up", time_cells(report.wake_up_ns.as_ref())),
             ("from due", time_cells(report.rtt_from_intended_ns.as_ref())),
-            ("send slip", time_cells(report.send_slip_ns.as_ref())),
+            ("send delay", time_cells(report.send_delay())),
         ],
         facts: facts(report),
         cpu_names: ["user", "system", "irq", "softirq", "steal", "guest", "idle"],

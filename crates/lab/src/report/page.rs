@@ -320,7 +320,12 @@ fn quality_row(device: &Device) -> QualityRow {
             count(device.cbr.values().map(figure).sum())
         }
     };
-    let slips = || device.cbr.values().filter_map(|cbr| cbr.slip.as_ref());
+    let send_delays = || {
+        device
+            .cbr
+            .values()
+            .filter_map(|cbr| cbr.send_delay.as_ref())
+    };
     let worst = |values: Vec<u64>| cell(values.into_iter().max().map(|ns| time(ns as f64)));
     let intended = Summary::from_histogram(&device.latency_from_intended);
     let beyond = |figure: fn(&Summary) -> Option<u64>| {
@@ -330,9 +335,17 @@ fn quality_row(device: &Device) -> QualityRow {
         label: format!("{} ({})", device.info.label, device.info.transport.name()),
         cells: vec![
             sum(|cbr| cbr.sent),
-            worst(slips().filter_map(|slip| slip.p50_ns).collect()),
-            worst(slips().filter_map(|slip| slip.p99_ns).collect()),
-            worst(slips().map(|slip| slip.max_ns).collect()),
+            worst(
+                send_delays()
+                    .filter_map(|send_delay| send_delay.p50_ns)
+                    .collect(),
+            ),
+            worst(
+                send_delays()
+                    .filter_map(|send_delay| send_delay.p99_ns)
+                    .collect(),
+            ),
+            worst(send_delays().map(|send_delay| send_delay.max_ns).collect()),
             cell(intended.as_ref().map(|latency| time(latency.avg_ns))),
             beyond(|latency| latency.p99_ns),
             beyond(|latency| Some(latency.max_ns)),

@@ -17,10 +17,10 @@ struct Watched<'a, R> {
 
 impl<R: Account> Record for Watched<'_, R> {
     #[inline(always)]
-    fn sent(&mut self, sequence: u64, due_ticks: u64, slip_ticks: u64) {
-        self.record.sent(sequence, due_ticks, slip_ticks);
+    fn sent(&mut self, sequence: u64, due_ticks: u64, send_delay_ticks: u64) {
+        self.record.sent(sequence, due_ticks, send_delay_ticks);
         let seen = self.record.seen();
-        self.live.sent(sequence, due_ticks, slip_ticks, seen);
+        self.live.sent(sequence, due_ticks, send_delay_ticks, seen);
     }
 
     #[inline(always)]

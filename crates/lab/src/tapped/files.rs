@@ -86,7 +86,7 @@ impl TapFolder {
         writer.push(&PacketSample {
             sequence: packet.sequence,
             intended_send_ns: packet.entered_ns.saturating_sub(first_ns) as i64,
-            slip_ns: 0,
+            send_delay_ns: 0,
             latency_ns: packet.left.map(|(_, ns)| held(ns)),
             arrivals: packet.departures,
             reordered: packet.reordered,

@@ -176,7 +176,7 @@ impl Instrument {
     }
 
     /// Hands what is made to the line; the stamp, and how much it took. What it does not take is stamped anew when it
-    /// is handed over again: a latency begins when a packet leaves, and what it waited for the line is slip.
+    /// is handed over again: a latency begins when a packet leaves, and what it waited for the line is send delay.
     #[inline(always)]
     fn hand_to_line<R: Record>(
         &mut self,
@@ -203,8 +203,8 @@ impl Instrument {
     ) {
         for pending in self.pending[..count].iter().filter(|p| !p.filler) {
             if let Some(record) = records.get_mut(pending.stream) {
-                let slip = pending.late + (stamp - pending.first_stamp);
-                record.sent(pending.sequence, pending.due - start, slip);
+                let send_delay = pending.late + (stamp - pending.first_stamp);
+                record.sent(pending.sequence, pending.due - start, send_delay);
             }
         }
     }
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waited_for_the_line_is_stamped_when_it_leaves_and_its_wait_is_slip() {
+    fn what_waited_for_the_line_is_stamped_when_it_leaves_and_its_wait_is_send_delay() {
         let stream = Stream::new(&UdpFlow::default(), 64).unwrap();
         let mut instrument = instrument_on(Vec::new(), stream.into());
         let shut_ticks = instrument.clock().to_ticks(2e6) as u64;
@@ -434,12 +434,15 @@ mod tests {
             "{tally:?}"
         );
         // The first packet was due within the first 100 us of 2 ms in which the line was shut.
-        let (slip, outcome) = record.packets().next().unwrap();
+        let (send_delay, outcome) = record.packets().next().unwrap();
         let Outcome::Received { latency_ticks } = outcome else {
             panic!("{outcome:?}");
         };
         let since = ticks() - opened;
-        assert!(u64::from(slip) + u64::from(latency_ticks) >= shut_ticks / 2);
-        assert!(u64::from(slip) >= shut_ticks / 2, "{slip} of {since}");
+        assert!(u64::from(send_delay) + u64::from(latency_ticks) >= shut_ticks / 2);
+        assert!(
+            u64::from(send_delay) >= shut_ticks / 2,
+            "{send_delay} of {since}"
+        );
     }
 }

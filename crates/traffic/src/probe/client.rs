@@ -211,7 +211,7 @@ impl ProbeSession {
     /// # Errors
     /// The socket fails for good, as when the probes are too long for the path.
     pub fn send_train(&mut self, train: &Train, stop: &AtomicBool) -> std::io::Result<TrainResult> {
-        // Sleeps otherwise end up to 50 us late. Where it cannot be set they do, and slip shows it.
+        // Sleeps otherwise end up to 50 us late. Where it cannot be set they do, and the send delay shows it.
         let _ = set_current_timer_slack(NonZeroU64::new(1));
         let sent = Sending::of(self, train).run(stop);
         let _ = set_current_timer_slack(None);
