@@ -32,7 +32,7 @@ mod table;
 pub use buckets::{buckets, histogram};
 pub use error::ResultsError;
 pub use experiment::{
-    Clock, DeviceInfo, Experiment, Kind, LeftOut, Mode, Noise, PingPong, Settings, Stage,
+    Clock, Completion, DeviceInfo, Experiment, Kind, LeftOut, Mode, Noise, PingPong, Settings,
     Transport, busy,
 };
 pub use folder::{
