@@ -14,7 +14,7 @@ use taut_host::private::EXPERIMENT;
 use taut_lab::benchmark::Observer;
 use taut_lab::comparison::{Whole, fresh_folder};
 use taut_lab::device::{self, Choice, Device};
-use taut_results::{LeftOut, Mode, Settings, Stage, refuse_results};
+use taut_results::{Completion, LeftOut, Mode, Settings, refuse_results};
 
 /// The reference experiment that this is.
 const NAME: &str = "demo";
@@ -171,9 +171,9 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     let results = made?;
     let manifest = &results.experiment.manifest;
-    if let (true, Stage::Finished, Some(failed)) = (
+    if let (true, Completion::Finished, Some(failed)) = (
         results.runs.is_empty(),
-        manifest.stage,
+        manifest.completion,
         manifest.left_out.last(),
     ) {
         return Err(nothing(&failed.why));

@@ -8,9 +8,10 @@ use clap::Subcommand;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use taut_experiment::compare::{Kept, Limit, Wanted};
-use taut_experiment::folder::{Folder, Stage, State};
+use taut_experiment::folder::{Folder, State};
 use taut_experiment::publish;
 use taut_experiment::{Changes, Experiment, ExperimentError, Request, Results};
+use taut_results::Completion;
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
@@ -406,11 +407,11 @@ fn go_on(experiment: Experiment, folder: Folder, json: bool) -> Result<(), Failu
     let state = ended?;
     let dir = request.folder.path().display();
     report::show(request.folder.path(), json)?;
-    match state.stage {
-        Stage::Finished => Ok(()),
-        Stage::Interrupted if stop.load(Ordering::Relaxed) => Err(Failure::Interrupted(format!(
-            "interrupted; go on with: taut experiment resume {dir}"
-        ))),
+    match state.completion {
+        Completion::Finished => Ok(()),
+        Completion::Interrupted if stop.load(Ordering::Relaxed) => Err(Failure::Interrupted(
+            format!("interrupted; go on with: taut experiment resume {dir}"),
+        )),
         _ => Err(Failure::Limit(format!(
             "{} of {} runs are missing ({dir}/failed says why); try them again with: taut experiment resume {dir}",
             state.planned - state.done,
@@ -440,7 +441,7 @@ fn list(results: &Path, reference: bool, json: bool) -> Result<(), Failure> {
         print::line(format!(
             "{:<36}{:<12}{:>6} of {:<6} {}  {}",
             one.folder.display(),
-            stage(state.stage),
+            word(state.completion),
             state.done,
             state.planned,
             state.started,
@@ -450,12 +451,12 @@ fn list(results: &Path, reference: bool, json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-fn stage(stage: Stage) -> &'static str {
-    match stage {
-        Stage::Running => "running",
-        Stage::Interrupted => "interrupted",
-        Stage::Incomplete => "incomplete",
-        Stage::Finished => "finished",
+fn word(completion: Completion) -> &'static str {
+    match completion {
+        Completion::Running => "running",
+        Completion::Interrupted => "interrupted",
+        Completion::Incomplete => "incomplete",
+        Completion::Finished => "finished",
     }
 }
 

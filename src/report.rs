@@ -7,7 +7,7 @@ use taut_experiment::{is_comparison, read_comparison};
 use taut_figure::table::terminal_width;
 use taut_lab::benchmark::{Shown, kind_of};
 use taut_lab::report::{self, ReportError};
-use taut_results::{Results, Stage};
+use taut_results::{Completion, Results};
 
 #[derive(clap::Args)]
 #[command(after_help = "Example:  taut report results/demo-2026-11-21T08-15-00Z")]
@@ -57,7 +57,7 @@ fn print(dir: &Path, shown: Shown, json: bool) -> Result<(), Failure> {
         for problem in &shown.problems {
             print::line(format!("note: {problem}"));
         }
-        if shown.stage != Stage::Finished {
+        if shown.completion != Completion::Finished {
             print::line("note: this experiment did not go to its end");
         }
         print::line(format!("report: {}", shown.page.display()));

@@ -22,9 +22,9 @@ const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 /// Longest time of a page, seconds.
 const PATIENCE: &str = "120";
 
-/// What the reader does with a block.
+/// Directive of a page: what the reader does with a block.
 #[derive(Debug, PartialEq)]
-enum Way {
+enum Directive {
     Run,
     Beside { instead: bool },
     Alone,
@@ -37,7 +37,7 @@ enum Way {
 struct Block {
     line: usize,
     text: String,
-    way: Way,
+    way: Directive,
 }
 
 /// The blocks that are run or saved, and those that say why not.
@@ -71,20 +71,20 @@ fn blocks(page: &str) -> Result<Vec<Block>, String> {
     Ok(found)
 }
 
-fn way(kind: &str, marker: Option<&str>) -> Result<Option<Way>, String> {
+fn way(kind: &str, marker: Option<&str>) -> Result<Option<Directive>, String> {
     let is_typed = matches!(kind, "sh" | "console");
     let way = match marker {
-        None if is_typed => Way::Run,
+        None if is_typed => Directive::Run,
         None => return Ok(None),
-        Some("run: beside what follows") if is_typed => Way::Beside { instead: false },
+        Some("run: beside what follows") if is_typed => Directive::Beside { instead: false },
         Some("run: beside what follows, instead of what ran there") if is_typed => {
-            Way::Beside { instead: true }
+            Directive::Beside { instead: true }
         }
-        Some("run: when what ran beside has ended") if is_typed => Way::Alone,
-        Some("run: may end with another code than 0") if is_typed => Way::MayFail,
+        Some("run: when what ran beside has ended") if is_typed => Directive::Alone,
+        Some("run: may end with another code than 0") if is_typed => Directive::MayFail,
         Some(marker) => match marker.split_once(": ") {
-            Some(("not run", reason)) if is_typed && !reason.trim().is_empty() => Way::NotRun,
-            Some(("file", name)) if !name.contains('/') => Way::Save(name.to_owned()),
+            Some(("not run", reason)) if is_typed && !reason.trim().is_empty() => Directive::NotRun,
+            Some(("file", name)) if !name.contains('/') => Directive::Save(name.to_owned()),
             _ => return Err(format!("`{marker}` is no marker of a {kind} block")),
         },
     };
@@ -144,12 +144,12 @@ fn script(blocks: &[Block], folder: &Path) -> String {
         fs::write(&file, &block.text).unwrap();
         let file = file.display();
         let run = match &block.way {
-            Way::NotRun => continue,
-            Way::Run => format!(". {file}"),
-            Way::Alone => format!("end_beside\n. {file}"),
-            Way::MayFail => format!("(. {file}) || true"),
-            Way::Save(name) => format!("cp {file} ./{name}"),
-            Way::Beside { instead } => {
+            Directive::NotRun => continue,
+            Directive::Run => format!(". {file}"),
+            Directive::Alone => format!("end_beside\n. {file}"),
+            Directive::MayFail => format!("(. {file}) || true"),
+            Directive::Save(name) => format!("cp {file} ./{name}"),
+            Directive::Beside { instead } => {
                 let end = if *instead { "end_beside\n" } else { "" };
                 format!("{end}setsid bash -e {file} &\nbeside=\"$beside $!\"\nsleep 1")
             }
@@ -188,8 +188,8 @@ fn every_block_that_is_not_run_says_why() {
     assert!(wrong.is_err_and(|e| e.starts_with("line 2: ")));
     let two =
         "<!-- not run: a reason -->\n\n```sh\na\n```\ntext\n```console\nb\n```\n```text\nc\n```\n";
-    let ways: Vec<Way> = blocks(two).unwrap().into_iter().map(|b| b.way).collect();
-    assert_eq!(ways, [Way::NotRun, Way::Run]);
+    let ways: Vec<Directive> = blocks(two).unwrap().into_iter().map(|b| b.way).collect();
+    assert_eq!(ways, [Directive::NotRun, Directive::Run]);
 }
 
 /// Pages that keep both cores busy for long: beside other tests they would disturb those, and be disturbed. `./run test` runs
@@ -238,7 +238,7 @@ fn work_as_typed(wanted: impl Fn(&str) -> bool) {
             continue;
         }
         let blocks = blocks(&fs::read_to_string(&page).unwrap()).unwrap();
-        let is_typed = |block: &Block| !matches!(block.way, Way::NotRun | Way::Save(_));
+        let is_typed = |block: &Block| !matches!(block.way, Directive::NotRun | Directive::Save(_));
         if !blocks.iter().any(is_typed) {
             continue;
         }

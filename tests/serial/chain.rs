@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// Two hosts with addresses, and a chain file between them.
-struct Stage {
+struct TwoHosts {
     name: String,
     west: Namespace,
     east: Namespace,
@@ -26,7 +26,7 @@ const FUNCTIONS: &str = "[[function]]\nname = \"forward\"\n\
     [[function]]\nname = \"xor\"\nkey = 7\nplace = \"user\"\n\
     [[function]]\nname = \"xor\"\nkey = 7\nplace = \"user\"\n";
 
-impl Stage {
+impl TwoHosts {
     fn new(what: &str) -> Self {
         let name = format!("t{}-{what}", std::process::id());
         let host = |side: &str| {
@@ -98,7 +98,7 @@ fn socket(namespace: &str, address: &str) -> UdpSocket {
 }
 
 /// Sends numbered datagrams both ways until all of a round have come, each one that comes intact.
-fn exchange(stage: &Stage, count: u32) {
+fn exchange(stage: &TwoHosts, count: u32) {
     let west = socket(&stage.west.0, "10.9.0.1");
     let east = socket(&stage.east.0, "10.9.0.2");
     let deadline = Instant::now() + PATIENCE;
@@ -190,7 +190,7 @@ fn every_placement_carries_what_programs_send_and_goes_without_a_trace() {
         ("processes", 3),
         ("namespaces", 3),
     ] {
-        let stage = Stage::new(placement);
+        let stage = TwoHosts::new(placement);
         let up = stage.up(&format!("placement = \"{placement}\""), FUNCTIONS);
         exchange(&stage, 50);
         let status = stage.status();
@@ -229,7 +229,7 @@ fn a_cable_that_is_cut_is_seen() {
         return;
     };
     for placement in ["compact", "namespaces"] {
-        let stage = Stage::new(placement);
+        let stage = TwoHosts::new(placement);
         let up = stage.up(&format!("placement = \"{placement}\""), FUNCTIONS);
         exchange(&stage, 2);
         assert_eq!(
@@ -256,7 +256,7 @@ fn a_segment_that_dies_comes_back_while_its_neighbours_go_on() {
         return;
     };
     for placement in ["processes", "namespaces"] {
-        let stage = Stage::new(placement);
+        let stage = TwoHosts::new(placement);
         let up = stage.up(&format!("placement = \"{placement}\""), FUNCTIONS);
         exchange(&stage, 5);
         let before = pids(&stage.status());
@@ -286,7 +286,7 @@ fn a_segment_that_dies_comes_back_while_its_neighbours_go_on() {
 
 /// Numbered datagrams from west to east at a steady rate while `action` runs; returns how many were sent, and how many of
 /// these came, each once and in order.
-fn under_traffic(stage: &Stage, action: impl FnOnce()) -> (u64, u64) {
+fn under_traffic(stage: &TwoHosts, action: impl FnOnce()) -> (u64, u64) {
     const GAP: Duration = Duration::from_micros(500);
     exchange(stage, 1);
     let west = socket(&stage.west.0, "10.9.0.1");
@@ -335,7 +335,7 @@ fn functions_are_exchanged_under_traffic_and_no_packet_is_lost() {
     let burn = |cycles: u32| first(&format!("name = \"burn\"\ncycles = {cycles}"));
     for placement in ["compact", "threads", "processes", "namespaces"] {
         let head = format!("placement = \"{placement}\"");
-        let stage = Stage::new(placement);
+        let stage = TwoHosts::new(placement);
         let up = stage.up(&head, &burn(1));
         // A stall of the machine may fill a socket's buffer.
         within_attempts(3, || {
@@ -417,7 +417,7 @@ fn functions_in_the_kernel_are_exchanged_under_traffic_and_no_packet_is_lost() {
             [two_keys(200), filter(9) + &two_keys(3)],
         ),
     ] {
-        let stage = Stage::new("kernel");
+        let stage = TwoHosts::new("kernel");
         let up = stage.up(head, &first);
         let before = pids(&stage.status());
         let mut last = 0;
@@ -487,7 +487,7 @@ fn what_is_lost_while_a_segment_is_down_is_counted() {
         return;
     };
     const DEATHS: u64 = 4;
-    let stage = Stage::new("lost");
+    let stage = TwoHosts::new("lost");
     let up = stage.up("placement = \"processes\"", FUNCTIONS);
     let (sent, came) = under_traffic(&stage, || {
         for deaths in 1..=DEATHS {
@@ -523,7 +523,7 @@ fn a_supervisor_that_is_killed_takes_its_chain_with_it() {
         return;
     };
     for placement in ["processes", "namespaces", "compact"] {
-        let stage = Stage::new(placement);
+        let stage = TwoHosts::new(placement);
         let up = stage.up(&format!("placement = \"{placement}\""), FUNCTIONS);
         let pids = pids(&stage.status());
         let supervisor = up.id();
@@ -553,7 +553,7 @@ fn a_detached_chain_is_there_until_it_is_taken_down() {
     let Some(_turn) = alone_and_root() else {
         return;
     };
-    let stage = Stage::new("detached");
+    let stage = TwoHosts::new("detached");
     let file = stage.file("placement = \"processes\"", FUNCTIONS);
     let up = run(taut(&["chain", "up", "--detach"]).arg(&file)).success();
     assert!(up.stdout.contains("3 segments"), "{up:?}");
@@ -577,7 +577,7 @@ fn what_cannot_be_put_up_is_said_in_one_line_and_leaves_nothing() {
     let Some(_turn) = alone_and_root() else {
         return;
     };
-    let stage = Stage::new("wrong");
+    let stage = TwoHosts::new("wrong");
     let refused = |head: &str, functions: &str, part: &str| {
         let file = stage.file(head, functions);
         let up = Program::start(taut(&["chain", "up"]).arg(&file));

@@ -65,14 +65,14 @@ fn read_capture(path: &Path) -> (Vec<Vec<u8>>, bool) {
 }
 
 /// One worker's ports and memory, driven by hand: one thread, so that nothing depends on who runs when.
-struct Stage {
+struct HandDriven {
     from: Box<dyn Port>,
     to: Box<dyn Port>,
     /// Received and not taken yet.
     under_way: Batch,
 }
 
-impl Stage {
+impl HandDriven {
     fn open(from: &str, to: &str) -> Self {
         let specs = [from, to].map(|spec| PortSpec::parse(spec).unwrap());
         let mut resources = Resources::for_ports(&specs).unwrap();
@@ -170,7 +170,7 @@ impl Replay {
         let (Some(source), Some(sink)) = (self.ends(from, 0), self.ends(to, 1)) else {
             return false;
         };
-        let far = |end: &(String, bool), open: &dyn Fn(&str) -> Stage| {
+        let far = |end: &(String, bool), open: &dyn Fn(&str) -> HandDriven| {
             let testbed = self.testbed.as_ref().filter(|_| end.1);
             let _inside = testbed.map(|testbed| testbed.enter_generator().unwrap());
             open(&end.0)
@@ -179,21 +179,21 @@ impl Replay {
             .testbed
             .as_ref()
             .map(|testbed| testbed.enter_device().unwrap());
-        let mut middle = Stage::open(&source.0, &sink.0);
+        let mut middle = HandDriven::open(&source.0, &sink.0);
         let feeder = source
             .1
-            .map(|end| far(&end, &|spec| Stage::open(&self.capture(0), spec)));
+            .map(|end| far(&end, &|spec| HandDriven::open(&self.capture(0), spec)));
         let collector = sink
             .1
-            .map(|end| far(&end, &|spec| Stage::open(spec, &self.capture(1))));
+            .map(|end| far(&end, &|spec| HandDriven::open(spec, &self.capture(1))));
         drop(inside);
-        let mut outer: Vec<Stage> = feeder.into_iter().chain(collector).collect();
+        let mut outer: Vec<HandDriven> = feeder.into_iter().chain(collector).collect();
         let start = Instant::now();
-        let ready = |stages: &mut Vec<Stage>| stages.iter_mut().all(Stage::is_ready);
+        let ready = |stages: &mut Vec<HandDriven>| stages.iter_mut().all(HandDriven::is_ready);
         while !(middle.is_ready() && ready(&mut outer)) {
             assert!(start.elapsed() < PATIENCE, "{from} to {to}: no link");
         }
-        let written = |middle: &mut Stage, outer: &mut Vec<Stage>| {
+        let written = |middle: &mut HandDriven, outer: &mut Vec<HandDriven>| {
             let last = if sink_is_file(to) {
                 middle
             } else {
@@ -203,7 +203,7 @@ impl Replay {
         };
         let start = Instant::now();
         while written(&mut middle, &mut outer) < frames.len() as u64 {
-            outer.iter_mut().for_each(Stage::step);
+            outer.iter_mut().for_each(HandDriven::step);
             middle.step();
             assert!(
                 start.elapsed() < PATIENCE,

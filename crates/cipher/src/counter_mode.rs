@@ -4,13 +4,14 @@ use crate::kernel::{Kernel, RoundKeys, kernels};
 use crate::portable::Portable;
 
 /// AES in counter mode with one key: whoever has it and the first counter encrypts and decrypts by the same call.
-pub struct CounterMode(Way);
+pub struct CounterMode(Implementation);
 
+/// Implementation that a key is made for.
 #[expect(
     clippy::large_enum_variant,
     reason = "one per key; the usual one without a detour"
 )]
-enum Way {
+enum Implementation {
     Vectors { kernel: Kernel, keys: RoundKeys },
     Portable(Box<Portable>),
 }
@@ -21,20 +22,22 @@ impl CounterMode {
     pub fn new(key: &[u8]) -> Option<Self> {
         match kernels().first() {
             Some(kernel) => Self::with(*kernel, key),
-            None => Some(Self(Way::Portable(Box::new(Portable::new(key)?)))),
+            None => Some(Self(Implementation::Portable(Box::new(Portable::new(
+                key,
+            )?)))),
         }
     }
 
     fn with(kernel: Kernel, key: &[u8]) -> Option<Self> {
         let keys = (kernel.expand)(matches!(key.len(), 16 | 32).then_some(key)?);
-        Some(Self(Way::Vectors { kernel, keys }))
+        Some(Self(Implementation::Vectors { kernel, keys }))
     }
 
     /// The instructions in use, for reports.
     pub fn name(&self) -> &'static str {
         match &self.0 {
-            Way::Vectors { kernel, .. } => kernel.name,
-            Way::Portable(_) => "portable",
+            Implementation::Vectors { kernel, .. } => kernel.name,
+            Implementation::Portable(_) => "portable",
         }
     }
 
@@ -42,7 +45,7 @@ impl CounterMode {
     #[inline]
     pub fn add_key_stream(&self, first: u128, text: &mut [u8]) {
         match &self.0 {
-            Way::Vectors { kernel, keys } => {
+            Implementation::Vectors { kernel, keys } => {
                 // Kernels count in the lower half only.
                 let until_carry = (u64::MAX - first as u64) as usize;
                 if text.len().div_ceil(16).saturating_sub(1) <= until_carry {
@@ -54,7 +57,7 @@ impl CounterMode {
                 let carried = ((first >> 64) + 1) << 64;
                 (kernel.add_key_stream)(keys, carried, rest);
             }
-            Way::Portable(key) => key.add_key_stream(first, text),
+            Implementation::Portable(key) => key.add_key_stream(first, text),
         }
     }
 }
@@ -71,7 +74,7 @@ mod tests {
         let mut all: Vec<CounterMode> = vectors
             .map(|kernel| CounterMode::with(kernel, key).unwrap())
             .collect();
-        all.push(CounterMode(Way::Portable(Box::new(
+        all.push(CounterMode(Implementation::Portable(Box::new(
             Portable::new(key).unwrap(),
         ))));
         all

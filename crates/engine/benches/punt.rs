@@ -128,9 +128,9 @@ fn worker(percent: Option<u32>, slow: bool, core: usize, clock: &Clock) -> (f64,
     (done.rx_packets as f64 / cycles, done)
 }
 
-/// Way in which packets drop out of a batch.
+/// Removal of packets from a batch: how they drop out of it.
 #[derive(Clone, Copy)]
-enum Way {
+enum Removal {
     /// Marked in place, passed over by the functions behind, taken out once at the end: what a worker does.
     DropOut,
     /// Packets are taken out at once, and the rest moved together.
@@ -140,10 +140,10 @@ enum Way {
 }
 
 /// Cycles per packet, without a worker around it; `slow` stands for the ring to the slow path.
-fn cycles(way: Way, percent: u32, pool: &PoolHandle, slow: &mut Vec<u8>) -> f64 {
+fn cycles(way: Removal, percent: u32, pool: &PoolHandle, slow: &mut Vec<u8>) -> f64 {
     const BATCHES: usize = 20_000;
     let mut punts = Punts::new(percent, false);
-    let skips_marked = matches!(way, Way::DropOut);
+    let skips_marked = matches!(way, Removal::DropOut);
     let functions: Vec<_> = (0..BEHIND).map(|_| Touches { skips_marked }).collect();
     let functions = black_box(functions);
     let (mut batch, mut punted) = (Batch::new(), Batch::new());
@@ -151,7 +151,7 @@ fn cycles(way: Way, percent: u32, pool: &PoolHandle, slow: &mut Vec<u8>) -> f64 
     for _ in 0..BATCHES {
         pool.fill(&mut batch, BURST, 60);
         punts.mark(&mut batch);
-        if matches!(way, Way::Rebatch) {
+        if matches!(way, Removal::Rebatch) {
             batch.settle(&mut punted);
         }
         for function in &functions {
@@ -212,7 +212,7 @@ fn main() {
 
     taut_host::pin_current_thread(core).unwrap();
     let pool = PoolHandle::new(128, false).unwrap();
-    let ways = [Way::DropOut, Way::Rebatch, Way::FlagOnly];
+    let ways = [Removal::DropOut, Removal::Rebatch, Removal::FlagOnly];
     println!(
         "cycles per packet of a batch of {BURST} by the way in which packets drop out, {REPETITIONS} interleaved repetitions"
     );

@@ -36,9 +36,9 @@ pub enum End {
     Broken(usize, Breakdown),
 }
 
-/// Way through a worker: what enters one port leaves through another.
+/// Egress of the packets of a port: the port that they leave through.
 #[derive(Clone, Copy)]
-struct Way {
+struct Egress {
     /// Index of the outgoing port.
     to: usize,
     /// The packets wait where they come from, so that no more are taken than the outgoing port takes.
@@ -57,7 +57,7 @@ type TellLink = Box<dyn FnMut(usize, &Link)>;
 pub struct Worker {
     ports: Vec<Box<dyn Port>>,
     /// Ways of the packets of each port.
-    ways: Vec<Way>,
+    ways: Vec<Egress>,
     functions: Vec<Box<dyn Function>>,
     /// Stages that the functions were made of, if they may be replaced.
     stages: Vec<Stage>,
@@ -105,7 +105,7 @@ impl Worker {
         let ways = ports
             .iter()
             .enumerate()
-            .map(|(from, port)| Way {
+            .map(|(from, port)| Egress {
                 to: pairs.partner(from),
                 patient: port.waits(),
                 open: false,
@@ -494,7 +494,7 @@ impl Worker {
         };
         own.from_slow_path += slow.receive(batch) as u64;
         // Each packet is marked for its port, and nobody waits for a slow path.
-        let way = Way {
+        let way = Egress {
             to: 0,
             patient: false,
             open: true,
@@ -504,7 +504,13 @@ impl Worker {
 
     /// Hands on a batch whose packets leave through different ports, and copies of them. Packets for one port stay in their order.
     #[inline(never)]
-    fn send_apart(&mut self, way: Way, batch: &mut Batch, ran_dry: bool, own: &mut CountersView) {
+    fn send_apart(
+        &mut self,
+        way: Egress,
+        batch: &mut Batch,
+        ran_dry: bool,
+        own: &mut CountersView,
+    ) {
         if way.patient {
             return self.send_apart_patiently(way, batch, ran_dry, own);
         }
@@ -526,7 +532,7 @@ impl Worker {
     #[cold]
     fn send_apart_patiently(
         &mut self,
-        way: Way,
+        way: Egress,
         batch: &mut Batch,
         ran_dry: bool,
         own: &mut CountersView,
@@ -646,7 +652,7 @@ impl Worker {
     /// Whether a patient way is clear: whether the other side is there, and has taken all it was offered, as has every
     /// port where packets may leave through any.
     fn may_take(&mut self, from: usize) -> bool {
-        let Way { to, open, .. } = self.ways[from];
+        let Egress { to, open, .. } = self.ways[from];
         let mut outboxes = self.outboxes.iter_mut().zip(&mut self.ports).enumerate();
         open && outboxes.all(|(number, (outbox, port))| {
             (number != to && !self.sends) || outbox.catch_up(&mut **port)

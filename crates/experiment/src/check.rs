@@ -2,7 +2,7 @@
 //! how long, and what is missing.
 
 use crate::experiment::Experiment;
-use crate::node::Place;
+use crate::node::NodeAddress;
 use crate::reach::Reached;
 use crate::variables::Values;
 use serde::Serialize;
@@ -131,7 +131,7 @@ impl Experiment {
                 let Ok(role) = self.role_of(task.node.as_ref()) else {
                     continue;
                 };
-                if self.nodes[role].place != Place::Local {
+                if self.nodes[role].address != NodeAddress::Local {
                     continue;
                 }
                 let values = self.context(variant, Some(role), "v1-r1", 1);

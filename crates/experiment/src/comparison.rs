@@ -2,7 +2,7 @@
 //! folder has the head of a comparison, and what the runs measured is read as one. (Ours.)
 
 use crate::error::ExperimentError;
-use crate::folder::{Folder, RunRecord, Stage};
+use crate::folder::{Folder, RunRecord};
 use crate::run::{Request, run};
 use crate::variables::quote;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicBool;
 use taut_lab::benchmark::Observer;
 use taut_lab::comparison::{Whole, sum_up};
 use taut_results::{
-    COMPARISON_HEAD, DeviceInfo, Experiment, LeftOut, Results, Run, Stage as HeadStage, read_head,
+    COMPARISON_HEAD, Completion, DeviceInfo, Experiment, LeftOut, Results, Run, read_head,
     write_json,
 };
 
@@ -86,11 +86,10 @@ pub fn read_comparison(dir: &Path) -> Result<Results, ExperimentError> {
     failed.retain(|record| !whole.contains(record.id.as_str()));
     let head = &mut results.experiment;
     sum_up(head, &heads, &results.runs);
-    head.manifest.stage = match folder.state()?.stage {
-        Stage::Running => HeadStage::Running,
-        Stage::Interrupted => HeadStage::Interrupted,
+    head.manifest.completion = match folder.state()?.completion {
         // What failed is left out.
-        Stage::Incomplete | Stage::Finished => HeadStage::Finished,
+        Completion::Incomplete => Completion::Finished,
+        other => other,
     };
     let left_out = &mut head.manifest.left_out;
     left_out.retain(|missing| !missing.how.starts_with(BY_ITSELF));

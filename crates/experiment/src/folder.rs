@@ -28,7 +28,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
-use taut_results::{ResultsError, hex, write_json, write_whole};
+use taut_results::{Completion, ResultsError, hex, write_json, write_whole};
 
 /// A record of JSON is no larger, bytes.
 const MOST_RECORD_BYTES: u64 = 64 << 20;
@@ -57,20 +57,6 @@ const OWN: [&str; 17] = [
     "SHA256SUMS",
 ];
 
-/// Stage of an experiment: how far it came.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Stage {
-    /// The experiment is under way, or ended without a word (killed, power lost).
-    Running,
-    /// The experiment was stopped by the user; whole runs are there, others are missing.
-    Interrupted,
-    /// Some runs failed.
-    Incomplete,
-    /// All that was planned is there.
-    Finished,
-}
-
 /// Contents of `state.json`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct State {
@@ -88,8 +74,9 @@ pub struct State {
     pub ended: Option<String>,
     /// The command that repeats it.
     pub command_line: String,
-    /// Stage: how far it came.
-    pub stage: Stage,
+    /// How far it came.
+    #[serde(rename = "stage")]
+    pub completion: Completion,
     /// Fingerprint of the plan: the same for the same file and seed.
     pub fingerprint: String,
     /// Runs that are to be made, warm-up included; it grows where runs are added until a metric is known.

@@ -5,10 +5,11 @@ use crate::attachments::Attachments;
 use crate::changes::Changes;
 use crate::error::ExperimentError;
 use crate::experiment::Experiment;
-use crate::folder::{Folder, Stage, State};
+use crate::folder::{Folder, State};
 use crate::run::now;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use taut_results::Completion;
 use taut_settings::suggestion;
 
 macro_rules! built_in {
@@ -189,7 +190,7 @@ impl Folder {
             started: now(),
             ended: None,
             command_line: secrets.text(command_line),
-            stage: Stage::Running,
+            completion: Completion::Running,
             fingerprint: experiment.fingerprint(),
             planned: experiment.plan().len(),
             done: 0,

@@ -4,7 +4,7 @@ use crate::compare::{Comparisons, HEADINGS, words};
 use crate::error::ExperimentError;
 use crate::evaluate::{Evaluation, Figure, Table, Verdict, VerdictKind, nodes_of};
 use crate::experiment::Experiment;
-use crate::folder::{Folder, IndexedRun, Stage, State};
+use crate::folder::{Folder, IndexedRun, State};
 use crate::replicate::Replication;
 use crate::variables::text_of;
 use askama::Template;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use taut_lab::report::flatten;
 use taut_measure::Finding;
 use taut_measure::quantity::plain;
-use taut_results::{write_json, write_whole};
+use taut_results::{Completion, write_json, write_whole};
 
 /// Runs that the page lists; the rest is in the table of metrics.
 const LISTED: usize = 500;
@@ -82,18 +82,18 @@ pub(crate) fn alert(state: &State) -> Option<String> {
         .published
         .as_ref()
         .is_some_and(|published| published.partial);
-    match state.stage {
-        Stage::Finished => None,
+    match state.completion {
+        Completion::Finished => None,
         _ if partial => Some(format!(
             "Published in part: {} of {} runs are here.",
             state.done, state.planned
         )),
-        Stage::Incomplete => Some(format!(
+        Completion::Incomplete => Some(format!(
             "{} runs failed; they are in no figure.",
             state.failed
         )),
-        Stage::Interrupted => Some("Interrupted: only whole runs are shown.".to_owned()),
-        Stage::Running => Some("This experiment has not come to its end.".to_owned()),
+        Completion::Interrupted => Some("Interrupted: only whole runs are shown.".to_owned()),
+        Completion::Running => Some("This experiment has not come to its end.".to_owned()),
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::agent::Facts;
 use crate::error::ExperimentError;
 use crate::experiment::Experiment;
-use crate::node::{Node, Place, of_role};
+use crate::node::{Node, NodeAddress, of_role};
 use crate::role::Role;
 use crate::run::{cluster, enough_room};
 use serde::Serialize;
@@ -36,7 +36,7 @@ impl Experiment {
         let far = self
             .nodes
             .iter()
-            .filter(|(_, role)| role.place != Place::Local);
+            .filter(|(_, role)| role.address != NodeAddress::Local);
         let (late, begun) = (AtomicBool::new(false), Instant::now());
         std::thread::scope(|scope| {
             let mut asked = Vec::new();

@@ -3,7 +3,7 @@
 use crate::definition::{Definition, NodeDefinition};
 use crate::error::{ExperimentError, Source};
 use crate::experiment::time;
-use crate::node::Place;
+use crate::node::NodeAddress;
 use crate::variables::{Templates, Values, scalar};
 use indexmap::IndexMap;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use toml::Spanned;
 /// A node's part in the experiment.
 #[derive(Debug, Clone)]
 pub(crate) struct Role {
-    pub(crate) place: Place,
+    pub(crate) address: NodeAddress,
     pub(crate) definition: NodeDefinition,
     pub(crate) variables: Values,
     pub(crate) boot_limit: Duration,
@@ -31,13 +31,12 @@ pub(crate) fn roles(
         &definition.nodes
     };
     for (role, node) in nodes {
-        let place = match &node.at {
-            None => Place::Local,
-            Some(at) => {
-                Place::parse(at.get_ref()).map_err(|reason| source.wrong(at.span(), reason))?
-            }
+        let address = match &node.at {
+            None => NodeAddress::Local,
+            Some(at) => NodeAddress::parse(at.get_ref())
+                .map_err(|reason| source.wrong(at.span(), reason))?,
         };
-        check_place(source, role, &place, node)?;
+        check_address(source, role, &address, node)?;
         let mut variables = Values::new();
         for (name, value) in &node.variables {
             variables.insert(name.clone(), scalar(source, value)?);
@@ -56,14 +55,14 @@ pub(crate) fn roles(
         roles.insert(
             role.clone(),
             Role {
-                place,
+                address,
                 definition: node.clone(),
                 variables,
                 boot_limit,
             },
         );
     }
-    let of_slurm = |role: &Role| role.place == Place::Slurm;
+    let of_slurm = |role: &Role| role.address == NodeAddress::Slurm;
     if roles.values().any(of_slurm) && !roles.values().all(of_slurm) {
         return Err(source.wrong_somewhere(
             "nodes: either all of them are at `slurm` or none, since runs are made where Slurm starts them",
@@ -74,7 +73,7 @@ pub(crate) fn roles(
             let (role, _) = end_of(source, end)?;
             match roles.get(role) {
                 Some(Role {
-                    place: Place::Local,
+                    address: NodeAddress::Local,
                     ..
                 }) => {}
                 Some(_) => {
@@ -99,22 +98,22 @@ pub(crate) fn roles(
 }
 
 /// Checks that what is said of a node goes with where it is.
-fn check_place(
+fn check_address(
     source: &Source,
     role: &str,
-    place: &Place,
+    address: &NodeAddress,
     node: &NodeDefinition,
 ) -> Result<(), ExperimentError> {
-    let reason = match place {
-        Place::Slurm if node.reset.is_some() => {
+    let reason = match address {
+        NodeAddress::Slurm if node.reset.is_some() => {
             "`reset` is not for nodes at `slurm`: let its features choose what Slurm boots"
         }
-        Place::Slurm if node.boot_limit.is_some() => {
+        NodeAddress::Slurm if node.boot_limit.is_some() => {
             "`boot_limit` is not for nodes at `slurm`: its ResumeTimeout says it"
         }
-        Place::Slurm => return Ok(()),
+        NodeAddress::Slurm => return Ok(()),
         _ if node.features.is_some() => "`features` are for nodes at `slurm`",
-        Place::Local if node.boot_limit.is_some() => "`boot_limit` is for nodes at `ssh://`",
+        NodeAddress::Local if node.boot_limit.is_some() => "`boot_limit` is for nodes at `ssh://`",
         _ => return Ok(()),
     };
     Err(source.wrong_somewhere(format!("node `{role}`: {reason}")))

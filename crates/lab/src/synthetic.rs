@@ -13,8 +13,8 @@ use taut_measure::{
 };
 
 use taut_results::{
-    CbrResult, Clock, DeviceInfo, Experiment, Folder, Kind, LeftOut, Manifest, Mode, Noise,
-    PacketSample, PingPong, RunWriter, Settings, Stage, Sweep, SweepTrial, Transport,
+    CbrResult, Clock, Completion, DeviceInfo, Experiment, Folder, Kind, LeftOut, Manifest, Mode,
+    Noise, PacketSample, PingPong, RunWriter, Settings, Sweep, SweepTrial, Transport,
 };
 
 /// How a made-up device behaves.
@@ -190,7 +190,7 @@ pub fn manifest(schema: u32) -> Manifest {
         taut_version: "0.0.0".to_owned(),
         started: "2026-01-01T00:00:00Z".to_owned(),
         command_line: "taut bench".to_owned(),
-        stage: Stage::Finished,
+        completion: Completion::Finished,
         machine: serde_json::Value::Null,
         core_plan: String::new(),
         noise: Vec::new(),
@@ -206,7 +206,7 @@ pub fn experiment(plan: &Plan) -> Experiment {
             taut_version: "0.1.0".to_owned(),
             started: "2026-01-02T03:04:05Z".to_owned(),
             command_line: "taut demo --seed 7".to_owned(),
-            stage: Stage::Finished,
+            completion: Completion::Finished,
         machine: json!({
             "cpu": {"model": "Made-up processor", "cores": 2, "caches": ["L1d 32 kB", "L2 1 MB", "L3 32 MB"]},
             "kernel": {"release": "6.1.0", "command_line": "quiet"},

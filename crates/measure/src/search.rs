@@ -141,7 +141,7 @@ pub struct SearchResult {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Stage {
+enum SearchStep {
     Climbing { rung_pps: f64, lossy_in_a_row: u32 },
     Bisecting { rate_pps: f64, left: u32 },
     Done,
@@ -171,7 +171,7 @@ enum Stage {
 #[derive(Debug, Clone)]
 pub struct LadderSearch {
     settings: SearchSettings,
-    stage: Stage,
+    stage: SearchStep,
     /// The trial before failed and is being repeated.
     repeating: bool,
     /// Rates on which a decision fell.
@@ -199,7 +199,7 @@ impl LadderSearch {
         }
         Ok(LadderSearch {
             settings,
-            stage: Stage::Climbing {
+            stage: SearchStep::Climbing {
                 rung_pps: start_pps,
                 lossy_in_a_row: 0,
             },
@@ -212,9 +212,9 @@ impl LadderSearch {
     /// The rate of the next trial, packets per second; `None` when the search is complete.
     pub fn next_rate_pps(&self) -> Option<f64> {
         match self.stage {
-            Stage::Climbing { rung_pps, .. } => Some(rung_pps),
-            Stage::Bisecting { rate_pps, .. } => Some(rate_pps),
-            Stage::Done => None,
+            SearchStep::Climbing { rung_pps, .. } => Some(rung_pps),
+            SearchStep::Bisecting { rate_pps, .. } => Some(rate_pps),
+            SearchStep::Done => None,
         }
     }
 
@@ -255,16 +255,16 @@ impl LadderSearch {
         }
         self.decided.push((rate_pps, verdict));
         self.stage = match self.stage {
-            Stage::Climbing {
+            SearchStep::Climbing {
                 rung_pps,
                 lossy_in_a_row,
             } => self.after_rung(rung_pps, lossy_in_a_row, verdict),
-            Stage::Bisecting { left, .. } => self.bisecting(left.saturating_sub(1)),
-            Stage::Done => Stage::Done,
+            SearchStep::Bisecting { left, .. } => self.bisecting(left.saturating_sub(1)),
+            SearchStep::Done => SearchStep::Done,
         };
     }
 
-    fn after_rung(&self, rung_pps: f64, lossy_in_a_row: u32, verdict: Verdict) -> Stage {
+    fn after_rung(&self, rung_pps: f64, lossy_in_a_row: u32, verdict: Verdict) -> SearchStep {
         let lossy_in_a_row = match verdict {
             Verdict::LossFree => 0,
             Verdict::Lossy => lossy_in_a_row.saturating_add(1),
@@ -274,15 +274,15 @@ impl LadderSearch {
         if overload_shown || rung_pps >= self.settings.max_pps {
             return self.bisecting(self.settings.bisections);
         }
-        Stage::Climbing {
+        SearchStep::Climbing {
             rung_pps: (rung_pps * self.settings.factor).min(self.settings.max_pps),
             lossy_in_a_row,
         }
     }
 
-    fn bisecting(&self, left: u32) -> Stage {
+    fn bisecting(&self, left: u32) -> SearchStep {
         let Some((failing_pps, _)) = self.lowest_failing_above_loss_free() else {
-            return Stage::Done;
+            return SearchStep::Done;
         };
         let rate_pps = match self.loss_free_pps() {
             // Roots apart: the product of two large rates may overflow.
@@ -291,9 +291,9 @@ impl LadderSearch {
         };
         let between = rate_pps > self.loss_free_pps().unwrap_or(0.0) && rate_pps < failing_pps;
         if left == 0 || !between {
-            return Stage::Done;
+            return SearchStep::Done;
         }
-        Stage::Bisecting { rate_pps, left }
+        SearchStep::Bisecting { rate_pps, left }
     }
 
     fn loss_free_pps(&self) -> Option<f64> {
@@ -335,7 +335,7 @@ impl LadderSearch {
                 .filter(|&rate_pps| rate_pps > floor_pps)
                 .reduce(f64::min),
             monotonic: lossy().all(|rate_pps| rate_pps > floor_pps),
-            complete: self.stage == Stage::Done,
+            complete: self.stage == SearchStep::Done,
             trials: self.trials.clone(),
         }
     }

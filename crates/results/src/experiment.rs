@@ -24,14 +24,16 @@ impl Experiment {
     pub const SCHEMA: u32 = 1;
 }
 
-/// How far an experiment came.
+/// Completion of an experiment or a benchmark: how far it came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Stage {
-    /// Under way, or ended without a word (killed, power lost).
+pub enum Completion {
+    /// It is under way, or ended without a word (killed, power lost).
     Running,
-    /// Stopped by the user; what is there is complete in itself.
+    /// It was stopped by the user; what is there is complete in itself, other parts are missing.
     Interrupted,
+    /// It came to its end, but some of its runs failed. (Of experiments only: a benchmark leaves out what fails.)
+    Incomplete,
     /// All that was planned is there.
     Finished,
 }

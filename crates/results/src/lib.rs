@@ -32,8 +32,8 @@ mod table;
 pub use buckets::{buckets, histogram};
 pub use error::ResultsError;
 pub use experiment::{
-    Clock, DeviceInfo, Experiment, Kind, LeftOut, MOST_TAKEN, Mode, Noise, PingPong, Settings,
-    Stage, Transport, busy,
+    Clock, Completion, DeviceInfo, Experiment, Kind, LeftOut, MOST_TAKEN, Mode, Noise, PingPong,
+    Settings, Transport, busy,
 };
 pub use folder::{
     COMPARISON_HEAD, Folder, Results, Run, RunWriter, read_each, read_head, read_json,

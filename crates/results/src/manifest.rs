@@ -1,6 +1,6 @@
 //! What every results folder says of itself.
 
-use crate::{LeftOut, Noise, Stage};
+use crate::{Completion, LeftOut, Noise};
 use serde::{Deserialize, Serialize};
 use std::time::SystemTime;
 use taut_host::{CorePlan, Machine, SystemActivity, noise_sources};
@@ -19,7 +19,8 @@ pub struct Manifest {
     /// The command that repeats it.
     pub command_line: String,
     /// How far it came.
-    pub stage: Stage,
+    #[serde(rename = "stage")]
+    pub completion: Completion,
     /// Facts about the machine, as an object of names and values; nested objects are sections.
     pub machine: serde_json::Value,
     /// Which core did what, in one or two sentences.
@@ -45,7 +46,7 @@ impl Manifest {
             taut_version: env!("CARGO_PKG_VERSION").to_string(),
             started: instant(SystemTime::now()),
             command_line: command_line.to_string(),
-            stage: Stage::Running,
+            completion: Completion::Running,
             machine: serde_json::to_value(&machine).unwrap_or_default(),
             core_plan: cores.note.clone(),
             noise: noise(cores, None),

@@ -164,9 +164,9 @@ impl FieldName {
     }
 }
 
-/// Place of a field in a frame.
+/// Layout of a field: where in a frame it is, and which sums it is in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Place {
+struct FieldLayout {
     offset: usize,
     width: usize,
     in_ip_sum: bool,
@@ -223,16 +223,16 @@ fn ip_header(packet: &[u8]) -> Option<(IpProtocol, usize, bool)> {
     Some((ip.next_header(), ipv6::HEADER_LEN_BYTES, true))
 }
 
-fn place(frame: &[u8], name: FieldName) -> Option<Place> {
+fn place(frame: &[u8], name: FieldName) -> Option<FieldLayout> {
     let headers = headers(frame)?;
     let tcp_or_udp = [IpProtocol::TCP, IpProtocol::UDP].contains(&headers.protocol);
-    let plain = |offset, width| Place {
+    let plain = |offset, width| FieldLayout {
         offset,
         width,
         in_ip_sum: false,
         in_transport_sum: false,
     };
-    let address = |v4: usize, v6: usize| Place {
+    let address = |v4: usize, v6: usize| FieldLayout {
         in_ip_sum: !headers.ipv6,
         in_transport_sum: tcp_or_udp,
         ..plain(
@@ -246,11 +246,11 @@ fn place(frame: &[u8], name: FieldName) -> Option<Place> {
         FieldName::Vlan if frame.get(12..14)? == [0x81, 0x00] => plain(14, 2),
         FieldName::SrcIp => address(12, 8),
         FieldName::DstIp => address(16, 24),
-        FieldName::Ttl => Place {
+        FieldName::Ttl => FieldLayout {
             in_ip_sum: !headers.ipv6,
             ..plain(headers.ip + if headers.ipv6 { 7 } else { 8 }, 1)
         },
-        FieldName::SrcPort | FieldName::DstPort if tcp_or_udp => Place {
+        FieldName::SrcPort | FieldName::DstPort if tcp_or_udp => FieldLayout {
             in_transport_sum: true,
             ..plain(
                 headers.transport + if name == FieldName::SrcPort { 0 } else { 2 },
@@ -273,7 +273,7 @@ pub(crate) fn checksum_offsets(frame: &[u8]) -> Option<(Option<usize>, usize)> {
 /// Writes the next value of one field into packet after packet.
 #[derive(Debug, Clone)]
 pub(crate) struct FieldWriter {
-    place: Place,
+    place: FieldLayout,
     values: Values,
     next: u64,
     random: fastrand::Rng,

@@ -19,9 +19,9 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
 
-/// Place of a node.
+/// Address of a node: which machine it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum NodeAddress {
     /// The node is this machine.
     Local,
     /// Reached with the system's `ssh`.
@@ -35,7 +35,7 @@ pub(crate) enum Place {
     Slurm,
 }
 
-impl Place {
+impl NodeAddress {
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         match text {
             "local" => return Ok(Self::Local),
@@ -150,9 +150,9 @@ pub(crate) fn of_role(
     role: &Role,
     program: &Path,
 ) -> Result<Box<dyn Node>, ExperimentError> {
-    match &role.place {
-        Place::Local => Ok(Box::new(Local::new(name, role, program))),
-        Place::Ssh { destination, port } => Ok(Box::new(ssh::Ssh::new(
+    match &role.address {
+        NodeAddress::Local => Ok(Box::new(Local::new(name, role, program))),
+        NodeAddress::Ssh { destination, port } => Ok(Box::new(ssh::Ssh::new(
             name,
             role,
             destination,
@@ -160,7 +160,7 @@ pub(crate) fn of_role(
             program,
         ))),
         // The runs that Slurm starts make these themselves, with the hosts that they were given.
-        Place::Slurm => Err(ExperimentError::node(name, "its host is not known yet")),
+        NodeAddress::Slurm => Err(ExperimentError::node(name, "its host is not known yet")),
     }
 }
 
@@ -170,23 +170,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_read() {
-        let ssh = |destination: &str, port| Place::Ssh {
+    fn addresses_are_read() {
+        let ssh = |destination: &str, port| NodeAddress::Ssh {
             destination: destination.into(),
             port,
         };
-        assert_eq!(Place::parse("local"), Ok(Place::Local));
+        assert_eq!(NodeAddress::parse("local"), Ok(NodeAddress::Local));
         assert_eq!(
-            Place::parse("ssh://root@dut:2222"),
+            NodeAddress::parse("ssh://root@dut:2222"),
             Ok(ssh("root@dut", Some(2222)))
         );
-        assert_eq!(Place::parse("ssh://dut"), Ok(ssh("dut", None)));
+        assert_eq!(NodeAddress::parse("ssh://dut"), Ok(ssh("dut", None)));
         assert_eq!(
-            Place::parse("ssh://root@[fd00::1]:22"),
+            NodeAddress::parse("ssh://root@[fd00::1]:22"),
             Ok(ssh("root@fd00::1", Some(22)))
         );
         for wrong in ["dut", "ssh://", "ssh://a:b", "ssh://-oProxyCommand=x", ""] {
-            assert!(Place::parse(wrong).is_err(), "{wrong}");
+            assert!(NodeAddress::parse(wrong).is_err(), "{wrong}");
         }
     }
 }

@@ -10,11 +10,9 @@ use crate::agent::{checksum, files_below};
 use crate::error::ExperimentError;
 use crate::evaluate::Evaluation;
 use crate::experiment::Experiment;
-use crate::folder::{
-    Folder, IndexedRun, Publication, RunRecord, Stage, State, each_line, run_folder,
-};
+use crate::folder::{Folder, IndexedRun, Publication, RunRecord, State, each_line, run_folder};
 use crate::inside::InsidePath;
-use crate::node::Place;
+use crate::node::NodeAddress;
 use crate::run::now;
 use pseudonyms::Pseudonyms;
 use serde::Serialize;
@@ -22,7 +20,7 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
-use taut_results::{is_only_numbers, write_json, write_whole};
+use taut_results::{Completion, is_only_numbers, write_json, write_whole};
 
 /// Text of the template in the place of what an experiment is for.
 const TEMPLATE_ABOUT: &str = "What this experiment is for, and what its results are held against.";
@@ -81,7 +79,7 @@ pub fn publish(dir: &Path, options: &Options) -> Result<Published, ExperimentErr
             "no run is whole: there is nothing to publish",
         ));
     }
-    if state.stage != Stage::Finished && !options.partial {
+    if state.completion != Completion::Finished && !options.partial {
         return Err(ExperimentError::results(
             dir,
             format!(
@@ -263,7 +261,7 @@ impl Work<'_> {
         write_whole(&self.to.join("runs.jsonl"), &index)?;
         state.published = Some(Publication {
             at: now(),
-            partial: state.stage != Stage::Finished,
+            partial: state.completion != Completion::Finished,
             pseudonyms: options.pseudonyms,
         });
         let state = self.rewritten(&state)?;
@@ -373,7 +371,7 @@ fn pseudonyms_for(folder: &Folder, experiment: &Experiment) -> Result<Pseudonyms
         machines.insert(folder.facts_at(&file)?.host_name);
     }
     for role in experiment.nodes.values() {
-        if let Place::Ssh { destination, .. } = &role.place {
+        if let NodeAddress::Ssh { destination, .. } = &role.address {
             let (person, host) = destination.split_once('@').unwrap_or(("", destination));
             people.insert(person.to_owned());
             // Addresses are replaced as such.

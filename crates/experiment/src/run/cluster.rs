@@ -6,7 +6,7 @@ use super::{Driver, END_PATIENCE, Request};
 use crate::error::ExperimentError;
 use crate::experiment::Experiment;
 use crate::folder::{Folder, State};
-use crate::node::Place;
+use crate::node::NodeAddress;
 use crate::node::slurm::{TIME_LIMIT, asked, constraint};
 use crate::plan::PlannedRun;
 use std::collections::BTreeMap;
@@ -43,7 +43,9 @@ const CANCEL: Duration = Duration::from_secs(90);
 impl Experiment {
     /// Whether its nodes are allocated by Slurm, all of them.
     pub(crate) fn is_on_slurm(&self) -> bool {
-        self.nodes.values().all(|role| role.place == Place::Slurm)
+        self.nodes
+            .values()
+            .all(|role| role.address == NodeAddress::Slurm)
     }
 }
 

@@ -16,15 +16,16 @@ pub(crate) use ready::enough_room;
 use crate::agent::{Held, STEPS_END};
 use crate::error::ExperimentError;
 use crate::experiment::Experiment;
-use crate::folder::{Folder, IndexedRun, Stage, State};
+use crate::folder::{Folder, IndexedRun, State};
 use crate::node::slurm::of_allocation;
-use crate::node::{Node, Place, of_role, take_this_machine};
+use crate::node::{Node, NodeAddress, of_role, take_this_machine};
 use crate::secrets::Secrets;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 use taut_lab::benchmark::Observer;
+use taut_results::Completion;
 use time::Time;
 
 /// Time that the agent may take to end a step before it is given up.
@@ -110,7 +111,7 @@ impl<'a> Driver<'a> {
         let local = experiment
             .nodes
             .values()
-            .any(|node| node.place == Place::Local);
+            .any(|node| node.address == NodeAddress::Local);
         let held = if local && !request.holds_machine {
             Some(take_this_machine()?)
         } else {
@@ -171,7 +172,7 @@ impl<'a> Driver<'a> {
     /// Makes all runs that are missing, and writes how far it came.
     fn run(mut self, mut state: State) -> Result<State, ExperimentError> {
         let folder = &self.request.folder;
-        state.stage = Stage::Running;
+        state.completion = Completion::Running;
         state.ended = None;
         folder.write_state(&state)?;
         let ended = self.all_runs(&mut state);
@@ -180,11 +181,11 @@ impl<'a> Driver<'a> {
         state.done = self.done.len();
         state.failed = self.failed.len();
         let stopped = self.stop.load(Ordering::Relaxed);
-        state.stage = match &ended {
-            Err(_) => Stage::Incomplete,
-            Ok(()) if stopped && state.done < state.planned => Stage::Interrupted,
-            Ok(()) if state.done < state.planned => Stage::Incomplete,
-            Ok(()) => Stage::Finished,
+        state.completion = match &ended {
+            Err(_) => Completion::Incomplete,
+            Ok(()) if stopped && state.done < state.planned => Completion::Interrupted,
+            Ok(()) if state.done < state.planned => Completion::Incomplete,
+            Ok(()) => Completion::Finished,
         };
         state.ended = Some(now());
         folder.write_state(&state)?;

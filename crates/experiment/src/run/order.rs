@@ -170,8 +170,8 @@ impl Driver<'_> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::folder::Stage;
     use crate::run::fake::{Course, Trial, World, begun};
+    use taut_results::Completion;
 
     const TWO_LOADS: &str = r#"
 title = "t"
@@ -196,7 +196,7 @@ run = "measure {{ load }}"
             expected.push(format!("collect {run}"));
         }
         assert_eq!(came.happened, expected);
-        assert_eq!(came.state.stage, Stage::Finished);
+        assert_eq!(came.state.completion, Completion::Finished);
         assert_eq!((came.state.planned, came.state.done), (4, 4));
         assert_eq!(came.took, Duration::from_secs(4 * 30));
         let index = trial.folder().index().unwrap();
@@ -218,7 +218,7 @@ run = "measure {{ load }}"
             let fails = asked.run == "v1-r1" && asked.attempt == 1;
             Course::ends(1, i32::from(fails)).prints(Duration::ZERO, "no port")
         }));
-        assert_eq!(came.state.stage, Stage::Finished);
+        assert_eq!(came.state.completion, Completion::Finished);
         assert_eq!((came.state.done, came.state.failed), (4, 0));
         let first = begun(&came.happened)
             .iter()
@@ -239,13 +239,13 @@ run = "measure {{ load }}"
         let came = trial.run(World::new(|asked| {
             Course::ends(1, i32::from(asked.run == "v2-r1"))
         }));
-        assert_eq!(came.state.stage, Stage::Incomplete);
+        assert_eq!(came.state.completion, Completion::Incomplete);
         assert_eq!((came.state.done, came.state.failed), (3, 1));
         assert_eq!(trial.folder().failures().unwrap().len(), 2);
         // The next call tries what is missing, and nothing else.
         let came = trial.run(World::new(|_| Course::ends(1, 0)));
         assert_eq!(begun(&came.happened), ["v2-r1"]);
-        assert_eq!(came.state.stage, Stage::Finished);
+        assert_eq!(came.state.completion, Completion::Finished);
     }
 
     #[test]
@@ -255,7 +255,7 @@ run = "measure {{ load }}"
         let mut world = World::new(|_| Course::ends(30, 0));
         world.ctrl_c_at = Some(crate::run::time::made_up::passed() + Duration::from_secs(45));
         let came = trial.run(world);
-        assert_eq!(came.state.stage, Stage::Interrupted);
+        assert_eq!(came.state.completion, Completion::Interrupted);
         assert_eq!((came.state.done, came.state.failed), (1, 0));
         assert_eq!(begun(&came.happened), planned[..2]);
         // Whoever waits sees it soon, and of the run that was under way nothing is left.
@@ -265,7 +265,7 @@ run = "measure {{ load }}"
         assert!(trial.folder().failures().unwrap().is_empty());
         let came = trial.run(World::new(|_| Course::ends(30, 0)));
         assert_eq!(begun(&came.happened), planned[1..]);
-        assert_eq!(came.state.stage, Stage::Finished);
+        assert_eq!(came.state.completion, Completion::Finished);
         assert_eq!(trial.folder().index().unwrap().len(), 4);
     }
 
@@ -284,7 +284,7 @@ run = "measure {{ load }}"
             let rate = if jumps { 900 } else { 100 };
             Course::ends(1, 0).prints(Duration::ZERO, &format!("rate {rate}"))
         }));
-        assert_eq!(came.state.stage, Stage::Finished);
+        assert_eq!(came.state.completion, Completion::Finished);
         let index = trial.folder().index().unwrap();
         let count = |variant| index.iter().filter(|run| run.variant == variant).count();
         assert!((3..20).contains(&count(1)), "{}", count(1));

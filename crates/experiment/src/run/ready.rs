@@ -7,7 +7,7 @@ use super::{Driver, Failed};
 use crate::agent::Moment;
 use crate::error::ExperimentError;
 use crate::experiment::Experiment;
-use crate::node::{Node, Place, Site};
+use crate::node::{Node, NodeAddress, Site};
 use crate::plan::PlannedRun;
 use crate::role::end_of;
 use serde_json::Value;
@@ -176,7 +176,7 @@ impl Experiment {
         let local = self
             .nodes
             .iter()
-            .filter(|(_, role)| role.place == Place::Local);
+            .filter(|(_, role)| role.address == NodeAddress::Local);
         local.map(|(name, _)| name.as_str()).collect()
     }
 }
@@ -185,9 +185,9 @@ impl Experiment {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::folder::Stage;
     use crate::run::fake::{Came, Course, Trial, World};
     use crate::run::time::made_up::passed;
+    use taut_results::Completion;
 
     const ONE: &str = r#"
 title = "t"
@@ -210,7 +210,7 @@ run = "measure"
     fn a_run_waits_for_another_measurement_and_does_not_count_that_time() {
         let minutes = Duration::from_secs(300);
         let (trial, came) = run(|world| world.measuring_until = passed() + minutes);
-        assert_eq!(came.state.stage, Stage::Finished);
+        assert_eq!(came.state.completion, Completion::Finished);
         assert!(came.took >= minutes && came.took < minutes + Duration::from_secs(11));
         assert_eq!(trial.folder().index().unwrap()[0].seconds, 10.0);
         // It is told once.
@@ -221,7 +221,7 @@ run = "measure"
     #[test]
     fn another_measurement_that_does_not_end_fails_the_run() {
         let (trial, came) = run(|world| world.measuring_until = Duration::MAX);
-        assert_eq!(came.state.stage, Stage::Incomplete);
+        assert_eq!(came.state.completion, Completion::Incomplete);
         let most = MEASURING_PATIENCE + 2 * MEASUREMENT_POLL;
         assert!(came.took > MEASURING_PATIENCE && came.took < most);
         let why = "another taut still measures on node local after 10 minutes (process 7)";
@@ -235,7 +235,7 @@ run = "measure"
             world.measuring_until = Duration::MAX;
             world.ctrl_c_at = Some(passed() + Duration::from_secs(5));
         });
-        assert_eq!(came.state.stage, Stage::Interrupted);
+        assert_eq!(came.state.completion, Completion::Interrupted);
         assert!(came.took < Duration::from_secs(6), "{:?}", came.took);
         assert!(trial.folder().failures().unwrap().is_empty());
         assert_eq!(came.happened, ["begin v1-r1"]);

@@ -57,9 +57,9 @@ impl Session {
     }
 }
 
-/// Place of a packet's session.
+/// Lookup of a packet's session among those that are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum SessionLookup {
     Known(usize),
     /// The session is new: its key was derived; it is known once one of its packets was decrypted.
     New,
@@ -128,10 +128,10 @@ impl Senders {
 
     /// The session of a packet. One that is not known costs the derivation of a key, which is why they are counted.
     #[inline]
-    pub(super) fn find(&mut self, header: &Header, now: u64) -> Result<Place, TooMany> {
+    pub(super) fn find(&mut self, header: &Header, now: u64) -> Result<SessionLookup, TooMany> {
         let (id, epoch) = (header.session, header.epoch());
         match self.position(id, epoch) {
-            Some(at) => Ok(Place::Known(at)),
+            Some(at) => Ok(SessionLookup::Known(at)),
             None => self.derive(id, epoch, now),
         }
     }
@@ -141,13 +141,13 @@ impl Senders {
     }
 
     #[cold]
-    fn derive(&mut self, id: [u8; 9], epoch: u32, now: u64) -> Result<Place, TooMany> {
+    fn derive(&mut self, id: [u8; 9], epoch: u32, now: u64) -> Result<SessionLookup, TooMany> {
         let has_room = self.known.len() < MOST_SESSIONS || self.unheard(now).is_some();
         if !has_room || !self.budget.admits(now) {
             return Err(TooMany);
         }
         self.new = Some(self.session(id, epoch));
-        Ok(Place::New)
+        Ok(SessionLookup::New)
     }
 
     fn session(&self, id: [u8; 9], epoch: u32) -> Session {
@@ -155,16 +155,16 @@ impl Senders {
     }
 
     #[inline]
-    pub(super) fn at(&mut self, place: Place) -> Option<&mut Session> {
+    pub(super) fn at(&mut self, place: SessionLookup) -> Option<&mut Session> {
         match place {
-            Place::Known(at) => self.known.get_mut(at),
-            Place::New => self.new.as_mut(),
+            SessionLookup::Known(at) => self.known.get_mut(at),
+            SessionLookup::New => self.new.as_mut(),
         }
     }
 
     /// A packet was decrypted, which in GCM only those can send who have the key. Only now its session takes a place.
     #[inline]
-    pub(super) fn accept(&mut self, place: Place, header: &Header, now: u64) {
+    pub(super) fn accept(&mut self, place: SessionLookup, header: &Header, now: u64) {
         let Some(session) = self.at(place) else {
             return;
         };
@@ -174,15 +174,15 @@ impl Senders {
         // The next key is there long before its first packet, which then need not pass for a new sender's.
         let follows = header.number as u32 >= 1 << 31 && !session.is_followed;
         session.is_followed |= follows;
-        if place == Place::New || follows {
+        if place == SessionLookup::New || follows {
             self.remember_new(place, header, follows, now);
         }
     }
 
     #[cold]
-    fn remember_new(&mut self, place: Place, header: &Header, follows: bool, now: u64) {
+    fn remember_new(&mut self, place: SessionLookup, header: &Header, follows: bool, now: u64) {
         // One that was derived for a forged packet may still be there.
-        if let Some(new) = self.new.take().filter(|_| place == Place::New) {
+        if let Some(new) = self.new.take().filter(|_| place == SessionLookup::New) {
             self.remember(new, now);
         }
         if let Some(epoch) = header.epoch().checked_add(1).filter(|_| follows)

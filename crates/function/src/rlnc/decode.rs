@@ -1,6 +1,6 @@
 //! Packets on their way out of the code.
 
-use super::following::{Following, Place};
+use super::following::{Following, StreamRelation};
 use super::header::{Header, Kind, LEN_BYTES};
 use super::order::{InOrder, Turn};
 use super::symbol::{self, Recovered};
@@ -42,17 +42,17 @@ impl Decode {
             Ok(header) => header,
             Err(verdict) => return verdict,
         };
-        let place = self.following.see(&header);
-        if let Place::Begins { missed } = place {
+        let relation = self.following.see(&header);
+        if let StreamRelation::Begins { missed } = relation {
             let before = self.decoder.account().lost;
             self.decoder.begin_again();
             self.order.iter_mut().for_each(InOrder::begin_again);
             counts.lose(self.decoder.account().lost - before);
             counts.lose(missed);
         }
-        let verdict = match (header.kind, place) {
-            (Kind::Source, _) => self.source(packet, datagram, header, place, port, own, counts),
-            (Kind::Repair(_), Place::Late | Place::Elsewhere) => {
+        let verdict = match (header.kind, relation) {
+            (Kind::Source, _) => self.source(packet, datagram, header, relation, port, own, counts),
+            (Kind::Repair(_), StreamRelation::Late | StreamRelation::Elsewhere) => {
                 counts.elsewhere += 1;
                 Verdict::Ends
             }
@@ -72,7 +72,7 @@ impl Decode {
         packet: &mut Packet,
         datagram: &Datagram,
         header: Header,
-        place: Place,
+        relation: StreamRelation,
         port: usize,
         own: &mut Own,
         counts: &mut Counts,
@@ -83,13 +83,13 @@ impl Decode {
         }
         let length = symbol::write(packet.bytes(), datagram, LEN_BYTES, &mut self.symbol);
         datagram.remove(packet, LEN_BYTES, &own.pool);
-        match place {
-            Place::Present | Place::Begins { .. } => {}
-            Place::Late if self.order.is_some() => {
+        match relation {
+            StreamRelation::Present | StreamRelation::Begins { .. } => {}
+            StreamRelation::Late if self.order.is_some() => {
                 counts.late += 1;
                 return Verdict::Ends;
             }
-            Place::Late | Place::Elsewhere => {
+            StreamRelation::Late | StreamRelation::Elsewhere => {
                 counts.uncoded += 1;
                 return Verdict::Goes;
             }

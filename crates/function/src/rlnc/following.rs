@@ -20,7 +20,7 @@ struct At {
 
 /// Relation of a packet to the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum StreamRelation {
     Present,
     /// The packet begins the stream from now on; if it is of the same session, so many source packets were missed in
     /// between.
@@ -53,7 +53,7 @@ impl Following {
         }
     }
 
-    pub(super) fn see(&mut self, header: &Header) -> Place {
+    pub(super) fn see(&mut self, header: &Header) -> StreamRelation {
         let is_source = header.kind == Kind::Source;
         let at = At {
             session: header.session,
@@ -61,11 +61,11 @@ impl Following {
         };
         let Some(present) = self.present else {
             self.present = Some(at);
-            return Place::Begins { missed: 0 };
+            return StreamRelation::Begins { missed: 0 };
         };
         if self.is_near(present, at) {
             self.other = None;
-            return Place::Present;
+            return StreamRelation::Present;
         }
         let before = self.other.filter(|(other, _)| self.is_near(*other, at));
         let (other, seen) = before.unwrap_or((at, 0));
@@ -87,15 +87,15 @@ impl Following {
             } else {
                 0
             };
-            return Place::Begins {
+            return StreamRelation::Begins {
                 missed: between.saturating_sub(seen - 1),
             };
         }
         self.other = Some((other, seen));
         if is_behind {
-            Place::Late
+            StreamRelation::Late
         } else {
-            Place::Elsewhere
+            StreamRelation::Elsewhere
         }
     }
 
@@ -128,16 +128,16 @@ mod tests {
     }
 
     /// Sees a header as a decoder does that takes it.
-    fn see(following: &mut Following, header: Header) -> Place {
-        let place = following.see(&header);
-        if place == Place::Present {
+    fn see(following: &mut Following, header: Header) -> StreamRelation {
+        let relation = following.see(&header);
+        if relation == StreamRelation::Present {
             let end = following.present.map(|it| it.end.max(header.number + 1));
             following.reached(end);
         }
-        place
+        relation
     }
 
-    const BEGINS: Place = Place::Begins { missed: 0 };
+    const BEGINS: StreamRelation = StreamRelation::Begins { missed: 0 };
 
     #[test]
     fn a_stream_is_followed_over_losses_and_left_only_for_packets_in_a_row() {
@@ -146,7 +146,7 @@ mod tests {
         for number in [1001, 1005, 1004, 1037, 1069, 1006] {
             assert_eq!(
                 see(&mut following, source(1, number)),
-                Place::Present,
+                StreamRelation::Present,
                 "{number}"
             );
         }
@@ -157,19 +157,19 @@ mod tests {
                 source(1, 1200 + number),
                 source(2, 7 + number),
             ] {
-                assert_eq!(see(&mut following, elsewhere), Place::Elsewhere);
+                assert_eq!(see(&mut following, elsewhere), StreamRelation::Elsewhere);
             }
-            assert_eq!(see(&mut following, source(1, 1)), Place::Late);
+            assert_eq!(see(&mut following, source(1, 1)), StreamRelation::Late);
             assert_eq!(
                 see(&mut following, source(1, 1030 + number)),
-                Place::Present
+                StreamRelation::Present
             );
         }
         // Those that do not agree are not either.
         for number in 0..50 {
             assert_eq!(
                 see(&mut following, source(3, number * 1000)),
-                Place::Elsewhere
+                StreamRelation::Elsewhere
             );
         }
         let repair = Header {
@@ -177,19 +177,28 @@ mod tests {
             ..source(1, 5003)
         };
         for _ in 0..9 {
-            assert_eq!(see(&mut following, repair), Place::Elsewhere);
+            assert_eq!(see(&mut following, repair), StreamRelation::Elsewhere);
         }
         for number in 5000..5003 {
-            assert_eq!(see(&mut following, source(1, number)), Place::Elsewhere);
+            assert_eq!(
+                see(&mut following, source(1, number)),
+                StreamRelation::Elsewhere
+            );
         }
         let missed = 5003 - 1230 - 3;
         assert_eq!(
             see(&mut following, source(1, 5003)),
-            Place::Begins { missed }
+            StreamRelation::Begins { missed }
         );
-        assert_eq!(see(&mut following, source(1, 5001)), Place::Present);
+        assert_eq!(
+            see(&mut following, source(1, 5001)),
+            StreamRelation::Present
+        );
         for number in 0..3 {
-            assert_eq!(see(&mut following, source(9, number)), Place::Elsewhere);
+            assert_eq!(
+                see(&mut following, source(9, number)),
+                StreamRelation::Elsewhere
+            );
         }
         assert_eq!(see(&mut following, source(9, 3)), BEGINS);
         // One that could not be used began nothing.
@@ -204,19 +213,19 @@ mod tests {
         for number in 0..3 {
             assert_eq!(
                 see(&mut following, source(1, (1 << 62) + number)),
-                Place::Elsewhere
+                StreamRelation::Elsewhere
             );
         }
         let end = see(&mut following, source(1, (1 << 62) + 3));
-        assert!(matches!(end, Place::Begins { .. }));
+        assert!(matches!(end, StreamRelation::Begins { .. }));
         for number in 11..74 {
             assert_eq!(
                 see(&mut following, source(1, number)),
-                Place::Late,
+                StreamRelation::Late,
                 "{number}"
             );
         }
         assert_eq!(see(&mut following, source(1, 74)), BEGINS);
-        assert_eq!(see(&mut following, source(1, 75)), Place::Present);
+        assert_eq!(see(&mut following, source(1, 75)), StreamRelation::Present);
     }
 }

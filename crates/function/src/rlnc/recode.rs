@@ -1,7 +1,7 @@
 //! Packets on their way through a hop that combines anew: repairs that come are replaced by others, of all that the
 //! hop holds, and more are sent along.
 
-use super::following::{Following, Place};
+use super::following::{Following, StreamRelation};
 use super::header::{Header, Kind, LEN_BYTES};
 use super::{Counts, Own, Settings, Verdict, symbol};
 use crate::datagram::Datagram;
@@ -49,13 +49,13 @@ impl Recode {
         let rest = &payload[LEN_BYTES..];
         let is_source = header.kind == Kind::Source;
         match self.following.see(&header) {
-            Place::Present => {}
-            Place::Begins { .. } => {
+            StreamRelation::Present => {}
+            StreamRelation::Begins { .. } => {
                 self.recoder.begin_again();
                 self.newest = 0;
             }
             // Of a stream that it does not combine: goes on as it came.
-            Place::Late | Place::Elsewhere => {
+            StreamRelation::Late | StreamRelation::Elsewhere => {
                 counts.recoded += 1;
                 return Verdict::Goes;
             }

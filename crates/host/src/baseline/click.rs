@@ -1,7 +1,7 @@
 //! The Click modular router (Kohler et al., TOCS 2000), where the `click` on the search path is it.
 
 use super::step::{Owner, Ready, words};
-use super::{Baseline, Frames, Place, Reach, Step};
+use super::{Baseline, CommandValues, Frames, Reach, Step};
 use crate::command::{is_installed, run};
 use crate::permissions::Missing;
 
@@ -40,7 +40,7 @@ fn router_version(said: &str) -> Option<&str> {
     said.lines().next()?.strip_prefix("click (Click) ")
 }
 
-fn steps(place: &Place) -> Vec<Step> {
+fn steps(place: &CommandValues) -> Vec<Step> {
     let [west, east] = &place.ends;
     let half = |from: &str, to: &str| {
         format!(
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn both_directions_are_forwarded() {
-        let place = Place {
+        let place = CommandValues {
             ends: ["dut0", "dut1"].map(str::to_owned),
             cpu: 1,
             folder: "/scratch".into(),

@@ -4,7 +4,7 @@ use std::fs;
 use std::net::Ipv4Addr;
 
 use super::step::words;
-use super::{Baseline, Frames, Place, Reach, Step};
+use super::{Baseline, CommandValues, Frames, Reach, Step};
 use crate::net::testbed::{GENERATOR_MACS, mac_text};
 use crate::permissions::Missing;
 
@@ -31,7 +31,7 @@ fn probe() -> Result<String, Missing> {
     Ok(format!("Linux {}", release.trim()))
 }
 
-fn steps(place: &Place) -> Vec<Step> {
+fn steps(place: &CommandValues) -> Vec<Step> {
     let mut steps = vec![Step::Run(words(&[
         "sh",
         "-c",
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn each_interface_gets_a_network_and_the_host_in_it() {
-        let place = Place {
+        let place = CommandValues {
             ends: ["dut0", "dut1"].map(str::to_owned),
             cpu: 1,
             folder: "/scratch".into(),

@@ -34,7 +34,7 @@ pub struct Baseline {
     /// Frames that pass the baseline.
     pub frames: Frames,
     probe: fn() -> Result<String, Missing>,
-    steps: fn(&Place) -> Vec<Step>,
+    steps: fn(&CommandValues) -> Vec<Step>,
 }
 
 /// Way in which the generator reaches a baseline.
@@ -72,7 +72,7 @@ pub enum Frames {
 pub use linux_routing::HOSTS as ROUTED_HOSTS;
 
 /// Values that the commands of a baseline are made of.
-struct Place {
+struct CommandValues {
     /// Ends of the baseline: two interfaces or two sockets.
     ends: [String; 2],
     /// The CPU it has for itself.
@@ -160,8 +160,8 @@ impl Baseline {
             .collect()
     }
 
-    fn place(&self, cpu: usize, folder: &Path) -> Place {
-        Place {
+    fn place(&self, cpu: usize, folder: &Path) -> CommandValues {
+        CommandValues {
             ends: match self.reach {
                 Reach::Veth { .. } => DEVICE_INTERFACES.map(str::to_owned),
                 Reach::Memif { .. } | Reach::Vhost => {

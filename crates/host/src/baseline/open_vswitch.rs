@@ -8,7 +8,7 @@ use std::path::Path;
 
 use super::step::{Owner, Ready, words};
 use super::testpmd::AF_PACKET_FRAMES;
-use super::{Baseline, Frames, Place, Reach, Step};
+use super::{Baseline, CommandValues, Frames, Reach, Step};
 use crate::command::{is_installed, run};
 use crate::permissions::{Missing, can_load_xdp, can_open_packet_sockets};
 use crate::testpmd::{driver_library, free_huge_pages};
@@ -123,7 +123,7 @@ pub(super) const VETH_DPDK: Baseline = Baseline {
 
 /// The switch of a baseline. `port` makes of a number and an end the port's name and what has to be set for it.
 fn open_vswitch(
-    place: &Place,
+    place: &CommandValues,
     daemon: &str,
     settings: &[String],
     port: impl Fn(usize, &str) -> [String; 2],
@@ -405,8 +405,8 @@ mod tests {
     use super::*;
     use crate::baseline::step::text;
 
-    fn place(ends: [&str; 2]) -> Place {
-        Place {
+    fn place(ends: [&str; 2]) -> CommandValues {
+        CommandValues {
             ends: ends.map(str::to_owned),
             cpu: 2,
             folder: "/scratch".into(),

@@ -1,7 +1,7 @@
 //! DPDK's own forwarder, `dpdk-testpmd`, over memif, vhost-user, packet sockets and AF_XDP.
 
 use super::step::{Owner, Ready, words};
-use super::{Baseline, Frames, Place, Reach, Step};
+use super::{Baseline, CommandValues, Frames, Reach, Step};
 use crate::permissions::{Missing, can_load_xdp, can_open_packet_sockets};
 use crate::testpmd::{Memory, Testpmd, probe};
 
@@ -79,7 +79,7 @@ pub(super) const AF_XDP: Baseline = Baseline {
     steps: |place| on_interfaces(place, "net_af_xdp", ""),
 };
 
-fn memif(place: &Place, mode: &str) -> Vec<Step> {
+fn memif(place: &CommandValues, mode: &str) -> Vec<Step> {
     let devices = [0, 1].map(|number| {
         format!(
             "net_memif{number},role=server,id=0,socket={},socket-abstract=no",
@@ -89,7 +89,7 @@ fn memif(place: &Place, mode: &str) -> Vec<Step> {
     vec![testpmd(place, devices, mode)]
 }
 
-fn on_interfaces(place: &Place, driver: &str, options: &str) -> Vec<Step> {
+fn on_interfaces(place: &CommandValues, driver: &str, options: &str) -> Vec<Step> {
     let devices = [0, 1].map(|number| {
         let interface = &place.ends[number];
         format!("{driver}{number},iface={interface}{options}")
@@ -97,7 +97,7 @@ fn on_interfaces(place: &Place, driver: &str, options: &str) -> Vec<Step> {
     vec![testpmd(place, devices, "io")]
 }
 
-fn testpmd(place: &Place, devices: [String; 2], mode: &str) -> Step {
+fn testpmd(place: &CommandValues, devices: [String; 2], mode: &str) -> Step {
     // Its words at once, also to a file; and its run-time files where ours are.
     let mut line = words(&[
         "env",
@@ -149,8 +149,8 @@ mod tests {
     use super::*;
     use crate::baseline::step::text;
 
-    fn place(ends: [&str; 2]) -> Place {
-        Place {
+    fn place(ends: [&str; 2]) -> CommandValues {
+        CommandValues {
             ends: ends.map(str::to_owned),
             cpu: 3,
             folder: "/scratch".into(),

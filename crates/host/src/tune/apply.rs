@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind};
 
 use serde::{Deserialize, Serialize};
 
-use super::journal::{self, Entry, Head, Journal};
+use super::journal::{self, Entry, Journal, JournalHeader};
 use super::step::{Step, chosen};
 use super::{Finding, Group, Profile, Root, State, TuneError, audit, platform};
 use crate::cpu_list::format_cpu_list;
@@ -84,7 +84,7 @@ pub fn apply(root: &Root, cpus: &BTreeSet<usize>, profile: Profile) -> Result<Ap
     if let Some(profile) = platform::active_tuned(root) {
         return Err(TuneError::Tuned { profile });
     }
-    let head = Head {
+    let head = JournalHeader {
         boot: journal::boot(root),
         cpus: format_cpu_list(cpus),
         profile,
@@ -469,7 +469,7 @@ mod tests {
                     .flat_map(|f| f.steps.iter().map(move |s| (f, s)))
                     .collect();
                 let mut journal = Journal::open(&root).unwrap();
-                let head = Head {
+                let head = JournalHeader {
                     boot: "first".into(),
                     cpus: "3".into(),
                     profile: Profile::Latency,
@@ -532,7 +532,7 @@ mod tests {
         fs::remove_file(root.path("/proc/irq/default_smp_affinity")).unwrap();
         let before = files(folder.path());
         let mut journal = Journal::open(&root).unwrap();
-        let head = Head {
+        let head = JournalHeader {
             boot: "first".into(),
             cpus: "3".into(),
             profile: Profile::Latency,

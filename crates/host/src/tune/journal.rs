@@ -20,7 +20,7 @@ const FILE: &str = "/run/taut/tune.journal";
 
 /// Head of the journal: for what the machine was changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Head {
+pub(super) struct JournalHeader {
     pub boot: String,
     pub cpus: String,
     pub profile: Profile,
@@ -41,7 +41,7 @@ pub(super) struct Journal<'a> {
     root: &'a Root,
     /// Locked as long as it is open.
     _folder: File,
-    pub head: Option<Head>,
+    pub head: Option<JournalHeader>,
     pub entries: Vec<Entry>,
 }
 
@@ -85,7 +85,7 @@ impl<'a> Journal<'a> {
     }
 
     /// Begins the journal anew.
-    pub fn begin(&mut self, head: Head) -> io::Result<()> {
+    pub fn begin(&mut self, head: JournalHeader) -> io::Result<()> {
         let path = self.root.path(FILE);
         let mut file = File::create(&path)?;
         line(&mut file, &head)?;
@@ -132,7 +132,7 @@ impl<'a> Journal<'a> {
 }
 
 /// Head and entries of the journal below `root`; none where there is none.
-pub(super) fn read(root: &Root) -> Result<(Option<Head>, Vec<Entry>), TuneError> {
+pub(super) fn read(root: &Root) -> Result<(Option<JournalHeader>, Vec<Entry>), TuneError> {
     let path: PathBuf = root.path(FILE);
     let text = match fs::read_to_string(&path) {
         Ok(text) => text,

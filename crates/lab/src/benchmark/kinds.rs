@@ -8,7 +8,7 @@ use crate::io_cost::IoCost;
 use crate::report::ReportError;
 use crate::{comparison, probed, report, rfc2544};
 use std::path::{Path, PathBuf};
-use taut_results::{LeftOut, Stage};
+use taut_results::{Completion, LeftOut};
 
 /// A kind of results folder.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ pub struct Shown {
     /// What else a reader has to know: warnings, and files that cannot be read.
     pub problems: Vec<String>,
     /// How far it came.
-    pub stage: Stage,
+    pub completion: Completion,
     /// Limits that the device missed, one sentence each.
     pub missed: Vec<String>,
     /// Whether something left out makes the whole a failure.
@@ -54,7 +54,7 @@ impl Shown {
             text: String::new(),
             left_out: Vec::new(),
             problems: Vec::new(),
-            stage: Stage::Finished,
+            completion: Completion::Finished,
             missed: Vec::new(),
             wants_all: false,
         }

@@ -80,7 +80,7 @@ pub(crate) fn show<B: Benchmark>(dir: &Path, width: Option<usize>) -> Result<Sho
         text,
         left_out: results.head.manifest.left_out,
         problems: results.problems,
-        stage: results.head.manifest.stage,
+        completion: results.head.manifest.completion,
         ..Shown::page(page)
     })
 }

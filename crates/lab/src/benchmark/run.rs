@@ -297,7 +297,7 @@ mod tests {
     use crate::report::ReportError;
     use serde::{Deserialize, Serialize};
     use std::sync::Mutex;
-    use taut_results::{Mode, Stage};
+    use taut_results::{Completion, Mode};
 
     #[test]
     fn a_long_message_keeps_its_beginning_and_its_end() {
@@ -456,7 +456,7 @@ mod tests {
         let results = results.unwrap();
         assert_eq!(results.outcomes.len(), 2 * 2 * 3);
         assert_eq!(results.head.own.seen, 2 * 3);
-        assert_eq!(results.head.manifest.stage, Stage::Finished);
+        assert_eq!(results.head.manifest.completion, Completion::Finished);
         // Each part of the broken one is tried twice and then given up.
         let left_out = &results.head.manifest.left_out;
         assert_eq!(*left_out, heard.left_out);
@@ -498,7 +498,7 @@ mod tests {
         let (_, results, _folder) = run_made_up(made_up);
         let results = results.unwrap();
         assert!((1..4).contains(&results.outcomes.len()));
-        assert_eq!(results.head.manifest.stage, Stage::Interrupted);
+        assert_eq!(results.head.manifest.completion, Completion::Interrupted);
     }
 
     #[test]

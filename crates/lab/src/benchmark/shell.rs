@@ -5,7 +5,7 @@ use crate::report::{Drawn, ReportError, flatten, write_figures};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use taut_measure::quantity::time;
-use taut_results::{LeftOut, Manifest, Mode, Noise, Stage, busy, write_json, write_whole};
+use taut_results::{Completion, LeftOut, Manifest, Mode, Noise, busy, write_json, write_whole};
 
 /// What `base.html` shows around a page's own sections.
 pub(crate) struct Shell<'a> {
@@ -36,16 +36,18 @@ impl<'a> Shell<'a> {
         problems: &'a [String],
         figures: &'a [Drawn],
     ) -> Self {
-        let state = match (manifest.stage, mode) {
-            (Stage::Interrupted, _) => Some(format!(
+        let state = match (manifest.completion, mode) {
+            (Completion::Interrupted, _) => Some(format!(
                 "Interrupted: only {outcomes} that were complete are shown."
             )),
-            (Stage::Running, _) => Some("This experiment did not come to its end.".to_string()),
-            (Stage::Finished, Mode::Quick) if problems.is_empty() => Some(
+            (Completion::Running, _) => {
+                Some("This experiment did not come to its end.".to_string())
+            }
+            (Completion::Finished, Mode::Quick) if problems.is_empty() => Some(
                 "Shortened run, to see that it works: short trials and few repetitions."
                     .to_string(),
             ),
-            (Stage::Finished, _) if !problems.is_empty() => {
+            (Completion::Finished, _) if !problems.is_empty() => {
                 Some("Some of the data is missing; the list is below.".to_string())
             }
             _ => None,

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use taut_host::{AffinityError, CorePlan, Snapshot};
 use taut_measure::quantity::three_digits;
-use taut_results::{Manifest, Noise, Stage, noise};
+use taut_results::{Completion, Manifest, Noise, noise};
 use taut_sys::Clock;
 use taut_traffic::interruptions;
 
@@ -52,10 +52,10 @@ impl Surroundings {
         let activity = Snapshot::difference(&self.before, &Snapshot::take(), &cores);
         manifest.noise = noise(&self.cores, Some(&activity));
         manifest.noise.extend(self.taken);
-        manifest.stage = if stop.load(Ordering::Relaxed) {
-            Stage::Interrupted
+        manifest.completion = if stop.load(Ordering::Relaxed) {
+            Completion::Interrupted
         } else {
-            Stage::Finished
+            Completion::Finished
         };
     }
 }

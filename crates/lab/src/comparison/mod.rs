@@ -119,14 +119,14 @@ pub fn run(plan: &Plan, stop: &AtomicBool) -> Result<PathBuf, ComparisonError> {
     head.ping_pong = Some(measure_ping_pong(&clock, &cores)?);
     let surroundings = Surroundings::look(&mut head.manifest, &clock, &cores, lengths.before)?;
     let folder = Folder::create(&plan.folder, &head)?;
-    let place = run::Place {
+    let context = run::RunContext {
         plan,
         lengths: &lengths,
         cores: &cores,
         clock,
         folder: &folder,
     };
-    let measured = run::measure(&place, stop);
+    let measured = run::measure(&context, stop);
     surroundings.look_again(&mut head.manifest, stop);
     folder.update(&head)?;
     match measured {

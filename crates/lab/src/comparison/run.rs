@@ -13,7 +13,7 @@ use taut_sys::Clock;
 use taut_traffic::{Blocks, Instrument, Stream, Summaries, Tally, Trial, sampler_of_all};
 
 /// What both parts of a run share.
-pub(super) struct Place<'a> {
+pub(super) struct RunContext<'a> {
     pub(super) plan: &'a Plan,
     pub(super) lengths: &'a Lengths,
     pub(super) cores: &'a CorePlan,
@@ -22,8 +22,8 @@ pub(super) struct Place<'a> {
 }
 
 /// Measures the device: constant rate, then the sweep.
-pub(super) fn measure(place: &Place<'_>, stop: &AtomicBool) -> Result<(), RunError> {
-    let device = &place.plan.device;
+pub(super) fn measure(context: &RunContext<'_>, stop: &AtomicBool) -> Result<(), RunError> {
+    let device = &context.plan.device;
     let stream = Stream::new(
         &flow_through(device.frames(), false),
         FRAME_SIZE_BYTES as usize,
@@ -32,17 +32,17 @@ pub(super) fn measure(place: &Place<'_>, stop: &AtomicBool) -> Result<(), RunErr
     let notes = Notes::new()?;
     let log = device.notes_interruptions().then(|| notes.path());
     let site = Site {
-        program: &place.plan.program,
-        generator_core: Some(place.cores.generator),
-        device_core: place.cores.device,
-        clock: place.clock,
+        program: &context.plan.program,
+        generator_core: Some(context.cores.generator),
+        device_core: context.cores.device,
+        clock: context.clock,
         tapped: false,
         interruptions: log,
     };
     let writer = with_instrument(&site, device, &stream.into(), stop, |instrument| {
-        let writer = place.folder.begin_run(&device.id, 1)?;
-        constant_rate(place, instrument, &writer, log, stop)?;
-        sweep(place, instrument, &writer, stop)?;
+        let writer = context.folder.begin_run(&device.id, 1)?;
+        constant_rate(context, instrument, &writer, log, stop)?;
+        sweep(context, instrument, &writer, stop)?;
         Ok(writer)
     })?;
     writer.finish()?;
@@ -50,19 +50,19 @@ pub(super) fn measure(place: &Place<'_>, stop: &AtomicBool) -> Result<(), RunErr
 }
 
 fn constant_rate(
-    place: &Place<'_>,
+    context: &RunContext<'_>,
     instrument: &mut Instrument,
     writer: &RunWriter,
     device_log: Option<&Path>,
     stop: &AtomicBool,
 ) -> Result<(), RunError> {
-    let settings = &place.plan.settings;
+    let settings = &context.plan.settings;
     let rate_pps = settings.rate_pps;
     let warm_up = Trial {
         rate_pps,
-        duration: place.lengths.warm_up,
+        duration: context.lengths.warm_up,
     };
-    instrument.run(warm_up, &mut Summaries::new(&place.clock), stop);
+    instrument.run(warm_up, &mut Summaries::new(&context.clock), stop);
     let trial = Trial {
         rate_pps,
         duration: Duration::from_secs_f64(settings.cbr_seconds),
@@ -70,10 +70,10 @@ fn constant_rate(
     let (mut sampler, blocks) = sampler_of_all(trial.packets());
     let watched = Watched {
         meter: &Meter::of_this_machine(),
-        device_core: Some(place.cores.device),
-        generator_core: Some(place.cores.generator),
+        device_core: Some(context.cores.device),
+        generator_core: Some(context.cores.generator),
         device_log,
-        clock: &place.clock,
+        clock: &context.clock,
     };
     let (tally, meanwhile) = measured(watched, instrument, |instrument| {
         instrument.run(trial, &mut sampler, stop)
@@ -88,11 +88,11 @@ fn constant_rate(
             tally.owed, tally.refused
         )));
     }
-    write_constant_rate(place, writer, trial, &tally, &blocks, meanwhile)
+    write_constant_rate(context, writer, trial, &tally, &blocks, meanwhile)
 }
 
 fn write_constant_rate(
-    place: &Place<'_>,
+    context: &RunContext<'_>,
     writer: &RunWriter,
     trial: Trial,
     tally: &Tally,
@@ -100,7 +100,7 @@ fn write_constant_rate(
     meanwhile: Meanwhile,
 ) -> Result<(), RunError> {
     writer.write_interruptions(&meanwhile.interruptions?)?;
-    let ns_per_tick = place.clock.to_ns(1);
+    let ns_per_tick = context.clock.to_ns(1);
     let mut samples = writer.samples()?;
     let mut latencies = Vec::with_capacity(trial.packets() as usize);
     let mut from_intended = Vec::with_capacity(trial.packets() as usize);
@@ -152,19 +152,19 @@ fn write_constant_rate(
 }
 
 fn sweep(
-    place: &Place<'_>,
+    context: &RunContext<'_>,
     instrument: &mut Instrument,
     writer: &RunWriter,
     stop: &AtomicBool,
 ) -> Result<(), RunError> {
-    let mut search = LadderSearch::new(place.lengths.search(&place.plan.device))
+    let mut search = LadderSearch::new(context.lengths.search(&context.plan.device))
         .map_err(|e| RunError::Device(e.to_string()))?;
     let mut trials = Vec::new();
     while let Some(rate_pps) = search.next_rate_pps() {
-        let mut record = Summaries::new(&place.clock);
+        let mut record = Summaries::new(&context.clock);
         let trial = Trial {
             rate_pps,
-            duration: place.lengths.trial,
+            duration: context.lengths.trial,
         };
         let tally = instrument.run(trial, &mut record, stop);
         if tally.stopped {

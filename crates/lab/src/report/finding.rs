@@ -3,7 +3,7 @@
 
 use crate::evaluate::{Evaluation, Ratio, Spread};
 use taut_measure::quantity::{ratio, three_digits, time};
-use taut_results::{Results, Stage};
+use taut_results::{Completion, Results};
 
 /// What the experiment found.
 pub fn paragraph(results: &Results, evaluation: &Evaluation, ratios: &[Ratio]) -> String {
@@ -96,8 +96,8 @@ fn against_the_first(evaluation: &Evaluation, ratios: &[Ratio]) -> Vec<String> {
 }
 
 fn nothing(results: &Results) -> String {
-    let why = match results.experiment.manifest.stage {
-        Stage::Finished => "no two devices were measured",
+    let why = match results.experiment.manifest.completion {
+        Completion::Finished => "no two devices were measured",
         _ => "the experiment did not come far enough",
     };
     format!("No comparison can be stated: {why}.")

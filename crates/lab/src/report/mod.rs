@@ -88,7 +88,7 @@ pub fn show_comparison(results: &Results, width: Option<usize>) -> Result<Shown,
     Ok(Shown {
         text,
         problems: evaluation.problems,
-        stage: results.experiment.manifest.stage,
+        completion: results.experiment.manifest.completion,
         left_out: results.experiment.manifest.left_out.clone(),
         ..Shown::page(page)
     })
@@ -214,7 +214,7 @@ mod tests {
     fn an_interrupted_experiment_with_missing_runs_gives_a_report_that_says_so() {
         let (_parent, dir) = made_up();
         let mut experiment = synthetic::experiment(&SMALL);
-        experiment.manifest.stage = taut_results::Stage::Interrupted;
+        experiment.manifest.completion = taut_results::Completion::Interrupted;
         let device = experiment.devices[0].id.clone();
         let text = serde_json::to_vec(&experiment).unwrap();
         fs::write(dir.join("experiment.json"), text).unwrap();

@@ -10,14 +10,14 @@ use std::path::PathBuf;
 use taut_measure::{LatencyHistogram, Method, ThroughputSearch, ThroughputSettings, TrialOutcome};
 use taut_model::Cause;
 use taut_results::Manifest;
-use taut_results::{Mode, Stage};
+use taut_results::{Completion, Mode};
 
 const CAPACITY_PPS: f64 = 1e6;
 
-fn head(stage: Stage) -> Head {
+fn head(completion: Completion) -> Head {
     Head {
         manifest: Manifest {
-            stage,
+            completion,
             machine: serde_json::json!({"cpu": "made up"}),
             ..crate::synthetic::manifest(Head::SCHEMA)
         },
@@ -136,10 +136,10 @@ pub(super) fn throughput() -> Measured {
 }
 
 /// Everything for 64 bytes; for imix an empty latency and no more.
-pub(super) fn folder(stage: Stage) -> (tempfile::TempDir, PathBuf) {
+pub(super) fn folder(completion: Completion) -> (tempfile::TempDir, PathBuf) {
     let parent = tempfile::tempdir().unwrap();
     let dir = parent.path().join("made-up");
-    let folder = Folder::create(&dir, &head(stage)).unwrap();
+    let folder = Folder::create(&dir, &head(completion)).unwrap();
     let write = |size: &str, repetition, measured| {
         let size = size.to_string();
         let unit = Unit {

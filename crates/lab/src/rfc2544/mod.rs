@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use taut_host::choose_cores;
-use taut_results::{LeftOut, Manifest, ResultsError, Stage};
+use taut_results::{Completion, LeftOut, Manifest, ResultsError};
 use taut_sys::Clock;
 use taut_traffic::{Live, Sizes};
 
@@ -161,7 +161,7 @@ pub fn run(
         }
     };
     if let Some(why) = &failed {
-        head.manifest.stage = Stage::Interrupted;
+        head.manifest.completion = Completion::Interrupted;
         head.manifest.left_out.push(LeftOut {
             what: "all that follows".to_string(),
             why: why.clone(),

@@ -14,7 +14,7 @@ use taut_figure::curves::{self, Curve, Extent, Figure, Part as PanelPart, Point}
 use taut_figure::{Chart, Column, Distribution, Item, Scale, Series, Style, percentiles, timeline};
 use taut_measure::Method;
 use taut_measure::quantity::{Quantity, count, rate, share, three_digits, time};
-use taut_results::Stage;
+use taut_results::Completion;
 
 /// Frame sizes whose latencies are drawn.
 const DRAWN_SIZES: usize = 3;
@@ -26,7 +26,8 @@ const DRAWN_INTERVALS: usize = 400;
 #[derive(Serialize)]
 struct Summary<'a> {
     device: &'a str,
-    stage: Stage,
+    #[serde(rename = "stage")]
+    completion: Completion,
     sizes: &'a [SizeRow],
     soak: Option<&'a Soak>,
     limits_missed: Vec<String>,
@@ -60,7 +61,7 @@ pub(crate) fn show(dir: &Path, width: Option<usize>) -> Result<Shown, ReportErro
         text: tables::text(&evaluation, width),
         problems: [texts(&evaluation.warnings), results.problems.clone()].concat(),
         missed: texts(&evaluation.missed),
-        stage: results.head.manifest.stage,
+        completion: results.head.manifest.completion,
         wants_all: true,
         left_out: results.head.manifest.left_out.clone(),
         ..Shown::page(page)
@@ -75,7 +76,7 @@ fn write(dir: &Path, evaluation: &Evaluation<'_>) -> Result<PathBuf, ReportError
     let results = evaluation.results;
     let summary = Summary {
         device: &results.head.device,
-        stage: results.head.manifest.stage,
+        completion: results.head.manifest.completion,
         sizes: &evaluation.rows,
         soak: results.soak.as_ref(),
         limits_missed: texts(&evaluation.missed),
@@ -505,7 +506,7 @@ mod tests {
 
     #[test]
     fn the_page_loads_nothing_and_the_same_folder_gives_the_same_bytes() {
-        let (_parent, dir) = made_up::folder(Stage::Interrupted);
+        let (_parent, dir) = made_up::folder(Completion::Interrupted);
         let page = fs::read_to_string(show(&dir, None).unwrap().page).unwrap();
         assert!(page.contains("Interrupted") && page.contains("Limits missed"));
         for load in ["src=\"http", "href=\"http", "url(http", "@import", "<link"] {
@@ -522,7 +523,7 @@ mod tests {
 
     #[test]
     fn damaged_files_are_named_and_the_rest_is_shown() {
-        let (_parent, dir) = made_up::folder(Stage::Finished);
+        let (_parent, dir) = made_up::folder(Completion::Finished);
         fs::write(dir.join("trials/64/loss-1.json"), "{\"size\": ").unwrap();
         let lines = dir.join("soak/intervals.jsonl");
         let text = fs::read_to_string(&lines).unwrap() + "{\"start";

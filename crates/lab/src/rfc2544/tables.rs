@@ -336,11 +336,11 @@ mod tests {
     use super::super::made_up;
     use super::super::results::Results;
     use super::*;
-    use taut_results::Stage;
+    use taut_results::Completion;
 
     #[test]
     fn a_terminal_gets_the_tables_of_the_page_and_goes_without_what_is_least_important() {
-        let (_parent, dir) = made_up::folder(Stage::Finished);
+        let (_parent, dir) = made_up::folder(Completion::Finished);
         let results = Results::load(&dir).unwrap();
         let evaluation = Evaluation::of(&results);
         let titles: Vec<String> = all(&evaluation)

@@ -3,9 +3,9 @@
 use super::{LINE_BITS, NODE_BITS};
 use crate::{Prefix, PrefixV6};
 
-/// Place of an entry.
+/// Location of an entry.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Place {
+pub(super) enum EntryLocation {
     First(usize),
     Node(u32, usize),
     Line(u32, usize),
@@ -16,7 +16,7 @@ pub(super) enum Place {
 pub(super) struct Part {
     pub address: u128,
     pub depth: u8,
-    pub place: Place,
+    pub place: EntryLocation,
 }
 
 impl Part {
@@ -30,7 +30,7 @@ impl Part {
         Self {
             address: self.prefix().network() | (byte as u128) << shift,
             depth: self.depth + NODE_BITS,
-            place: Place::Node(node, byte),
+            place: EntryLocation::Node(node, byte),
         }
     }
 
@@ -40,7 +40,7 @@ impl Part {
         Self {
             address: self.prefix().network() | u128::from(start) << shift,
             depth: self.depth + LINE_BITS,
-            place: Place::Line(line, place),
+            place: EntryLocation::Line(line, place),
         }
     }
 }

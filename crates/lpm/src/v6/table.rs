@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use thiserror::Error;
 
 use super::fib::{Entry, Fib, Line, Node};
-use super::part::{Part, Place};
+use super::part::{EntryLocation, Part};
 use super::plan::{Plan, Range, key, ranges, split};
 use super::{FIRST_BITS, LINE_BITS, NODE_BITS, RANGES};
 use crate::grace::Grace;
@@ -122,7 +122,7 @@ impl Table {
         self.has_room(needed)?;
         self.rib = rib.clone();
         for (place, plan) in first_level(&rib.iter().collect::<Vec<_>>()).enumerate() {
-            self.put(Place::First(place), &plan);
+            self.put(EntryLocation::First(place), &plan);
         }
         Ok(())
     }
@@ -184,7 +184,7 @@ impl Table {
             let part = Part {
                 address: u128::from(first) << 112,
                 depth: FIRST_BITS,
-                place: Place::First(first as usize),
+                place: EntryLocation::First(first as usize),
             };
             self.narrow(part, prefix, &mut parts);
         }
@@ -249,7 +249,7 @@ impl Table {
         routes: &[Route<u128>],
         inherited: NextHop,
         changed: PrefixV6,
-        changes: &mut Vec<(Place, Plan)>,
+        changes: &mut Vec<(EntryLocation, Plan)>,
     ) {
         let depth = part.depth;
         let present = Entry::of_bits(self.at(part.place).load(Ordering::Relaxed));
@@ -268,7 +268,7 @@ impl Table {
             }
             (Entry::Line(line), Some(found)) if self.has_starts(line, &found) => {
                 for (number, (start, range)) in found.into_iter().enumerate() {
-                    let place = Place::Line(line, number);
+                    let place = EntryLocation::Line(line, number);
                     let entry = Entry::of_bits(self.at(place).load(Ordering::Relaxed));
                     match (entry, range) {
                         (Entry::Hop(hop), Range::Hop(now)) if hop == now => {}
@@ -312,21 +312,21 @@ impl Table {
         Ok(())
     }
 
-    fn at(&self, place: Place) -> &AtomicU32 {
+    fn at(&self, place: EntryLocation) -> &AtomicU32 {
         match place {
-            Place::First(place) => &self.fib.first[place],
-            Place::Node(node, place) => &self.fib.nodes[node as usize].0[place],
-            Place::Line(line, place) => &self.fib.lines[line as usize].entries[place],
+            EntryLocation::First(place) => &self.fib.first[place],
+            EntryLocation::Node(node, place) => &self.fib.nodes[node as usize].0[place],
+            EntryLocation::Line(line, place) => &self.fib.lines[line as usize].entries[place],
         }
     }
 
     /// Makes what is planned, for which there is room, puts it in its place, and retires what was there.
-    fn put(&mut self, place: Place, plan: &Plan) {
+    fn put(&mut self, place: EntryLocation, plan: &Plan) {
         let before = self.at(place).load(Ordering::Relaxed);
         let now = self.make(plan);
         // Release: who finds a node or line finds it filled.
         self.at(place).store(now.bits(), Ordering::Release);
-        if let Place::Line(line, place) = place {
+        if let EntryLocation::Line(line, place) = place {
             let line = &self.fib.lines[line as usize];
             // The last one in use stands for those that are not.
             if place + 1 == line.in_use().len() {

@@ -35,10 +35,10 @@ struct Living {
 }
 
 /// An interface of this machine: the number of its network namespace, and its own there.
-type Place = (u64, u32);
+type InterfaceId = (u64, u32);
 
 /// The programs that this process has attached, for ports on other queues of the same interface, whichever worker they are of.
-static PROGRAMS: Mutex<Vec<(Place, std::sync::Weak<Program>)>> = Mutex::new(Vec::new());
+static PROGRAMS: Mutex<Vec<(InterfaceId, std::sync::Weak<Program>)>> = Mutex::new(Vec::new());
 
 /// The program in front of the interface, with these settings.
 fn program(wanted: &Wanted, interface: &Interface) -> Result<Arc<Program>, PortError> {

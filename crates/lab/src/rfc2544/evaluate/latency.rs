@@ -258,11 +258,11 @@ mod tests {
     use super::*;
     use crate::rfc2544::made_up;
     use crate::rfc2544::results::Results;
-    use taut_results::Stage;
+    use taut_results::Completion;
 
     #[test]
     fn intervals_of_tails_are_of_the_repetitions_own_percentiles() {
-        let (_parent, dir) = made_up::folder(Stage::Finished);
+        let (_parent, dir) = made_up::folder(Completion::Finished);
         let mut results = Results::load(&dir).unwrap();
         // A third repetition, in which everything took ten times as long.
         let mut slow = made_up::load(0.9, 100_000);

@@ -82,11 +82,11 @@ mod tests {
     use super::super::Evaluation;
     use super::*;
     use crate::rfc2544::made_up;
-    use taut_results::Stage;
+    use taut_results::Completion;
 
     #[test]
     fn too_low_a_throughput_and_latencies_that_are_too_long_or_unknown_miss_their_limits() {
-        let (_parent, dir) = made_up::folder(Stage::Finished);
+        let (_parent, dir) = made_up::folder(Completion::Finished);
         let results = Results::load(&dir).unwrap();
         let missed = Evaluation::of(&results).missed;
         let of_imix = Missed::LatencyUnknown {

@@ -104,11 +104,11 @@ mod tests {
     use crate::rfc2544::made_up;
     use taut_measure::Limit;
     use taut_model::Cause;
-    use taut_results::Stage;
+    use taut_results::Completion;
 
     #[test]
     fn a_device_of_known_capacity_is_evaluated_as_such() {
-        let (_parent, dir) = made_up::folder(Stage::Finished);
+        let (_parent, dir) = made_up::folder(Completion::Finished);
         let results = Results::load(&dir).unwrap();
         assert!(results.problems.is_empty(), "{:?}", results.problems);
         let evaluation = Evaluation::of(&results);

@@ -89,11 +89,11 @@ mod tests {
     use super::*;
     use crate::rfc2544::results::Results;
     use crate::rfc2544::{made_up, tables};
-    use taut_results::Stage;
+    use taut_results::Completion;
 
     #[test]
     fn a_repetition_in_which_no_rate_held_counts_as_none() {
-        let (_parent, dir) = made_up::folder(Stage::Finished);
+        let (_parent, dir) = made_up::folder(Completion::Finished);
         let mut results = Results::load(&dir).unwrap();
         let held = Evaluation::of(&results).rows[0].throughput.clone().unwrap();
         let Measured::Throughput { mut result } = made_up::throughput() else {

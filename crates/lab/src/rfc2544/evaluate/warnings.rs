@@ -5,7 +5,7 @@ use super::{LatencyRow, SizeRow, percentile};
 use crate::rfc2544::results::{Measured, Part, Results, Soak};
 use taut_measure::Limit;
 use taut_measure::quantity::{count, rate, share};
-use taut_results::Stage;
+use taut_results::Completion;
 
 /// Something that a reader must know.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -81,7 +81,7 @@ pub enum What {
 }
 
 pub(super) fn warnings(results: &Results, rows: &[SizeRow]) -> Vec<Warning> {
-    let is_finished = results.head.manifest.stage == Stage::Finished;
+    let is_finished = results.head.manifest.completion == Completion::Finished;
     let settings = &results.head.settings;
     let mut warnings = Vec::new();
     let mut warn = |about: About, of: Vec<What>| {
@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn loads_without_packets_and_percentiles_without_enough_are_told() {
-        let (_parent, dir) = made_up::folder(Stage::Finished);
+        let (_parent, dir) = made_up::folder(Completion::Finished);
         let results = Results::load(&dir).unwrap();
         let warnings = Evaluation::of(&results).warnings;
         assert_eq!(
