@@ -109,7 +109,7 @@ impl ControlSocket {
     ) -> Result<Self, PortError> {
         let what = || format!("function \"{function}\": control socket {}", path.display());
         if UnixStream::connect(path).is_ok() {
-            let other = std::io::Error::other("another one listens there: choose another path");
+            let other = std::io::Error::other("another taut listens there: choose another path");
             return Err(PortError::system(what(), other));
         }
         // What is left of one that was killed; anything else that lies there is not touched.

@@ -1149,7 +1149,7 @@ fn two_gateways_do_not_share_a_socket_and_a_dead_ones_is_taken_over() {
         .map_err(|e| e.0)
         .unwrap();
     let error = second.prepare().unwrap_err().to_string();
-    assert!(error.contains("another gateway listens there"), "{error}");
+    assert!(error.contains("another taut listens there"), "{error}");
     assert!(served.path().exists());
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("left.sock");

@@ -46,13 +46,28 @@ pub struct TrafficSummary {
 }
 
 /// How often and for how long a core was taken away.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TakenAway {
     /// Times a second.
     pub per_second: f64,
     /// Share of the time, 0 to 1.
     pub share: f64,
+    /// The same by length, the shortest first; lengths that there were none of are left out.
+    #[serde(default)]
+    pub by_length: Vec<TakenFor>,
 }
+
+/// How often a core was taken away for about so long.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct TakenFor {
+    /// Times a second.
+    pub per_second: f64,
+    /// Mean length, ns.
+    pub mean_ns: f64,
+}
+
+/// Ends of the classes of lengths, ns: what is longer than the last is a class of its own.
+const LENGTHS_NS: [f64; 4] = [1e4, 1e5, 1e6, 1e7];
 
 impl TakenAway {
     /// Sums up the interruptions of a core in the first `seconds`; none where there was no room for some of them, or no time.
@@ -67,7 +82,21 @@ impl TakenAway {
         (core.unkept == 0 && seconds > 0.0).then(|| Self {
             per_second: inside.len() as f64 / seconds,
             share: inside.iter().sum::<f64>() / length_ns,
+            by_length: Self::by_length(&inside, seconds),
         })
+    }
+
+    fn by_length(lengths_ns: &[f64], seconds: f64) -> Vec<TakenFor> {
+        let class = |length: f64| LENGTHS_NS.iter().filter(|end| length > **end).count();
+        let of = |wanted: usize| {
+            let of_class = lengths_ns.iter().filter(|length| class(**length) == wanted);
+            let all: Vec<f64> = of_class.copied().collect();
+            (!all.is_empty()).then(|| TakenFor {
+                per_second: all.len() as f64 / seconds,
+                mean_ns: all.iter().sum::<f64>() / all.len() as f64,
+            })
+        };
+        (0..=LENGTHS_NS.len()).filter_map(of).collect()
     }
 }
 
@@ -228,6 +257,17 @@ mod tests {
         };
         let found = TakenAway::of(&core, 1.0).unwrap();
         assert_eq!((found.per_second, found.share), (2.0, 1e-5));
+        let each = |per_second, mean_ns| TakenFor {
+            per_second,
+            mean_ns,
+        };
+        assert_eq!(found.by_length, [each(2.0, 5_000.0)]);
+        let pauses = CoreInterruptions {
+            unkept: 0,
+            each: vec![(0, 2_000), (1, 4_000), (5_000, 3_000_000), (9, 20_000_000)],
+        };
+        let by_length = TakenAway::of(&pauses, 2.0).unwrap().by_length;
+        assert_eq!(by_length, [each(1.0, 3e3), each(0.5, 3e6), each(0.5, 2e7)]);
         let unkept = CoreInterruptions { unkept: 1, ..core };
         assert_eq!(TakenAway::of(&unkept, 1.0), None);
     }
