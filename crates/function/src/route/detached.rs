@@ -20,6 +20,7 @@ pub struct Detached {
     handler: Box<dyn Handler>,
     control: Arc<Mutex<Control>>,
     now: Instant,
+    ticks: u64,
 }
 
 impl std::fmt::Debug for Detached {
@@ -46,6 +47,7 @@ impl Detached {
             handler,
             control: control.ok_or("nobody decides")?,
             now: Instant::now(),
+            ticks: 0,
         })
     }
 
@@ -76,7 +78,9 @@ impl Detached {
             of_worker.map(|(_, count)| count).sum::<u64>()
         };
         let before = counted(&self.router);
+        self.ticks += 1 << 30;
         let context = Context {
+            now_ticks: self.ticks,
             from_port,
             to_port: from_port ^ 1,
             ports: self.router.checked.interfaces.len(),

@@ -4,12 +4,14 @@
 use super::hop::{Hop, Hops};
 use super::settings::Interface;
 use crate::Context;
+use crate::budget::Budget;
 use crate::changes::Receiver;
 use crate::host::Own;
 use crate::mix::mix;
 use std::sync::Arc;
 use taut_lpm::{NextHop, v4, v6};
 use taut_port::{BATCH_CAPACITY, Batch, Punt};
+use taut_sys::Clock;
 use taut_wire::{EtherType, Ethernet, Headers, Ipv4, Mac, Sum, checksum};
 
 /// Bytes of an Ethernet header without tags.
@@ -34,10 +36,11 @@ pub(super) enum Outcome {
     BadChecksum,
     Martian,
     Blackhole,
+    Excess,
 }
 
 /// Names of [`Outcome`], in their order.
-pub(super) const OUTCOMES: [&str; 9] = [
+pub(super) const OUTCOMES: [&str; 10] = [
     "forwarded",
     "to the slow path",
     "dropped: for another station",
@@ -47,6 +50,7 @@ pub(super) const OUTCOMES: [&str; 9] = [
     "dropped: wrong checksum",
     "dropped: from or to an address that nobody has",
     "dropped: blackhole route",
+    "dropped: more than the slow path is given",
 ];
 
 /// Result of the first look at a packet.
@@ -56,6 +60,11 @@ enum Look {
     Punt(Punt),
     Drop(Outcome),
 }
+
+/// Packets in trouble that the slow path is given at once, and time between those after that, ns. What neighbours say has
+/// the rest of its ring: a flood for one that is asked for must not drown the answer.
+const TROUBLE_AT_ONCE: u64 = 256;
+const TROUBLE_APART_NS: f64 = 10_000.0;
 
 /// A worker's part of the router.
 pub(super) struct Plane {
@@ -67,6 +76,7 @@ pub(super) struct Plane {
     /// Questions whether the worker has moved on.
     pub receiver: Receiver<()>,
     pub counts: [u64; OUTCOMES.len()],
+    trouble: Budget,
 }
 
 impl Plane {
@@ -74,6 +84,7 @@ impl Plane {
         interfaces: &Arc<[Interface]>,
         (v4, v6, hops): (Arc<v4::Fib>, Arc<v6::Fib>, Arc<Hops>),
         receiver: Receiver<()>,
+        clock: &Clock,
     ) -> Self {
         let own = interfaces.iter().map(|it| Own::new(it.mac, &it.addresses));
         Self {
@@ -84,6 +95,7 @@ impl Plane {
             hops,
             receiver,
             counts: [0; OUTCOMES.len()],
+            trouble: Budget::new(TROUBLE_AT_ONCE, clock.to_ticks(TROUBLE_APART_NS) as u64, 0),
         }
     }
 
@@ -140,7 +152,7 @@ impl Plane {
             let numbers = &mut numbers[..four_count];
             self.v4.lookup_batch(&four[..four_count], numbers);
             for (place, number) in places[0].iter().zip(&*numbers) {
-                let outcome = self.forward::<true>(batch, usize::from(*place), *number);
+                let outcome = self.forward::<true>(batch, usize::from(*place), *number, context);
                 self.counts[outcome as usize] += 1;
             }
         }
@@ -148,7 +160,7 @@ impl Plane {
             let numbers = &mut numbers[..six_count];
             self.v6.lookup_batch(&six[..six_count], numbers);
             for (place, number) in places[1].iter().zip(&*numbers) {
-                let outcome = self.forward::<false>(batch, usize::from(*place), *number);
+                let outcome = self.forward::<false>(batch, usize::from(*place), *number, context);
                 self.counts[outcome as usize] += 1;
             }
         }
@@ -157,10 +169,11 @@ impl Plane {
     /// Sends a packet, which has been looked at, where its next hop says.
     #[inline(always)]
     fn forward<const IS_V4: bool>(
-        &self,
+        &mut self,
         batch: &mut Batch,
         index: usize,
         number: NextHop,
+        context: &Context,
     ) -> Outcome {
         let frame = batch.packets()[index].bytes();
         let mut hop = self.hops.get(number);
@@ -200,6 +213,10 @@ impl Plane {
             Hop::Unreachable => Punt::Unreachable,
             Hop::Prohibited => Punt::Prohibited,
         };
+        if cause != Punt::Local && !self.trouble.admits(context.now_ticks) {
+            batch.mark_dropped(index);
+            return Outcome::Excess;
+        }
         batch.mark_punted(index, cause);
         Outcome::SlowPath
     }

@@ -34,9 +34,9 @@ use fast::{OUTCOMES, Plane};
 use settings::Checked;
 use slow::{Counts, SlowPath};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use taut_port::{Batch, PortError};
-use taut_sys::Alarm;
+use taut_sys::{Alarm, Clock};
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "route",
@@ -143,7 +143,13 @@ impl Function for Router {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         control.add_worker(sender);
-        self.plane = Some(Plane::new(&checked.interfaces, control.tables(), receiver));
+        let clock = Clock::calibrate(Duration::from_millis(2));
+        self.plane = Some(Plane::new(
+            &checked.interfaces,
+            control.tables(),
+            receiver,
+            &clock,
+        ));
         drop(control);
         self.deciding = Some(deciding);
         Ok(())

@@ -455,6 +455,24 @@ fn flows_of_a_route_with_several_next_hops_keep_theirs_until_it_goes() {
 }
 
 #[test]
+fn a_flood_for_a_neighbour_that_is_asked_for_leaves_room_for_its_answer() {
+    let mut bench = Bench::new("");
+    let frame = datagram(0, "10.0.0.7", "10.0.1.9", 100);
+    let fates: Vec<Fate> = (0..1_000).map(|_| bench.pass(0, &frame)).collect();
+    let punted = fates.iter().filter(|fate| matches!(fate, Fate::Slow(..)));
+    assert_eq!(punted.count(), 256);
+    assert_eq!(
+        bench.counted("dropped: more than the slow path is given"),
+        744
+    );
+    // What neighbours say, and what is for the router itself, is not of that number.
+    assert_eq!(bench.hear(1, "10.0.1.9", mac(9)).len(), 8 + 1);
+    let own = bench.pass(0, &datagram(0, "10.0.0.7", "10.0.0.1", 100));
+    assert!(matches!(own, Fate::Slow(taut_port::Punt::Local, _)));
+    assert!(matches!(bench.pass(0, &frame), Fate::Forwarded(_)));
+}
+
+#[test]
 fn routes_change_while_packets_pass_and_memory_is_used_again() {
     let mut bench = Bench::new("default via 10.0.1.254\n");
     bench.hear(1, "10.0.1.254", mac(0xfe));
