@@ -84,7 +84,6 @@ impl Detached {
             from_port,
             to_port: from_port ^ 1,
             ports: self.router.checked.interfaces.len(),
-            ..Context::default()
         };
         self.router.process(batch, &context);
         let mut sent = 0;

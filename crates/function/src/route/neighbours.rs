@@ -20,7 +20,7 @@ const QUESTIONS: u32 = 3;
 /// Time after an answer for which a neighbour is taken to be there; then it is asked again (RFC 4861 section 10).
 const REACHABLE: Duration = Duration::from_secs(30);
 /// Time for which nobody asks for a neighbour that did not answer.
-const FAILED: Duration = Duration::from_secs(3);
+const FAILED: Duration = Duration::from_secs(1);
 /// Packets that wait for one neighbour at most; the oldest goes first (RFC 1122 section 2.3.2.2 asks for one).
 pub(super) const MOST_WAITING: usize = 8;
 /// Neighbours that are not known, asked for or given up, at most: a scan of a large network takes no more.
@@ -274,9 +274,9 @@ mod tests {
         assert_eq!(neighbours.tick(later(2)), [Due::Ask(at(1), None)]);
         let given_up = Due::GivenUp(at(1), vec![(9, b"a".to_vec())]);
         assert_eq!(neighbours.tick(later(3)), [given_up]);
-        assert_eq!(neighbours.want(at(1), (9, b"b"), later(4)), Wanted::Failed);
-        assert_eq!(neighbours.tick(later(6)), []);
-        assert_eq!(neighbours.want(at(1), (9, b"c"), later(6)), Wanted::Ask);
+        assert_eq!(neighbours.want(at(1), (9, b"b"), later(3)), Wanted::Failed);
+        assert_eq!(neighbours.tick(later(4)), []);
+        assert_eq!(neighbours.want(at(1), (9, b"c"), later(4)), Wanted::Ask);
         assert_eq!(neighbours.unknown, 1);
     }
 
