@@ -157,6 +157,8 @@ impl Cluster {
             .map(|l| l.local_addr().unwrap().port())
             .collect();
         let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+        // A machine whose daemon waits for its turn on a busy core is not to be taken for a dead one: nothing here waits for
+        // Slurm to notice that by itself.
         let mut text = format!(
             "ClusterName=taut\n\
              SlurmctldHost={}(127.0.0.1)\n\
@@ -176,7 +178,7 @@ impl Cluster {
              SchedulerParameters=sched_min_interval=0,batch_sched_delay=0\n\
              ReturnToService=2\n\
              KillWait=10\n\
-             SlurmdTimeout=5\n\
+             SlurmdTimeout=300\n\
              MaxArraySize={MOST}\n",
             host.trim(),
             ports[0]
@@ -236,10 +238,20 @@ impl Cluster {
                 let logs =
                     logs.filter(|entry| entry.path().extension().is_some_and(|e| e == "log"));
                 let logs: Vec<_> = logs.map(|log| fs::read_to_string(log.path())).collect();
-                panic!("never came to {what}: {logs:#?}");
+                let failures = self.failures();
+                panic!("never came to {what}; runs that failed: {failures:#?}; {logs:#?}");
             }
             sleep(Duration::from_millis(50));
         }
+    }
+
+    /// Reasons why runs failed, of all experiments.
+    fn failures(&self) -> Vec<String> {
+        let entries = |folder: PathBuf| fs::read_dir(folder).into_iter().flatten().flatten();
+        let outs = entries(self.folder.path().to_owned());
+        let runs = outs.flat_map(|out| entries(out.path().join("failed")));
+        runs.filter_map(|run| fs::read_to_string(run.path().join("run.json")).ok())
+            .collect()
     }
 
     /// Jobs that wait or run.

@@ -305,6 +305,12 @@ impl Worker {
             if self.updates.is_wanted() || self.leaving.is_some() {
                 if self.change(last, &mut batches[0], &mut punted, &mut own) {
                     batches = batches_of(self.burst);
+                    // Those that are new have not heard of any link.
+                    for (port, link) in links.iter().enumerate() {
+                        if let Some(link) = link {
+                            tell_functions(&mut self.functions, port, link);
+                        }
+                    }
                 }
                 let changed = ticks();
                 own.total_ticks += changed.wrapping_sub(last);
@@ -703,6 +709,7 @@ impl Worker {
             }
             if known.as_ref() != Some(&link) {
                 (self.on_link_change)(index, &link);
+                tell_functions(&mut self.functions, index, &link);
                 *known = Some(link);
             }
         }
@@ -740,6 +747,12 @@ impl Worker {
         own.sleeps = self.idle.sleeps;
         self.interrupted.adapt(own);
         self.counters.publish(own);
+    }
+}
+
+fn tell_functions(functions: &mut [Box<dyn Function>], port: usize, link: &Link) {
+    for function in functions {
+        function.link_changed(port, link.is_up());
     }
 }
 

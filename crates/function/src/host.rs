@@ -35,6 +35,8 @@ const HOPS: u8 = 64;
 /// Frames that are taken from the kernel at a time.
 const AT_A_TIME: usize = 64;
 const LONGEST_FRAME_BYTES: usize = 2048;
+/// MTU of the tap interface, bytes.
+const TAP_MTU: u16 = 1500;
 const ICMPV4_ECHO_REQUEST: u8 = 8;
 const ICMPV6_ECHO_REQUEST: u8 = 128;
 const ICMPV6_ECHO_REPLY: u8 = 129;
@@ -193,7 +195,7 @@ impl Function for Host {
 
     fn prepare(&mut self) -> Result<(), PortError> {
         self.tap = match &self.tap_name {
-            Some(name) => Some(Tap::create(name, self.own.mac.0)?),
+            Some(name) => Some(Tap::create(name, self.own.mac.0, TAP_MTU)?),
             None => None,
         };
         Ok(())

@@ -165,6 +165,9 @@ pub trait Function {
         false
     }
 
+    /// Called when the link of a port comes or goes, ten times a second at most, by each worker.
+    fn link_changed(&mut self, _port: usize, _is_up: bool) {}
+
     /// Returns what is done on the slow path with the packets that the function punts ([`Batch::mark_punted`]); asked
     /// for once, after [`Function::prepare`].
     fn handler(&mut self) -> Option<Box<dyn Handler>> {

@@ -20,6 +20,7 @@ mod huge_pages;
 pub mod interface;
 mod interruption;
 mod interruption_log;
+mod kernel_routes;
 mod linked_lines;
 mod memory;
 mod private_socket;
@@ -36,6 +37,10 @@ pub use fence::wait_for_instructions;
 pub use huge_pages::filled_on_huge_pages;
 pub use interruption::{Interruption, RoundWatch};
 pub use interruption_log::{InterruptionLog, LoggedInterruptions};
+pub use kernel_routes::{
+    Heard, KernelFact, KernelNextHop, KernelRoute, KernelRouteKind, KernelRoutes, LOCAL_TABLE,
+    MAIN_TABLE,
+};
 pub use linked_lines::{LINE_BYTES, LinkedLines};
 pub use memory::Mapping;
 pub use private_socket::listen_privately;

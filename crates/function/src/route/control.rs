@@ -3,9 +3,10 @@
 
 use super::group::Group;
 use super::hop::{Hop, Hops, MOST_GROUPS, MOST_HOPS};
+use super::kernel::KernelStatus;
 use super::neighbours::{At, Due, Learnt, Neighbours, Waiting, Wanted};
 use super::server::{NeighbourText, RouteText, Status};
-use super::settings::{Checked, Interface, Prefix, holds, is_link_local};
+use super::settings::{Addresses, Checked, Interface, Prefix, is_link_local};
 use super::text::{Asked, Target, text_of};
 use crate::changes::Sender;
 use std::collections::{BTreeMap, HashMap};
@@ -68,6 +69,10 @@ struct Retiring {
 #[derive(Debug)]
 pub(super) struct Control {
     interfaces: Arc<[Interface]>,
+    /// Own addresses of each interface.
+    addresses: Vec<Addresses>,
+    /// Whether the kernel says which routes there are, and nobody else.
+    are_kernels: bool,
     v4: v4::Table,
     v6: v6::Table,
     hops: Arc<Hops>,
@@ -83,6 +88,11 @@ pub(super) struct Control {
     /// Neighbours that have a route of their own, as they are stations of a network behind a port.
     stations: HashMap<At, ()>,
     neighbours: Neighbours,
+    /// Packets that waited for neighbours behind a port that was cut off.
+    stranded: Vec<Waiting>,
+    /// Packets that waited for neighbours that somebody else has learnt of, with where they go.
+    released: Vec<(At, Mac, Waiting)>,
+    kernel: Option<KernelStatus>,
     next_look: Instant,
     workers: Vec<Sender<()>>,
 }
@@ -97,6 +107,12 @@ impl Control {
         let block: v4::Block = std::array::from_fn(|_| v4::Entry::default());
         let mut control = Self {
             interfaces: Arc::clone(&checked.interfaces),
+            addresses: checked
+                .interfaces
+                .iter()
+                .map(|it| it.addresses.clone())
+                .collect(),
+            are_kernels: checked.are_kernels,
             v4: v4::Table::in_memory(first, filled_on_huge_pages(BLOCKS, block))?,
             v6: v6::Table::new(v6::Capacity::default()),
             hops: Arc::new(Hops::new()),
@@ -112,6 +128,9 @@ impl Control {
             routes: BTreeMap::new(),
             stations: HashMap::new(),
             neighbours: Neighbours::default(),
+            stranded: Vec::new(),
+            released: Vec::new(),
+            kernel: None,
             next_look: now,
             workers: Vec::new(),
         };
@@ -153,11 +172,13 @@ impl Control {
 
     fn own_routes(&self) -> Vec<(Prefix, Target)> {
         let mut routes = Vec::new();
-        for (number, interface) in self.interfaces.iter().enumerate() {
-            let networks = interface.networks.iter();
-            routes.extend(networks.map(|network| (*network, Target::Connected(number as u8))));
-            let own = interface.addresses.iter();
-            routes.extend(own.map(|address| (Prefix::host(*address), Target::Local)));
+        // The kernel makes those of its interfaces itself.
+        let all = self.addresses.iter().enumerate();
+        for (number, addresses) in all.filter(|_| !self.are_kernels) {
+            let networks = addresses.networks();
+            routes.extend(networks.map(|network| (network, Target::Connected(number as u8))));
+            let own = addresses.own();
+            routes.extend(own.map(|address| (Prefix::host(address), Target::Local)));
         }
         // Behind those of the networks: an address may be all of its network.
         routes
@@ -188,9 +209,31 @@ impl Control {
     }
 
     pub fn is_network_of_interface(&self, prefix: Prefix) -> bool {
-        self.interfaces
-            .iter()
-            .any(|it| it.networks.contains(&prefix))
+        let mut all = self.addresses.iter();
+        all.any(|it| it.networks().any(|network| network == prefix))
+    }
+
+    /// Whether the kernel says which routes there are.
+    pub fn are_kernels(&self) -> bool {
+        self.are_kernels
+    }
+
+    /// An own address of an interface for packets that go to an address.
+    pub fn address_towards(&self, interface: u8, to: IpAddr) -> Option<IpAddr> {
+        self.addresses.get(usize::from(interface))?.towards(to)
+    }
+
+    /// Whether an address is the router's own on an interface.
+    pub fn is_own(&self, interface: u8, address: IpAddr) -> bool {
+        let addresses = self.addresses.get(usize::from(interface));
+        addresses.is_some_and(|it| it.contains(address))
+    }
+
+    /// Takes note that an interface has an address, or has it no more.
+    pub fn set_address(&mut self, interface: u8, address: (IpAddr, u8), is_there: bool) {
+        if let Some(addresses) = self.addresses.get_mut(usize::from(interface)) {
+            addresses.set(address, is_there);
+        }
     }
 
     pub fn prefixes(&self) -> impl Iterator<Item = Prefix> + '_ {
@@ -236,6 +279,7 @@ impl Control {
             next_hops: self.in_use.len(),
             next_hops_most: MOST_HOPS - 1,
             table_bytes: self.v4.fib().memory_bytes() + self.v6.fib().memory_bytes(),
+            kernel: self.kernel,
         }
     }
 
@@ -311,12 +355,9 @@ impl Control {
 
     /// Takes note of a neighbour's MAC address; packets that have waited for it.
     pub fn learn(&mut self, at: At, mac: Mac, asks_us: bool, now: Instant) -> Vec<Waiting> {
-        let is_behind = |interface: &Interface| {
-            let mut networks = interface.networks.iter();
-            is_link_local(at.1) || networks.any(|network| holds(*network, at.1))
-        };
-        let interface = self.interfaces.get(usize::from(at.0));
-        let may_be_new = asks_us && interface.is_some_and(is_behind);
+        let addresses = self.addresses.get(usize::from(at.0));
+        let is_behind = addresses.is_some_and(|it| is_link_local(at.1) || it.are_near(at.1));
+        let may_be_new = asks_us && is_behind;
         let Some(Learnt { is_new, waited }) = self.neighbours.learn(at, mac, may_be_new, now)
         else {
             return Vec::new();
@@ -326,6 +367,50 @@ impl Control {
             self.lead_to(at, Hop::Forward { port: at.0, mac });
         }
         waited
+    }
+
+    /// Takes note of what the kernel says of a neighbour: its MAC address, or that it has none any more.
+    pub fn hear_of(&mut self, at: At, mac: Option<Mac>, is_fixed: bool, now: Instant) {
+        let Some(mac) = mac else {
+            if self.neighbours.unfix(at) {
+                self.lead_to(at, Hop::Unresolved);
+                self.drop_station(Prefix::host(at.1));
+            }
+            return;
+        };
+        let learnt = match is_fixed {
+            true => self.neighbours.fix(at, mac, now),
+            false => self.neighbours.learn(at, mac, true, now),
+        };
+        let Some(Learnt { is_new, waited }) = learnt else {
+            return;
+        };
+        if is_new {
+            self.add_station(at);
+            self.lead_to(at, Hop::Forward { port: at.0, mac });
+        }
+        let waited = waited.into_iter().map(|frame| (at, mac, frame));
+        self.released.extend(waited);
+    }
+
+    /// Packets that can go now, with the neighbours that they go to.
+    pub fn take_released(&mut self) -> Vec<(At, Mac, Waiting)> {
+        std::mem::take(&mut self.released)
+    }
+
+    /// Forgets the neighbours behind a port whose link is cut, so that flows that have another next hop take it.
+    pub fn cut_off(&mut self, port: u8) {
+        let (known, waited) = self.neighbours.cut_off(port);
+        for at in known {
+            self.lead_to(at, Hop::Unresolved);
+            self.drop_station(Prefix::host(at.1));
+        }
+        self.stranded.extend(waited);
+    }
+
+    /// Takes note of the state of the picture of the kernel.
+    pub fn set_kernel_status(&mut self, status: KernelStatus) {
+        self.kernel = Some(status);
     }
 
     /// Forgets a neighbour, as if it had not answered.
@@ -343,7 +428,11 @@ impl Control {
             self.next_look = now + LOOK;
             self.ask_for_gateways(now);
         }
-        let due = self.neighbours.tick(now);
+        let mut due = self.neighbours.tick(now);
+        let stranded = std::mem::take(&mut self.stranded);
+        if !stranded.is_empty() {
+            due.push(Due::Stranded(stranded));
+        }
         for each in &due {
             if let Due::Gone(at) = each {
                 self.lead_to(*at, Hop::Unresolved);

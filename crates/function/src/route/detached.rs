@@ -30,7 +30,8 @@ impl std::fmt::Debug for Detached {
 }
 
 impl Detached {
-    /// Makes a router from the function's settings; a control socket that they name is not opened.
+    /// Makes a router from the function's settings; a control socket that they name is not opened,
+    /// and the kernel has no part in it.
     ///
     /// # Errors
     /// What is wrong with them, or what the machine lacks.
@@ -38,6 +39,13 @@ impl Detached {
         let checked = settings::<Settings>(table).and_then(Settings::check);
         let mut checked = checked.map_err(|e| e.0)?;
         checked.control = None;
+        checked.are_kernels = false;
+        checked.interfaces = checked
+            .interfaces
+            .iter()
+            .cloned()
+            .map(|it| super::settings::Interface { tap: None, ..it })
+            .collect();
         let mut router = Router::new(checked);
         router.prepare().map_err(|e| e.to_string())?;
         let handler = router.handler().ok_or("no slow path")?;

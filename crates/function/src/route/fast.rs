@@ -12,7 +12,7 @@ use std::sync::Arc;
 use taut_lpm::{NextHop, v4, v6};
 use taut_port::{BATCH_CAPACITY, Batch, Punt};
 use taut_sys::Clock;
-use taut_wire::{EtherType, Ethernet, Headers, Ipv4, Mac, Sum, checksum};
+use taut_wire::{EtherType, Ethernet, Headers, Ipv4, Mac, Sum, checksum, resolution};
 
 /// Bytes of an Ethernet header without tags.
 pub(super) const ETHERNET_BYTES: usize = 14;
@@ -58,6 +58,8 @@ enum Look {
     V4(u32),
     V6([u8; 16]),
     Punt(Punt),
+    /// It is for all stations or a group of them, and the kernel listens.
+    Group(Punt),
     Drop(Outcome),
 }
 
@@ -69,7 +71,7 @@ const TROUBLE_APART_NS: f64 = 10_000.0;
 /// A worker's part of the router.
 pub(super) struct Plane {
     interfaces: Arc<[Interface]>,
-    own: Vec<Own>,
+    ears: Vec<Ears>,
     v4: Arc<v4::Fib>,
     v6: Arc<v6::Fib>,
     hops: Arc<Hops>,
@@ -77,6 +79,25 @@ pub(super) struct Plane {
     pub receiver: Receiver<()>,
     pub counts: [u64; OUTCOMES.len()],
     trouble: Budget,
+    /// Frames for all stations, or groups of them, that the kernel is given.
+    heard: Budget,
+}
+
+/// What a worker knows of who is spoken to behind an interface.
+struct Ears {
+    own: Own,
+    /// Whether the kernel has what is for the router itself or for groups of stations.
+    is_kernels: bool,
+}
+
+impl Ears {
+    /// Reason why the slow path is to have a frame for the router's MAC address, for all stations or for a group of them.
+    fn concerned(&self, frame: &[u8]) -> Option<Punt> {
+        match self.is_kernels {
+            true => Some(of_kernel(frame)),
+            false => self.own.concerned(frame),
+        }
+    }
 }
 
 impl Plane {
@@ -86,9 +107,12 @@ impl Plane {
         receiver: Receiver<()>,
         clock: &Clock,
     ) -> Self {
-        let own = interfaces.iter().map(|it| Own::new(it.mac, &it.addresses));
+        let own = interfaces.iter().map(|it| Ears {
+            own: Own::new(it.mac, &it.addresses.own().collect()),
+            is_kernels: it.tap.is_some(),
+        });
         Self {
-            own: own.collect(),
+            ears: own.collect(),
             interfaces: Arc::clone(interfaces),
             v4,
             v6,
@@ -96,6 +120,7 @@ impl Plane {
             receiver,
             counts: [0; OUTCOMES.len()],
             trouble: Budget::new(TROUBLE_AT_ONCE, clock.to_ticks(TROUBLE_APART_NS) as u64, 0),
+            heard: Budget::new(TROUBLE_AT_ONCE, clock.to_ticks(TROUBLE_APART_NS) as u64, 0),
         }
     }
 
@@ -104,9 +129,9 @@ impl Plane {
         if batch.is_empty() {
             return;
         }
-        let (Some(interface), Some(own)) = (
+        let (Some(interface), Some(ears)) = (
             self.interfaces.get(context.from_port),
-            self.own.get(context.from_port),
+            self.ears.get(context.from_port),
         ) else {
             for index in 0..batch.len() {
                 if batch.is_kept(index) {
@@ -125,7 +150,7 @@ impl Plane {
             if !batch.is_kept(index) {
                 continue;
             }
-            match look(batch.packets()[index].bytes(), interface.mac, own) {
+            match look(batch.packets()[index].bytes(), interface.mac, ears) {
                 Look::V4(address) => {
                     four[counts[0] % BATCH_CAPACITY] = address;
                     places[0][counts[0] % BATCH_CAPACITY] = index as u8;
@@ -139,6 +164,19 @@ impl Plane {
                 Look::Punt(cause) => {
                     batch.mark_punted(index, cause);
                     self.counts[Outcome::SlowPath as usize] += 1;
+                }
+                Look::Group(cause) => {
+                    let outcome = match self.heard.admits(context.now_ticks) {
+                        true => {
+                            batch.mark_punted(index, cause);
+                            Outcome::SlowPath
+                        }
+                        false => {
+                            batch.mark_dropped(index);
+                            Outcome::Excess
+                        }
+                    };
+                    self.counts[outcome as usize] += 1;
                 }
                 Look::Drop(outcome) => {
                     batch.mark_dropped(index);
@@ -224,22 +262,28 @@ impl Plane {
 
 /// Looks whether a frame is a packet to forward, and where to; long enough for what [`rewrite`] changes then.
 #[inline(always)]
-fn look(frame: &[u8], mac: Mac, own: &Own) -> Look {
+fn look(frame: &[u8], mac: Mac, ears: &Ears) -> Look {
     let Some(head) = frame.first_chunk::<{ ETHERNET_BYTES + IPV4_BYTES }>() else {
         return Look::Drop(Outcome::Malformed);
     };
     if head[..6] != mac.0 {
         // To all stations or a group of them: somebody asks for the router, or it is none of its business.
-        let concerned = (head[0] & 1 == 1).then(|| own.concerned(frame)).flatten();
-        return concerned.map_or(Look::Drop(Outcome::NotForUs), Look::Punt);
+        let concerned = (head[0] & 1 == 1).then(|| ears.concerned(frame)).flatten();
+        let kind = if ears.is_kernels {
+            Look::Group
+        } else {
+            Look::Punt
+        };
+        return concerned.map_or(Look::Drop(Outcome::NotForUs), kind);
     }
     match EtherType(u16::from_be_bytes([head[12], head[13]])) {
         EtherType::IPV4 => look_v4(frame, head),
-        EtherType::IPV6 => look_v6(frame, own),
-        EtherType::ARP => match own.concerned(frame) {
+        EtherType::IPV6 => look_v6(frame, ears),
+        EtherType::ARP => match ears.concerned(frame) {
             Some(cause) => Look::Punt(cause),
             None => Look::Drop(Outcome::NotForUs),
         },
+        _ if ears.is_kernels => Look::Group(Punt::Local),
         _ => Look::Drop(Outcome::NoIp),
     }
 }
@@ -274,7 +318,7 @@ fn look_v4(frame: &[u8], head: &[u8; ETHERNET_BYTES + IPV4_BYTES]) -> Look {
 }
 
 #[inline(always)]
-fn look_v6(frame: &[u8], own: &Own) -> Look {
+fn look_v6(frame: &[u8], ears: &Ears) -> Look {
     let Some(head) = frame.first_chunk::<{ ETHERNET_BYTES + IPV6_BYTES }>() else {
         return Look::Drop(Outcome::Malformed);
     };
@@ -295,12 +339,24 @@ fn look_v6(frame: &[u8], own: &Own) -> Look {
     }
     // Such addresses mean something on their link only (RFC 4291 section 2.5.6).
     if is_link_local(source) || is_link_local(&destination) {
-        return match own.concerned(frame) {
+        return match ears.concerned(frame) {
             Some(cause) => Look::Punt(cause),
             None => Look::Drop(Outcome::Martian),
         };
     }
     Look::V6(destination)
+}
+
+/// Reason why the kernel is to have a frame: what neighbours say the router hears, too.
+#[cold]
+fn of_kernel(frame: &[u8]) -> Punt {
+    let is_neighbours = Ethernet::new(frame).is_ok_and(|ethernet| {
+        ethernet.ethertype() == EtherType::ARP || resolution::neighbour_message(&ethernet).is_some()
+    });
+    match is_neighbours {
+        true => Punt::Neighbour,
+        false => Punt::Local,
+    }
 }
 
 /// Gives a packet, of whose hops one is left at least, the addresses of its next link, and takes a hop off.

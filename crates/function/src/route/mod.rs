@@ -3,7 +3,8 @@
 //!
 //! The worker looks a batch's destinations up together (`taut-lpm`), takes a hop off, and gives packets the addresses of
 //! their next link (`fast.rs`). Whatever is rare goes to the slow path (`slow.rs`). One side decides where routes lead
-//! (`control.rs`), for all workers: it changes the tables while they look into them.
+//! (`control.rs`), for all workers: it changes the tables while they look into them. Where the kernel has the routes, a thread
+//! follows them (`kernel.rs`), and what is for the router itself goes to the kernel's own interfaces (`taps.rs`).
 
 mod control;
 mod detached;
@@ -11,16 +12,19 @@ mod fast;
 mod fragment;
 mod group;
 mod hop;
+mod kernel;
 mod neighbours;
 mod server;
 mod settings;
 mod slow;
+mod taps;
 #[cfg(test)]
 mod tests;
 mod text;
 
 pub use crate::control_socket::MOST_FILE_BYTES;
 pub use detached::Detached;
+pub use kernel::KernelStatus;
 pub use server::{Answer, NeighbourText, Request, RouteText, Status};
 
 use crate::changes::changes;
@@ -31,10 +35,12 @@ use crate::{
 };
 use control::Control;
 use fast::{OUTCOMES, Plane};
-use settings::Checked;
+use kernel::Follower;
+use settings::{Checked, Settings};
 use slow::{Counts, SlowPath};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use taps::Taps;
 use taut_port::{Batch, PortError};
 use taut_sys::{Alarm, Clock};
 
@@ -44,7 +50,7 @@ pub(crate) const ENTRY: Entry = Entry {
     class: Class::Basic,
     ports: None,
     build: |table| {
-        let checked = settings::<settings::Settings>(table)?.check()?;
+        let checked = settings::<Settings>(table)?.check()?;
         Ok(Box::new(Router::new(checked)) as Box<dyn Function>)
     },
     in_kernel: KernelVersion::No("it has no version there"),
@@ -54,6 +60,9 @@ pub(crate) const ENTRY: Entry = Entry {
 #[derive(Clone)]
 struct Deciding {
     control: Arc<Mutex<Control>>,
+    /// The kernel's interfaces.
+    taps: Option<Arc<Taps>>,
+    _follower: Option<Arc<Follower>>,
     _socket: Option<Arc<ControlSocket>>,
 }
 
@@ -63,6 +72,8 @@ struct Router {
     deciding: Option<Deciding>,
     plane: Option<Plane>,
     counts: Arc<Counts>,
+    /// Whether it is the one that takes what the kernel sends.
+    is_first: bool,
 }
 
 impl Router {
@@ -73,6 +84,7 @@ impl Router {
             deciding: None,
             plane: None,
             counts: Arc::default(),
+            is_first: false,
         }
     }
 }
@@ -119,6 +131,7 @@ impl Function for Router {
 
     fn prepare(&mut self) -> Result<(), PortError> {
         let checked = &self.checked;
+        let mut is_first = false;
         let deciding = self.shared.lock(|deciding: &mut Option<Deciding>| {
             if let Some(there) = deciding {
                 return Ok(there.clone());
@@ -128,10 +141,21 @@ impl Function for Router {
                 PortError::system("function \"route\": making its tables", reason)
             })?;
             let control = Arc::new(Mutex::new(control));
+            let (mut taps, mut follower) = (None, None);
+            if let Some((made, kernel)) = Taps::make(checked)? {
+                let made = Arc::new(made);
+                if checked.are_kernels {
+                    follower = Some(Arc::new(Follower::start(kernel, &made, &control)?));
+                }
+                taps = Some(made);
+            }
             let socket = checked.control.as_ref();
             let socket = socket.map(|path| ControlSocket::start("route", path, &control));
+            is_first = true;
             let made = Deciding {
                 control,
+                taps,
+                _follower: follower,
                 _socket: socket.transpose()?.map(Arc::new),
             };
             *deciding = Some(made.clone());
@@ -152,13 +176,27 @@ impl Function for Router {
         ));
         drop(control);
         self.deciding = Some(deciding);
+        self.is_first = is_first;
         Ok(())
     }
 
     fn handler(&mut self) -> Option<Box<dyn Handler>> {
-        let control = &self.deciding.as_ref()?.control;
+        let Deciding { control, taps, .. } = self.deciding.as_ref()?;
         let slow = SlowPath::new(&self.checked.interfaces, control, &self.counts);
-        Some(Box::new(slow))
+        Some(Box::new(slow.with_taps(taps.as_ref(), self.is_first)))
+    }
+
+    fn link_changed(&mut self, port: usize, is_up: bool) {
+        let Some(Deciding { control, taps, .. }) = &self.deciding else {
+            return;
+        };
+        if let Some(taps) = taps {
+            taps.set_carrier(port, is_up);
+        }
+        if !is_up && let Ok(port) = u8::try_from(port) {
+            let mut control = control.lock().unwrap_or_else(PoisonError::into_inner);
+            control.cut_off(port);
+        }
     }
 
     fn outcomes(&self) -> Vec<(&'static str, u64)> {

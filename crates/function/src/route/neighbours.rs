@@ -21,6 +21,8 @@ const QUESTIONS: u32 = 3;
 const REACHABLE: Duration = Duration::from_secs(30);
 /// Time for which nobody asks for a neighbour that did not answer.
 const FAILED: Duration = Duration::from_secs(1);
+/// Time that never comes, for neighbours that nobody asks for.
+const EVER: Duration = Duration::from_secs(1 << 30);
 /// Packets that wait for one neighbour at most; the oldest goes first (RFC 1122 section 2.3.2.2 asks for one).
 pub(super) const MOST_WAITING: usize = 8;
 /// Neighbours that are not known, asked for or given up, at most: a scan of a large network takes no more.
@@ -46,6 +48,8 @@ struct Neighbour {
     state: State,
     /// Time at which something is to be done about it.
     due: Instant,
+    /// Whether somebody has set its address: nobody asks for it, and nobody else is believed.
+    is_fixed: bool,
 }
 
 /// Answer to who has a packet for a neighbour.
@@ -72,6 +76,8 @@ pub(super) enum Due {
     GivenUp(At, Vec<Waiting>),
     /// The neighbour that was known is no more.
     Gone(At),
+    /// These packets have waited for neighbours that are cut off.
+    Stranded(Vec<Waiting>),
 }
 
 /// What an answer has brought about.
@@ -151,6 +157,13 @@ impl Neighbours {
 
     /// Takes note of a neighbour's address. One that nobody has asked for is taken note of where `may_be_new`.
     pub fn learn(&mut self, at: At, mac: Mac, may_be_new: bool, now: Instant) -> Option<Learnt> {
+        if self
+            .all
+            .get(&at)
+            .is_some_and(|neighbour| neighbour.is_fixed)
+        {
+            return None;
+        }
         let has_room = self.all.len() - self.unknown < MOST_KNOWN;
         let before = self.all.get_mut(&at).map(|neighbour| &mut neighbour.state);
         let (is_new, was_unknown, waited) = match before {
@@ -163,6 +176,53 @@ impl Neighbours {
         self.unknown -= usize::from(was_unknown);
         self.put(at, State::Known { mac, questions: 0 }, now + REACHABLE);
         Some(Learnt { is_new, waited })
+    }
+
+    /// Takes note of a neighbour's address that somebody has set.
+    pub fn fix(&mut self, at: At, mac: Mac, now: Instant) -> Option<Learnt> {
+        if let Some(neighbour) = self.all.get_mut(&at) {
+            neighbour.is_fixed = false;
+        }
+        let learnt = self.learn(at, mac, true, now)?;
+        if let Some(neighbour) = self.all.get_mut(&at) {
+            neighbour.is_fixed = true;
+            neighbour.due = now + EVER;
+        }
+        Some(learnt)
+    }
+
+    /// Forgets a neighbour whose address somebody has set; whether there was one.
+    pub fn unfix(&mut self, at: At) -> bool {
+        let is_fixed = self
+            .all
+            .get(&at)
+            .is_some_and(|neighbour| neighbour.is_fixed);
+        if is_fixed {
+            self.all.remove(&at);
+        }
+        is_fixed
+    }
+
+    /// Forgets the neighbours behind a port that is cut off: those that were known, and frames that wait for others.
+    pub fn cut_off(&mut self, port: u8) -> (Vec<At>, Vec<Waiting>) {
+        let (mut known, mut waited) = (Vec::new(), Vec::new());
+        let mut gone = 0;
+        self.all.retain(|at, neighbour| {
+            if at.0 != port || neighbour.is_fixed {
+                return true;
+            }
+            match &mut neighbour.state {
+                State::Known { .. } => known.push(*at),
+                State::Asked { waiting, .. } => {
+                    waited.extend(waiting.drain(..));
+                    gone += 1;
+                }
+                State::Failed => gone += 1,
+            }
+            false
+        });
+        self.unknown -= gone;
+        (known, waited)
     }
 
     #[cfg(test)]
@@ -217,7 +277,15 @@ impl Neighbours {
 
     fn put(&mut self, at: At, state: State, due: Instant) {
         self.next_due = Some(self.next_due.map_or(due, |next| next.min(due)));
-        self.all.insert(at, Neighbour { state, due });
+        let is_fixed = false;
+        self.all.insert(
+            at,
+            Neighbour {
+                state,
+                due,
+                is_fixed,
+            },
+        );
     }
 }
 

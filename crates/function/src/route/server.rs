@@ -1,6 +1,7 @@
 //! What the control socket of a router is asked, and answers.
 
 use super::control::{Control, Refused};
+use super::kernel::KernelStatus;
 use super::settings::Prefix;
 use super::text::{self, Asked, Target};
 use crate::control_socket::{Decides, Loading, read_file, write};
@@ -108,6 +109,9 @@ pub struct Status {
     pub next_hops_most: usize,
     /// Memory of the tables that workers look up in, bytes.
     pub table_bytes: usize,
+    /// State of the picture of the kernel, where routes are the kernel's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<KernelStatus>,
 }
 
 impl Answer {
@@ -182,8 +186,15 @@ impl Decides for Mutex<Control> {
     }
 }
 
+/// Answer to who wants to change routes that are not the router's to change.
+const KERNELS: &str =
+    "the routes are the kernel's: change them there (ip route, or a routing daemon)";
+
 /// Adds routes in order, and says how many are in force where one is refused.
 fn add(text: &str, replace: bool, control: &Mutex<Control>) -> Answer {
+    if lock(control).are_kernels() {
+        return Answer::wrong(KERNELS);
+    }
     let interfaces = lock(control).interfaces();
     let routes = match text::parse(text, &interfaces) {
         Ok(routes) => routes,
@@ -224,6 +235,9 @@ fn set(prefix: Prefix, target: Target, replace: bool, control: &mut Control) -> 
 }
 
 fn remove(prefixes: &[String], control: &mut Control) -> Answer {
+    if control.are_kernels() {
+        return Answer::wrong(KERNELS);
+    }
     for (done, text) in prefixes.iter().enumerate() {
         let removed = text::prefix(text, std::iter::empty()).and_then(|prefix| {
             let is_own = matches!(control.get(prefix), Some(Target::Local));

@@ -4,18 +4,23 @@ use super::text::{self, Asked};
 use crate::SettingsError;
 use serde::Deserialize;
 use std::net::{IpAddr, Ipv6Addr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use taut_lpm::{PrefixV4, PrefixV6};
+use taut_port::tap::is_name;
 use taut_wire::Mac;
 
 /// Interfaces there can be: ports of a chain.
 const MOST_INTERFACES: usize = 64;
 /// Addresses of one interface.
 const MOST_ADDRESSES: usize = 64;
+/// Addresses of one interface that the kernel may give it.
+const MOST_KERNELS_ADDRESSES: usize = 1024;
 /// Shortest MTU: what IPv6 asks for (RFC 8200 section 5). The longest is that of an Ethernet jumbo frame.
 const MTU: std::ops::RangeInclusive<u16> = 1280..=9000;
 const USUAL_MTU: u16 = 1500;
+/// Word for routes that the kernel has, in the place of a file.
+const KERNEL: &str = "kernel";
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -23,6 +28,7 @@ pub(super) struct Settings {
     #[serde(default)]
     interface: Vec<WrittenInterface>,
     routes: Option<PathBuf>,
+    netns: Option<String>,
     control: Option<PathBuf>,
 }
 
@@ -31,8 +37,10 @@ pub(super) struct Settings {
 struct WrittenInterface {
     name: Option<String>,
     mac: String,
+    #[serde(default)]
     addresses: Vec<String>,
     mtu: Option<u16>,
+    tap: Option<String>,
 }
 
 /// A prefix of either family.
@@ -72,35 +80,74 @@ impl std::fmt::Debug for Prefix {
     }
 }
 
+/// Own addresses of an interface, the link-local one of IPv6 among them, each with the length of its network's prefix.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Addresses(Vec<(IpAddr, u8)>);
+
+impl Addresses {
+    pub fn own(&self) -> impl Iterator<Item = IpAddr> + Clone + '_ {
+        self.0.iter().map(|(address, _)| *address)
+    }
+
+    /// The addresses as they are given to the kernel.
+    pub fn with_lengths(&self) -> &[(IpAddr, u8)] {
+        &self.0
+    }
+
+    /// Networks behind the interface. Link-local ones are behind every one, and are none of these.
+    pub fn networks(&self) -> impl Iterator<Item = Prefix> + '_ {
+        let routed = self
+            .0
+            .iter()
+            .filter(|(address, _)| !is_link_local(*address));
+        routed.map(|(address, length)| Prefix::of(*address, *length))
+    }
+
+    pub fn contains(&self, address: IpAddr) -> bool {
+        self.own().any(|own| own == address)
+    }
+
+    /// Whether a network behind the interface holds this address.
+    pub fn are_near(&self, address: IpAddr) -> bool {
+        self.networks().any(|network| holds(network, address))
+    }
+
+    /// Adds an address or takes it away.
+    pub fn set(&mut self, address: (IpAddr, u8), is_there: bool) {
+        self.0.retain(|(other, _)| *other != address.0);
+        if is_there && self.0.len() < MOST_KERNELS_ADDRESSES {
+            self.0.push(address);
+        }
+    }
+
+    /// An own address for packets that go to an address, of its family: one of the same network, if there is one.
+    pub fn towards(&self, to: IpAddr) -> Option<IpAddr> {
+        let own = self
+            .own()
+            .filter(|address| address.is_ipv4() == to.is_ipv4());
+        let mut alike = own
+            .clone()
+            .filter(|address| is_link_local(*address) == is_link_local(to));
+        let near = alike.clone().find(|address| {
+            self.networks()
+                .any(|network| holds(network, *address) && holds(network, to))
+        });
+        near.or(alike.next()).or(own.clone().next())
+    }
+}
+
 /// The router's end of a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Interface {
     /// Name in routes: the number of the port unless it is given one.
     pub name: String,
     pub mac: Mac,
-    /// Addresses of the router's own, the link-local one of IPv6 among them.
-    pub addresses: Arc<[IpAddr]>,
-    /// Networks behind the port.
-    pub networks: Vec<Prefix>,
+    /// Addresses that it begins with.
+    pub addresses: Addresses,
     /// Longest IP packet that may leave, bytes.
     pub mtu: u16,
-}
-
-impl Interface {
-    /// An own address for packets that go to an address, of its family: one of the same network, if there is one.
-    pub fn address_towards(&self, to: IpAddr) -> Option<IpAddr> {
-        let of_family = |address: &&IpAddr| address.is_ipv4() == to.is_ipv4();
-        let own = self.addresses.iter().filter(of_family);
-        let alike = |address: &&IpAddr| is_link_local(**address) == is_link_local(to);
-        let mut alike_ones = own.clone().filter(alike);
-        let network = |address: &&IpAddr| {
-            self.networks
-                .iter()
-                .any(|network| holds(*network, **address) && holds(*network, to))
-        };
-        let near = alike_ones.clone().find(network);
-        near.or(alike_ones.next()).or(own.clone().next()).copied()
-    }
+    /// Name of the kernel's interface which gets what is for the router itself, and whose packets leave here.
+    pub tap: Option<String>,
 }
 
 /// Whether an address means something on its link only.
@@ -125,6 +172,10 @@ pub(super) struct Checked {
     pub interfaces: Arc<[Interface]>,
     /// Routes beside those of the interfaces.
     pub routes: Arc<[Asked]>,
+    /// Whether routes, addresses and neighbours are those that the kernel has.
+    pub are_kernels: bool,
+    /// Name of the network namespace of the kernel's interfaces; the process's own if there is none.
+    pub namespace: Option<String>,
     /// Path of the control socket.
     pub control: Option<PathBuf>,
 }
@@ -137,14 +188,23 @@ impl Settings {
                 "interface: want one [[function.interface]] for each port of the chain, 1 to {MOST_INTERFACES}, not {count}"
             )));
         }
+        let are_kernels = self.routes.as_deref() == Some(Path::new(KERNEL));
         let mut interfaces: Vec<Interface> = Vec::with_capacity(count);
         for (number, written) in self.interface.into_iter().enumerate() {
-            let made = interface(number, written, &interfaces);
+            let made = interface(number, written, are_kernels, &interfaces);
             let wrong = |reason: String| SettingsError(format!("interface {number}: {reason}"));
             interfaces.push(made.map_err(wrong)?);
         }
+        if let Some(name) = &self.netns
+            && (name.is_empty() || name.contains('/'))
+        {
+            return Err(SettingsError(format!(
+                "netns: want the name of a network namespace (see: ip netns), not \"{name}\""
+            )));
+        }
         let routes = match &self.routes {
             None => Vec::new(),
+            Some(_) if are_kernels => Vec::new(),
             Some(path) => {
                 let wrong =
                     |reason: String| SettingsError(format!("routes: {}: {reason}", path.display()));
@@ -157,6 +217,8 @@ impl Settings {
         Ok(Checked {
             interfaces: interfaces.into(),
             routes: routes.into(),
+            are_kernels,
+            namespace: self.netns,
             control: self.control,
         })
     }
@@ -165,6 +227,7 @@ impl Settings {
 fn interface(
     number: usize,
     written: WrittenInterface,
+    is_kernels: bool,
     before: &[Interface],
 ) -> Result<Interface, String> {
     let name = written.name.unwrap_or_else(|| number.to_string());
@@ -181,41 +244,48 @@ fn interface(
     if mac.is_multicast() || mac == Mac::default() {
         return Err(format!("mac: {mac} is no address of one station"));
     }
+    // The kernel's interface bears the name of the router's where nothing else is said.
+    let tap = written.tap.or_else(|| is_kernels.then(|| name.clone()));
+    if let Some(tap) = &tap {
+        if !is_name(tap) {
+            return Err(format!(
+                "tap: want the name of an interface to be made, of 1 to 15 letters and digits, not \"{tap}\""
+            ));
+        }
+        if before.iter().any(|other| other.tap.as_ref() == Some(tap)) {
+            return Err(format!("tap: \"{tap}\" is there twice"));
+        }
+    }
     let count = written.addresses.len();
-    if !(1..=MOST_ADDRESSES).contains(&count) {
+    // Whoever drives the kernel's interface can give it addresses.
+    let least = usize::from(tap.is_none());
+    if !(least..=MOST_ADDRESSES).contains(&count) {
         return Err(format!(
-            "addresses: want 1 to {MOST_ADDRESSES}, not {count}"
+            "addresses: want {least} to {MOST_ADDRESSES}, not {count}"
         ));
     }
-    let mut own = Vec::new();
-    let mut networks = Vec::new();
+    let mut own = Addresses::default();
     for text in &written.addresses {
         let (address, length) = text::address_and_length(text)
             .ok_or_else(|| format!("addresses: want one such as 192.0.2.1/24, not \"{text}\""))?;
         if address.is_multicast() || address.is_unspecified() || address.is_loopback() {
             return Err(format!("addresses: {address} is no address of one station"));
         }
-        let is_there = |other: &IpAddr| *other == address;
-        if own.iter().any(is_there) || before.iter().any(|it| it.addresses.iter().any(is_there)) {
+        if own.contains(address) || before.iter().any(|it| it.addresses.contains(address)) {
             return Err(format!("addresses: {address} is there twice"));
         }
         let network = Prefix::of(address, length);
-        if let Some(other) = before.iter().find(|it| it.networks.contains(&network)) {
+        let has = |it: &&Interface| it.addresses.networks().any(|other| other == network);
+        if let Some(other) = before.iter().find(has) {
             return Err(format!(
                 "addresses: {network} is behind interface {} already",
                 other.name
             ));
         }
-        own.push(address);
-        if !networks.contains(&network) {
-            networks.push(network);
-        }
+        own.set((address, length), true);
     }
-    if own.iter().any(IpAddr::is_ipv6) {
-        let link_local = IpAddr::V6(link_local(mac));
-        if !own.contains(&link_local) {
-            own.push(link_local);
-        }
+    if own.own().any(|address| address.is_ipv6()) {
+        own.set((IpAddr::V6(link_local(mac)), LINK_LOCAL_LENGTH), true);
     }
     let mtu = written.mtu.unwrap_or(USUAL_MTU);
     if !MTU.contains(&mtu) {
@@ -225,11 +295,14 @@ fn interface(
     Ok(Interface {
         name,
         mac,
-        addresses: own.into(),
-        networks,
+        addresses: own,
         mtu,
+        tap,
     })
 }
+
+/// Bits of the prefix of link-local addresses (RFC 4291 section 2.5.6).
+const LINK_LOCAL_LENGTH: u8 = 64;
 
 /// The address that a station of IPv6 makes itself of its MAC address (RFC 4291 appendix A, RFC 2464 section 5).
 fn link_local(mac: Mac) -> Ipv6Addr {

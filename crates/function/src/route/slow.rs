@@ -6,6 +6,7 @@ use super::fast::{ETHERNET_BYTES, is_v4, rewrite};
 use super::fragment;
 use super::neighbours::{At, Due, Wanted};
 use super::settings::Interface;
+use super::taps::Taps;
 use crate::host::{datagram_for, echo};
 use crate::slow::{ErrorLimit, Handler, Punted, Send};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -13,6 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use taut_port::Punt;
+use taut_sys::Alarm;
 use taut_wire::arp::Operation;
 use taut_wire::neighbour::solicited_node;
 use taut_wire::{
@@ -39,6 +41,9 @@ pub(super) struct Counts {
     not_understood: AtomicU64,
     no_room: AtomicU64,
     asked: AtomicU64,
+    to_kernel: AtomicU64,
+    kernel_refused: AtomicU64,
+    from_kernel: AtomicU64,
 }
 
 impl Counts {
@@ -63,6 +68,15 @@ impl Counts {
             ("slow path: from or about neighbours", &self.neighbours),
             ("slow path: echo answered", &self.echo),
             ("slow path: not understood", &self.not_understood),
+            ("slow path: to the kernel", &self.to_kernel),
+            (
+                "slow path: dropped, as the kernel did not take them",
+                &self.kernel_refused,
+            ),
+            (
+                "slow path: from the kernel, beside the above",
+                &self.from_kernel,
+            ),
             (
                 "slow path: no room to send, beside the above",
                 &self.no_room,
@@ -90,6 +104,8 @@ pub(super) struct SlowPath {
     control: Arc<Mutex<Control>>,
     counts: Arc<Counts>,
     errors: ErrorLimit,
+    /// The kernel's interfaces, and whether it is this one that takes what they send.
+    taps: Option<(Arc<Taps>, bool)>,
     scratch: Vec<u8>,
 }
 
@@ -104,8 +120,33 @@ impl SlowPath {
             control: Arc::clone(control),
             counts: Arc::clone(counts),
             errors: ErrorLimit::new(),
+            taps: None,
             scratch: Vec::new(),
         }
+    }
+
+    /// With the kernel's interfaces, of which one of all takes what they send.
+    pub fn with_taps(self, taps: Option<&Arc<Taps>>, receives: bool) -> Self {
+        Self {
+            taps: taps.map(|taps| (Arc::clone(taps), receives)),
+            ..self
+        }
+    }
+
+    fn is_kernels(&self, port: usize) -> bool {
+        self.taps.as_ref().is_some_and(|(taps, _)| taps.has(port))
+    }
+
+    /// Gives the kernel a frame that is for the router itself, or for a group that the kernel may be in.
+    fn give_kernel(&self, port: usize, frame: &[u8]) {
+        let is_taken = self
+            .taps
+            .as_ref()
+            .is_some_and(|(taps, _)| taps.send(port, frame));
+        count(match is_taken {
+            true => &self.counts.to_kernel,
+            false => &self.counts.kernel_refused,
+        });
     }
 
     fn control(&self) -> MutexGuard<'_, Control> {
@@ -124,10 +165,7 @@ impl SlowPath {
         };
         count(counter);
         let (sender, _) = addresses(frame);
-        let own = self
-            .interfaces
-            .get(port)
-            .and_then(|it| it.address_towards(sender));
+        let own = self.control().address_towards(port as u8, sender);
         let mut reply = [0; icmp_error::LONGEST_BYTES];
         let length = own.and_then(|own| icmp_error(frame, error, own, &mut reply));
         let is_told =
@@ -212,7 +250,8 @@ impl SlowPath {
             vlan: Vlan::Untagged,
             ethertype,
         };
-        let length = match (ip, interface.address_towards(ip)) {
+        let own = self.control().address_towards(port, ip);
+        let length = match (ip, own) {
             (IpAddr::V4(target_ip), own) => {
                 // Without an address of its own it is nobody who asks (RFC 5227 section 1.1).
                 let sender_ip = match own {
@@ -248,27 +287,35 @@ impl SlowPath {
 
     /// Takes note of who says where it is, sends what has waited for it, and answers who asks.
     fn hear(&mut self, port: usize, frame: &[u8], send: &mut Send<'_>) {
-        count(&self.counts.neighbours);
-        let Some(interface) = self.interfaces.get(port) else {
+        let Some(mac_of_port) = self.interfaces.get(port).map(|it| it.mac) else {
             return;
         };
-        let own = Arc::clone(&interface.addresses);
-        if let Some((ip, mac, asks_us)) = said(frame, &own)
+        let number = port as u8;
+        if let Some((ip, mac, asked)) = said(frame)
             && !mac.is_multicast()
-            && !own.contains(&ip)
         {
-            let at = (port as u8, ip);
-            let waited = self.control().learn(at, mac, asks_us, Instant::now());
+            let mut control = self.control();
+            let asks_us = asked.is_some_and(|asked| control.is_own(number, asked));
+            let waited = match control.is_own(number, ip) {
+                true => Vec::new(),
+                false => control.learn((number, ip), mac, asks_us, Instant::now()),
+            };
+            drop(control);
             for (from, frame) in waited {
-                self.emit(from.into(), &frame, (at.0, mac), send);
+                self.emit(from.into(), &frame, (number, mac), send);
             }
         }
-        let mac = self.interfaces[port].mac;
+        if self.is_kernels(port) {
+            self.give_kernel(port, frame);
+            return;
+        }
+        count(&self.counts.neighbours);
         let mut reply = [0; resolution::LONGEST_BYTES];
-        let mac_of = |ip| own.contains(&ip).then_some(mac);
-        if let Some(length) = resolution::answer(frame, mac_of, &mut reply)
-            && !send(port, &reply[..length])
-        {
+        let control = self.control();
+        let mac_of = |ip| control.is_own(number, ip).then_some(mac_of_port);
+        let answer = resolution::answer(frame, mac_of, &mut reply);
+        drop(control);
+        if answer.is_some_and(|length| !send(port, &reply[..length])) {
             count(&self.counts.no_room);
         }
     }
@@ -297,22 +344,22 @@ fn addresses(frame: &[u8]) -> (IpAddr, IpAddr) {
     (address(source), address(destination))
 }
 
-/// The station that a frame says is behind a MAC address, and whether it says so as it asks for one of these own addresses.
-fn said(frame: &[u8], own: &[IpAddr]) -> Option<(IpAddr, Mac, bool)> {
+/// The station that a frame says is behind a MAC address, and the address that it asks for, if it asks for one.
+fn said(frame: &[u8]) -> Option<(IpAddr, Mac, Option<IpAddr>)> {
     let ethernet = Ethernet::new(frame).ok()?;
     if ethernet.ethertype() == EtherType::ARP {
         let arp = Arp::new(ethernet.payload()).ok()?;
-        let asks_us = own.contains(&arp.target_ip().into());
+        let asked = arp.target_ip().into();
         let is_nobody = arp.sender_ip().is_unspecified();
-        return (!is_nobody).then(|| (arp.sender_ip().into(), arp.sender_mac(), asks_us));
+        return (!is_nobody).then(|| (arp.sender_ip().into(), arp.sender_mac(), Some(asked)));
     }
     let (from, message) = resolution::neighbour_message(&ethernet)?;
     if message.is_solicitation() {
-        let asks_us = own.contains(&message.target().into());
-        return (!from.is_unspecified()).then_some((from.into(), message.mac()?, asks_us));
+        let asked = message.target().into();
+        return (!from.is_unspecified()).then_some((from.into(), message.mac()?, Some(asked)));
     }
     let mac = message.mac().unwrap_or(ethernet.source());
-    Some((message.target().into(), mac, false))
+    Some((message.target().into(), mac, None))
 }
 
 impl Handler for SlowPath {
@@ -320,9 +367,10 @@ impl Handler for SlowPath {
         let (port, frame) = (punted.from_port, punted.frame);
         match punted.cause {
             Punt::Neighbour => self.hear(port, frame, send),
-            Punt::Local => match said(frame, &[]) {
+            Punt::Local => match said(frame) {
                 // A question for one station looks like any packet to the worker.
                 Some(_) => self.hear(port, frame, send),
+                None if self.is_kernels(port) => self.give_kernel(port, frame),
                 None => self.answer(port, frame, send),
             },
             Punt::Unresolved | Punt::TooBig(_) => self.forward(port, frame, send),
@@ -335,12 +383,18 @@ impl Handler for SlowPath {
     }
 
     fn poll(&mut self, send: &mut Send<'_>) -> bool {
-        let due = self.control().tick(Instant::now());
-        let is_some = !due.is_empty();
+        let mut control = self.control();
+        let due = control.tick(Instant::now());
+        let released = control.take_released();
+        drop(control);
+        let mut is_some = !due.is_empty() || !released.is_empty();
+        for ((port, _), mac, (from, frame)) in released {
+            self.emit(from.into(), &frame, (port, mac), send);
+        }
         for each in due {
             match each {
                 Due::Ask(at, mac) => self.ask(at, mac, send),
-                Due::GivenUp(_, waited) => {
+                Due::GivenUp(_, waited) | Due::Stranded(waited) => {
                     for (from, frame) in waited {
                         self.tell(from.into(), &frame, IcmpError::NoNeighbour, send);
                     }
@@ -348,7 +402,22 @@ impl Handler for SlowPath {
                 Due::Gone(_) => {}
             }
         }
+        if let Some((taps, true)) = &self.taps {
+            let counts = &self.counts;
+            is_some |= taps.receive(&mut self.scratch, |port, frame| {
+                count(match send(port, frame) {
+                    true => &counts.from_kernel,
+                    false => &counts.no_room,
+                });
+            });
+        }
         is_some
+    }
+
+    fn arm(&mut self, alarm: &mut Alarm) {
+        if let Some((taps, true)) = &self.taps {
+            taps.arm(alarm);
+        }
     }
 
     fn is_over(&self) -> bool {

@@ -70,7 +70,7 @@ impl Bench {
         let file = folder.path().join("routes");
         std::fs::write(&file, routes).unwrap();
         let text = format!("routes = \"{}\"\n{SETTINGS}", file.display());
-        let settings: settings::Settings = toml::from_str(&text).unwrap();
+        let settings: Settings = toml::from_str(&text).unwrap();
         let mut router = Router::new(settings.check().unwrap());
         router.prepare().unwrap();
         Self {
@@ -515,7 +515,7 @@ fn routes_change_while_packets_pass_and_memory_is_used_again() {
 #[test]
 fn settings_and_routes_that_cannot_be_are_named() {
     let read = |text: &str| {
-        let settings: settings::Settings = toml::from_str(text).unwrap();
+        let settings: Settings = toml::from_str(text).unwrap();
         settings.check().map(drop).unwrap_err().to_string()
     };
     let interface = |more: &str| format!("[[interface]]\nmac = \"02:00:00:00:00:01\"\n{more}");
@@ -559,7 +559,7 @@ fn settings_and_routes_that_cannot_be_are_named() {
         let error = read(&text);
         assert!(error.contains(part), "{text}: {error}");
     }
-    let settings: settings::Settings = toml::from_str(SETTINGS).unwrap();
+    let settings: Settings = toml::from_str(SETTINGS).unwrap();
     let interfaces = settings.check().unwrap().interfaces;
     for (line, part) in [
         (

@@ -1,6 +1,6 @@
 //! Routes as text, a line each, as `ip route` prints them: `PREFIX via ADDRESS dev INTERFACE`.
 
-use super::settings::{Interface, Prefix, holds};
+use super::settings::{Interface, Prefix};
 use std::net::IpAddr;
 
 /// Where a route leads.
@@ -198,9 +198,9 @@ fn neighbours<'a>(
         }
     }
     let behind = |(port, address): (Option<u8>, IpAddr)| {
-        let near = |it: &Interface| it.networks.iter().any(|network| holds(*network, address));
+        let near = |it: &Interface| it.addresses.are_near(address);
         let port = port.or_else(|| interfaces.iter().position(near).map(|at| at as u8));
-        let own = |it: &Interface| it.addresses.contains(&address);
+        let own = |it: &Interface| it.addresses.contains(address);
         match port {
             _ if interfaces.iter().any(own) => Err(format!("via: {address} is the router's own")),
             Some(port) => Ok((port, address)),

@@ -13,6 +13,9 @@ use taut_sys::interface::request_with;
 
 const DEVICE: &str = "/dev/net/tun";
 
+/// Request of linux/if_tun.h: `_IOW('T', 226, int)`.
+const TUNSETCARRIER: libc::Ioctl = 0x4004_54e2;
+
 /// Bytes that a name may have in the kernel.
 const LONGEST_NAME_BYTES: usize = 15;
 
@@ -185,6 +188,14 @@ impl Device {
         set("switching it on", libc::SIOCSIFFLAGS, &|request| {
             request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
         })
+    }
+
+    /// Tells the kernel whether the interface has a carrier. A kernel that does not know the request (before 5.0) takes it for
+    /// there always.
+    pub(super) fn set_carrier(&self, is_there: bool) {
+        let carrier = libc::c_int::from(is_there);
+        // SAFETY: the request reads one `int`.
+        let _ = unsafe { libc::ioctl(self.file.as_raw_fd(), TUNSETCARRIER, &raw const carrier) };
     }
 
     /// A socket in the network namespace that the interface was made in.

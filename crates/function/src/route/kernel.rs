@@ -1,0 +1,643 @@
+//! Routes, addresses and neighbours as the kernel has them: the router follows what `ip route`, BIRD or FRR tell the kernel.
+//! (RFC 3549.)
+//!
+//! A thread listens ([`Follower`]); what a fact means is decided without sockets ([`Mirror`]). Where the kernel may have
+//! changed routes without a word, as it does when an interface goes down, or had too much to say, all is asked for again, and what
+//! is not there any more goes.
+
+use super::control::Control;
+use super::settings::Prefix;
+use super::taps::Taps;
+use super::text::Target;
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use taut_port::PortError;
+use taut_sys::{
+    Heard, KernelFact, KernelRoute, KernelRouteKind, KernelRoutes, LOCAL_TABLE, MAIN_TABLE,
+    spawn_background,
+};
+use taut_wire::Mac;
+
+/// Longest wait for changes, after which the thread looks whether it is to end.
+const LISTEN: Duration = Duration::from_millis(100);
+/// All is asked for again so long after something that calls for it, as more of the same may follow.
+const SETTLE: Duration = Duration::from_millis(50);
+/// Facts that are taken in while the slow path waits for its turn.
+const TOGETHER: usize = 256;
+
+/// State of the router's picture of the kernel.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KernelStatus {
+    /// Routes that it has of the kernel.
+    pub routes: usize,
+    /// Changes that it has heard of.
+    pub changes: u64,
+    /// Times that it has asked for all there is.
+    pub asked_for_all: u64,
+    /// Times that the kernel had more to say than it could.
+    pub overruns: u64,
+    /// Routes that there was no room for in the tables.
+    pub refused: u64,
+}
+
+/// Order of routes for one prefix: the local table comes before any other, then the lower metric does.
+type Rank = (bool, u32);
+
+fn rank(route: &KernelRoute) -> Rank {
+    (route.table != LOCAL_TABLE, route.metric)
+}
+
+/// Routes of the kernel for one prefix. Where the best one leads, the tables know.
+#[derive(Debug)]
+struct Known {
+    rank: Rank,
+    /// Worse ones, the best of them first.
+    others: Vec<(Rank, Target)>,
+    /// Number of the last time that all was asked for in which it was told.
+    told: u64,
+}
+
+/// What the kernel has said.
+#[derive(Debug, Default)]
+pub(super) struct Mirror {
+    known: HashMap<Prefix, Known>,
+    /// Counts times that all is asked for.
+    asking: u64,
+    /// Whether what is taken in is all there is, and not what changes.
+    is_told_all: bool,
+    /// Since when all is to be asked for again.
+    pub wants_all: Option<Instant>,
+    pub status: KernelStatus,
+}
+
+impl Mirror {
+    /// Begins to be told all there is.
+    pub fn begin(&mut self) {
+        self.asking += 1;
+        self.is_told_all = true;
+        self.status.asked_for_all += 1;
+        self.wants_all = None;
+    }
+
+    /// Ends it, where something may be missing: once more, a little later.
+    pub fn end_in_part(&mut self, now: Instant) {
+        self.is_told_all = false;
+        self.wants_all.get_or_insert(now);
+    }
+
+    /// Ends it: what was not told is no more.
+    pub fn end(&mut self, control: &mut Control) {
+        self.is_told_all = false;
+        let asking = self.asking;
+        let gone: Vec<Prefix> = self
+            .known
+            .iter()
+            .filter(|(_, known)| known.told != asking)
+            .map(|(prefix, _)| *prefix)
+            .collect();
+        for prefix in gone {
+            self.known.remove(&prefix);
+            let _ = control.remove(prefix);
+        }
+        self.status.routes = self.known.len();
+    }
+
+    /// Takes in a fact. `interface` gives the number of the router's interface for the kernel's.
+    pub fn take(
+        &mut self,
+        fact: KernelFact,
+        interface: impl Fn(u32) -> Option<u8>,
+        control: &mut Control,
+        now: Instant,
+    ) {
+        self.status.changes += 1;
+        match fact {
+            KernelFact::Route(route) => {
+                if let Some((prefix, target)) = meaning(&route, &interface) {
+                    match target {
+                        Some(target) => self.set(prefix, &route, target, control),
+                        // It is there, and leads nowhere.
+                        None => self.remove(prefix, rank(&route), None, control),
+                    }
+                }
+            }
+            KernelFact::RouteGone(route) => {
+                if let Some((prefix, target)) = meaning(&route, &interface) {
+                    self.remove(prefix, rank(&route), target.as_ref(), control);
+                }
+            }
+            KernelFact::Neighbour {
+                interface: number,
+                address,
+                mac,
+                is_fixed,
+            } => {
+                if let Some(interface) = interface(number) {
+                    let mac = mac.map(Mac).filter(|mac| *mac != Mac::default());
+                    control.hear_of((interface, address), mac, is_fixed, now);
+                }
+            }
+            KernelFact::Address {
+                interface: number,
+                address,
+                is_there,
+            } => {
+                if let Some(interface) = interface(number) {
+                    control.set_address(interface, address, is_there);
+                }
+                if !is_there {
+                    self.wants_all.get_or_insert(now);
+                }
+            }
+            KernelFact::Interface { .. } | KernelFact::NextHopObject => {
+                self.wants_all.get_or_insert(now);
+            }
+        }
+        self.status.routes = self.known.len();
+    }
+
+    fn set(&mut self, prefix: Prefix, route: &KernelRoute, target: Target, control: &mut Control) {
+        let asking = self.asking;
+        let Some(known) = self.known.get_mut(&prefix) else {
+            match control.set(prefix, target) {
+                Ok(()) => {
+                    let known = Known {
+                        rank: rank(route),
+                        others: Vec::new(),
+                        told: asking,
+                    };
+                    self.known.insert(prefix, known);
+                }
+                Err(_) => self.status.refused += 1,
+            }
+            return;
+        };
+        // The first time in a round in which all is told, worse ones are to be told again.
+        if std::mem::replace(&mut known.told, asking) != asking && self.is_told_all {
+            known.others.clear();
+            known.rank = rank(route);
+            self.status.refused += u64::from(control.set(prefix, target).is_err());
+            return;
+        }
+        let is_beside = route.is_appended && matches!(prefix, Prefix::V4(_));
+        if rank(route) == known.rank && !is_beside {
+            self.status.refused += u64::from(control.set(prefix, target).is_err());
+        } else if rank(route) < known.rank {
+            let Some(before) = control.get(prefix).cloned() else {
+                return;
+            };
+            if control.set(prefix, target).is_err() {
+                self.status.refused += 1;
+                return;
+            }
+            known.others.insert(0, (known.rank, before));
+            known.rank = rank(route);
+        } else {
+            let others = &mut known.others;
+            match others.iter_mut().find(|(other, _)| *other == rank(route)) {
+                Some(other) if !is_beside => other.1 = target,
+                _ => {
+                    let at = others.partition_point(|(other, _)| *other <= rank(route));
+                    others.insert(at, (rank(route), target));
+                }
+            }
+        }
+    }
+
+    /// Takes away a route of this metric, or only those next hops of it that went.
+    fn remove(
+        &mut self,
+        prefix: Prefix,
+        ranked: Rank,
+        gone: Option<&Target>,
+        control: &mut Control,
+    ) {
+        let Some(known) = self.known.get_mut(&prefix) else {
+            return;
+        };
+        // The kernel tells each next hop of a route of IPv6 that goes by itself.
+        let left = |target: &Target| match (prefix, target, gone) {
+            (Prefix::V6(_), Target::Neighbours(all), Some(Target::Neighbours(gone))) => {
+                let left: Vec<_> = all
+                    .iter()
+                    .filter(|at| !gone.contains(at))
+                    .copied()
+                    .collect();
+                (!left.is_empty() && left.len() < all.len()).then_some(Target::Neighbours(left))
+            }
+            _ => None,
+        };
+        // Of two beside each other the one that leads there goes.
+        let twins = known
+            .others
+            .iter()
+            .filter(|(other, _)| *other == ranked)
+            .count();
+        let is_first = |target: Option<&Target>| gone.is_none() || twins == 0 || target == gone;
+        if ranked == known.rank && is_first(control.get(prefix)) {
+            if let Some(left) = control.get(prefix).and_then(left) {
+                self.status.refused += u64::from(control.set(prefix, left).is_err());
+                return;
+            }
+            if known.others.is_empty() {
+                self.known.remove(&prefix);
+                // Without room for what comes in its place it stays until all is asked for again.
+                if control.remove(prefix).is_err() {
+                    self.status.refused += 1;
+                }
+                return;
+            }
+            let (next_rank, next) = known.others.remove(0);
+            known.rank = next_rank;
+            self.status.refused += u64::from(control.set(prefix, next).is_err());
+            return;
+        }
+        let mut others = known.others.iter();
+        let exact = others.position(|(other, target)| *other == ranked && Some(target) == gone);
+        let at = exact.or_else(|| known.others.iter().position(|(other, _)| *other == ranked));
+        if let Some(at) = at {
+            match left(&known.others[at].1) {
+                Some(left) => known.others[at].1 = left,
+                None => drop(known.others.remove(at)),
+            }
+        }
+    }
+}
+
+/// The prefix and the target of a kernel's route; no target where it leads nowhere, none at all where it is none of the router's
+/// business.
+fn meaning(
+    route: &KernelRoute,
+    interface: impl Fn(u32) -> Option<u8>,
+) -> Option<(Prefix, Option<Target>)> {
+    if !matches!(route.table, MAIN_TABLE | LOCAL_TABLE) {
+        return None;
+    }
+    let (address, length) = route.to;
+    let is_on_each_link =
+        |address: IpAddr| super::settings::is_link_local(address) && address.is_ipv6();
+    if address.is_multicast() || is_on_each_link(address) || address.is_loopback() {
+        return None;
+    }
+    let prefix = Prefix::of(address, length);
+    let target = match route.kind {
+        KernelRouteKind::Local => Some(Target::Local),
+        KernelRouteKind::Blackhole => Some(Target::Blackhole),
+        KernelRouteKind::Unreachable => Some(Target::Unreachable),
+        KernelRouteKind::Prohibit => Some(Target::Prohibited),
+        KernelRouteKind::Unicast => {
+            let ours = route.next_hops.iter();
+            let ours: Vec<_> = ours
+                .filter_map(|hop| Some((interface(hop.interface)?, hop.via)))
+                .collect();
+            let neighbours = ours.iter().filter_map(|(port, via)| Some((*port, (*via)?)));
+            let neighbours: Vec<(u8, IpAddr)> = neighbours.collect();
+            match (ours.first(), route.next_hops.is_empty()) {
+                (_, true) => None,
+                (Some(_), _) if !neighbours.is_empty() => Some(Target::Neighbours(neighbours)),
+                (Some((port, _)), _) => Some(Target::Connected(*port)),
+                // It leaves by an interface that is no port's: that is the kernel's business.
+                (None, _) => Some(Target::Local),
+            }
+        }
+    };
+    Some((prefix, target))
+}
+
+/// The thread that listens to the kernel. Dropping it ends it.
+#[derive(Debug)]
+pub(super) struct Follower {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Follower {
+    /// Follows the kernel's routes.
+    ///
+    /// # Errors
+    /// When there can be no thread.
+    pub fn start(
+        kernel: KernelRoutes,
+        taps: &Arc<Taps>,
+        control: &Arc<Mutex<Control>>,
+    ) -> Result<Self, PortError> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (stopped, taps, control) = (Arc::clone(&stop), Arc::clone(taps), Arc::clone(control));
+        let thread = spawn_background("kernel-routes", move || {
+            follow(kernel, &taps, &control, &stopped);
+        })?;
+        Ok(Self {
+            stop,
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn lock(control: &Mutex<Control>) -> MutexGuard<'_, Control> {
+    control.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn follow(mut kernel: KernelRoutes, taps: &Taps, control: &Mutex<Control>, stop: &AtomicBool) {
+    let mut mirror = Mirror {
+        wants_all: Some(Instant::now()),
+        ..Mirror::default()
+    };
+    let mut facts = Vec::with_capacity(TOGETHER);
+    let take = |mirror: &mut Mirror, facts: &mut Vec<KernelFact>| {
+        if facts.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        let mut control = lock(control);
+        for fact in facts.drain(..) {
+            mirror.take(fact, |number| taps.interface(number), &mut control, now);
+        }
+        control.set_kernel_status(mirror.status);
+    };
+    while !stop.load(Ordering::Relaxed) {
+        if mirror
+            .wants_all
+            .is_some_and(|since| since.elapsed() >= SETTLE || mirror.asking == 0)
+        {
+            mirror.begin();
+            let asked = kernel.ask(|fact| {
+                // What interfaces there are is no news here.
+                if !matches!(fact, KernelFact::Interface { .. }) {
+                    facts.push(fact);
+                }
+                if facts.len() >= TOGETHER {
+                    take(&mut mirror, &mut facts);
+                }
+            });
+            take(&mut mirror, &mut facts);
+            match asked {
+                Ok(true) => {
+                    let mut control = lock(control);
+                    mirror.end(&mut control);
+                    control.set_kernel_status(mirror.status);
+                }
+                Ok(false) | Err(_) => mirror.end_in_part(Instant::now()),
+            }
+        }
+        let heard = kernel.listen(LISTEN.min(patience(&mirror)), |fact| facts.push(fact));
+        take(&mut mirror, &mut facts);
+        match heard {
+            Ok(Heard::Overrun) => {
+                mirror.status.overruns += 1;
+                mirror.wants_all.get_or_insert(Instant::now());
+            }
+            Ok(Heard::Nothing | Heard::Some) => {}
+            // A socket that fails for good would keep a core busy.
+            Err(_) => std::thread::sleep(LISTEN),
+        }
+    }
+}
+
+fn patience(mirror: &Mirror) -> Duration {
+    match mirror.wants_all {
+        Some(since) => SETTLE.saturating_sub(since.elapsed()),
+        None => LISTEN,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::Settings;
+    use super::*;
+    use taut_sys::KernelNextHop;
+
+    /// The kernel's numbers of the router's two interfaces.
+    const LAN: u32 = 10;
+    const WAN: u32 = 11;
+
+    fn interface(kernels: u32) -> Option<u8> {
+        (LAN..=WAN)
+            .contains(&kernels)
+            .then(|| (kernels - LAN) as u8)
+    }
+
+    struct Pair {
+        mirror: Mirror,
+        control: Control,
+    }
+
+    impl Pair {
+        fn new() -> Self {
+            let interface = |name, mac| {
+                format!("[[interface]]\nname = \"{name}\"\nmac = \"02:00:00:00:00:0{mac}\"\n")
+            };
+            let text = format!(
+                "routes = \"kernel\"\n{}{}",
+                interface("lan", 'a'),
+                interface("wan", 'b')
+            );
+            let settings: Settings = toml::from_str(&text).unwrap();
+            let checked = settings.check().unwrap();
+            Self {
+                mirror: Mirror::default(),
+                control: Control::new(&checked, Instant::now()).unwrap(),
+            }
+        }
+
+        fn hear(&mut self, fact: KernelFact) {
+            self.mirror
+                .take(fact, interface, &mut self.control, Instant::now());
+        }
+
+        fn routes(&self) -> Vec<String> {
+            self.control
+                .list()
+                .into_iter()
+                .map(|route| route.route)
+                .collect()
+        }
+    }
+
+    fn route(to: &str, metric: u32, hops: &[(u32, &str)]) -> KernelRoute {
+        let (address, length) = to.split_once('/').unwrap();
+        KernelRoute {
+            table: MAIN_TABLE,
+            to: (address.parse().unwrap(), length.parse().unwrap()),
+            metric,
+            kind: KernelRouteKind::Unicast,
+            next_hops: hops
+                .iter()
+                .map(|(interface, via)| KernelNextHop {
+                    interface: *interface,
+                    via: via.parse().ok(),
+                })
+                .collect(),
+            is_appended: false,
+        }
+    }
+
+    #[test]
+    fn the_best_route_is_taken_and_the_next_best_when_it_goes() {
+        let mut pair = Pair::new();
+        let good = route("10.1.0.0/16", 10, &[(LAN, "10.0.0.2")]);
+        let worse = route("10.1.0.0/16", 20, &[(WAN, "10.0.1.2")]);
+        let replaced = route("10.1.0.0/16", 20, &[(WAN, "10.0.1.9")]);
+        pair.hear(KernelFact::Route(worse));
+        assert_eq!(pair.routes(), ["10.1.0.0/16 via 10.0.1.2 dev wan"]);
+        pair.hear(KernelFact::Route(good.clone()));
+        pair.hear(KernelFact::Route(replaced.clone()));
+        assert_eq!(pair.routes(), ["10.1.0.0/16 via 10.0.0.2 dev lan"]);
+        pair.hear(KernelFact::RouteGone(good.clone()));
+        assert_eq!(pair.routes(), ["10.1.0.0/16 via 10.0.1.9 dev wan"]);
+        // One that is gone already, and one that was not there.
+        pair.hear(KernelFact::RouteGone(good));
+        assert_eq!(pair.routes().len(), 1);
+        pair.hear(KernelFact::RouteGone(replaced.clone()));
+        pair.hear(KernelFact::RouteGone(replaced));
+        assert_eq!(pair.routes(), [""; 0]);
+        assert_eq!(pair.mirror.status.routes, 0);
+    }
+
+    #[test]
+    fn own_addresses_come_before_whatever_a_daemon_says_of_them() {
+        let mut pair = Pair::new();
+        let local = KernelRoute {
+            table: LOCAL_TABLE,
+            kind: KernelRouteKind::Local,
+            ..route("10.0.1.1/32", 0, &[(WAN, "")])
+        };
+        let said = route("10.0.1.1/32", 0, &[(WAN, "")]);
+        for order in [[&local, &said], [&said, &local]] {
+            for route in order {
+                pair.hear(KernelFact::Route(route.clone()));
+            }
+            assert_eq!(pair.routes(), ["local 10.0.1.1/32"]);
+            // All is asked for again, and in between something changes.
+            pair.mirror.begin();
+            pair.mirror.end_in_part(Instant::now());
+            pair.hear(KernelFact::Route(said.clone()));
+            assert_eq!(pair.routes(), ["local 10.0.1.1/32"]);
+        }
+        pair.hear(KernelFact::RouteGone(local));
+        assert_eq!(pair.routes(), ["10.0.1.1/32 dev wan"]);
+    }
+
+    #[test]
+    fn what_is_not_told_again_is_gone() {
+        let mut pair = Pair::new();
+        let stays = route("10.1.0.0/16", 10, &[(LAN, "10.0.0.2")]);
+        for there in [
+            &stays,
+            &route("10.2.0.0/16", 0, &[(LAN, "10.0.0.2")]),
+            &route("10.1.0.0/16", 20, &[(WAN, "10.0.1.2")]),
+        ] {
+            pair.hear(KernelFact::Route(there.clone()));
+        }
+        pair.mirror.begin();
+        pair.hear(KernelFact::Route(stays.clone()));
+        pair.mirror.end(&mut pair.control);
+        assert_eq!(pair.routes(), ["10.1.0.0/16 via 10.0.0.2 dev lan"]);
+        // The worse one was not told either.
+        pair.hear(KernelFact::RouteGone(stays));
+        assert_eq!(pair.routes(), [""; 0]);
+    }
+
+    #[test]
+    fn next_hops_of_a_route_of_ipv6_go_one_by_one_and_those_of_ipv4_together() {
+        let mut pair = Pair::new();
+        let both = route("2001:db8::/32", 0, &[(LAN, "fd00::2"), (WAN, "fd01::2")]);
+        pair.hear(KernelFact::Route(both));
+        let one = route("2001:db8::/32", 0, &[(LAN, "fd00::2")]);
+        pair.hear(KernelFact::RouteGone(one));
+        assert_eq!(pair.routes(), ["2001:db8::/32 via fd01::2 dev wan"]);
+        let other = route("2001:db8::/32", 0, &[(WAN, "fd01::2")]);
+        pair.hear(KernelFact::RouteGone(other));
+        assert_eq!(pair.routes(), [""; 0]);
+        // IPv4: a second route of the same metric stands behind the first.
+        let first = route("10.1.0.0/16", 0, &[(LAN, "10.0.0.2")]);
+        let second = KernelRoute {
+            is_appended: true,
+            ..route("10.1.0.0/16", 0, &[(WAN, "10.0.1.2")])
+        };
+        pair.hear(KernelFact::Route(first.clone()));
+        pair.hear(KernelFact::Route(second.clone()));
+        assert_eq!(pair.routes(), ["10.1.0.0/16 via 10.0.0.2 dev lan"]);
+        pair.hear(KernelFact::RouteGone(second.clone()));
+        assert_eq!(pair.routes(), ["10.1.0.0/16 via 10.0.0.2 dev lan"]);
+        pair.hear(KernelFact::Route(second));
+        pair.hear(KernelFact::RouteGone(first));
+        assert_eq!(pair.routes(), ["10.1.0.0/16 via 10.0.1.2 dev wan"]);
+    }
+
+    #[test]
+    fn routes_through_other_interfaces_are_the_kernels_business_and_dead_ones_nobodys() {
+        let mut pair = Pair::new();
+        pair.hear(KernelFact::Route(route(
+            "0.0.0.0/0",
+            0,
+            &[(99, "192.0.2.1")],
+        )));
+        pair.hear(KernelFact::Route(route("10.9.0.0/16", 0, &[])));
+        pair.hear(KernelFact::Route(route("fe80::/64", 256, &[(LAN, "")])));
+        pair.hear(KernelFact::Route(route(
+            "10.8.0.0/16",
+            0,
+            &[(99, "192.0.2.1"), (LAN, "fd00::2")],
+        )));
+        let elsewhere = KernelRoute {
+            table: 100,
+            ..route("10.7.0.0/16", 0, &[(LAN, "10.0.0.2")])
+        };
+        pair.hear(KernelFact::Route(elsewhere));
+        assert_eq!(
+            pair.routes(),
+            ["local 0.0.0.0/0", "10.8.0.0/16 via fd00::2 dev lan"]
+        );
+    }
+
+    #[test]
+    fn fixed_neighbours_are_believed_and_addresses_used() {
+        let mut pair = Pair::new();
+        let mac = Mac([2, 0, 0, 0, 0, 7]);
+        let neighbour = |mac: Option<Mac>| KernelFact::Neighbour {
+            interface: WAN,
+            address: "10.0.1.2".parse().unwrap(),
+            mac: mac.map(|mac| mac.0),
+            is_fixed: true,
+        };
+        pair.hear(KernelFact::Route(route(
+            "10.1.0.0/16",
+            0,
+            &[(WAN, "10.0.1.2")],
+        )));
+        pair.hear(neighbour(Some(mac)));
+        let at = (1, "10.0.1.2".parse().unwrap());
+        assert_eq!(pair.control.mac(at), Some(mac));
+        let later = Instant::now() + Duration::from_secs(86_400);
+        assert!(pair.control.tick(later).is_empty());
+        pair.hear(neighbour(None));
+        assert_eq!(pair.control.mac(at), None);
+        let address = ("10.0.1.1".parse().unwrap(), 24);
+        let there = |is_there| KernelFact::Address {
+            interface: WAN,
+            address,
+            is_there,
+        };
+        pair.hear(there(true));
+        let to = "10.0.1.77".parse().unwrap();
+        assert_eq!(pair.control.address_towards(1, to), Some(address.0));
+        pair.hear(there(false));
+        assert_eq!(pair.control.address_towards(1, to), None);
+        assert!(pair.mirror.wants_all.is_some());
+    }
+}
