@@ -3,6 +3,7 @@
 
 use super::group::Group;
 use super::hop::{Hop, Hops, MOST_GROUPS, MOST_HOPS};
+use super::in_kernel::{Kernel, LONGEST_RUN, lead};
 use super::neighbours::{At, Due, Learnt, Neighbours, Waiting, Wanted};
 use super::server::{NeighbourText, RouteText, Status};
 use super::settings::{Checked, Interface, Prefix, holds, is_link_local};
@@ -15,6 +16,7 @@ use std::time::{Duration, Instant};
 use taut_lpm::{NextHop, Rib, v4, v6};
 use taut_sys::filled_on_huge_pages;
 use taut_wire::Mac;
+use taut_xdp::router::KernelRouter;
 
 /// /24 networks that may have longer prefixes in them: all that there can be.
 const BLOCKS: usize = v4::MOST_BLOCKS;
@@ -55,6 +57,8 @@ pub(super) enum Refused {
     V4(#[from] v4::Refused),
     #[error(transparent)]
     V6(#[from] v6::Full),
+    #[error("in the kernel: {0}")]
+    Kernel(String),
 }
 
 /// Next hops and what else a change has put out of use, until no worker looks there any more.
@@ -63,6 +67,7 @@ struct Retiring {
     v4: u64,
     v6: u64,
     hops: Vec<NextHop>,
+    since: Instant,
 }
 
 #[derive(Debug)]
@@ -85,6 +90,8 @@ pub(super) struct Control {
     neighbours: Neighbours,
     next_look: Instant,
     workers: Vec<Sender<()>>,
+    /// Programs in the kernel that look up as well.
+    kernel: Kernel,
 }
 
 impl Control {
@@ -114,6 +121,7 @@ impl Control {
             neighbours: Neighbours::default(),
             next_look: now,
             workers: Vec::new(),
+            kernel: None,
         };
         control.begin(&checked.routes)?;
         Ok(control)
@@ -170,6 +178,23 @@ impl Control {
             Arc::clone(self.v6.fib()),
             Arc::clone(&self.hops),
         )
+    }
+
+    /// Has programs in the kernel go by the same routes from now on.
+    ///
+    /// # Errors
+    /// When there is no room for them there.
+    pub fn mirror(&mut self, kernel: Arc<KernelRouter>) -> Result<(), Refused> {
+        self.hops.mirror(Arc::clone(&kernel));
+        let four = self.v4.rib().iter();
+        let four = four.map(|(prefix, hop)| (Prefix::V4(prefix), hop));
+        let six = self.v6.rib().iter();
+        let six = six.map(|(prefix, hop)| (Prefix::V6(prefix), hop));
+        for (prefix, hop) in four.chain(six) {
+            lead(&kernel, prefix, Some(hop))?;
+        }
+        self.kernel = Some(kernel);
+        Ok(())
     }
 
     /// Has a worker asked to move on before memory that it may look into is used again.
@@ -338,7 +363,7 @@ impl Control {
 
     /// What is due by now: whom to ask, and packets that have waited in vain.
     pub fn tick(&mut self, now: Instant) -> Vec<Due> {
-        self.move_on();
+        self.move_on(now);
         if now >= self.next_look {
             self.next_look = now + LOOK;
             self.ask_for_gateways(now);
@@ -410,6 +435,22 @@ impl Control {
 
     /// Writes where a prefix leads into the tables; none takes it out of them.
     fn write(&mut self, prefix: Prefix, hop: Option<NextHop>) -> Result<(), Refused> {
+        let Some(kernel) = self.kernel.clone() else {
+            return self.write_own(prefix, hop);
+        };
+        lead(&kernel, prefix, hop)?;
+        let written = self.write_own(prefix, hop);
+        if written.is_err() {
+            let before = match prefix {
+                Prefix::V4(prefix) => self.v4.rib().get(prefix),
+                Prefix::V6(prefix) => self.v6.rib().get(prefix),
+            };
+            lead(&kernel, prefix, before)?;
+        }
+        written
+    }
+
+    fn write_own(&mut self, prefix: Prefix, hop: Option<NextHop>) -> Result<(), Refused> {
         match (prefix, hop) {
             (Prefix::V4(prefix), Some(hop)) => drop(self.v4.insert(prefix, hop)?),
             (Prefix::V4(prefix), None) => drop(self.v4.remove(prefix)),
@@ -504,13 +545,15 @@ impl Control {
     }
 
     /// Uses memory again that no worker looks into any more: asks them to move on, and looks later whether they have.
-    fn move_on(&mut self) {
+    fn move_on(&mut self, now: Instant) {
         self.workers.retain(|worker| !worker.is_abandoned());
         if let Some(retiring) = self.retiring.take() {
-            if !self
-                .workers
-                .iter_mut()
-                .all(|worker| worker.settle().is_ok())
+            let is_early = self.kernel.is_some() && now < retiring.since + LONGEST_RUN;
+            if is_early
+                || !self
+                    .workers
+                    .iter_mut()
+                    .all(|worker| worker.settle().is_ok())
             {
                 self.retiring = Some(retiring);
                 return;
@@ -527,6 +570,7 @@ impl Control {
             v4: self.v4.generation(),
             v6: self.v6.generation(),
             hops: std::mem::take(&mut self.left),
+            since: now,
         });
         for worker in &mut self.workers {
             worker.send(&[()]);

@@ -11,6 +11,7 @@ mod fast;
 mod fragment;
 mod group;
 mod hop;
+mod in_kernel;
 mod neighbours;
 mod server;
 mod settings;
@@ -31,6 +32,7 @@ use crate::{
 };
 use control::Control;
 use fast::{OUTCOMES, Plane};
+use in_kernel::Kernel;
 use settings::Checked;
 use slow::{Counts, SlowPath};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -47,7 +49,7 @@ pub(crate) const ENTRY: Entry = Entry {
         let checked = settings::<settings::Settings>(table)?.check()?;
         Ok(Box::new(Router::new(checked)) as Box<dyn Function>)
     },
-    in_kernel: KernelVersion::No("it has no version there"),
+    in_kernel: KernelVersion::Upcall(in_kernel::UPCALL),
 };
 
 /// What the routers of all workers share.
@@ -63,6 +65,8 @@ struct Router {
     deciding: Option<Deciding>,
     plane: Option<Plane>,
     counts: Arc<Counts>,
+    /// Maps of the programs, where packets pass in the kernel.
+    kernel: Kernel,
 }
 
 impl Router {
@@ -73,6 +77,7 @@ impl Router {
             deciding: None,
             plane: None,
             counts: Arc::default(),
+            kernel: None,
         }
     }
 }
@@ -114,6 +119,7 @@ impl Function for Router {
 
     fn join(&mut self, _: Member, shared: &Shared) -> Result<(), SettingsError> {
         self.shared = shared.clone();
+        self.kernel = shared.lock(|kernel: &mut Kernel| kernel.clone());
         Ok(())
     }
 
@@ -123,7 +129,13 @@ impl Function for Router {
             if let Some(there) = deciding {
                 return Ok(there.clone());
             }
-            let control = Control::new(checked, Instant::now()).map_err(|e| {
+            let made = Control::new(checked, Instant::now()).and_then(|mut control| {
+                if let Some(kernel) = &self.kernel {
+                    control.mirror(Arc::clone(kernel))?;
+                }
+                Ok(control)
+            });
+            let control = made.map_err(|e| {
                 let reason = std::io::Error::other(e.to_string());
                 PortError::system("function \"route\": making its tables", reason)
             })?;
@@ -166,6 +178,9 @@ impl Function for Router {
             .plane
             .as_ref()
             .map_or([0; OUTCOMES.len()], |it| it.counts);
+        let in_kernel = self.kernel.as_ref().map(|kernel| kernel.outcomes());
+        let in_kernel = in_kernel.into_iter().flatten().chain(std::iter::repeat(0));
+        let counts = counts.into_iter().zip(in_kernel).map(|(a, b)| a + b);
         let mut outcomes: Vec<_> = OUTCOMES.into_iter().zip(counts).collect();
         outcomes.extend(self.counts.outcomes());
         outcomes
