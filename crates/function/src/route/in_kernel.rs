@@ -30,7 +30,7 @@ pub(super) const UPCALL: UpcallVersion = UpcallVersion {
 ///
 /// # Errors
 /// What is wrong with them.
-fn router_settings(mut table: toml::Table) -> Result<RouterSettings, SettingsError> {
+pub(super) fn router_settings(mut table: toml::Table) -> Result<RouterSettings, SettingsError> {
     // Who decides reads them; there may be a million.
     table.remove("routes");
     let checked = settings::<Settings>(table)?.check()?;
