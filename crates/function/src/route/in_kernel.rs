@@ -46,7 +46,11 @@ pub(super) fn router_settings(mut table: toml::Table) -> Result<RouterSettings, 
 }
 
 /// Lets the route of a prefix lead to a next hop in the kernel; none takes it out.
-pub(super) fn lead(kernel: &KernelRouter, prefix: Prefix, hop: Option<NextHop>) -> Result<(), Refused> {
+pub(super) fn lead(
+    kernel: &KernelRouter,
+    prefix: Prefix,
+    hop: Option<NextHop>,
+) -> Result<(), Refused> {
     let (address, length) = match prefix {
         Prefix::V4(it) => (IpAddr::V4(it.network().into()), it.length()),
         Prefix::V6(it) => (IpAddr::V6(it.network().into()), it.length()),

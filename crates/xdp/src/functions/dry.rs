@@ -31,12 +31,8 @@ impl DryRun {
         map(&object, "out")
             .and_then(|out| {
                 (0..exits as u32).try_for_each(|exit| {
-                    out.update(
-                        &exit.to_ne_bytes(),
-                        &LOOPBACK.to_ne_bytes(),
-                        MapFlags::ANY,
-                    )
-                    .map_err(as_io)
+                    out.update(&exit.to_ne_bytes(), &LOOPBACK.to_ne_bytes(), MapFlags::ANY)
+                        .map_err(as_io)
                 })
             })
             .map_err(|e| Error::system("a program without an interface", e))?;

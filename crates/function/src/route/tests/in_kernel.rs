@@ -292,7 +292,10 @@ fn every_frame_has_the_same_fate_and_the_same_count_in_the_kernel() {
         taut_port::Punt::Prohibited,
     ];
     for cause in seen {
-        assert!(causes.contains(&std::mem::discriminant(&cause)), "{cause:?}");
+        assert!(
+            causes.contains(&std::mem::discriminant(&cause)),
+            "{cause:?}"
+        );
     }
     assert!(forwarded[1].min(forwarded[2]) > 100 && dropped > 1000);
     both.compare_counts();
@@ -300,7 +303,9 @@ fn every_frame_has_the_same_fate_and_the_same_count_in_the_kernel() {
 
 #[test]
 fn routes_neighbours_and_shares_of_flows_change_in_the_kernel_as_they_do_in_user_space() {
-    let Some(mut both) = Both::new("10.50.0.0/16 proto static\n\tnexthop via 10.0.1.2 dev wan\n\tnexthop via 10.0.2.2 dev 2\n") else {
+    let Some(mut both) = Both::new(
+        "10.50.0.0/16 proto static\n\tnexthop via 10.0.1.2 dev wan\n\tnexthop via 10.0.2.2 dev 2\n",
+    ) else {
         return;
     };
     let flows: Vec<_> = (0..100_u8)
