@@ -26,26 +26,37 @@ enum outcome {
  * the group. As in crates/function/src/route/hop.rs. */
 enum hop { NO_ROUTE, FORWARD, UNRESOLVED, LOCAL, BLACKHOLE, UNREACHABLE, PROHIBITED, GROUP };
 
-struct key_v4 {
-	__u32 length;
-	__be32 address;
-};
-
 struct key_v6 {
 	__u32 length;
 	__be32 address[4];
 };
 
-/* Written by crates/xdp/src/router/maps.rs, as all maps here but the counters: the number of the next hop of a
- * prefix. */
-struct {
-	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, 1);
-	__type(key, struct key_v4);
-	__type(value, __u32);
-} routes_v4 SEC(".maps");
+/* The table of IPv4 (crates/lpm/src/v4), with the same entries: by the first 24 bits of an address the number of its next
+ * hop, or that of a block, which has one by the last 8. Written by crates/xdp/src/router/maps.rs, as all maps here but
+ * the counters. */
+struct entries {
+	__u16 of[256];
+};
 
+#define IS_BLOCK 0x8000
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct entries);
+} first_v4 SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct entries);
+} blocks_v4 SEC(".maps");
+
+/* The number of the next hop of a prefix of IPv6. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -161,14 +172,29 @@ static __always_inline __u64 word_of(__u32 number)
 	return word ? *word : 0;
 }
 
+static __always_inline __u32 next_hop_v4(__u32 address)
+{
+	__u32 key = address >> 16;
+	/* Whoever decides changes them while they are read. */
+	const volatile struct entries *entries = bpf_map_lookup_elem(&first_v4, &key);
+	__u16 entry;
+
+	if (!entries)
+		return 0;
+	entry = entries->of[address >> 8 & 0xff];
+	if (!(entry & IS_BLOCK))
+		return entry;
+	key = entry & ~IS_BLOCK;
+	entries = bpf_map_lookup_elem(&blocks_v4, &key);
+	return entries ? entries->of[address & 0xff] : 0;
+}
+
 /* The next hop of an IPv4 packet, which is all there; or what becomes of it. */
 static __always_inline int look_v4(const struct ipv4_header *ip, __u64 have, __u32 *number)
 {
 	__u32 length = bpf_ntohs(ip->length), source = bpf_ntohl(ip->source), destination = bpf_ntohl(ip->destination);
-	struct key_v4 key = { .length = 32, .address = ip->destination };
 	const __be32 *words = (const void *)ip;
 	__u64 sum = 0;
-	__u32 *found;
 
 	/* The process looks at options. */
 	if (ip->version_and_words != 0x45)
@@ -184,8 +210,7 @@ static __always_inline int look_v4(const struct ipv4_header *ip, __u64 have, __u
 		return MARTIAN;
 	if (destination >> 28 == 14)
 		return FOR_ANOTHER_STATION;
-	found = bpf_map_lookup_elem(&routes_v4, &key);
-	*number = found ? *found : 0;
+	*number = next_hop_v4(destination);
 	return FORWARDED;
 }
 

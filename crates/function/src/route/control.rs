@@ -3,7 +3,7 @@
 
 use super::group::Group;
 use super::hop::{Hop, Hops, MOST_GROUPS, MOST_HOPS};
-use super::in_kernel::{Kernel, LONGEST_RUN, lead};
+use super::in_kernel::{Kernel, LONGEST_RUN, copy_v4, set_v6};
 use super::neighbours::{At, Due, Learnt, Neighbours, Waiting, Wanted};
 use super::server::{NeighbourText, RouteText, Status};
 use super::settings::{Checked, Interface, Prefix, holds, is_link_local};
@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use taut_lpm::{NextHop, Rib, v4, v6};
+use taut_lpm::{NextHop, PrefixV4, Rib, v4, v6};
 use taut_sys::filled_on_huge_pages;
 use taut_wire::Mac;
 use taut_xdp::router::KernelRouter;
@@ -186,12 +186,9 @@ impl Control {
     /// When there is no room for them there.
     pub fn mirror(&mut self, kernel: Arc<KernelRouter>) -> Result<(), Refused> {
         self.hops.mirror(Arc::clone(&kernel));
-        let four = self.v4.rib().iter();
-        let four = four.map(|(prefix, hop)| (Prefix::V4(prefix), hop));
-        let six = self.v6.rib().iter();
-        let six = six.map(|(prefix, hop)| (Prefix::V6(prefix), hop));
-        for (prefix, hop) in four.chain(six) {
-            lead(&kernel, prefix, Some(hop))?;
+        copy_v4(&kernel, self.v4.fib(), PrefixV4::ALL);
+        for (prefix, hop) in self.v6.rib().iter() {
+            set_v6(&kernel, prefix, Some(hop))?;
         }
         self.kernel = Some(kernel);
         Ok(())
@@ -438,14 +435,18 @@ impl Control {
         let Some(kernel) = self.kernel.clone() else {
             return self.write_own(prefix, hop);
         };
-        lead(&kernel, prefix, hop)?;
+        let prefix_v6 = match prefix {
+            Prefix::V4(prefix_v4) => {
+                self.write_own(prefix, hop)?;
+                copy_v4(&kernel, self.v4.fib(), prefix_v4);
+                return Ok(());
+            }
+            Prefix::V6(prefix_v6) => prefix_v6,
+        };
+        set_v6(&kernel, prefix_v6, hop)?;
         let written = self.write_own(prefix, hop);
         if written.is_err() {
-            let before = match prefix {
-                Prefix::V4(prefix) => self.v4.rib().get(prefix),
-                Prefix::V6(prefix) => self.v6.rib().get(prefix),
-            };
-            lead(&kernel, prefix, before)?;
+            set_v6(&kernel, prefix_v6, self.v6.rib().get(prefix_v6))?;
         }
         written
     }

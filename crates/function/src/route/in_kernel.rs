@@ -2,18 +2,17 @@
 
 use super::control::Refused;
 use super::hop::{BUCKETS, MOST_GROUPS, MOST_HOPS};
-use super::settings::{Prefix, Settings};
+use super::settings::Settings;
 use crate::{SettingsError, UpcallVersion, settings};
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use taut_lpm::NextHop;
+use taut_lpm::{NextHop, PrefixV4, PrefixV6, v4};
 use taut_xdp::router::{KernelRouter, RouterInterface, RouterSettings};
 
 /// The maps of the programs, where packets pass in the kernel.
 pub(super) type Kernel = Option<Arc<KernelRouter>>;
 
-/// A program is done with a packet long before, and looks at nothing that has been taken out of the maps since then.
+/// A program is done with a packet long before, and then with all that has been taken out of the tables meanwhile.
 pub(super) const LONGEST_RUN: Duration = Duration::from_millis(50);
 
 /// The programs: their maps are what the router in the process keeps its routes in as well.
@@ -40,21 +39,33 @@ pub(super) fn router_settings(mut table: toml::Table) -> Result<RouterSettings, 
     });
     Ok(RouterSettings {
         interfaces: interfaces.collect(),
+        blocks_v4: v4::MOST_BLOCKS,
         hops: MOST_HOPS,
         shares: MOST_GROUPS * BUCKETS,
     })
 }
 
+/// Copies what the table of IPv4 says of the addresses of a prefix to that of the kernel, once it has changed.
+pub(super) fn copy_v4(kernel: &KernelRouter, fib: &v4::Fib, prefix: PrefixV4) {
+    for index in prefix.network() >> 8..=prefix.last() >> 8 {
+        let bits = fib.first_bits(index as usize);
+        if let Some(block) = u32::from(bits).checked_sub(NextHop::MOST + 1) {
+            let block = block as usize;
+            for (last, bits) in fib.block_bits(block).enumerate() {
+                kernel.set_in_block_v4(block, last, bits);
+            }
+        }
+        kernel.set_first_v4(index as usize, bits);
+    }
+}
+
 /// Lets the route of a prefix lead to a next hop in the kernel; none takes it out.
-pub(super) fn lead(
+pub(super) fn set_v6(
     kernel: &KernelRouter,
-    prefix: Prefix,
+    prefix: PrefixV6,
     hop: Option<NextHop>,
 ) -> Result<(), Refused> {
-    let (address, length) = match prefix {
-        Prefix::V4(it) => (IpAddr::V4(it.network().into()), it.length()),
-        Prefix::V6(it) => (IpAddr::V6(it.network().into()), it.length()),
-    };
-    let led = kernel.lead(address, length, hop.map(|hop| hop.index() as u32));
-    led.map_err(|e| Refused::Kernel(e.to_string()))
+    let hop = hop.map(|hop| hop.index() as u32);
+    let set = kernel.set_v6(prefix.network().into(), prefix.length(), hop);
+    set.map_err(|e| Refused::Kernel(e.to_string()))
 }

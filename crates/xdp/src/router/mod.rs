@@ -1,12 +1,12 @@
-//! A router's fast path inside the kernel: its routes lie in maps where XDP programs look them up (ebpf/xdp_router.bpf.c), and
-//! hand up the frames that they do not decide.
+//! A router's fast path inside the kernel: its tables lie in maps where XDP programs look destinations up
+//! (ebpf/xdp_router.bpf.c), and hand up the frames that they do not decide.
 //!
 //! Built with feature `xdp`; without it, making one says what is lacking.
 
 #[cfg(feature = "xdp")]
-mod maps;
+mod mapped;
 #[cfg(feature = "xdp")]
-mod words;
+mod maps;
 
 #[cfg(feature = "xdp")]
 pub use maps::KernelRouter;
@@ -30,6 +30,8 @@ pub struct RouterInterface {
 pub struct RouterSettings {
     /// The interfaces, by number of the port: [`MOST_INTERFACES`] at most.
     pub interfaces: Vec<RouterInterface>,
+    /// Blocks of the table of IPv4, for /24 networks with longer prefixes in them.
+    pub blocks_v4: usize,
     /// Next hops there can be, with number 0, which is no route.
     pub hops: usize,
     /// Shares of the flows of all groups of next hops together.
@@ -42,7 +44,7 @@ mod without {
     use crate::functions::DryRun;
     use crate::upcall::UpcallPrograms;
     use std::io;
-    use std::net::IpAddr;
+    use std::net::Ipv6Addr;
     use taut_sys::Error;
 
     /// The router's maps in the kernel. This build cannot make them.
@@ -61,11 +63,21 @@ mod without {
             ))
         }
 
-        /// Lets the route of a prefix lead to a next hop.
+        /// Has IPv4 addresses with these first 24 bits lead to a next hop or a block.
+        pub fn set_first_v4(&self, _: usize, _: u16) {
+            match *self {}
+        }
+
+        /// Has the addresses with that last byte lead to a next hop where a block is.
+        pub fn set_in_block_v4(&self, _: usize, _: usize, _: u16) {
+            match *self {}
+        }
+
+        /// Lets the route of an IPv6 prefix lead to a next hop.
         ///
         /// # Errors
         /// None.
-        pub fn lead(&self, _: IpAddr, _: u8, _: Option<u32>) -> io::Result<()> {
+        pub fn set_v6(&self, _: Ipv6Addr, _: u8, _: Option<u32>) -> io::Result<()> {
             match *self {}
         }
 
