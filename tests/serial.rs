@@ -41,7 +41,8 @@ mod serial {
     mod replay;
     mod rooms;
     mod route;
-    mod route_kernel;
+    mod route_driven;
+    mod route_in_kernel;
     mod routed;
     mod scripts;
     mod set_up;

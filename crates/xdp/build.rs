@@ -13,12 +13,13 @@ mod xdp {
     use std::process::{Command, exit};
 
     /// Each becomes an object file of its name.
-    const PROGRAMS: [&str; 6] = [
+    const PROGRAMS: [&str; 7] = [
         "xdp_to_socket",
         "xdp_forward",
         "xdp_functions",
         "xdp_gateway",
         "xdp_refused",
+        "xdp_router",
         "wire_tap",
     ];
 

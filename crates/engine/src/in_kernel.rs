@@ -101,6 +101,16 @@ impl Chain {
             .collect();
         match (upcall, changes) {
             (None, Some(changes)) => Ok(InKernel::Headers(changes)),
+            (Some(upcall), Some(changes))
+                if upcall.programs.sends() && changes.iter().any(|it| *it != HeaderChange::NONE) =>
+            {
+                Err(ChainError::Function {
+                    function: upcall.function,
+                    reason: "in the kernel it gives packets their addresses last, and goes with forward only: leave the others \
+                             out, or run the chain in user space"
+                        .to_string(),
+                })
+            }
             (Some(upcall), Some(changes)) => Ok(InKernel::Upcall(upcall, changes)),
             (Some(upcall), None) => Err(ChainError::Function {
                 function: upcall.function,

@@ -90,6 +90,9 @@ mod tests {
             let settings = match entry.name {
                 "mac-rewrite" => "source = \"02:00:00:00:00:aa\"",
                 "gtpu" => "address = \"192.0.2.1\"",
+                "route" => {
+                    "interface = [{ mac = \"02:00:00:00:00:01\", addresses = [\"192.0.2.1/24\"] }]"
+                }
                 "nat" => "outside = [1]\naddress = \"203.0.113.1\"",
                 "xor" => "key = 1",
                 "filter" => "default = \"drop\"",

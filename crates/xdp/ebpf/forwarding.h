@@ -1,11 +1,16 @@
-/* What every program that forwards has: the interface that frames leave through, and counters. */
+/* What every program that forwards has: the interfaces that frames leave through, and counters. */
 #pragma once
 #include "header_change.h"
 
-/* The interface that frames leave through. */
+/* Interfaces that a program's frames may leave through. */
+#ifndef EXITS
+#define EXITS 1
+#endif
+
+/* The interfaces that frames leave through, by number. */
 struct {
 	__uint(type, BPF_MAP_TYPE_DEVMAP);
-	__uint(max_entries, 1);
+	__uint(max_entries, EXITS);
 	__type(key, __u32);
 	__type(value, __u32);
 } out SEC(".maps");
@@ -37,12 +42,12 @@ struct {
 	__type(value, struct counters);
 } counted SEC(".maps");
 
-/* Sends a frame that came with so many bytes on its way; the verdict. */
-static __always_inline long leave(struct xdp_md *context, struct counters *counters, __u64 bytes)
+/* Sends a frame that came with so many bytes on its way through an interface; the verdict. */
+static __always_inline long leave_through(struct xdp_md *context, __u32 exit, struct counters *counters, __u64 bytes)
 {
 	__u64 now = context->data_end - context->data;
 	/* The last argument is the verdict where the map has no interface. */
-	long verdict = bpf_redirect_map(&out, 0, XDP_DROP);
+	long verdict = bpf_redirect_map(&out, exit, XDP_DROP);
 
 	if (verdict != XDP_REDIRECT) {
 		counters->nowhere++;
@@ -53,4 +58,10 @@ static __always_inline long leave(struct xdp_md *context, struct counters *count
 		counters->dropped_bytes += bytes - now;
 	}
 	return verdict;
+}
+
+/* As above, through the only one. */
+static __always_inline long leave(struct xdp_md *context, struct counters *counters, __u64 bytes)
+{
+	return leave_through(context, 0, counters, bytes);
 }

@@ -6,11 +6,13 @@
 
 #define IPV4 0x0800
 #define IPV6 0x86dd
+#define ARP 0x0806
 #define VLAN 0x8100
 #define SERVICE_VLAN 0x88a8
 #define ICMP 1
 #define TCP 6
 #define UDP 17
+#define ICMPV6 58
 #define SCTP 132
 /* Of IPv6. */
 #define HOP_BY_HOP 0

@@ -2,12 +2,11 @@
  * interface. What it does not decide (echo requests, unknown tunnels, packets too big, whatever is rare) it hands
  * up to the process, which does the same from the same bearers. One copy is loaded for each direction. */
 #include "forwarding.h"
+#include "hand_up.h"
 #include "packet.h"
 
 #define GTPU_PORT 2152
 #define HOPS 64
-#define ARP 0x0806
-#define ICMPV6 58
 #define NEIGHBOUR_SOLICITATION 135
 
 /* GTP-U (3GPP TS 29.281). */
@@ -25,8 +24,6 @@
 #define EXTENSIONS 4
 /* Addresses of one IP version that users may not send to: the gateway's own ones, and those of its control. */
 #define CLOSED 10
-/* Longest frame that is handed up. */
-#define MOST_UP 4092
 #define NO_QFI 0xff
 
 /* In the order of crates/function/src/gtpu/outcome.rs. */
@@ -123,16 +120,6 @@ struct {
 	__type(key, __u32);
 	__type(value, struct outcomes);
 } outcomes SEC(".maps");
-
-struct handed_up {
-	__u32 bytes;
-	__u8 frame[MOST_UP];
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 4096);
-} up SEC(".maps");
 
 /* Set before the program is loaded; written by crates/xdp/src/gateway/constants.rs. */
 const volatile struct {
@@ -789,28 +776,6 @@ static __always_inline int asks_neighbour(struct xdp_md *context)
 	ip = AT(struct ipv6_header, at + 2);
 	message = AT(__u8, at + 2 + sizeof(*ip));
 	return ip && message && ip->next == ICMPV6 && *message == NEIGHBOUR_SOLICITATION;
-}
-
-/* 0 if there is no room. */
-static __always_inline int hand_up(struct xdp_md *context)
-{
-	/* Of 64 bits: a narrower one would be compared as a copy, and the verifier would know nothing of the other. */
-	__u64 bytes = context->data_end - context->data;
-	struct handed_up *copy;
-
-	asm volatile("" : "+r"(bytes));
-	if (bytes < 1 || bytes > MOST_UP)
-		return 0;
-	copy = bpf_ringbuf_reserve(&up, sizeof(*copy), 0);
-	if (!copy)
-		return 0;
-	copy->bytes = bytes;
-	if (bpf_xdp_load_bytes(context, 0, copy->frame, bytes)) {
-		bpf_ringbuf_discard(copy, 0);
-		return 0;
-	}
-	bpf_ringbuf_submit(copy, 0);
-	return 1;
 }
 
 SEC("xdp")

@@ -29,7 +29,8 @@ struct way {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 256);
+	/* From each of 64 interfaces to each, and out of each one's map. */
+	__uint(max_entries, 64 * 65);
 	__type(key, struct way);
 	__type(value, __u64);
 } refused SEC(".maps");

@@ -4,7 +4,7 @@
 //! [`forward::KernelForwarder`] attaches one to each interface of a chain, which hands frames to another interface;
 //! what happens to frames on the way is a [`forward::KernelProgram`]: a change of addresses,
 //! [`functions::KernelFunctions`] in order, or a function's own [`upcall::UpcallPrograms`], which hand up what they do not
-//! decide, such as a [`gateway::KernelGateway`].
+//! decide: a [`gateway::KernelGateway`] or a [`router::KernelRouter`].
 //! [`wire_tap::WireTap`] watches packets cross veth wires. Everything attached hangs on descriptors of this process, so that
 //! nothing stays in the kernel when it ends.
 //!
@@ -18,6 +18,7 @@ pub mod gateway;
 mod mode;
 #[cfg(feature = "xdp")]
 pub mod program;
+pub mod router;
 pub mod upcall;
 pub mod wire_tap;
 

@@ -1,9 +1,10 @@
 //! The side of a router that decides: which routes there are, where they lead, and which neighbours are known. It keeps the
 //! tables that the workers look up in (`taut-lpm`), and what becomes of each next hop ([`Hops`]).
 
+use super::follow::KernelStatus;
 use super::group::Group;
 use super::hop::{Hop, Hops, MOST_GROUPS, MOST_HOPS};
-use super::kernel::KernelStatus;
+use super::in_kernel::{Kernel, LONGEST_RUN, copy_v4, set_v6};
 use super::neighbours::{At, Due, Learnt, Neighbours, Waiting, Wanted};
 use super::server::{NeighbourText, RouteText, Status};
 use super::settings::{Addresses, Checked, Interface, Prefix, is_link_local};
@@ -13,9 +14,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use taut_lpm::{NextHop, Rib, v4, v6};
+use taut_lpm::{NextHop, PrefixV4, Rib, v4, v6};
 use taut_sys::filled_on_huge_pages;
 use taut_wire::Mac;
+use taut_xdp::router::KernelRouter;
 
 /// /24 networks that may have longer prefixes in them: all that there can be.
 const BLOCKS: usize = v4::MOST_BLOCKS;
@@ -56,6 +58,8 @@ pub(super) enum Refused {
     V4(#[from] v4::Refused),
     #[error(transparent)]
     V6(#[from] v6::Full),
+    #[error("in the kernel: {0}")]
+    Kernel(String),
 }
 
 /// Next hops and what else a change has put out of use, until no worker looks there any more.
@@ -64,6 +68,7 @@ struct Retiring {
     v4: u64,
     v6: u64,
     hops: Vec<NextHop>,
+    since: Instant,
 }
 
 #[derive(Debug)]
@@ -92,9 +97,12 @@ pub(super) struct Control {
     stranded: Vec<Waiting>,
     /// Packets that waited for neighbours that somebody else has learnt of, with where they go.
     released: Vec<(At, Mac, Waiting)>,
-    kernel: Option<KernelStatus>,
+    /// State of the picture of the kernel, where its routes are followed.
+    followed: Option<KernelStatus>,
     next_look: Instant,
     workers: Vec<Sender<()>>,
+    /// Programs in the kernel that look up as well.
+    kernel: Kernel,
 }
 
 impl Control {
@@ -130,9 +138,10 @@ impl Control {
             neighbours: Neighbours::default(),
             stranded: Vec::new(),
             released: Vec::new(),
-            kernel: None,
+            followed: None,
             next_look: now,
             workers: Vec::new(),
+            kernel: None,
         };
         control.begin(&checked.routes)?;
         Ok(control)
@@ -191,6 +200,20 @@ impl Control {
             Arc::clone(self.v6.fib()),
             Arc::clone(&self.hops),
         )
+    }
+
+    /// Has programs in the kernel go by the same routes from now on.
+    ///
+    /// # Errors
+    /// When there is no room for them there.
+    pub fn mirror(&mut self, kernel: Arc<KernelRouter>) -> Result<(), Refused> {
+        self.hops.mirror(Arc::clone(&kernel));
+        copy_v4(&kernel, self.v4.fib(), PrefixV4::ALL);
+        for (prefix, hop) in self.v6.rib().iter() {
+            set_v6(&kernel, prefix, Some(hop))?;
+        }
+        self.kernel = Some(kernel);
+        Ok(())
     }
 
     /// Has a worker asked to move on before memory that it may look into is used again.
@@ -279,7 +302,7 @@ impl Control {
             next_hops: self.in_use.len(),
             next_hops_most: MOST_HOPS - 1,
             table_bytes: self.v4.fib().memory_bytes() + self.v6.fib().memory_bytes(),
-            kernel: self.kernel,
+            kernel: self.followed,
         }
     }
 
@@ -410,7 +433,7 @@ impl Control {
 
     /// Takes note of the state of the picture of the kernel.
     pub fn set_kernel_status(&mut self, status: KernelStatus) {
-        self.kernel = Some(status);
+        self.followed = Some(status);
     }
 
     /// Forgets a neighbour, as if it had not answered.
@@ -423,7 +446,7 @@ impl Control {
 
     /// What is due by now: whom to ask, and packets that have waited in vain.
     pub fn tick(&mut self, now: Instant) -> Vec<Due> {
-        self.move_on();
+        self.move_on(now);
         if now >= self.next_look {
             self.next_look = now + LOOK;
             self.ask_for_gateways(now);
@@ -499,6 +522,26 @@ impl Control {
 
     /// Writes where a prefix leads into the tables; none takes it out of them.
     fn write(&mut self, prefix: Prefix, hop: Option<NextHop>) -> Result<(), Refused> {
+        let Some(kernel) = self.kernel.clone() else {
+            return self.write_own(prefix, hop);
+        };
+        let prefix_v6 = match prefix {
+            Prefix::V4(prefix_v4) => {
+                self.write_own(prefix, hop)?;
+                copy_v4(&kernel, self.v4.fib(), prefix_v4);
+                return Ok(());
+            }
+            Prefix::V6(prefix_v6) => prefix_v6,
+        };
+        set_v6(&kernel, prefix_v6, hop)?;
+        let written = self.write_own(prefix, hop);
+        if written.is_err() {
+            set_v6(&kernel, prefix_v6, self.v6.rib().get(prefix_v6))?;
+        }
+        written
+    }
+
+    fn write_own(&mut self, prefix: Prefix, hop: Option<NextHop>) -> Result<(), Refused> {
         match (prefix, hop) {
             (Prefix::V4(prefix), Some(hop)) => drop(self.v4.insert(prefix, hop)?),
             (Prefix::V4(prefix), None) => drop(self.v4.remove(prefix)),
@@ -593,13 +636,15 @@ impl Control {
     }
 
     /// Uses memory again that no worker looks into any more: asks them to move on, and looks later whether they have.
-    fn move_on(&mut self) {
+    fn move_on(&mut self, now: Instant) {
         self.workers.retain(|worker| !worker.is_abandoned());
         if let Some(retiring) = self.retiring.take() {
-            if !self
-                .workers
-                .iter_mut()
-                .all(|worker| worker.settle().is_ok())
+            let is_early = self.kernel.is_some() && now < retiring.since + LONGEST_RUN;
+            if is_early
+                || !self
+                    .workers
+                    .iter_mut()
+                    .all(|worker| worker.settle().is_ok())
             {
                 self.retiring = Some(retiring);
                 return;
@@ -616,6 +661,7 @@ impl Control {
             v4: self.v4.generation(),
             v6: self.v6.generation(),
             hops: std::mem::take(&mut self.left),
+            since: now,
         });
         for worker in &mut self.workers {
             worker.send(&[()]);

@@ -1,8 +1,10 @@
 //! What becomes of packets of a next hop: one word for each number, which workers read and who decides writes.
 
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use taut_lpm::NextHop;
 use taut_wire::Mac;
+use taut_xdp::router::KernelRouter;
 
 /// Next hops there can be, with the one that is none.
 pub(super) const MOST_HOPS: usize = NextHop::MOST as usize + 1;
@@ -92,6 +94,8 @@ type Buckets = [AtomicU16; BUCKETS];
 pub(super) struct Hops {
     words: Box<[AtomicU64]>,
     groups: Box<[Buckets]>,
+    /// Programs in the kernel that go by the same words.
+    kernel: OnceLock<Arc<KernelRouter>>,
 }
 
 impl Hops {
@@ -100,6 +104,18 @@ impl Hops {
         Self {
             words: (0..MOST_HOPS).map(|_| AtomicU64::new(0)).collect(),
             groups: (0..MOST_GROUPS).map(|_| buckets()).collect(),
+            kernel: OnceLock::new(),
+        }
+    }
+
+    /// Has programs in the kernel go by what there is, and by all that is set from now on.
+    pub fn mirror(&self, kernel: Arc<KernelRouter>) {
+        let kernel = self.kernel.get_or_init(|| kernel);
+        for (number, word) in self.words.iter().enumerate() {
+            kernel.set_hop(number, word.load(Ordering::Relaxed));
+        }
+        for (share, number) in self.groups.iter().flatten().enumerate() {
+            kernel.set_share(share, number.load(Ordering::Relaxed).into());
         }
     }
 
@@ -117,8 +133,11 @@ impl Hops {
 
     /// Gives a share of a group's flows another next hop.
     pub fn set_bucket(&self, group: u8, bucket: usize, number: NextHop) {
-        if let Some(bucket) = self.groups[usize::from(group)].get(bucket) {
-            bucket.store(number.index() as u16, Ordering::Release);
+        if let Some(of_worker) = self.groups[usize::from(group)].get(bucket) {
+            of_worker.store(number.index() as u16, Ordering::Release);
+        }
+        if let Some(kernel) = self.kernel.get() {
+            kernel.set_share(usize::from(group) * BUCKETS + bucket, number.index());
         }
     }
 
@@ -131,6 +150,9 @@ impl Hops {
     pub fn set(&self, number: NextHop, hop: Hop) {
         if let Some(word) = self.words.get(number.index()) {
             word.store(hop.word(), Ordering::Release);
+        }
+        if let Some(kernel) = self.kernel.get() {
+            kernel.set_hop(number.index(), hop.word());
         }
     }
 }

@@ -4,15 +4,16 @@
 //! The worker looks a batch's destinations up together (`taut-lpm`), takes a hop off, and gives packets the addresses of
 //! their next link (`fast.rs`). Whatever is rare goes to the slow path (`slow.rs`). One side decides where routes lead
 //! (`control.rs`), for all workers: it changes the tables while they look into them. Where the kernel has the routes, a thread
-//! follows them (`kernel.rs`), and what is for the router itself goes to the kernel's own interfaces (`taps.rs`).
+//! follows them (`follow.rs`), and what is for the router itself goes to the kernel's own interfaces (`taps.rs`).
 
 mod control;
 mod detached;
 mod fast;
+mod follow;
 mod fragment;
 mod group;
 mod hop;
-mod kernel;
+mod in_kernel;
 mod neighbours;
 mod server;
 mod settings;
@@ -24,7 +25,7 @@ mod text;
 
 pub use crate::control_socket::MOST_FILE_BYTES;
 pub use detached::Detached;
-pub use kernel::KernelStatus;
+pub use follow::KernelStatus;
 pub use server::{Answer, NeighbourText, Request, RouteText, Status};
 
 use crate::changes::changes;
@@ -35,7 +36,8 @@ use crate::{
 };
 use control::Control;
 use fast::{OUTCOMES, Plane};
-use kernel::Follower;
+use follow::Follower;
+use in_kernel::Kernel;
 use settings::{Checked, Settings};
 use slow::{Counts, SlowPath};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -53,7 +55,7 @@ pub(crate) const ENTRY: Entry = Entry {
         let checked = settings::<Settings>(table)?.check()?;
         Ok(Box::new(Router::new(checked)) as Box<dyn Function>)
     },
-    in_kernel: KernelVersion::No("it has no version there"),
+    in_kernel: KernelVersion::Upcall(in_kernel::UPCALL),
 };
 
 /// What the routers of all workers share.
@@ -74,6 +76,8 @@ struct Router {
     counts: Arc<Counts>,
     /// Whether it is the one that takes what the kernel sends.
     is_first: bool,
+    /// Maps of the programs, where packets pass in the kernel.
+    kernel: Kernel,
 }
 
 impl Router {
@@ -85,6 +89,7 @@ impl Router {
             plane: None,
             counts: Arc::default(),
             is_first: false,
+            kernel: None,
         }
     }
 }
@@ -126,6 +131,7 @@ impl Function for Router {
 
     fn join(&mut self, _: Member, shared: &Shared) -> Result<(), SettingsError> {
         self.shared = shared.clone();
+        self.kernel = shared.lock(|kernel: &mut Kernel| kernel.clone());
         Ok(())
     }
 
@@ -136,7 +142,13 @@ impl Function for Router {
             if let Some(there) = deciding {
                 return Ok(there.clone());
             }
-            let control = Control::new(checked, Instant::now()).map_err(|e| {
+            let made = Control::new(checked, Instant::now()).and_then(|mut control| {
+                if let Some(kernel) = &self.kernel {
+                    control.mirror(Arc::clone(kernel))?;
+                }
+                Ok(control)
+            });
+            let control = made.map_err(|e| {
                 let reason = std::io::Error::other(e.to_string());
                 PortError::system("function \"route\": making its tables", reason)
             })?;
@@ -204,6 +216,9 @@ impl Function for Router {
             .plane
             .as_ref()
             .map_or([0; OUTCOMES.len()], |it| it.counts);
+        let in_kernel = self.kernel.as_ref().map(|kernel| kernel.outcomes());
+        let in_kernel = in_kernel.into_iter().flatten().chain(std::iter::repeat(0));
+        let counts = counts.into_iter().zip(in_kernel).map(|(a, b)| a + b);
         let mut outcomes: Vec<_> = OUTCOMES.into_iter().zip(counts).collect();
         outcomes.extend(self.counts.outcomes());
         outcomes

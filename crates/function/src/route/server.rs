@@ -1,7 +1,7 @@
 //! What the control socket of a router is asked, and answers.
 
 use super::control::{Control, Refused};
-use super::kernel::KernelStatus;
+use super::follow::KernelStatus;
 use super::settings::Prefix;
 use super::text::{self, Asked, Target};
 use crate::control_socket::{Decides, Loading, read_file, write};

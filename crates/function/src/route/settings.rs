@@ -20,7 +20,7 @@ const MOST_KERNELS_ADDRESSES: usize = 1024;
 const MTU: std::ops::RangeInclusive<u16> = 1280..=9000;
 const USUAL_MTU: u16 = 1500;
 /// Word for routes that the kernel has, in the place of a file.
-const KERNEL: &str = "kernel";
+pub(super) const KERNEL: &str = "kernel";
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

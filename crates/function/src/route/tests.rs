@@ -1,6 +1,8 @@
 //! The router as a whole, with its slow path, in one thread.
 #![allow(clippy::unwrap_used)]
 
+mod in_kernel;
+
 use super::*;
 use crate::Punted;
 use crate::route::text::Target;
@@ -13,6 +15,7 @@ use taut_wire::{
     Arp, ArpRepr, EtherType, Ethernet, EthernetRepr, Icmpv4, Ipv4, Ipv6, Mac, Neighbour,
     NeighbourRepr, UdpFlow, Vlan, resolution,
 };
+use taut_xdp::router::KernelRouter;
 
 /// The router's own addresses of its ports.
 const OWN: [Mac; 3] = [
@@ -66,12 +69,20 @@ enum Fate {
 
 impl Bench {
     fn new(routes: &str) -> Self {
+        Self::beside(routes, None)
+    }
+
+    /// Beside programs in the kernel, if there are some.
+    fn beside(routes: &str, kernel: Option<&Arc<KernelRouter>>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("routes");
         std::fs::write(&file, routes).unwrap();
         let text = format!("routes = \"{}\"\n{SETTINGS}", file.display());
         let settings: Settings = toml::from_str(&text).unwrap();
         let mut router = Router::new(settings.check().unwrap());
+        let shared = Shared::default();
+        shared.lock(|it| *it = kernel.cloned());
+        router.join(Member::default(), &shared).unwrap();
         router.prepare().unwrap();
         Self {
             handler: router.handler().unwrap(),
@@ -81,14 +92,18 @@ impl Bench {
     }
 
     fn pass(&mut self, from_port: usize, frame: &[u8]) -> Fate {
+        self.pass_at(0, from_port, frame)
+    }
+
+    fn pass_at(&mut self, now_ticks: u64, from_port: usize, frame: &[u8]) -> Fate {
         let mut batch = Batch::new();
         self.pool.fill(&mut batch, 1, frame.len() as u16);
         batch.packets_mut()[0].bytes_mut().copy_from_slice(frame);
         let context = Context {
+            now_ticks,
             from_port,
             to_port: from_port ^ 1,
             ports: 3,
-            ..Context::default()
         };
         self.router.process(&mut batch, &context);
         match batch.mark(0) {

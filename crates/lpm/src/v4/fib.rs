@@ -81,6 +81,18 @@ impl Fib {
         }
     }
 
+    /// Returns the bits of the entry of all addresses whose first 24 bits are `index`, for copies of the table elsewhere: a next hop,
+    /// or beyond [`NextHop::MOST`] the number of a block, in the lowest 15 bits.
+    pub fn first_bits(&self, index: usize) -> u16 {
+        self.first.get(index).map_or(0, Entry::load)
+    }
+
+    /// Returns the bits of the entries of a block, one for each last byte, for copies of the table elsewhere.
+    pub fn block_bits(&self, block: usize) -> impl Iterator<Item = u16> {
+        let block = self.second.get(block);
+        block.into_iter().flatten().map(Entry::load)
+    }
+
     /// Returns the memory of both levels, bytes, also that of blocks that are not in use.
     pub fn memory_bytes(&self) -> usize {
         size_of_val(&*self.first) + size_of_val(&*self.second)

@@ -40,12 +40,13 @@ pub fn entrances(specs: &[PortSpec]) -> Result<Vec<Entrance>, PortError> {
 /// port's interface.
 ///
 /// # Errors
-/// For an interface that is not there; for what the machine lacks.
+/// For a port that is no interface, or one that is not there; for what the machine lacks.
 pub fn handed_up(
     programs: &dyn UpcallPrograms,
     number: usize,
     spec: &PortSpec,
 ) -> Result<Box<dyn Port>, PortError> {
+    modes(spec)?;
     Ok(Box::new(handed_up::HandedUpPort::new(
         programs, number, spec,
     )?))

@@ -10,7 +10,7 @@ use taut_sys::Error;
 /// Compiled from `ebpf/xdp_forward.bpf.c` by build.rs.
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/xdp_forward.bpf.o"));
 
-/// The only key of both maps.
+/// The only key of the counters.
 const KEY: [u8; 4] = [0; 4];
 
 /// Maps that a program goes on with when it takes another one's place: where frames leave, and what was counted.
@@ -20,7 +20,7 @@ const KEPT: [&str; 2] = ["out", "counted"];
 pub(super) struct Direction {
     object: Object,
     attachment: Option<Attachment>,
-    /// Number of the map that names the outgoing interface.
+    /// Number of the map that names the outgoing interfaces.
     pub(super) map_id: u32,
 }
 
@@ -68,10 +68,11 @@ impl Direction {
         Ok(())
     }
 
-    /// Lets frames leave through the interface of this index.
-    pub(super) fn leave_through(&self, interface: u32) -> io::Result<()> {
+    /// Lets frames that are to leave through that exit do so through the interface of this index.
+    pub(super) fn leave_through(&self, exit: usize, interface: u32) -> io::Result<()> {
+        let key = (exit as u32).to_ne_bytes();
         map(&self.object, "out")?
-            .update(&KEY, &interface.to_ne_bytes(), MapFlags::ANY)
+            .update(&key, &interface.to_ne_bytes(), MapFlags::ANY)
             .map_err(as_io)
     }
 
@@ -97,6 +98,21 @@ impl Direction {
     /// Returns where the program runs; None while its interface is gone.
     pub(super) fn mode(&self) -> Option<Mode> {
         self.attachment.as_ref().map(|a| a.mode)
+    }
+
+    /// Returns packets and bytes that left through an exit, of a program that has several.
+    pub(super) fn left_through(&self, exit: usize) -> (u64, u64) {
+        let key = (exit as u32).to_ne_bytes();
+        let cpus = map(&self.object, "left")
+            .and_then(|left| left.lookup_percpu(&key, MapFlags::ANY).map_err(as_io));
+        let mut sums = (0, 0);
+        for cpu in cpus.ok().flatten().unwrap_or_default() {
+            if let ([packets, bytes], _) = cpu.as_chunks() {
+                sums.0 += u64::from_ne_bytes(*packets);
+                sums.1 += u64::from_ne_bytes(*bytes);
+            }
+        }
+        sums
     }
 
     /// Adds what this direction has counted. What was refused after the program had handed it on is not

@@ -11,14 +11,22 @@ use std::io;
 use taut_sys::Error;
 use taut_sys::interface::{self, Interface};
 
+/// Where frames of a direction may leave.
+struct Exit {
+    /// Number of the entrance whose interface it is.
+    to: usize,
+    /// Interface as the direction's map has it.
+    interface: Option<u32>,
+}
+
 /// One interface, and the direction that begins at it.
 struct Side {
     entrance: Entrance,
     direction: Direction,
     /// The kernel's number for the interface; None while it is gone.
     index: Option<u32>,
-    /// Outgoing interface as the direction's map has it.
-    out: Option<u32>,
+    /// That of the entrance's, or one for each entrance if the program has the choice.
+    exits: Vec<Exit>,
     /// Reason why the program runs where it does, if there is more to say.
     note: &'static str,
 }
@@ -26,6 +34,8 @@ struct Side {
 /// Forwards between interfaces inside the kernel. Dropping it takes the programs off the interfaces.
 pub struct KernelForwarder {
     sides: Vec<Side>,
+    /// Whether programs choose where frames leave.
+    sends: bool,
     /// Asks about interfaces in the network namespace it was started in.
     lookup: OwnedFd,
     refused: Result<Refused, String>,
@@ -55,22 +65,32 @@ impl KernelForwarder {
             None,
         )
         .map_err(|e| Error::system(what, e))?;
+        let sends = matches!(program, KernelProgram::Upcall(programs, _) if programs.sends());
         let mut sides = Vec::new();
         for (number, entrance) in entrances.iter().enumerate() {
             let found = Interface::find(&lookup, &entrance.interface)
                 .map_err(|e| interface::cannot_find(&opening(entrance), &entrance.interface, e))?;
             let way = (number, entrance.to);
+            let exits = match sends {
+                true => (0..entrances.len()).collect(),
+                false => vec![entrance.to],
+            };
+            let exit = |to| Exit {
+                to,
+                interface: None,
+            };
             sides.push(Side {
                 direction: Direction::new(&opening(entrance), program, way)?,
                 entrance: entrance.clone(),
                 index: Some(found.index),
-                out: None,
+                exits: exits.into_iter().map(exit).collect(),
                 note: "",
             });
         }
         let refused = Refused::start(&lookup).map_err(|e| e.to_string());
         let mut forwarder = Self {
             sides,
+            sends,
             lookup,
             refused,
         };
@@ -134,9 +154,17 @@ impl KernelForwarder {
         for (number, side) in self.sides.iter().enumerate() {
             let mut counted = KernelCounters::default();
             side.direction.add_to(&mut counted);
-            let to = side.entrance.to;
             passed[number].rx_packets += counted.rx_packets;
             passed[number].rx_bytes += counted.rx_bytes;
+            if self.sends {
+                for (exit, passed) in passed.iter_mut().enumerate() {
+                    let (packets, bytes) = side.direction.left_through(exit);
+                    passed.tx_packets += packets;
+                    passed.tx_bytes += bytes;
+                }
+                continue;
+            }
+            let to = side.entrance.to;
             passed[to].tx_packets += counted.tx_packets;
             passed[to].tx_bytes += counted.tx_bytes;
         }
@@ -187,7 +215,10 @@ impl KernelForwarder {
             .sides
             .iter()
             .map(|side| {
-                let to = &self.sides[side.entrance.to].entrance.interface;
+                let to = match self.sends {
+                    true => "every port",
+                    false => &self.sides[side.entrance.to].entrance.interface,
+                };
                 let from = &side.entrance.interface;
                 let mode = side
                     .direction
@@ -204,29 +235,36 @@ impl KernelForwarder {
         lines
     }
 
-    /// Names the outgoing interface of a direction to its program, if it has changed.
+    /// Names the outgoing interfaces of a direction to its program, as far as they have changed.
     fn join(&mut self, number: usize) -> Result<(), Error> {
-        let to = &self.sides[self.sides[number].entrance.to];
-        let (out, side) = (to.index, &self.sides[number]);
-        // The kernel empties the map when the interface goes.
-        if out == side.out && out.is_some() {
-            return Ok(());
+        for exit in 0..self.sides[number].exits.len() {
+            let side = &self.sides[number];
+            let Exit { to, interface } = side.exits[exit];
+            let now = self.sides[to].index;
+            // The kernel empties the map when the interface goes.
+            if now == interface && now.is_some() {
+                continue;
+            }
+            if let Some(now) = now {
+                let failed = |e| Error::system(opening(&side.entrance), e);
+                side.direction.leave_through(exit, now).map_err(failed)?;
+            }
+            self.sides[number].exits[exit].interface = now;
+            self.watch(number)?;
         }
-        if let Some(out) = out {
-            let failed = |e| Error::system(opening(&side.entrance), e);
-            side.direction.leave_through(out).map_err(failed)?;
-        }
-        self.sides[number].out = out;
-        self.watch(number)
+        Ok(())
     }
 
     fn attach(&mut self, number: usize) -> Result<(), Error> {
         let Some(index) = self.sides[number].index else {
             return Ok(());
         };
-        let out = self.sides[self.sides[number].entrance.to].index;
+        let mut exits = self.sides[number].exits.iter();
+        let sends = exits.all(|exit| {
+            let out = self.sides[exit.to].index;
+            out.is_none_or(|out| takes_redirected(out) != Some(false))
+        });
         let side = &mut self.sides[number];
-        let sends = out.is_none_or(|out| takes_redirected(out) != Some(false));
         let (modes, note) = match (sends, side.entrance.modes) {
             (true, modes) => (modes, ""),
             // A native program's frames would all be dropped there.
@@ -251,10 +289,12 @@ impl KernelForwarder {
     /// Counts what is refused on the way from and to the present interfaces.
     fn watch(&mut self, number: usize) -> Result<(), Error> {
         let side = &self.sides[number];
-        if let (Ok(refused), Some(from), Some(to)) = (&mut self.refused, side.index, side.out) {
-            refused
-                .watch(from, to, side.direction.map_id)
-                .map_err(|e| Error::system(opening(&side.entrance), e))?;
+        if let (Ok(refused), Some(from)) = (&mut self.refused, side.index) {
+            for to in side.exits.iter().filter_map(|exit| exit.interface) {
+                refused
+                    .watch(from, to, side.direction.map_id)
+                    .map_err(|e| Error::system(opening(&side.entrance), e))?;
+            }
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! A program of functions without an interface: the kernel lets it have frames that this process makes up
+//! A program without an interface: the kernel lets it have frames that this process makes up
 //! (`BPF_PROG_TEST_RUN`).
 
 use super::Passed;
@@ -14,7 +14,7 @@ const REDIRECTED: u32 = 4;
 /// The longest frame that the kernel takes here is less than a page.
 const ROOM_BYTES: usize = 4096;
 
-/// A program of functions that waits for frames.
+/// A program that waits for frames.
 pub struct DryRun {
     object: Object,
 }
@@ -26,13 +26,16 @@ impl std::fmt::Debug for DryRun {
 }
 
 impl DryRun {
-    pub(super) fn new(object: Object) -> Result<Self, Error> {
+    /// Of a program whose frames leave through so many interfaces.
+    pub(crate) fn new(object: Object, exits: usize) -> Result<Self, Error> {
         map(&object, "out")
             .and_then(|out| {
-                out.update(&[0; 4], &LOOPBACK.to_ne_bytes(), MapFlags::ANY)
-                    .map_err(as_io)
+                (0..exits as u32).try_for_each(|exit| {
+                    out.update(&exit.to_ne_bytes(), &LOOPBACK.to_ne_bytes(), MapFlags::ANY)
+                        .map_err(as_io)
+                })
             })
-            .map_err(|e| Error::system("functions in the kernel", e))?;
+            .map_err(|e| Error::system("a program without an interface", e))?;
         Ok(Self { object })
     }
 

@@ -140,7 +140,7 @@ impl KernelFunctions {
     /// # Errors
     /// For what the machine lacks.
     pub fn dry_run(&self, to: usize) -> Result<DryRun, Error> {
-        DryRun::new(self.load(WHAT, to, |_| Ok(()))?)
+        DryRun::new(self.load(WHAT, to, |_| Ok(()))?, 1)
     }
 }
 

@@ -36,6 +36,12 @@ pub trait UpcallPrograms: Debug + Send + Sync {
         ports: (usize, usize),
     ) -> Result<Object, Error>;
 
+    /// Whether frames leave through ports of the programs' choice, with the addresses that these give them; else they leave through the
+    /// second port of a direction.
+    fn sends(&self) -> bool {
+        false
+    }
+
     /// Returns the ring through which the program of the direction that begins at a port hands frames up.
     #[cfg(feature = "xdp")]
     fn ring(&self, from: usize) -> &MapHandle;

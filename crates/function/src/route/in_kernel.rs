@@ -1,0 +1,73 @@
+//! The router with its fast path in the kernel: the same routes there, the rest of its packets and all answers here.
+
+use super::control::Refused;
+use super::hop::{BUCKETS, MOST_GROUPS, MOST_HOPS};
+use super::settings::{KERNEL, Settings};
+use crate::{SettingsError, UpcallVersion, settings};
+use std::sync::Arc;
+use std::time::Duration;
+use taut_lpm::{NextHop, PrefixV4, PrefixV6, v4};
+use taut_xdp::router::{KernelRouter, RouterInterface, RouterSettings};
+
+/// The maps of the programs, where packets pass in the kernel.
+pub(super) type Kernel = Option<Arc<KernelRouter>>;
+
+/// A program is done with a packet long before, and then with all that has been taken out of the tables meanwhile.
+pub(super) const LONGEST_RUN: Duration = Duration::from_millis(50);
+
+/// The programs: their maps are what the router in the process keeps its routes in as well.
+pub(super) const UPCALL: UpcallVersion = UpcallVersion {
+    check: |table| router_settings(table).map(drop),
+    make: |table, ports, shared| {
+        let router = Arc::new(KernelRouter::new(router_settings(table)?, ports)?);
+        shared.lock(|kernel| *kernel = Some(Arc::clone(&router)));
+        Ok(router)
+    },
+};
+
+/// Returns what the programs have to know of these settings.
+///
+/// # Errors
+/// What is wrong with them.
+pub(super) fn router_settings(mut table: toml::Table) -> Result<RouterSettings, SettingsError> {
+    // Who decides reads them; there may be a million.
+    if table.get("routes").and_then(toml::Value::as_str) != Some(KERNEL) {
+        table.remove("routes");
+    }
+    let checked = settings::<Settings>(table)?.check()?;
+    let interfaces = checked.interfaces.iter().map(|it| RouterInterface {
+        mac: it.mac.0,
+        mtu: it.mtu,
+    });
+    Ok(RouterSettings {
+        interfaces: interfaces.collect(),
+        blocks_v4: v4::MOST_BLOCKS,
+        hops: MOST_HOPS,
+        shares: MOST_GROUPS * BUCKETS,
+    })
+}
+
+/// Copies what the table of IPv4 says of the addresses of a prefix to that of the kernel, once it has changed.
+pub(super) fn copy_v4(kernel: &KernelRouter, fib: &v4::Fib, prefix: PrefixV4) {
+    for index in prefix.network() >> 8..=prefix.last() >> 8 {
+        let bits = fib.first_bits(index as usize);
+        if let Some(block) = u32::from(bits).checked_sub(NextHop::MOST + 1) {
+            let block = block as usize;
+            for (last, bits) in fib.block_bits(block).enumerate() {
+                kernel.set_in_block_v4(block, last, bits);
+            }
+        }
+        kernel.set_first_v4(index as usize, bits);
+    }
+}
+
+/// Lets the route of a prefix lead to a next hop in the kernel; none takes it out.
+pub(super) fn set_v6(
+    kernel: &KernelRouter,
+    prefix: PrefixV6,
+    hop: Option<NextHop>,
+) -> Result<(), Refused> {
+    let hop = hop.map(|hop| hop.index() as u32);
+    let set = kernel.set_v6(prefix.network().into(), prefix.length(), hop);
+    set.map_err(|e| Refused::Kernel(e.to_string()))
+}

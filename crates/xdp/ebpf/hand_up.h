@@ -1,0 +1,39 @@
+/* Frames that a program hands up to the process (crates/xdp/src/upcall/handed_up.rs). */
+#pragma once
+#include "xdp_types.h"
+#include <bpf/bpf_helpers.h>
+
+/* Longest frame that is handed up. */
+#define MOST_UP 4092
+
+struct handed_up {
+	__u32 bytes;
+	__u8 frame[MOST_UP];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+} up SEC(".maps");
+
+/* 0 if there is no room for the frame. */
+static __always_inline int hand_up(struct xdp_md *context)
+{
+	/* Of 64 bits: a narrower one would be compared as a copy, and the verifier would know nothing of the other. */
+	__u64 bytes = context->data_end - context->data;
+	struct handed_up *copy;
+
+	asm volatile("" : "+r"(bytes));
+	if (bytes < 1 || bytes > MOST_UP)
+		return 0;
+	copy = bpf_ringbuf_reserve(&up, sizeof(*copy), 0);
+	if (!copy)
+		return 0;
+	copy->bytes = bytes;
+	if (bpf_xdp_load_bytes(context, 0, copy->frame, bytes)) {
+		bpf_ringbuf_discard(copy, 0);
+		return 0;
+	}
+	bpf_ringbuf_submit(copy, 0);
+	return 1;
+}

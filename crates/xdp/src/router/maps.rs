@@ -1,0 +1,235 @@
+//! The maps that the programs of all interfaces share, and what they count.
+
+use super::mapped::{Atomic, Mapped};
+use super::{MOST_INTERFACES, RouterSettings};
+use crate::forward::HeaderChange;
+use crate::functions::DryRun;
+use crate::program::{as_io, load_adjusted, refused};
+use crate::upcall::UpcallPrograms;
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, Object};
+use std::io;
+use std::net::Ipv6Addr;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use taut_sys::Error;
+
+/// Compiled from `ebpf/xdp_router.bpf.c` by build.rs.
+const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/xdp_router.bpf.o"));
+
+const WHAT: &str = "a router in the kernel";
+/// Routes of IPv6 that the kernel takes; memory is taken as they come.
+const MOST_V6: u32 = 1 << 20;
+/// Length of a prefix in front of its address.
+const LENGTH_BYTES: usize = 4;
+/// Entries of a value of the maps of IPv4, and values of the first level: one for each 24 bits of an address.
+const ENTRIES: usize = 1 << 8;
+const FIRST_V4: usize = 1 << 16;
+/// `struct outcomes` there: a count for each.
+const OUTCOMES_BYTES: u32 = 10 * 8;
+/// Size of the ring for frames of one interface that wait for the process: 512 of them.
+const UP_BYTES: u32 = 2 << 20;
+
+/// A map, and its numbers in the memory of this process.
+#[derive(Debug)]
+struct Shown<A: Atomic> {
+    map: MapHandle,
+    numbers: Mapped<A>,
+}
+
+/// The router's maps in the kernel; gone with the last program and process that has them open.
+#[derive(Debug)]
+pub struct KernelRouter {
+    settings: RouterSettings,
+    ports: usize,
+    first_v4: Shown<AtomicU16>,
+    blocks_v4: Shown<AtomicU16>,
+    routes_v6: MapHandle,
+    hops: Shown<AtomicU64>,
+    shares: Shown<AtomicU64>,
+    outcomes: MapHandle,
+    /// Ring, by port, through which its program hands frames up.
+    up: Vec<MapHandle>,
+}
+
+impl KernelRouter {
+    /// Maps for that many ports, with no routes in them.
+    ///
+    /// # Errors
+    /// For more interfaces or ports than the programs know; for what the machine lacks.
+    pub fn new(settings: RouterSettings, ports: usize) -> Result<Self, Error> {
+        if settings.interfaces.len().max(ports) > MOST_INTERFACES {
+            let text = format!("{MOST_INTERFACES} ports at most");
+            return Err(Error::system(WHAT, io::Error::other(text)));
+        }
+        let counts = (size_of::<u32>(), OUTCOMES_BYTES as usize);
+        let up = (0..ports).map(|_| make(MapType::RingBuf, 0, "up", (0, 0), UP_BYTES));
+        let route_v6 = (LENGTH_BYTES + size_of::<Ipv6Addr>(), size_of::<u32>());
+        let on_demand = libbpf_sys::BPF_F_NO_PREALLOC;
+        Ok(Self {
+            first_v4: shown("first_v4", ENTRIES, FIRST_V4)?,
+            blocks_v4: shown("blocks_v4", ENTRIES, settings.blocks_v4)?,
+            routes_v6: make(MapType::LpmTrie, on_demand, "routes_v6", route_v6, MOST_V6)?,
+            hops: shown("hops", 1, settings.hops)?,
+            shares: shown("shares", 1, settings.shares)?,
+            outcomes: make(MapType::PercpuArray, 0, "outcomes", counts, 1)?,
+            up: up.collect::<Result<_, _>>()?,
+            settings,
+            ports,
+        })
+    }
+
+    /// Has all IPv4 addresses with these first 24 bits lead to the next hop of that number, or, with bit 15 set, to the block of the
+    /// number below it.
+    pub fn set_first_v4(&self, index: usize, bits: u16) {
+        set_entry(&self.first_v4.numbers, index, bits);
+    }
+
+    /// Has the addresses with that last byte lead to the next hop of that number where a block is.
+    pub fn set_in_block_v4(&self, block: usize, last: usize, bits: u16) {
+        set_entry(&self.blocks_v4.numbers, block * ENTRIES + last, bits);
+    }
+
+    /// Lets the route of an IPv6 prefix, which is the address and the number of its bits that count, lead to the next hop of that
+    /// number; none takes the route out.
+    ///
+    /// # Errors
+    /// When there is no room; else the kernel's answer. Nothing has changed then.
+    pub fn set_v6(&self, address: Ipv6Addr, length: u8, hop: Option<u32>) -> io::Result<()> {
+        let mut key = u32::from(length).to_ne_bytes().to_vec();
+        key.extend(address.octets());
+        match hop {
+            Some(hop) => {
+                let value = hop.to_ne_bytes();
+                let put = self.routes_v6.update(&key, &value, MapFlags::ANY);
+                put.map_err(as_io).map_err(|e| {
+                    io::Error::other(format!(
+                        "no room for the route, with {MOST_V6} at most: {e}"
+                    ))
+                })
+            }
+            // One that is not there has been taken out.
+            None => match self.routes_v6.delete(&key) {
+                Err(e) if e.kind() == libbpf_rs::ErrorKind::NotFound => Ok(()),
+                taken => taken.map_err(as_io),
+            },
+        }
+    }
+
+    /// Says what becomes of packets of the next hop of that number, as a word (crates/function/src/route/hop.rs).
+    pub fn set_hop(&self, number: usize, word: u64) {
+        if let Some(it) = self.hops.numbers.get(number) {
+            it.store(word, Ordering::Release);
+        }
+    }
+
+    /// Gives a share of the flows of a group, numbered through all groups, the next hop of that number.
+    pub fn set_share(&self, share: usize, number: usize) {
+        if let Some(it) = self.shares.numbers.get(share) {
+            it.store(number as u64, Ordering::Release);
+        }
+    }
+
+    /// Packets by what became of them, those handed up not among them.
+    pub fn outcomes(&self) -> Vec<u64> {
+        let cpus = self.outcomes.lookup_percpu(&[0; 4], MapFlags::ANY);
+        let mut sums = vec![0; OUTCOMES_BYTES as usize / 8];
+        for cpu in cpus.ok().flatten().unwrap_or_default() {
+            for (sum, count) in sums.iter_mut().zip(cpu.chunks_exact(8)) {
+                *sum += u64::from_ne_bytes(count.try_into().unwrap_or_default());
+            }
+        }
+        sums
+    }
+
+    /// The program of frames that come in through a port, without an interface.
+    ///
+    /// # Errors
+    /// What the machine lacks.
+    pub fn dry_run(&self, from: usize) -> Result<DryRun, Error> {
+        DryRun::new(self.load_for(WHAT, from)?, self.ports)
+    }
+
+    fn load_for(&self, what: &str, from: usize) -> Result<Object, Error> {
+        let interfaces = &self.settings.interfaces;
+        let mut constants = Vec::new();
+        constants.extend((interfaces.len() as u32).to_ne_bytes());
+        constants.extend((from as u32).to_ne_bytes());
+        for interface in interfaces {
+            constants.extend(interface.mac);
+            constants.extend(interface.mtu.to_ne_bytes());
+        }
+        load_adjusted(what, OBJECT, &constants, |open| {
+            for mut map in open.maps_mut() {
+                let shared = match map.name().to_string_lossy().as_ref() {
+                    "first_v4" => &self.first_v4.map,
+                    "blocks_v4" => &self.blocks_v4.map,
+                    "routes_v6" => &self.routes_v6,
+                    "hops" => &self.hops.map,
+                    "shares" => &self.shares.map,
+                    "outcomes" => &self.outcomes,
+                    "up" => &self.up[from],
+                    _ => continue,
+                };
+                map.reuse_fd(shared.as_fd())?;
+            }
+            Ok(())
+        })
+    }
+}
+
+impl UpcallPrograms for KernelRouter {
+    fn load(
+        &self,
+        what: &str,
+        _: HeaderChange,
+        (from, _): (usize, usize),
+    ) -> Result<Object, Error> {
+        self.load_for(what, from)
+    }
+
+    fn ring(&self, from: usize) -> &MapHandle {
+        &self.up[from]
+    }
+
+    fn sends(&self) -> bool {
+        true
+    }
+}
+
+/// Makes a map of keys and values of so many bytes.
+fn make(
+    kind: MapType,
+    map_flags: u32,
+    name: &str,
+    (key, value): (usize, usize),
+    entries: u32,
+) -> Result<MapHandle, Error> {
+    let options = libbpf_sys::bpf_map_create_opts {
+        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
+        map_flags,
+        ..Default::default()
+    };
+    let (key, value) = (key as u32, value as u32);
+    MapHandle::create(kind, Some(name), key, value, entries, &options)
+        .map_err(|e| refused(format!("{WHAT}: making the map of {name}"), as_io(e)))
+}
+
+/// Makes an array of so many values, each of so many numbers, that this process has in its memory.
+fn shown<A: Atomic>(name: &str, numbers: usize, values: usize) -> Result<Shown<A>, Error> {
+    let bytes = (size_of::<u32>(), numbers * size_of::<A>());
+    let flags = libbpf_sys::BPF_F_MMAPABLE;
+    let map = make(MapType::Array, flags, name, bytes, values as u32)?;
+    let numbers = Mapped::of(&map, numbers * values)
+        .map_err(|e| Error::system(format!("{WHAT}: mapping the map of {name}"), e))?;
+    Ok(Shown { map, numbers })
+}
+
+/// Writes an entry, if it is another one: most are not, and programs on all CPUs read them.
+fn set_entry(entries: &Mapped<AtomicU16>, index: usize, bits: u16) {
+    if let Some(it) = entries.get(index)
+        && it.load(Ordering::Relaxed) != bits
+    {
+        // Who finds a block finds it filled.
+        it.store(bits, Ordering::Release);
+    }
+}
