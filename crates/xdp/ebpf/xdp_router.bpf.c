@@ -115,6 +115,8 @@ const volatile struct {
 	struct {
 		__u16 mac[3];
 		__u16 mtu;
+		/* Whether the process has frames for groups of stations, and of other protocols. */
+		__u16 listens;
 	} interface[EXITS];
 } settings;
 
@@ -315,6 +317,8 @@ static __always_inline int decide(struct xdp_md *context, __u32 *exit)
 		/* To a group of stations, in which somebody may ask for the router. */
 		if (!(ethernet->destination[0] & 1))
 			return FOR_ANOTHER_STATION;
+		if (settings.interface[own].listens)
+			return UP | IN_TROUBLE;
 		if (ethernet->type == bpf_htons(ARP))
 			return UP;
 		if (ethernet->type == bpf_htons(IPV6) && (void *)(v6 + 1) <= end && v6->next == ICMPV6)
@@ -326,7 +330,7 @@ static __always_inline int decide(struct xdp_md *context, __u32 *exit)
 	else if (ethernet->type == bpf_htons(IPV6))
 		outcome = (void *)(v6 + 1) > end ? BROKEN_PACKET : look_v6(v6, have, &number);
 	else
-		return ethernet->type == bpf_htons(ARP) ? UP : NEITHER_IP_NOR_ARP;
+		return ethernet->type == bpf_htons(ARP) || settings.interface[own].listens ? UP : NEITHER_IP_NOR_ARP;
 	return outcome == FORWARDED ? forward(context, number, exit) : outcome;
 }
 

@@ -38,6 +38,7 @@ pub(super) fn router_settings(mut table: toml::Table) -> Result<RouterSettings, 
     let interfaces = checked.interfaces.iter().map(|it| RouterInterface {
         mac: it.mac.0,
         mtu: it.mtu,
+        listens: it.tap.is_some(),
     });
     Ok(RouterSettings {
         interfaces: interfaces.collect(),

@@ -157,6 +157,7 @@ impl KernelRouter {
         for interface in interfaces {
             constants.extend(interface.mac);
             constants.extend(interface.mtu.to_ne_bytes());
+            constants.extend(u16::from(interface.listens).to_ne_bytes());
         }
         load_adjusted(what, OBJECT, &constants, |open| {
             for mut map in open.maps_mut() {

@@ -23,6 +23,8 @@ pub struct RouterInterface {
     pub mac: [u8; 6],
     /// Longest IP packet that may leave, bytes.
     pub mtu: u16,
+    /// Whether the process has frames for groups of stations and of other protocols than IP.
+    pub listens: bool,
 }
 
 /// Settings of the programs, beside what the routes say.
