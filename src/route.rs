@@ -24,7 +24,8 @@ const TOGETHER: usize = 50;
   taut route --control /run/router.sock churn routes.txt --rate 100k --seconds 10
 
 A route is a line as `ip route` prints it: PREFIX via ADDRESS [dev INTERFACE], PREFIX dev INTERFACE, or
-blackhole, unreachable or prohibit PREFIX. Several next hops are `nexthop via ADDRESS` each.")]
+blackhole, unreachable or prohibit PREFIX. Several next hops are `nexthop via ADDRESS` each. `table N` puts it into another
+table than the main one.")]
 pub struct Arguments {
     /// The router's control socket: `control` among its settings
     #[arg(long, value_name = "SOCKET")]
@@ -44,6 +45,9 @@ enum Command {
     Show {
         /// The address
         address: IpAddr,
+        /// Number of the table that is looked into
+        #[arg(long, value_name = "N", default_value_t = taut_sys::MAIN_TABLE)]
+        table: u32,
     },
     /// Add routes, in order
     Add {
@@ -56,7 +60,7 @@ enum Command {
     },
     /// Delete routes, in order
     Del {
-        /// Their prefixes
+        /// Their prefixes, as '10.0.0.0/8', or '10.0.0.0/8 table 100'
         #[arg(required = true, value_name = "PREFIX")]
         prefixes: Vec<String>,
     },
@@ -95,7 +99,10 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     let text = |file: &Path| read_file(file, "routes", MOST_FILE_BYTES);
     let (request, sent) = match &arguments.command {
         Command::List => (Request::List {}, Vec::new()),
-        Command::Show { address } => (Request::Show { address: *address }, Vec::new()),
+        Command::Show { address, table } => {
+            let (address, table) = (*address, *table);
+            (Request::Show { address, table }, Vec::new())
+        }
         Command::Add { routes, replace } => {
             let (routes, replace) = (routes.clone(), *replace);
             (Request::Add { routes, replace }, Vec::new())
@@ -217,7 +224,11 @@ fn churn(
         let mut words = route
             .split_whitespace()
             .filter(|word| !kinds.contains(word));
-        words.next().unwrap_or_default().to_string()
+        let prefix = words.next().unwrap_or_default();
+        match words.skip_while(|word| *word != "table").nth(1) {
+            Some(table) => format!("{prefix} table {table}"),
+            None => prefix.to_string(),
+        }
     };
     let mut ask = |request: Request| {
         let line = router.ask(&request, &[])?;

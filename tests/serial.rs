@@ -43,6 +43,7 @@ mod serial {
     mod route;
     mod route_driven;
     mod route_in_kernel;
+    mod route_vlans;
     mod routed;
     mod scripts;
     mod set_up;

@@ -7,7 +7,7 @@ use super::hop::{Hop, Hops, MOST_GROUPS, MOST_HOPS};
 use super::in_kernel::{Kernel, LONGEST_RUN, copy_v4, set_v6};
 use super::neighbours::{At, Due, Learnt, Neighbours, Waiting, Wanted};
 use super::server::{NeighbourText, RouteText, Status};
-use super::settings::{Addresses, Checked, Interface, Prefix, is_link_local};
+use super::settings::{Addresses, Checked, Interface, Network, Prefix, is_link_local};
 use super::text::{Asked, Target, text_of};
 use crate::changes::Sender;
 use std::collections::{BTreeMap, HashMap};
@@ -65,11 +65,50 @@ pub(super) enum Refused {
 /// Next hops and what else a change has put out of use, until no worker looks there any more.
 #[derive(Debug)]
 struct Retiring {
-    v4: u64,
-    v6: u64,
+    /// Generations of both families of each table.
+    tables: Vec<(u64, u64)>,
     hops: Vec<NextHop>,
     since: Instant,
 }
+
+/// A table of both families.
+#[derive(Debug)]
+struct Table {
+    v4: v4::Table,
+    v6: v6::Table,
+}
+
+impl Table {
+    fn new() -> Result<Self, Refused> {
+        let first = filled_on_huge_pages(v4::FIRST_ENTRIES, v4::Entry::default());
+        let block: v4::Block = std::array::from_fn(|_| v4::Entry::default());
+        Ok(Self {
+            v4: v4::Table::in_memory(first, filled_on_huge_pages(BLOCKS, block))?,
+            v6: v6::Table::new(v6::Capacity::default()),
+        })
+    }
+
+    fn write(&mut self, prefix: Prefix, hop: Option<NextHop>) -> Result<(), Refused> {
+        match (prefix, hop) {
+            (Prefix::V4(prefix), Some(hop)) => drop(self.v4.insert(prefix, hop)?),
+            (Prefix::V4(prefix), None) => drop(self.v4.remove(prefix)),
+            (Prefix::V6(prefix), Some(hop)) => drop(self.v6.insert(prefix, hop)?),
+            (Prefix::V6(prefix), None) => drop(self.v6.remove(prefix)?),
+        }
+        Ok(())
+    }
+
+    fn has_retired(&self) -> bool {
+        self.v4.retired_blocks() > 0 || self.v6.retired() > 0
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.v4.fib().memory_bytes() + self.v6.fib().memory_bytes()
+    }
+}
+
+/// The tables of both families that workers look up in, in order of their numbers.
+pub(super) type Fibs = Vec<(Arc<v4::Fib>, Arc<v6::Fib>)>;
 
 #[derive(Debug)]
 pub(super) struct Control {
@@ -78,8 +117,9 @@ pub(super) struct Control {
     addresses: Vec<Addresses>,
     /// Whether the kernel says which routes there are, and nobody else.
     are_kernels: bool,
-    v4: v4::Table,
-    v6: v6::Table,
+    tables: Vec<Table>,
+    /// What stands for each table in texts.
+    table_ids: Arc<[u32]>,
     hops: Arc<Hops>,
     in_use: HashMap<Key, InUse>,
     groups: HashMap<Vec<At>, (u8, Group)>,
@@ -89,7 +129,7 @@ pub(super) struct Control {
     left: Vec<NextHop>,
     retiring: Option<Retiring>,
     /// Routes as they are asked for.
-    routes: BTreeMap<Prefix, Target>,
+    routes: BTreeMap<Network, Target>,
     /// Neighbours that have a route of their own, as they are stations of a network behind a port.
     stations: HashMap<At, ()>,
     neighbours: Neighbours,
@@ -111,8 +151,6 @@ impl Control {
     /// # Errors
     /// When there are too many.
     pub fn new(checked: &Checked, now: Instant) -> Result<Self, Refused> {
-        let first = filled_on_huge_pages(v4::FIRST_ENTRIES, v4::Entry::default());
-        let block: v4::Block = std::array::from_fn(|_| v4::Entry::default());
         let mut control = Self {
             interfaces: Arc::clone(&checked.interfaces),
             addresses: checked
@@ -121,8 +159,12 @@ impl Control {
                 .map(|it| it.addresses.clone())
                 .collect(),
             are_kernels: checked.are_kernels,
-            v4: v4::Table::in_memory(first, filled_on_huge_pages(BLOCKS, block))?,
-            v6: v6::Table::new(v6::Capacity::default()),
+            tables: checked
+                .tables
+                .iter()
+                .map(|_| Table::new())
+                .collect::<Result<_, _>>()?,
+            table_ids: Arc::clone(&checked.tables),
             hops: Arc::new(Hops::new()),
             in_use: HashMap::new(),
             groups: HashMap::new(),
@@ -149,57 +191,61 @@ impl Control {
 
     /// Fills the empty tables, in the time that their entries take.
     fn begin(&mut self, asked: &[Asked]) -> Result<(), Refused> {
-        let (mut four, mut six) = (Rib::<u32>::new(), Rib::<u128>::new());
-        for (prefix, target) in self.own_routes() {
-            self.routes.insert(prefix, target);
+        for (network, target) in self.own_routes() {
+            self.routes.insert(network, target);
         }
         for route in asked {
             // Those of the interfaces are not to be taken away.
             self.routes
-                .entry(route.prefix)
+                .entry(route.network)
                 .or_insert_with(|| route.target.clone());
         }
+        let mut ribs: Vec<(Rib<u32>, Rib<u128>)> = Vec::new();
+        ribs.resize_with(self.tables.len(), Default::default);
         let routes = std::mem::take(&mut self.routes);
-        for (prefix, target) in &routes {
+        for (network, target) in &routes {
             let hop = self.take(target)?;
-            match prefix {
-                Prefix::V4(prefix) => drop(four.insert(*prefix, hop)),
-                Prefix::V6(prefix) => drop(six.insert(*prefix, hop)),
+            let (four, six) = &mut ribs[usize::from(network.table)];
+            match network.prefix {
+                Prefix::V4(prefix) => drop(four.insert(prefix, hop)),
+                Prefix::V6(prefix) => drop(six.insert(prefix, hop)),
             }
         }
         self.routes = routes;
-        let needed = v6::Capacity::of(&six);
-        // Large changes have old and new beside each other for a moment.
-        self.v6 = v6::Table::new(v6::Capacity {
-            nodes: 2 * needed.nodes + SPARE_NODES,
-            lines: 2 * needed.lines + SPARE_LINES,
-        });
-        self.v4.extend(&four)?;
-        self.v6.extend(&six)?;
+        for (table, (four, six)) in self.tables.iter_mut().zip(&ribs) {
+            let needed = v6::Capacity::of(six);
+            // Large changes have old and new beside each other for a moment.
+            table.v6 = v6::Table::new(v6::Capacity {
+                nodes: 2 * needed.nodes + SPARE_NODES,
+                lines: 2 * needed.lines + SPARE_LINES,
+            });
+            table.v4.extend(four)?;
+            table.v6.extend(six)?;
+        }
         Ok(())
     }
 
-    fn own_routes(&self) -> Vec<(Prefix, Target)> {
+    fn own_routes(&self) -> Vec<(Network, Target)> {
         let mut routes = Vec::new();
         // The kernel makes those of its interfaces itself.
-        let all = self.addresses.iter().enumerate();
-        for (number, addresses) in all.filter(|_| !self.are_kernels) {
+        let all = self.addresses.iter().zip(&*self.interfaces).enumerate();
+        for (number, (addresses, Interface { table, .. })) in all.filter(|_| !self.are_kernels) {
+            let table = *table;
+            let network = |prefix| Network { table, prefix };
             let networks = addresses.networks();
-            routes.extend(networks.map(|network| (network, Target::Connected(number as u8))));
+            routes.extend(networks.map(|it| (network(it), Target::Connected(number as u8))));
             let own = addresses.own();
-            routes.extend(own.map(|address| (Prefix::host(address), Target::Local)));
+            routes.extend(own.map(|address| (network(Prefix::host(address)), Target::Local)));
         }
         // Behind those of the networks: an address may be all of its network.
         routes
     }
 
     /// What a worker looks up in.
-    pub fn tables(&self) -> (Arc<v4::Fib>, Arc<v6::Fib>, Arc<Hops>) {
-        (
-            Arc::clone(self.v4.fib()),
-            Arc::clone(self.v6.fib()),
-            Arc::clone(&self.hops),
-        )
+    pub fn tables(&self) -> (Fibs, Arc<Hops>) {
+        let fibs = |table: &Table| (Arc::clone(table.v4.fib()), Arc::clone(table.v6.fib()));
+        let fibs = self.tables.iter().map(fibs).collect();
+        (fibs, Arc::clone(&self.hops))
     }
 
     /// Has programs in the kernel go by the same routes from now on.
@@ -208,8 +254,9 @@ impl Control {
     /// When there is no room for them there.
     pub fn mirror(&mut self, kernel: Arc<KernelRouter>) -> Result<(), Refused> {
         self.hops.mirror(Arc::clone(&kernel));
-        copy_v4(&kernel, self.v4.fib(), PrefixV4::ALL);
-        for (prefix, hop) in self.v6.rib().iter() {
+        let main = &self.tables[0];
+        copy_v4(&kernel, main.v4.fib(), PrefixV4::ALL);
+        for (prefix, hop) in main.v6.rib().iter() {
             set_v6(&kernel, prefix, Some(hop))?;
         }
         self.kernel = Some(kernel);
@@ -226,14 +273,36 @@ impl Control {
         Arc::clone(&self.interfaces)
     }
 
-    /// Where the route of a prefix leads.
-    pub fn get(&self, prefix: Prefix) -> Option<&Target> {
-        self.routes.get(&prefix)
+    /// What stands for each table in texts.
+    pub fn table_ids(&self) -> Arc<[u32]> {
+        Arc::clone(&self.table_ids)
     }
 
-    pub fn is_network_of_interface(&self, prefix: Prefix) -> bool {
-        let mut all = self.addresses.iter();
-        all.any(|it| it.networks().any(|network| network == prefix))
+    /// The table of an interface.
+    pub fn table_of(&self, interface: u8) -> u8 {
+        let interface = self.interfaces.get(usize::from(interface));
+        interface.map_or(0, |it| it.table)
+    }
+
+    /// The network of one station behind an interface.
+    fn station(&self, at: At) -> Network {
+        Network {
+            table: self.table_of(at.0),
+            prefix: Prefix::host(at.1),
+        }
+    }
+
+    /// Where the route of a prefix leads.
+    pub fn get(&self, network: impl Into<Network>) -> Option<&Target> {
+        self.routes.get(&network.into())
+    }
+
+    pub fn is_network_of_interface(&self, network: Network) -> bool {
+        let mut all = self.addresses.iter().zip(&*self.interfaces);
+        all.any(|(addresses, interface)| {
+            let is_it = |prefix| prefix == network.prefix;
+            interface.table == network.table && addresses.networks().any(is_it)
+        })
     }
 
     /// Whether the kernel says which routes there are.
@@ -259,14 +328,14 @@ impl Control {
         }
     }
 
-    pub fn prefixes(&self) -> impl Iterator<Item = Prefix> + '_ {
+    pub fn networks(&self) -> impl Iterator<Item = Network> + '_ {
         self.routes.keys().copied()
     }
 
-    fn text_of(&self, prefix: Prefix, target: &Target) -> RouteText {
+    fn text_of(&self, network: Network, target: &Target) -> RouteText {
         RouteText {
-            prefix: prefix.to_string(),
-            route: text_of(prefix, target, &self.interfaces),
+            prefix: network.prefix.to_string(),
+            route: text_of(network, target, &self.interfaces, &self.table_ids),
         }
     }
 
@@ -274,24 +343,25 @@ impl Control {
     pub fn list(&self) -> Vec<RouteText> {
         let routes = self.routes.iter();
         routes
-            .map(|(prefix, target)| self.text_of(*prefix, target))
+            .map(|(network, target)| self.text_of(*network, target))
             .collect()
     }
 
-    /// The route of an address, and the neighbours that it leads to.
-    pub fn show(&self, address: IpAddr) -> Option<(RouteText, Vec<NeighbourText>)> {
-        let (prefix, target) = self.route_of(address)?;
+    /// The route of an address in a table, and the neighbours that it leads to.
+    pub fn show(&self, table: u8, address: IpAddr) -> Option<(RouteText, Vec<NeighbourText>)> {
+        let (network, target) = self.route_of(table, address)?;
         let neighbour = |at: At| NeighbourText {
             interface: self.interfaces[usize::from(at.0)].name.clone(),
             address: at.1,
             mac: self.mac(at).map(|mac| mac.to_string()),
         };
-        let neighbours = self.neighbours_towards(address).into_iter().map(neighbour);
-        Some((self.text_of(prefix, target), neighbours.collect()))
+        let neighbours = self.neighbours_towards(table, address);
+        let neighbours = neighbours.into_iter().map(neighbour);
+        Some((self.text_of(network, target), neighbours.collect()))
     }
 
     pub fn status(&self) -> Status {
-        let v4 = |prefix: &&Prefix| matches!(prefix, Prefix::V4(_));
+        let v4 = |network: &&Network| matches!(network.prefix, Prefix::V4(_));
         let routes_v4 = self.routes.keys().filter(v4).count();
         let (neighbours, neighbours_unknown) = self.neighbours.count();
         Status {
@@ -301,7 +371,7 @@ impl Control {
             neighbours_unknown,
             next_hops: self.in_use.len(),
             next_hops_most: MOST_HOPS - 1,
-            table_bytes: self.v4.fib().memory_bytes() + self.v6.fib().memory_bytes(),
+            table_bytes: self.tables.iter().map(Table::memory_bytes).sum(),
             kernel: self.followed,
         }
     }
@@ -310,16 +380,17 @@ impl Control {
     ///
     /// # Errors
     /// When there is no room; nothing has changed then.
-    pub fn set(&mut self, prefix: Prefix, target: Target) -> Result<(), Refused> {
+    pub fn set(&mut self, network: impl Into<Network>, target: Target) -> Result<(), Refused> {
+        let network = network.into();
         let hop = self.take(&target)?;
-        if let Err(e) = self.write(prefix, Some(hop)) {
+        if let Err(e) = self.write(network, Some(hop)) {
             self.give_back(&target);
             return Err(e);
         }
-        match self.routes.insert(prefix, target) {
+        match self.routes.insert(network, target) {
             Some(before) => self.give_back(&before),
             // A station that was there has it in its route's place.
-            None => self.drop_station(prefix),
+            None => self.drop_station(network),
         }
         Ok(())
     }
@@ -328,38 +399,41 @@ impl Control {
     ///
     /// # Errors
     /// When there is no room for what comes in its place; nothing has changed then.
-    pub fn remove(&mut self, prefix: Prefix) -> Result<bool, Refused> {
-        if !self.routes.contains_key(&prefix) {
+    pub fn remove(&mut self, network: impl Into<Network>) -> Result<bool, Refused> {
+        let network = network.into();
+        if !self.routes.contains_key(&network) {
             return Ok(false);
         }
-        self.write(prefix, None)?;
-        if let Some(before) = self.routes.remove(&prefix) {
+        self.write(network, None)?;
+        if let Some(before) = self.routes.remove(&network) {
             self.give_back(&before);
         }
         Ok(true)
     }
 
-    /// The longest route that an address is in.
-    pub fn route_of(&self, address: IpAddr) -> Option<(Prefix, &Target)> {
+    /// The longest route of a table that an address is in.
+    pub fn route_of(&self, table: u8, address: IpAddr) -> Option<(Network, &Target)> {
+        let Table { v4, v6 } = self.tables.get(usize::from(table))?;
         let mut prefix = match address {
-            IpAddr::V4(address) => Prefix::V4(self.v4.rib().lookup(address.into())?.0),
-            IpAddr::V6(address) => Prefix::V6(self.v6.rib().lookup(address.into())?.0),
+            IpAddr::V4(address) => Prefix::V4(v4.rib().lookup(address.into())?.0),
+            IpAddr::V6(address) => Prefix::V6(v6.rib().lookup(address.into())?.0),
         };
         loop {
-            if let Some(target) = self.routes.get(&prefix) {
-                return Some((prefix, target));
+            let network = Network { table, prefix };
+            if let Some(target) = self.routes.get(&network) {
+                return Some((network, target));
             }
             // That of a station, which is in the network of its port.
             prefix = match prefix {
-                Prefix::V4(it) => Prefix::V4(self.v4.rib().covering(it)?.0),
-                Prefix::V6(it) => Prefix::V6(self.v6.rib().covering(it)?.0),
+                Prefix::V4(it) => Prefix::V4(v4.rib().covering(it)?.0),
+                Prefix::V6(it) => Prefix::V6(v6.rib().covering(it)?.0),
             };
         }
     }
 
     /// The neighbours that packets for an address may go to, one of them known or not.
-    pub fn neighbours_towards(&self, address: IpAddr) -> Vec<At> {
-        match self.route_of(address) {
+    pub fn neighbours_towards(&self, table: u8, address: IpAddr) -> Vec<At> {
+        match self.route_of(table, address) {
             Some((_, Target::Connected(port))) => vec![(*port, address)],
             Some((_, Target::Neighbours(all))) => all.clone(),
             _ => Vec::new(),
@@ -397,7 +471,7 @@ impl Control {
         let Some(mac) = mac else {
             if self.neighbours.unfix(at) {
                 self.lead_to(at, Hop::Unresolved);
-                self.drop_station(Prefix::host(at.1));
+                self.drop_station(self.station(at));
             }
             return;
         };
@@ -426,7 +500,7 @@ impl Control {
         let (known, waited) = self.neighbours.cut_off(port);
         for at in known {
             self.lead_to(at, Hop::Unresolved);
-            self.drop_station(Prefix::host(at.1));
+            self.drop_station(self.station(at));
         }
         self.stranded.extend(waited);
     }
@@ -441,7 +515,7 @@ impl Control {
     pub fn forget(&mut self, at: At) {
         self.neighbours.forget(at);
         self.lead_to(at, Hop::Unresolved);
-        self.drop_station(Prefix::host(at.1));
+        self.drop_station(self.station(at));
     }
 
     /// What is due by now: whom to ask, and packets that have waited in vain.
@@ -459,7 +533,7 @@ impl Control {
         for each in &due {
             if let Due::Gone(at) = each {
                 self.lead_to(*at, Hop::Unresolved);
-                self.drop_station(Prefix::host(at.1));
+                self.drop_station(self.station(*at));
             }
         }
         due
@@ -493,62 +567,58 @@ impl Control {
 
     /// Gives a station of a network behind a port a route of its own.
     fn add_station(&mut self, at: At) {
-        let prefix = Prefix::host(at.1);
-        let is_near =
-            matches!(self.route_of(at.1), Some((_, Target::Connected(port))) if *port == at.0);
-        if !is_near || self.stations.contains_key(&at) || self.routes.contains_key(&prefix) {
+        let network = self.station(at);
+        let route = self.route_of(network.table, at.1);
+        let is_near = matches!(route, Some((_, Target::Connected(port))) if *port == at.0);
+        if !is_near || self.stations.contains_key(&at) || self.routes.contains_key(&network) {
             return;
         }
         // Without room its packets go on by the slow path.
         let Ok(hop) = self.take_key(Key::Neighbour(at)) else {
             return;
         };
-        match self.write(prefix, Some(hop)) {
+        match self.write(network, Some(hop)) {
             Ok(()) => drop(self.stations.insert(at, ())),
             Err(_) => self.give_back_key(&Key::Neighbour(at)),
         }
     }
 
-    /// Takes the route of a station away, if the prefix is one; a route that is asked for stays.
-    fn drop_station(&mut self, prefix: Prefix) {
-        let station = self.stations.keys().find(|at| Prefix::host(at.1) == prefix);
+    /// Takes the route of a station away, if the network is one; a route that is asked for stays.
+    fn drop_station(&mut self, network: Network) {
+        let mut stations = self.stations.keys();
+        let station = stations.find(|at| self.station(**at) == network);
         let Some(at) = station.copied() else { return };
-        if !self.routes.contains_key(&prefix) && self.write(prefix, None).is_err() {
+        if !self.routes.contains_key(&network) && self.write(network, None).is_err() {
             return;
         }
         self.stations.remove(&at);
         self.give_back_key(&Key::Neighbour(at));
     }
 
-    /// Writes where a prefix leads into the tables; none takes it out of them.
-    fn write(&mut self, prefix: Prefix, hop: Option<NextHop>) -> Result<(), Refused> {
-        let Some(kernel) = self.kernel.clone() else {
-            return self.write_own(prefix, hop);
+    /// Writes where a network leads into the tables; none takes it out of them. In the kernel there is the main table only.
+    fn write(&mut self, network: Network, hop: Option<NextHop>) -> Result<(), Refused> {
+        let Network { table, prefix } = network;
+        let Some(table) = self.tables.get_mut(usize::from(table)) else {
+            return Ok(());
         };
-        let prefix_v6 = match prefix {
+        let Some(kernel) = self.kernel.as_ref().filter(|_| network.table == 0) else {
+            return table.write(prefix, hop);
+        };
+        match prefix {
             Prefix::V4(prefix_v4) => {
-                self.write_own(prefix, hop)?;
-                copy_v4(&kernel, self.v4.fib(), prefix_v4);
-                return Ok(());
+                table.write(prefix, hop)?;
+                copy_v4(kernel, table.v4.fib(), prefix_v4);
+                Ok(())
             }
-            Prefix::V6(prefix_v6) => prefix_v6,
-        };
-        set_v6(&kernel, prefix_v6, hop)?;
-        let written = self.write_own(prefix, hop);
-        if written.is_err() {
-            set_v6(&kernel, prefix_v6, self.v6.rib().get(prefix_v6))?;
+            Prefix::V6(prefix_v6) => {
+                set_v6(kernel, prefix_v6, hop)?;
+                let written = table.write(prefix, hop);
+                if written.is_err() {
+                    set_v6(kernel, prefix_v6, table.v6.rib().get(prefix_v6))?;
+                }
+                written
+            }
         }
-        written
-    }
-
-    fn write_own(&mut self, prefix: Prefix, hop: Option<NextHop>) -> Result<(), Refused> {
-        match (prefix, hop) {
-            (Prefix::V4(prefix), Some(hop)) => drop(self.v4.insert(prefix, hop)?),
-            (Prefix::V4(prefix), None) => drop(self.v4.remove(prefix)),
-            (Prefix::V6(prefix), Some(hop)) => drop(self.v6.insert(prefix, hop)?),
-            (Prefix::V6(prefix), None) => drop(self.v6.remove(prefix)?),
-        }
-        Ok(())
     }
 
     /// The next hop of a target, which has one use more.
@@ -649,17 +719,22 @@ impl Control {
                 self.retiring = Some(retiring);
                 return;
             }
-            self.v4.quiesced(retiring.v4);
-            self.v6.quiesced(retiring.v6);
+            for (table, (v4, v6)) in self.tables.iter_mut().zip(&retiring.tables) {
+                table.v4.quiesced(*v4);
+                table.v6.quiesced(*v6);
+            }
             self.free.extend(retiring.hops);
             self.free_unused_groups();
         }
-        if self.left.is_empty() && self.v4.retired_blocks() == 0 && self.v6.retired() == 0 {
+        if self.left.is_empty() && !self.tables.iter().any(Table::has_retired) {
             return;
         }
         self.retiring = Some(Retiring {
-            v4: self.v4.generation(),
-            v6: self.v6.generation(),
+            tables: self
+                .tables
+                .iter()
+                .map(|table| (table.v4.generation(), table.v6.generation()))
+                .collect(),
             hops: std::mem::take(&mut self.left),
             since: now,
         });

@@ -5,7 +5,7 @@ use super::Router;
 use super::control::Control;
 use super::fast::OUTCOMES;
 use super::hop::Hop;
-use super::settings::{Prefix, Settings};
+use super::settings::{Network, Settings};
 use super::text::Target;
 use crate::control_socket::{Decides, Loading};
 use crate::{Context, Function, Handler, Punted, settings};
@@ -69,8 +69,8 @@ impl Detached {
     /// What cannot be taken away.
     pub fn clear(&mut self) -> Result<(), String> {
         let mut control = self.control();
-        for prefix in control.added() {
-            control.remove(prefix).map_err(|e| e.to_string())?;
+        for network in control.added() {
+            control.remove(network).map_err(|e| e.to_string())?;
         }
         Ok(())
     }
@@ -138,12 +138,13 @@ impl Detached {
     /// What differs.
     pub fn check(&self, address: IpAddr) -> Result<(), String> {
         let control = self.control();
-        let (v4, v6, hops) = control.tables();
+        let (fibs, hops) = control.tables();
+        let (v4, v6) = &fibs[0];
         let hop = hops.get(match address {
             IpAddr::V4(address) => v4.lookup(address.into()),
             IpAddr::V6(address) => v6.lookup(address.octets()),
         });
-        let route = control.route_of(address);
+        let route = control.route_of(0, address);
         let is_right = match route.map(|(_, target)| target) {
             None => hop == Hop::NoRoute,
             Some(Target::Local) => hop == Hop::Local,
@@ -167,11 +168,11 @@ impl Detached {
 
 impl Control {
     /// Prefixes of the routes that do not belong to an interface.
-    fn added(&self) -> Vec<Prefix> {
-        self.prefixes()
-            .filter(|prefix| {
-                let is_own = matches!(self.get(*prefix), Some(Target::Local));
-                !is_own && !self.is_network_of_interface(*prefix)
+    fn added(&self) -> Vec<Network> {
+        self.networks()
+            .filter(|network| {
+                let is_own = matches!(self.get(*network), Some(Target::Local));
+                !is_own && !self.is_network_of_interface(*network)
             })
             .collect()
     }

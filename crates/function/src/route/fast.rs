@@ -1,6 +1,7 @@
 //! What a worker does with each packet: look at it, look up where it goes, give it its next addresses. (RFC 1812 section 5.2,
 //! RFC 8200.) Everything else is the slow path's.
 
+use super::control::Fibs;
 use super::hop::{Hop, Hops};
 use super::settings::Interface;
 use crate::Context;
@@ -8,14 +9,18 @@ use crate::budget::Budget;
 use crate::changes::Receiver;
 use crate::host::Own;
 use crate::mix::mix;
+use crate::resize::move_start;
 use std::sync::Arc;
-use taut_lpm::{NextHop, v4, v6};
-use taut_port::{BATCH_CAPACITY, Batch, Punt};
+use taut_lpm::NextHop;
+use taut_port::{BATCH_CAPACITY, Batch, Packet, PoolHandle, Punt};
 use taut_sys::Clock;
 use taut_wire::{EtherType, Ethernet, Headers, Ipv4, Mac, Sum, checksum, resolution};
 
 /// Bytes of an Ethernet header without tags.
 pub(super) const ETHERNET_BYTES: usize = 14;
+/// Place and bytes of a VLAN tag (IEEE 802.1Q-2018 section 9.6).
+pub(super) const TAG_AT: usize = 12;
+pub(super) const TAG_BYTES: usize = 4;
 const IPV4_BYTES: usize = 20;
 const IPV6_BYTES: usize = 40;
 const TTL_AT: usize = ETHERNET_BYTES + 8;
@@ -37,10 +42,11 @@ pub(super) enum Outcome {
     Martian,
     Blackhole,
     Excess,
+    NoMemory,
 }
 
 /// Names of [`Outcome`], in their order.
-pub(super) const OUTCOMES: [&str; 10] = [
+pub(super) const OUTCOMES: [&str; 11] = [
     "forwarded",
     "to the slow path",
     "dropped: for another station",
@@ -51,6 +57,7 @@ pub(super) const OUTCOMES: [&str; 10] = [
     "dropped: from or to an address that nobody has",
     "dropped: blackhole route",
     "dropped: more than the slow path is given",
+    "dropped: no memory for a VLAN tag",
 ];
 
 /// Result of the first look at a packet.
@@ -68,13 +75,107 @@ enum Look {
 const TROUBLE_AT_ONCE: u64 = 256;
 const TROUBLE_APART_NS: f64 = 10_000.0;
 
+/// The interfaces of a port, by number.
+#[derive(Debug, Clone, Default)]
+struct OnPort {
+    untagged: Option<u8>,
+    /// By VLAN.
+    tagged: Vec<(u16, u8)>,
+}
+
+impl OnPort {
+    /// The interface that a frame comes in by, and how many bytes of a tag its header has.
+    #[inline(always)]
+    fn of(&self, frame: &[u8]) -> Option<(u8, usize)> {
+        if self.tagged.is_empty() {
+            return self.untagged.map(|number| (number, 0));
+        }
+        let tag = frame.get(TAG_AT..TAG_AT + TAG_BYTES);
+        let Some(&[0x81, 0x00, high, low]) = tag else {
+            return self.untagged.map(|number| (number, 0));
+        };
+        let vlan = u16::from_be_bytes([high, low]) & 0xfff;
+        let mut tagged = self.tagged.iter();
+        tagged.find_map(|(of, number)| (*of == vlan).then_some((*number, TAG_BYTES)))
+    }
+}
+
+/// A batch's packets of one family that are to be looked up.
+struct Asking<A> {
+    count: usize,
+    addresses: [A; BATCH_CAPACITY],
+    packets: [Asked; BATCH_CAPACITY],
+}
+
+/// A packet that is to be looked up.
+#[derive(Debug, Clone, Copy, Default)]
+struct Asked {
+    /// Number in the batch.
+    index: u8,
+    /// Bytes of its tag.
+    tag: u8,
+    /// Number of the table.
+    table: u8,
+}
+
+impl<A: Copy + Default> Asking<A> {
+    fn new() -> Self {
+        Self {
+            count: 0,
+            addresses: [A::default(); BATCH_CAPACITY],
+            packets: [Asked::default(); BATCH_CAPACITY],
+        }
+    }
+
+    #[inline(always)]
+    fn add(&mut self, address: A, packet: Asked) {
+        let at = self.count % BATCH_CAPACITY;
+        self.addresses[at] = address;
+        self.packets[at] = packet;
+        self.count += 1;
+    }
+
+    /// Has `look` look up those of each table together.
+    #[inline(always)]
+    fn numbers(
+        &self,
+        mut look: impl FnMut(usize, &[A], &mut [NextHop]),
+    ) -> ([NextHop; BATCH_CAPACITY], usize) {
+        let mut numbers = [NextHop::NONE; BATCH_CAPACITY];
+        let count = self.count.min(BATCH_CAPACITY);
+        let packets = &self.packets[..count];
+        let Some(first) = packets.first() else {
+            return (numbers, 0);
+        };
+        if packets.iter().all(|packet| packet.table == first.table) {
+            look(
+                first.table.into(),
+                &self.addresses[..count],
+                &mut numbers[..count],
+            );
+        } else {
+            for (at, packet) in packets.iter().enumerate() {
+                look(
+                    packet.table.into(),
+                    &self.addresses[at..=at],
+                    &mut numbers[at..=at],
+                );
+            }
+        }
+        (numbers, count)
+    }
+}
+
 /// A worker's part of the router.
 pub(super) struct Plane {
     interfaces: Arc<[Interface]>,
+    /// By number of the port.
+    ports: Vec<OnPort>,
     ears: Vec<Ears>,
-    v4: Arc<v4::Fib>,
-    v6: Arc<v6::Fib>,
+    fibs: Fibs,
     hops: Arc<Hops>,
+    /// Memory for packets that get a tag where there is no room before them; none where no interface has tags.
+    pool: Option<PoolHandle>,
     /// Questions whether the worker has moved on.
     pub receiver: Receiver<()>,
     pub counts: [u64; OUTCOMES.len()],
@@ -103,7 +204,8 @@ impl Ears {
 impl Plane {
     pub fn new(
         interfaces: &Arc<[Interface]>,
-        (v4, v6, hops): (Arc<v4::Fib>, Arc<v6::Fib>, Arc<Hops>),
+        (fibs, hops): (Fibs, Arc<Hops>),
+        pool: Option<PoolHandle>,
         receiver: Receiver<()>,
         clock: &Clock,
     ) -> Self {
@@ -114,9 +216,10 @@ impl Plane {
         Self {
             ears: own.collect(),
             interfaces: Arc::clone(interfaces),
-            v4,
-            v6,
+            ports: ports_of(interfaces),
+            fibs,
             hops,
+            pool,
             receiver,
             counts: [0; OUTCOMES.len()],
             trouble: Budget::new(TROUBLE_AT_ONCE, clock.to_ticks(TROUBLE_APART_NS) as u64, 0),
@@ -129,10 +232,7 @@ impl Plane {
         if batch.is_empty() {
             return;
         }
-        let (Some(interface), Some(ears)) = (
-            self.interfaces.get(context.from_port),
-            self.ears.get(context.from_port),
-        ) else {
+        let Some(on_port) = self.ports.get(context.from_port) else {
             for index in 0..batch.len() {
                 if batch.is_kept(index) {
                     batch.mark_dropped(index);
@@ -142,25 +242,30 @@ impl Plane {
             return;
         };
         // Addresses of one family lie side by side, so that the table is asked for all of them at once.
-        let mut four = [0_u32; BATCH_CAPACITY];
-        let mut six = [[0_u8; 16]; BATCH_CAPACITY];
-        let mut places = [[0_u8; BATCH_CAPACITY]; 2];
-        let mut counts = [0_usize; 2];
+        let mut four = Asking::<u32>::new();
+        let mut six = Asking::<[u8; 16]>::new();
         for index in 0..batch.len() {
             if !batch.is_kept(index) {
                 continue;
             }
-            match look(batch.packets()[index].bytes(), interface.mac, ears) {
-                Look::V4(address) => {
-                    four[counts[0] % BATCH_CAPACITY] = address;
-                    places[0][counts[0] % BATCH_CAPACITY] = index as u8;
-                    counts[0] += 1;
-                }
-                Look::V6(address) => {
-                    six[counts[1] % BATCH_CAPACITY] = address;
-                    places[1][counts[1] % BATCH_CAPACITY] = index as u8;
-                    counts[1] += 1;
-                }
+            let frame = batch.packets()[index].bytes();
+            let found = on_port.of(frame).and_then(|(number, tag)| {
+                let number = usize::from(number);
+                Some((self.interfaces.get(number)?, self.ears.get(number)?, tag))
+            });
+            let Some((interface, ears, tag)) = found else {
+                batch.mark_dropped(index);
+                self.counts[Outcome::NoInterface as usize] += 1;
+                continue;
+            };
+            let packet = Asked {
+                index: index as u8,
+                tag: tag as u8,
+                table: interface.table,
+            };
+            match look(frame, tag, interface.mac, ears) {
+                Look::V4(address) => four.add(address, packet),
+                Look::V6(address) => six.add(address, packet),
                 Look::Punt(cause) => {
                     batch.mark_punted(index, cause);
                     self.counts[Outcome::SlowPath as usize] += 1;
@@ -184,23 +289,25 @@ impl Plane {
                 }
             }
         }
-        let mut numbers = [NextHop::NONE; BATCH_CAPACITY];
-        let [four_count, six_count] = counts.map(|count| count.min(BATCH_CAPACITY));
-        if four_count > 0 {
-            let numbers = &mut numbers[..four_count];
-            self.v4.lookup_batch(&four[..four_count], numbers);
-            for (place, number) in places[0].iter().zip(&*numbers) {
-                let outcome = self.forward::<true>(batch, usize::from(*place), *number, context);
-                self.counts[outcome as usize] += 1;
+        let fibs = &self.fibs;
+        let (numbers, count) = four.numbers(|table, addresses, numbers| {
+            if let Some((v4, _)) = fibs.get(table) {
+                v4.lookup_batch(addresses, numbers);
             }
+        });
+        for (packet, number) in four.packets.iter().zip(numbers).take(count) {
+            let outcome = self.forward::<true>(batch, *packet, number, context);
+            self.counts[outcome as usize] += 1;
         }
-        if six_count > 0 {
-            let numbers = &mut numbers[..six_count];
-            self.v6.lookup_batch(&six[..six_count], numbers);
-            for (place, number) in places[1].iter().zip(&*numbers) {
-                let outcome = self.forward::<false>(batch, usize::from(*place), *number, context);
-                self.counts[outcome as usize] += 1;
+        let fibs = &self.fibs;
+        let (numbers, count) = six.numbers(|table, addresses, numbers| {
+            if let Some((_, v6)) = fibs.get(table) {
+                v6.lookup_batch(addresses, numbers);
             }
+        });
+        for (packet, number) in six.packets.iter().zip(numbers).take(count) {
+            let outcome = self.forward::<false>(batch, *packet, number, context);
+            self.counts[outcome as usize] += 1;
         }
     }
 
@@ -209,19 +316,25 @@ impl Plane {
     fn forward<const IS_V4: bool>(
         &mut self,
         batch: &mut Batch,
-        index: usize,
+        Asked { index, tag, .. }: Asked,
         number: NextHop,
         context: &Context,
     ) -> Outcome {
+        let (index, tag) = (usize::from(index), usize::from(tag));
         let frame = batch.packets()[index].bytes();
         let mut hop = self.hops.get(number);
         if let Hop::Group(group) = hop {
             hop = self.hops.of_group(group, flow_of(frame));
         }
+        // From here on places are those without a tag.
+        let frame = frame.get(tag..).unwrap_or_default();
         let cause = match hop {
             Hop::Forward { port, mac } => {
-                let to = self.interfaces.get(usize::from(port));
-                let (source, mtu) = to.map_or((Mac::default(), 0), |it| (it.mac, it.mtu));
+                let Some(to) = self.interfaces.get(usize::from(port)) else {
+                    batch.mark_dropped(index);
+                    return Outcome::NoInterface;
+                };
+                let (source, mtu) = (to.mac, to.mtu);
                 let (hops_left, length) = if IS_V4 {
                     (frame[TTL_AT], u16::from_be_bytes([frame[16], frame[17]]))
                 } else {
@@ -235,9 +348,18 @@ impl Plane {
                     Punt::TimeExceeded
                 } else if length > mtu {
                     Punt::TooBig(mtu)
-                } else {
+                } else if tag == 0 && to.vlan.is_none() {
                     rewrite(batch.packet_mut_but_headers(index).bytes_mut(), source, mac);
-                    batch.send_to(index, port);
+                    batch.send_to(index, to.port);
+                    return Outcome::Forwarded;
+                } else {
+                    let packet = batch.packet_mut(index);
+                    if !retag(packet, tag, to.vlan, self.pool.as_ref()) {
+                        batch.mark_dropped(index);
+                        return Outcome::NoMemory;
+                    }
+                    readdress(packet.bytes_mut(), source, mac);
+                    batch.send_to(index, to.port);
                     return Outcome::Forwarded;
                 }
             }
@@ -262,13 +384,16 @@ impl Plane {
 
 /// Looks whether a frame is a packet to forward, and where to; long enough for what [`rewrite`] changes then.
 #[inline(always)]
-fn look(frame: &[u8], mac: Mac, ears: &Ears) -> Look {
+fn look(tagged: &[u8], tag: usize, mac: Mac, ears: &Ears) -> Look {
+    // Places are those without a tag; but for the addresses, which stand before it.
+    let frame = tagged.get(tag..).unwrap_or_default();
     let Some(head) = frame.first_chunk::<{ ETHERNET_BYTES + IPV4_BYTES }>() else {
         return Look::Drop(Outcome::Malformed);
     };
-    if head[..6] != mac.0 {
+    if tagged[..6] != mac.0 {
         // To all stations or a group of them: somebody asks for the router, or it is none of its business.
-        let concerned = (head[0] & 1 == 1).then(|| ears.concerned(frame)).flatten();
+        let concerned = (tagged[0] & 1 == 1).then(|| ears.concerned(tagged));
+        let concerned = concerned.flatten();
         let kind = if ears.is_kernels {
             Look::Group
         } else {
@@ -278,8 +403,8 @@ fn look(frame: &[u8], mac: Mac, ears: &Ears) -> Look {
     }
     match EtherType(u16::from_be_bytes([head[12], head[13]])) {
         EtherType::IPV4 => look_v4(frame, head),
-        EtherType::IPV6 => look_v6(frame, ears),
-        EtherType::ARP => match ears.concerned(frame) {
+        EtherType::IPV6 => look_v6(frame, tagged, ears),
+        EtherType::ARP => match ears.concerned(tagged) {
             Some(cause) => Look::Punt(cause),
             None => Look::Drop(Outcome::NotForUs),
         },
@@ -318,7 +443,7 @@ fn look_v4(frame: &[u8], head: &[u8; ETHERNET_BYTES + IPV4_BYTES]) -> Look {
 }
 
 #[inline(always)]
-fn look_v6(frame: &[u8], ears: &Ears) -> Look {
+fn look_v6(frame: &[u8], tagged: &[u8], ears: &Ears) -> Look {
     let Some(head) = frame.first_chunk::<{ ETHERNET_BYTES + IPV6_BYTES }>() else {
         return Look::Drop(Outcome::Malformed);
     };
@@ -339,7 +464,7 @@ fn look_v6(frame: &[u8], ears: &Ears) -> Look {
     }
     // Such addresses mean something on their link only (RFC 4291 section 2.5.6).
     if is_link_local(source) || is_link_local(&destination) {
-        return match ears.concerned(frame) {
+        return match ears.concerned(tagged) {
             Some(cause) => Look::Punt(cause),
             None => Look::Drop(Outcome::Martian),
         };
@@ -367,6 +492,50 @@ pub(super) fn rewrite(frame: &mut [u8], source: Mac, destination: Mac) {
     };
     head[..6].copy_from_slice(&destination.0);
     head[6..12].copy_from_slice(&source.0);
+    take_hop(head);
+}
+
+/// [`rewrite`] of a frame that has a tag, perhaps.
+fn readdress(frame: &mut [u8], source: Mac, destination: Mac) {
+    let tag = match frame.get(TAG_AT..TAG_AT + 2) {
+        Some([0x81, 0x00]) => TAG_BYTES,
+        _ => 0,
+    };
+    let head = frame.get_mut(tag..).and_then(<[u8]>::first_chunk_mut);
+    if let Some(head) = head {
+        take_hop(head);
+        frame[..6].copy_from_slice(&destination.0);
+        frame[6..12].copy_from_slice(&source.0);
+    }
+}
+
+/// Gives a frame with a tag of so many bytes the one of another VLAN, or none; its priority stays. False, and no change, where there
+/// is no memory for it.
+fn retag(packet: &mut Packet, old: usize, vlan: Option<u16>, pool: Option<&PoolHandle>) -> bool {
+    let Some(pool) = pool else { return false };
+    let priority = match packet.bytes().get(TAG_AT + 2) {
+        Some(high) if old > 0 => *high & 0xf0,
+        _ => 0,
+    };
+    let new = if vlan.is_some() { TAG_BYTES } else { 0 };
+    if old != new && !move_start(packet, TAG_AT, old, new, pool) {
+        return false;
+    }
+    if let Some(vlan) = vlan {
+        let [high, low] = vlan.to_be_bytes();
+        packet.bytes_mut()[TAG_AT..TAG_AT + TAG_BYTES].copy_from_slice(&[
+            0x81,
+            0x00,
+            priority | high,
+            low,
+        ]);
+    }
+    true
+}
+
+/// Takes a hop off a packet; places are those of a frame without a tag.
+#[inline(always)]
+fn take_hop(head: &mut [u8; ETHERNET_BYTES + IPV4_BYTES]) {
     if head[12] == 0x08 {
         let old = u16::from_be_bytes([head[TTL_AT], head[PROTOCOL_AT]]);
         let sum = u16::from_be_bytes([head[CHECKSUM_AT], head[CHECKSUM_AT + 1]]);
@@ -376,6 +545,19 @@ pub(super) fn rewrite(frame: &mut [u8], source: Mac, destination: Mac) {
     } else {
         head[HOP_LIMIT_AT] = head[HOP_LIMIT_AT].wrapping_sub(1);
     }
+}
+
+fn ports_of(interfaces: &[Interface]) -> Vec<OnPort> {
+    let count = interfaces.iter().map(|it| usize::from(it.port) + 1).max();
+    let mut ports = vec![OnPort::default(); count.unwrap_or(0)];
+    for (number, interface) in interfaces.iter().enumerate() {
+        let port = &mut ports[usize::from(interface.port)];
+        match interface.vlan {
+            Some(vlan) => port.tagged.push((vlan, number as u8)),
+            None => port.untagged = Some(number as u8),
+        }
+    }
+    ports
 }
 
 /// A number that all packets of a flow share, fragments by their addresses alone.

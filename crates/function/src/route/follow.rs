@@ -6,7 +6,7 @@
 //! is not there any more goes.
 
 use super::control::Control;
-use super::settings::Prefix;
+use super::settings::{Network, Prefix};
 use super::taps::Taps;
 use super::text::Target;
 use serde::{Deserialize, Serialize};
@@ -18,8 +18,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use taut_port::PortError;
 use taut_sys::{
-    Heard, KernelFact, KernelRoute, KernelRouteKind, KernelRoutes, LOCAL_TABLE, MAIN_TABLE,
-    spawn_background,
+    Heard, KernelFact, KernelRoute, KernelRouteKind, KernelRoutes, LOCAL_TABLE, spawn_background,
 };
 use taut_wire::Mac;
 
@@ -65,7 +64,7 @@ struct Known {
 /// What the kernel has said.
 #[derive(Debug, Default)]
 pub(super) struct Mirror {
-    known: HashMap<Prefix, Known>,
+    known: HashMap<Network, Known>,
     /// Counts times that all is asked for.
     asking: u64,
     /// Whether what is taken in is all there is, and not what changes.
@@ -94,15 +93,15 @@ impl Mirror {
     pub fn end(&mut self, control: &mut Control) {
         self.is_told_all = false;
         let asking = self.asking;
-        let gone: Vec<Prefix> = self
+        let gone: Vec<Network> = self
             .known
             .iter()
             .filter(|(_, known)| known.told != asking)
-            .map(|(prefix, _)| *prefix)
+            .map(|(network, _)| *network)
             .collect();
-        for prefix in gone {
-            self.known.remove(&prefix);
-            let _ = control.remove(prefix);
+        for network in gone {
+            self.known.remove(&network);
+            let _ = control.remove(network);
         }
         self.status.routes = self.known.len();
     }
@@ -118,17 +117,17 @@ impl Mirror {
         self.status.changes += 1;
         match fact {
             KernelFact::Route(route) => {
-                if let Some((prefix, target)) = meaning(&route, &interface) {
+                if let Some((network, target)) = meaning(&route, &interface, control) {
                     match target {
-                        Some(target) => self.set(prefix, &route, target, control),
+                        Some(target) => self.set(network, &route, target, control),
                         // It is there, and leads nowhere.
-                        None => self.remove(prefix, rank(&route), None, control),
+                        None => self.remove(network, rank(&route), None, control),
                     }
                 }
             }
             KernelFact::RouteGone(route) => {
-                if let Some((prefix, target)) = meaning(&route, &interface) {
-                    self.remove(prefix, rank(&route), target.as_ref(), control);
+                if let Some((network, target)) = meaning(&route, &interface, control) {
+                    self.remove(network, rank(&route), target.as_ref(), control);
                 }
             }
             KernelFact::Neighbour {
@@ -161,17 +160,23 @@ impl Mirror {
         self.status.routes = self.known.len();
     }
 
-    fn set(&mut self, prefix: Prefix, route: &KernelRoute, target: Target, control: &mut Control) {
+    fn set(
+        &mut self,
+        network: Network,
+        route: &KernelRoute,
+        target: Target,
+        control: &mut Control,
+    ) {
         let asking = self.asking;
-        let Some(known) = self.known.get_mut(&prefix) else {
-            match control.set(prefix, target) {
+        let Some(known) = self.known.get_mut(&network) else {
+            match control.set(network, target) {
                 Ok(()) => {
                     let known = Known {
                         rank: rank(route),
                         others: Vec::new(),
                         told: asking,
                     };
-                    self.known.insert(prefix, known);
+                    self.known.insert(network, known);
                 }
                 Err(_) => self.status.refused += 1,
             }
@@ -181,17 +186,17 @@ impl Mirror {
         if std::mem::replace(&mut known.told, asking) != asking && self.is_told_all {
             known.others.clear();
             known.rank = rank(route);
-            self.status.refused += u64::from(control.set(prefix, target).is_err());
+            self.status.refused += u64::from(control.set(network, target).is_err());
             return;
         }
-        let is_beside = route.is_appended && matches!(prefix, Prefix::V4(_));
+        let is_beside = route.is_appended && matches!(network.prefix, Prefix::V4(_));
         if rank(route) == known.rank && !is_beside {
-            self.status.refused += u64::from(control.set(prefix, target).is_err());
+            self.status.refused += u64::from(control.set(network, target).is_err());
         } else if rank(route) < known.rank {
-            let Some(before) = control.get(prefix).cloned() else {
+            let Some(before) = control.get(network).cloned() else {
                 return;
             };
-            if control.set(prefix, target).is_err() {
+            if control.set(network, target).is_err() {
                 self.status.refused += 1;
                 return;
             }
@@ -212,16 +217,16 @@ impl Mirror {
     /// Takes away a route of this metric, or only those next hops of it that went.
     fn remove(
         &mut self,
-        prefix: Prefix,
+        network: Network,
         ranked: Rank,
         gone: Option<&Target>,
         control: &mut Control,
     ) {
-        let Some(known) = self.known.get_mut(&prefix) else {
+        let Some(known) = self.known.get_mut(&network) else {
             return;
         };
         // The kernel tells each next hop of a route of IPv6 that goes by itself.
-        let left = |target: &Target| match (prefix, target, gone) {
+        let left = |target: &Target| match (network.prefix, target, gone) {
             (Prefix::V6(_), Target::Neighbours(all), Some(Target::Neighbours(gone))) => {
                 let left: Vec<_> = all
                     .iter()
@@ -239,22 +244,22 @@ impl Mirror {
             .filter(|(other, _)| *other == ranked)
             .count();
         let is_first = |target: Option<&Target>| gone.is_none() || twins == 0 || target == gone;
-        if ranked == known.rank && is_first(control.get(prefix)) {
-            if let Some(left) = control.get(prefix).and_then(left) {
-                self.status.refused += u64::from(control.set(prefix, left).is_err());
+        if ranked == known.rank && is_first(control.get(network)) {
+            if let Some(left) = control.get(network).and_then(left) {
+                self.status.refused += u64::from(control.set(network, left).is_err());
                 return;
             }
             if known.others.is_empty() {
-                self.known.remove(&prefix);
+                self.known.remove(&network);
                 // Without room for what comes in its place it stays until all is asked for again.
-                if control.remove(prefix).is_err() {
+                if control.remove(network).is_err() {
                     self.status.refused += 1;
                 }
                 return;
             }
             let (next_rank, next) = known.others.remove(0);
             known.rank = next_rank;
-            self.status.refused += u64::from(control.set(prefix, next).is_err());
+            self.status.refused += u64::from(control.set(network, next).is_err());
             return;
         }
         let mut others = known.others.iter();
@@ -269,15 +274,24 @@ impl Mirror {
     }
 }
 
-/// The prefix and the target of a kernel's route; no target where it leads nowhere, none at all where it is none of the router's
+/// The network and the target of a kernel's route; no target where it leads nowhere, none at all where it is none of the router's
 /// business.
 fn meaning(
     route: &KernelRoute,
     interface: impl Fn(u32) -> Option<u8>,
-) -> Option<(Prefix, Option<Target>)> {
-    if !matches!(route.table, MAIN_TABLE | LOCAL_TABLE) {
-        return None;
-    }
+    control: &Control,
+) -> Option<(Network, Option<Target>)> {
+    let table = match route.table {
+        // Addresses are those of the table that packets are looked up in which come in by their interface.
+        LOCAL_TABLE => {
+            let own = route
+                .next_hops
+                .iter()
+                .find_map(|hop| interface(hop.interface));
+            own.map_or(0, |own| control.table_of(own))
+        }
+        id => control.table_ids().iter().position(|other| *other == id)? as u8,
+    };
     let (address, length) = route.to;
     let is_on_each_link =
         |address: IpAddr| super::settings::is_link_local(address) && address.is_ipv6();
@@ -306,7 +320,7 @@ fn meaning(
             }
         }
     };
-    Some((prefix, target))
+    Some((Network { table, prefix }, target))
 }
 
 /// The thread that listens to the kernel. Dropping it ends it.
@@ -419,7 +433,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::super::Settings;
     use super::*;
-    use taut_sys::KernelNextHop;
+    use taut_sys::{KernelNextHop, MAIN_TABLE};
 
     /// The kernel's numbers of the router's two interfaces.
     const LAN: u32 = 10;

@@ -2,7 +2,7 @@
 
 use super::control::Refused;
 use super::hop::{BUCKETS, MOST_GROUPS, MOST_HOPS};
-use super::settings::{KERNEL, Settings};
+use super::settings::{Interface, KERNEL, Settings};
 use crate::{SettingsError, UpcallVersion, settings};
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,6 +35,14 @@ pub(super) fn router_settings(mut table: toml::Table) -> Result<RouterSettings, 
         table.remove("routes");
     }
     let checked = settings::<Settings>(table)?.check()?;
+    let is_plain = |(number, it): (usize, &Interface)| {
+        usize::from(it.port) == number && it.vlan.is_none() && it.table == 0
+    };
+    if !checked.interfaces.iter().enumerate().all(is_plain) {
+        return Err(SettingsError(
+            "interface: in the kernel there are no `vlan`, no `table` and no other order of ports; leave `place` out".to_string(),
+        ));
+    }
     let interfaces = checked.interfaces.iter().map(|it| RouterInterface {
         mac: it.mac.0,
         mtu: it.mtu,

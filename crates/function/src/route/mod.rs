@@ -43,7 +43,7 @@ use slow::{Counts, SlowPath};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use taps::Taps;
-use taut_port::{Batch, PortError};
+use taut_port::{Batch, PoolHandle, PortError};
 use taut_sys::{Alarm, Clock};
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -57,6 +57,9 @@ pub(crate) const ENTRY: Entry = Entry {
     },
     in_kernel: KernelVersion::Upcall(in_kernel::UPCALL),
 };
+
+/// Packets that a worker has memory of its own for, to give them a tag where there is no room before them.
+const SLOTS_FOR_TAGS: u32 = 2048;
 
 /// What the routers of all workers share.
 #[derive(Clone)]
@@ -180,9 +183,13 @@ impl Function for Router {
             .unwrap_or_else(PoisonError::into_inner);
         control.add_worker(sender);
         let clock = Clock::calibrate(Duration::from_millis(2));
+        let has_tags = checked.interfaces.iter().any(|it| it.vlan.is_some());
+        let pool = has_tags.then(|| PoolHandle::new(SLOTS_FOR_TAGS, false));
+        let pool = pool.transpose()?;
         self.plane = Some(Plane::new(
             &checked.interfaces,
             control.tables(),
+            pool,
             receiver,
             &clock,
         ));
@@ -202,12 +209,17 @@ impl Function for Router {
         let Some(Deciding { control, taps, .. }) = &self.deciding else {
             return;
         };
-        if let Some(taps) = taps {
-            taps.set_carrier(port, is_up);
-        }
-        if !is_up && let Ok(port) = u8::try_from(port) {
-            let mut control = control.lock().unwrap_or_else(PoisonError::into_inner);
-            control.cut_off(port);
+        for (number, interface) in self.checked.interfaces.iter().enumerate() {
+            if usize::from(interface.port) != port {
+                continue;
+            }
+            if let Some(taps) = taps {
+                taps.set_carrier(number, is_up);
+            }
+            if !is_up {
+                let mut control = control.lock().unwrap_or_else(PoisonError::into_inner);
+                control.cut_off(number as u8);
+            }
         }
     }
 

@@ -2,13 +2,14 @@
 
 use super::control::{Control, Refused};
 use super::follow::KernelStatus;
-use super::settings::Prefix;
+use super::settings::Network;
 use super::text::{self, Asked, Target};
 use crate::control_socket::{Decides, Loading, read_file, write};
 use serde::{Deserialize, Serialize};
 use std::io::{Read, Write};
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use taut_sys::MAIN_TABLE;
 
 /// Request: `{"op": "add", ...}`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -24,7 +25,7 @@ pub enum Request {
     },
     /// Routes go, in order.
     Remove {
-        /// Prefixes of the routes.
+        /// Prefixes of the routes, each with `table N` behind it if it is not in the main table.
         prefixes: Vec<String>,
     },
     /// New routes from as many bytes of text behind this line.
@@ -41,9 +42,16 @@ pub enum Request {
     Show {
         /// The address.
         address: IpAddr,
+        /// Number of the table; the main one unless given.
+        #[serde(default = "main_table")]
+        table: u32,
     },
     /// State: how many routes, neighbours and next hops there are.
     Status {},
+}
+
+fn main_table() -> u32 {
+    MAIN_TABLE
 }
 
 /// Answer to a request.
@@ -167,15 +175,7 @@ impl Decides for Mutex<Control> {
                 }
                 return Ok(());
             }
-            Request::Show { address } => lock(self).show(address).map_or_else(
-                || Answer::wrong(format!("there is no route to {address}")),
-                |(route, neighbours)| Answer {
-                    ok: true,
-                    route: Some(route),
-                    neighbours: Some(neighbours),
-                    ..Answer::default()
-                },
-            ),
+            Request::Show { address, table } => show(address, table, &lock(self)),
             Request::Status {} => Answer {
                 ok: true,
                 status: Some(lock(self).status()),
@@ -183,6 +183,26 @@ impl Decides for Mutex<Control> {
             },
         };
         write(output, &answer)
+    }
+}
+
+fn show(address: IpAddr, table: u32, control: &Control) -> Answer {
+    let ids = control.table_ids();
+    let Some(at) = ids.iter().position(|id| *id == table) else {
+        let ids: Vec<_> = ids.iter().map(ToString::to_string).collect();
+        return Answer::wrong(format!(
+            "there is no table {table}; there are {}",
+            ids.join(", ")
+        ));
+    };
+    match control.show(at as u8, address) {
+        None => Answer::wrong(format!("there is no route to {address}")),
+        Some((route, neighbours)) => Answer {
+            ok: true,
+            route: Some(route),
+            neighbours: Some(neighbours),
+            ..Answer::default()
+        },
     }
 }
 
@@ -195,8 +215,11 @@ fn add(text: &str, replace: bool, control: &Mutex<Control>) -> Answer {
     if lock(control).are_kernels() {
         return Answer::wrong(KERNELS);
     }
-    let interfaces = lock(control).interfaces();
-    let routes = match text::parse(text, &interfaces) {
+    let (interfaces, tables) = {
+        let control = lock(control);
+        (control.interfaces(), control.table_ids())
+    };
+    let routes = match text::parse(text, &interfaces, &tables) {
         Ok(routes) => routes,
         Err((line, error)) => {
             return Answer {
@@ -210,8 +233,8 @@ fn add(text: &str, replace: bool, control: &Mutex<Control>) -> Answer {
     }
     let count = routes.len();
     // The lock is let go of between them: the slow path waits for it, and so do others who ask.
-    for (done, Asked { prefix, target }) in routes.into_iter().enumerate() {
-        if let Err(error) = set(prefix, target, replace, &mut lock(control)) {
+    for (done, Asked { network, target }) in routes.into_iter().enumerate() {
+        if let Err(error) = set(network, target, replace, &mut lock(control)) {
             return Answer {
                 routes: Some(done),
                 ..Answer::wrong(error)
@@ -221,16 +244,22 @@ fn add(text: &str, replace: bool, control: &Mutex<Control>) -> Answer {
     Answer::done(count)
 }
 
-fn set(prefix: Prefix, target: Target, replace: bool, control: &mut Control) -> Result<(), String> {
-    match control.get(prefix) {
+fn set(
+    network: Network,
+    target: Target,
+    replace: bool,
+    control: &mut Control,
+) -> Result<(), String> {
+    let prefix = network.prefix;
+    match control.get(network) {
         Some(Target::Local) => return Err(format!("{prefix} is the router's own address")),
-        Some(_) if control.is_network_of_interface(prefix) => {
+        Some(_) if control.is_network_of_interface(network) => {
             return Err(format!("{prefix} is the network of an interface"));
         }
         Some(_) if !replace => return Err(format!("{prefix} has a route already")),
         _ => {}
     }
-    let set = control.set(prefix, target);
+    let set = control.set(network, target);
     set.map_err(|e| format!("{prefix}: {e}"))
 }
 
@@ -239,12 +268,13 @@ fn remove(prefixes: &[String], control: &mut Control) -> Answer {
         return Answer::wrong(KERNELS);
     }
     for (done, text) in prefixes.iter().enumerate() {
-        let removed = text::prefix(text, std::iter::empty()).and_then(|prefix| {
-            let is_own = matches!(control.get(prefix), Some(Target::Local));
-            if is_own || control.is_network_of_interface(prefix) {
+        let removed = text::network(text, &control.table_ids()).and_then(|network| {
+            let prefix = network.prefix;
+            let is_own = matches!(control.get(network), Some(Target::Local));
+            if is_own || control.is_network_of_interface(network) {
                 return Err(format!("{prefix} belongs to an interface"));
             }
-            let removed = control.remove(prefix);
+            let removed = control.remove(network);
             match removed.map_err(|e: Refused| format!("{prefix}: {e}"))? {
                 true => Ok(()),
                 false => Err(format!("{prefix} has no route")),

@@ -8,10 +8,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use taut_lpm::{PrefixV4, PrefixV6};
 use taut_port::tap::is_name;
+use taut_sys::{LOCAL_TABLE, MAIN_TABLE};
 use taut_wire::Mac;
 
-/// Interfaces there can be: ports of a chain.
-const MOST_INTERFACES: usize = 64;
+/// Interfaces there can be.
+const MOST_INTERFACES: usize = 256;
+/// Ports of a chain.
+const MOST_PORTS: u8 = 64;
+/// Tables there can be: each takes some 70 MB.
+const MOST_TABLES: usize = 16;
+/// VLANs that a tag can name (IEEE 802.1Q-2018 section 9.6).
+const VLANS: std::ops::RangeInclusive<u16> = 1..=4094;
 /// Addresses of one interface.
 const MOST_ADDRESSES: usize = 64;
 /// Addresses of one interface that the kernel may give it.
@@ -36,6 +43,9 @@ pub(super) struct Settings {
 #[serde(deny_unknown_fields)]
 struct WrittenInterface {
     name: Option<String>,
+    port: Option<u8>,
+    vlan: Option<u16>,
+    table: Option<u32>,
     mac: String,
     #[serde(default)]
     addresses: Vec<String>,
@@ -62,6 +72,19 @@ impl Prefix {
     /// The prefix of one address.
     pub fn host(address: IpAddr) -> Self {
         Self::of(address, 128)
+    }
+}
+
+/// A prefix in one of the tables of a router, by number of the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Network {
+    pub table: u8,
+    pub prefix: Prefix,
+}
+
+impl From<Prefix> for Network {
+    fn from(prefix: Prefix) -> Self {
+        Self { table: 0, prefix }
     }
 }
 
@@ -136,11 +159,17 @@ impl Addresses {
     }
 }
 
-/// The router's end of a port.
+/// The router's end of a port, or of a VLAN on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Interface {
-    /// Name in routes: the number of the port unless it is given one.
+    /// Name in routes: its number unless it is given one.
     pub name: String,
+    /// Number of the port that it is on.
+    pub port: u8,
+    /// VLAN whose tag its frames have, if they have one.
+    pub vlan: Option<u16>,
+    /// Number of the table that its packets are looked up in.
+    pub table: u8,
     pub mac: Mac,
     /// Addresses that it begins with.
     pub addresses: Addresses,
@@ -170,6 +199,8 @@ pub(super) fn holds(prefix: Prefix, address: IpAddr) -> bool {
 #[derive(Debug, Clone)]
 pub(super) struct Checked {
     pub interfaces: Arc<[Interface]>,
+    /// The kernel's number, or what stands for one in files, of each table.
+    pub tables: Arc<[u32]>,
     /// Routes beside those of the interfaces.
     pub routes: Arc<[Asked]>,
     /// Whether routes, addresses and neighbours are those that the kernel has.
@@ -185,13 +216,14 @@ impl Settings {
         let count = self.interface.len();
         if !(1..=MOST_INTERFACES).contains(&count) {
             return Err(SettingsError(format!(
-                "interface: want one [[function.interface]] for each port of the chain, 1 to {MOST_INTERFACES}, not {count}"
+                "interface: want a [[function.interface]] for each port of the chain or VLAN on it, 1 to {MOST_INTERFACES}, not {count}"
             )));
         }
         let are_kernels = self.routes.as_deref() == Some(Path::new(KERNEL));
         let mut interfaces: Vec<Interface> = Vec::with_capacity(count);
+        let mut tables = vec![MAIN_TABLE];
         for (number, written) in self.interface.into_iter().enumerate() {
-            let made = interface(number, written, are_kernels, &interfaces);
+            let made = interface(number, written, are_kernels, &interfaces, &mut tables);
             let wrong = |reason: String| SettingsError(format!("interface {number}: {reason}"));
             interfaces.push(made.map_err(wrong)?);
         }
@@ -209,13 +241,14 @@ impl Settings {
                 let wrong =
                     |reason: String| SettingsError(format!("routes: {}: {reason}", path.display()));
                 let text = std::fs::read_to_string(path).map_err(|e| wrong(e.to_string()))?;
-                text::parse(&text, &interfaces).map_err(|(line, reason)| {
+                text::parse(&text, &interfaces, &tables).map_err(|(line, reason)| {
                     SettingsError(format!("routes: {}:{line}: {reason}", path.display()))
                 })?
             }
         };
         Ok(Checked {
             interfaces: interfaces.into(),
+            tables: tables.into(),
             routes: routes.into(),
             are_kernels,
             namespace: self.netns,
@@ -229,7 +262,53 @@ fn interface(
     written: WrittenInterface,
     is_kernels: bool,
     before: &[Interface],
+    tables: &mut Vec<u32>,
 ) -> Result<Interface, String> {
+    let port = match written.port {
+        Some(port) => port,
+        None => u8::try_from(number).unwrap_or(u8::MAX),
+    };
+    if port >= MOST_PORTS {
+        return Err(format!(
+            "port: a chain has ports 0 to {}, not {port}",
+            MOST_PORTS - 1
+        ));
+    }
+    if let Some(vlan) = written.vlan.filter(|vlan| !VLANS.contains(vlan)) {
+        let (least, most) = (VLANS.start(), VLANS.end());
+        return Err(format!("vlan = {vlan}: want {least} to {most}"));
+    }
+    if let Some(other) = before
+        .iter()
+        .find(|it| (it.port, it.vlan) == (port, written.vlan))
+    {
+        let other = &other.name;
+        return Err(match written.vlan {
+            Some(vlan) => format!("vlan {vlan} of port {port} is interface {other} already"),
+            None => {
+                format!("port {port} is interface {other} already; another one there takes `vlan`")
+            }
+        });
+    }
+    let id = written.table.unwrap_or(MAIN_TABLE);
+    if id == 0 || id == LOCAL_TABLE {
+        return Err(format!(
+            "table = {id}: want a number other than 0 and {LOCAL_TABLE}"
+        ));
+    }
+    let table = tables
+        .iter()
+        .position(|other| *other == id)
+        .unwrap_or_else(|| {
+            tables.push(id);
+            tables.len() - 1
+        });
+    if table >= MOST_TABLES {
+        return Err(format!(
+            "table: there can be {MOST_TABLES}, with the main one"
+        ));
+    }
+    let table = table as u8;
     let name = written.name.unwrap_or_else(|| number.to_string());
     if name.is_empty() || name.contains(char::is_whitespace) {
         return Err(format!("name: want a word, not \"{name}\""));
@@ -271,11 +350,15 @@ fn interface(
         if address.is_multicast() || address.is_unspecified() || address.is_loopback() {
             return Err(format!("addresses: {address} is no address of one station"));
         }
-        if own.contains(address) || before.iter().any(|it| it.addresses.contains(address)) {
+        // In another table it means another station.
+        let is_there = |it: &Interface| it.table == table && it.addresses.contains(address);
+        if own.contains(address) || before.iter().any(is_there) {
             return Err(format!("addresses: {address} is there twice"));
         }
         let network = Prefix::of(address, length);
-        let has = |it: &&Interface| it.addresses.networks().any(|other| other == network);
+        let has = |it: &&Interface| {
+            it.table == table && it.addresses.networks().any(|other| other == network)
+        };
         if let Some(other) = before.iter().find(has) {
             return Err(format!(
                 "addresses: {network} is behind interface {} already",
@@ -294,6 +377,9 @@ fn interface(
     }
     Ok(Interface {
         name,
+        port,
+        vlan: written.vlan,
+        table,
         mac,
         addresses: own,
         mtu,

@@ -2,7 +2,7 @@
 //! packets go no further, cuts what is too long, and answers who talks to the router itself.
 
 use super::control::Control;
-use super::fast::{ETHERNET_BYTES, is_v4, rewrite};
+use super::fast::{ETHERNET_BYTES, TAG_AT, TAG_BYTES, is_v4, rewrite};
 use super::fragment;
 use super::neighbours::{At, Due, Wanted};
 use super::settings::Interface;
@@ -106,6 +106,8 @@ pub(super) struct SlowPath {
     errors: ErrorLimit,
     /// The kernel's interfaces, and whether it is this one that takes what they send.
     taps: Option<(Arc<Taps>, bool)>,
+    /// Whether an interface has a tag.
+    has_tags: bool,
     scratch: Vec<u8>,
 }
 
@@ -121,6 +123,7 @@ impl SlowPath {
             counts: Arc::clone(counts),
             errors: ErrorLimit::new(),
             taps: None,
+            has_tags: interfaces.iter().any(|it| it.vlan.is_some()),
             scratch: Vec::new(),
         }
     }
@@ -179,7 +182,7 @@ impl SlowPath {
     fn forward(&mut self, port: usize, frame: &[u8], send: &mut Send<'_>) {
         let (_, destination) = addresses(frame);
         let mut control = self.control();
-        let all = control.neighbours_towards(destination);
+        let all = control.neighbours_towards(control.table_of(port as u8), destination);
         let known = all.iter().find_map(|at| Some((*at, control.mac(*at)?)));
         let Some(first) = all.first().copied() else {
             drop(control);
@@ -320,6 +323,24 @@ impl SlowPath {
         }
     }
 
+    /// Does what there is to do with a frame, which has no tag, that came in by an interface.
+    fn do_with(&mut self, port: usize, frame: &[u8], cause: Punt, send: &mut Send<'_>) {
+        match cause {
+            Punt::Neighbour => self.hear(port, frame, send),
+            Punt::Local => match said(frame) {
+                // A question for one station looks like any packet to the worker.
+                Some(_) => self.hear(port, frame, send),
+                None if self.is_kernels(port) => self.give_kernel(port, frame),
+                None => self.answer(port, frame, send),
+            },
+            Punt::Unresolved | Punt::TooBig(_) => self.forward(port, frame, send),
+            Punt::TimeExceeded => self.tell(port, frame, IcmpError::TimeExceeded, send),
+            Punt::Unknown => self.tell(port, frame, IcmpError::NoRoute, send),
+            Punt::Unreachable => self.tell(port, frame, IcmpError::NoNeighbour, send),
+            Punt::Prohibited => self.tell(port, frame, IcmpError::Prohibited, send),
+        }
+    }
+
     /// Answers who talks to the router itself.
     fn answer(&mut self, port: usize, frame: &[u8], send: &mut Send<'_>) {
         self.scratch.clear();
@@ -333,6 +354,34 @@ impl SlowPath {
             self.tell(port, frame, IcmpError::NoPort, send);
         } else {
             count(&self.counts.not_understood);
+        }
+    }
+}
+
+/// The VLAN of a frame that has a tag.
+fn tag_of(frame: &[u8]) -> Option<u16> {
+    match frame.get(TAG_AT..TAG_AT + TAG_BYTES) {
+        Some(&[0x81, 0x00, high, low]) => Some(u16::from_be_bytes([high, low]) & 0xfff),
+        _ => None,
+    }
+}
+
+/// Sends frames without tags by interfaces, with the tags that they have there.
+fn by_interface<'a>(
+    interfaces: &'a [Interface],
+    send: &'a mut Send<'_>,
+) -> impl FnMut(usize, &[u8]) -> bool + 'a {
+    move |number, frame| {
+        let Some(interface) = interfaces.get(number) else {
+            return false;
+        };
+        let port = usize::from(interface.port);
+        match (interface.vlan, frame.split_at_checked(TAG_AT)) {
+            (Some(vlan), Some((addresses, rest))) => {
+                let [high, low] = vlan.to_be_bytes();
+                send(port, &[addresses, &[0x81, 0x00, high, low], rest].concat())
+            }
+            _ => send(port, frame),
         }
     }
 }
@@ -364,25 +413,29 @@ fn said(frame: &[u8]) -> Option<(IpAddr, Mac, Option<IpAddr>)> {
 
 impl Handler for SlowPath {
     fn handle(&mut self, punted: &Punted<'_>, send: &mut Send<'_>) -> bool {
-        let (port, frame) = (punted.from_port, punted.frame);
-        match punted.cause {
-            Punt::Neighbour => self.hear(port, frame, send),
-            Punt::Local => match said(frame) {
-                // A question for one station looks like any packet to the worker.
-                Some(_) => self.hear(port, frame, send),
-                None if self.is_kernels(port) => self.give_kernel(port, frame),
-                None => self.answer(port, frame, send),
-            },
-            Punt::Unresolved | Punt::TooBig(_) => self.forward(port, frame, send),
-            Punt::TimeExceeded => self.tell(port, frame, IcmpError::TimeExceeded, send),
-            Punt::Unknown => self.tell(port, frame, IcmpError::NoRoute, send),
-            Punt::Unreachable => self.tell(port, frame, IcmpError::NoNeighbour, send),
-            Punt::Prohibited => self.tell(port, frame, IcmpError::Prohibited, send),
+        let on_port = |it: &&Interface| usize::from(it.port) == punted.from_port;
+        let vlan = tag_of(punted.frame).filter(|_| self.has_tags);
+        let is_it = |it: &Interface| on_port(&it) && it.vlan == vlan;
+        // The worker has found one.
+        let Some(number) = self.interfaces.iter().position(is_it) else {
+            count(&self.counts.not_understood);
+            return true;
+        };
+        let interfaces = Arc::clone(&self.interfaces);
+        let mut send = by_interface(&interfaces, send);
+        match vlan {
+            None => self.do_with(number, punted.frame, punted.cause, &mut send),
+            Some(_) => {
+                let frame = [&punted.frame[..TAG_AT], &punted.frame[TAG_AT + TAG_BYTES..]].concat();
+                self.do_with(number, &frame, punted.cause, &mut send);
+            }
         }
         true
     }
 
     fn poll(&mut self, send: &mut Send<'_>) -> bool {
+        let interfaces = Arc::clone(&self.interfaces);
+        let send = &mut by_interface(&interfaces, send);
         let mut control = self.control();
         let due = control.tick(Instant::now());
         let released = control.take_released();

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod in_kernel;
+mod vlans;
 
 use super::*;
 use crate::Punted;
@@ -74,10 +75,14 @@ impl Bench {
 
     /// Beside programs in the kernel, if there are some.
     fn beside(routes: &str, kernel: Option<&Arc<KernelRouter>>) -> Self {
+        Self::of(SETTINGS, routes, kernel)
+    }
+
+    fn of(settings: &str, routes: &str, kernel: Option<&Arc<KernelRouter>>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("routes");
         std::fs::write(&file, routes).unwrap();
-        let text = format!("routes = \"{}\"\n{SETTINGS}", file.display());
+        let text = format!("routes = \"{}\"\n{settings}", file.display());
         let settings: Settings = toml::from_str(&text).unwrap();
         let mut router = Router::new(settings.check().unwrap());
         let shared = Shared::default();
@@ -535,10 +540,7 @@ fn settings_and_routes_that_cannot_be_are_named() {
     };
     let interface = |more: &str| format!("[[interface]]\nmac = \"02:00:00:00:00:01\"\n{more}");
     for (text, part) in [
-        (
-            String::new(),
-            "want one [[function.interface]] for each port",
-        ),
+        (String::new(), "want a [[function.interface]] for each port"),
         (
             interface("addresses = []"),
             "interface 0: addresses: want 1 to 64, not 0",
@@ -575,7 +577,8 @@ fn settings_and_routes_that_cannot_be_are_named() {
         assert!(error.contains(part), "{text}: {error}");
     }
     let settings: Settings = toml::from_str(SETTINGS).unwrap();
-    let interfaces = settings.check().unwrap().interfaces;
+    let checked = settings.check().unwrap();
+    let (interfaces, tables) = (checked.interfaces, checked.tables);
     for (line, part) in [
         (
             "10.0.0.1/8 via 10.0.1.2",
@@ -604,21 +607,21 @@ fn settings_and_routes_that_cannot_be_are_named() {
         ),
     ] {
         let (number, reason) =
-            text::parse(&format!("# routes\n\n{line}\n"), &interfaces).unwrap_err();
+            text::parse(&format!("# routes\n\n{line}\n"), &interfaces, &tables).unwrap_err();
         assert_eq!(number, 3, "{line}");
         assert!(reason.contains(part), "{line}: {reason}");
     }
     let right = "default via 10.0.1.254 dev wan proto bgp metric 20 # the internet\n10.3.0.0/16 dev lan scope link src 10.0.0.1\n\
                  10.4.4.4 via 10.0.1.2\nunreachable default dev lo metric 4294967295 error -101 pref medium\n\
                  2001:db8:9::/48 via fe80::1 dev wan metric 1024 onlink pref medium\n";
-    let routes = text::parse(right, &interfaces).unwrap();
+    let routes = text::parse(right, &interfaces, &tables).unwrap();
     assert_eq!(routes.len(), 5);
     assert_eq!(
         routes[0].target,
         Target::Neighbours(vec![(1, ip("10.0.1.254"))])
     );
     assert_eq!(routes[1].target, Target::Connected(0));
-    assert_eq!(routes[2].prefix, Prefix::host(ip("10.4.4.4")));
+    assert_eq!(routes[2].network.prefix, Prefix::host(ip("10.4.4.4")));
     assert_eq!(
         routes[4].target,
         Target::Neighbours(vec![(1, ip("fe80::1"))])

@@ -1,7 +1,8 @@
 //! Routes as text, a line each, as `ip route` prints them: `PREFIX via ADDRESS dev INTERFACE`.
 
-use super::settings::{Interface, Prefix};
+use super::settings::{Interface, Network, Prefix};
 use std::net::IpAddr;
+use taut_sys::MAIN_TABLE;
 
 /// Where a route leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,7 +24,7 @@ pub(super) enum Target {
 /// A route that somebody has asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Asked {
-    pub prefix: Prefix,
+    pub network: Network,
     pub target: Target,
 }
 
@@ -37,7 +38,11 @@ const FLAGS: [&str; 6] = ["onlink", "linkdown", "dead", "offload", "trap", "perv
 
 /// Reads routes; empty lines and what follows a `#` are left out. The number of a line, from 1, and what is wrong with
 /// it are the error.
-pub(super) fn parse(text: &str, interfaces: &[Interface]) -> Result<Vec<Asked>, (usize, String)> {
+pub(super) fn parse(
+    text: &str,
+    interfaces: &[Interface],
+    tables: &[u32],
+) -> Result<Vec<Asked>, (usize, String)> {
     let mut routes: Vec<(usize, Asked)> = Vec::new();
     for (at, line) in text.lines().enumerate() {
         let number = at + 1;
@@ -54,15 +59,17 @@ pub(super) fn parse(text: &str, interfaces: &[Interface]) -> Result<Vec<Asked>, 
                         "there is no route that this next hop is of".to_string(),
                     ));
                 };
-                let neighbours = neighbours(words, interfaces, route.prefix);
+                let neighbours = neighbours(words, interfaces, route.network);
                 let more = neighbours.map_err(|reason| (number, reason))?;
                 match &mut route.target {
                     Target::Neighbours(all) => all.extend(more),
-                    _ => return Err((number, format!("{} has no next hops", route.prefix))),
+                    _ => {
+                        return Err((number, format!("{} has no next hops", route.network.prefix)));
+                    }
                 }
             }
             Some(_) => {
-                let route = route(words, interfaces).map_err(|reason| (number, reason))?;
+                let route = route(words, interfaces, tables).map_err(|reason| (number, reason))?;
                 routes.push((number, route));
             }
         }
@@ -71,7 +78,10 @@ pub(super) fn parse(text: &str, interfaces: &[Interface]) -> Result<Vec<Asked>, 
         if matches!(&route.target, Target::Neighbours(all) if all.is_empty()) {
             return Err((
                 *number,
-                format!("{}: want `via ADDRESS` or `dev INTERFACE`", route.prefix),
+                format!(
+                    "{}: want `via ADDRESS` or `dev INTERFACE`",
+                    route.network.prefix
+                ),
             ));
         }
     }
@@ -96,6 +106,7 @@ pub(super) fn address_and_length(text: &str) -> Option<(IpAddr, u8)> {
 fn route<'a>(
     words: impl Iterator<Item = &'a str> + Clone,
     interfaces: &[Interface],
+    tables: &[u32],
 ) -> Result<Asked, String> {
     let mut words = words.peekable();
     let kind = match words.peek().copied() {
@@ -109,17 +120,47 @@ fn route<'a>(
     }
     let text = words.next().unwrap_or_default();
     let prefix = prefix(text, words.clone())?;
+    let table = table(words.clone(), tables)?;
+    let network = Network { table, prefix };
     if let Some(target) = kind {
-        return Ok(Asked { prefix, target });
+        return Ok(Asked { network, target });
     }
     let said: Vec<&str> = words.collect();
     let has_next_hop = said.iter().any(|word| *word == "via" || *word == "nexthop");
     let target = if has_next_hop || !said.contains(&"dev") {
-        Target::Neighbours(neighbours(said.into_iter(), interfaces, prefix)?)
+        Target::Neighbours(neighbours(said.into_iter(), interfaces, network)?)
     } else {
         Target::Connected(device(said.into_iter(), interfaces)?)
     };
-    Ok(Asked { prefix, target })
+    Ok(Asked { network, target })
+}
+
+/// Number of the table that words name behind `table`; the main one unless they do.
+fn table<'a>(mut words: impl Iterator<Item = &'a str>, tables: &[u32]) -> Result<u8, String> {
+    if !words.any(|word| word == "table") {
+        return Ok(0);
+    }
+    let text = words.next().unwrap_or_default();
+    let id = match text {
+        "main" => Some(MAIN_TABLE),
+        text => text.parse().ok(),
+    };
+    let at = id.and_then(|id| tables.iter().position(|table| *table == id));
+    at.map(|at| at as u8).ok_or_else(|| {
+        let names: Vec<_> = tables.iter().map(ToString::to_string).collect();
+        format!(
+            "table: there is no table '{text}'; there are {}",
+            names.join(", ")
+        )
+    })
+}
+
+/// The network that a line names: a prefix, and a table if it is not the main one.
+pub(super) fn network(text: &str, tables: &[u32]) -> Result<Network, String> {
+    let mut words = text.split_whitespace();
+    let prefix = prefix(words.next().unwrap_or_default(), std::iter::empty())?;
+    let table = table(words, tables)?;
+    Ok(Network { table, prefix })
 }
 
 /// The prefix that a word names. `default` is of the family of the address behind `via`.
@@ -155,7 +196,7 @@ pub(super) fn prefix<'a>(
 fn neighbours<'a>(
     words: impl Iterator<Item = &'a str>,
     interfaces: &[Interface],
-    prefix: Prefix,
+    Network { table, prefix }: Network,
 ) -> Result<Vec<(u8, IpAddr)>, String> {
     let mut found: Vec<(Option<u8>, IpAddr)> = Vec::new();
     let mut words = words;
@@ -198,9 +239,9 @@ fn neighbours<'a>(
         }
     }
     let behind = |(port, address): (Option<u8>, IpAddr)| {
-        let near = |it: &Interface| it.addresses.are_near(address);
+        let near = |it: &Interface| it.table == table && it.addresses.are_near(address);
         let port = port.or_else(|| interfaces.iter().position(near).map(|at| at as u8));
-        let own = |it: &Interface| it.addresses.contains(address);
+        let own = |it: &Interface| it.table == table && it.addresses.contains(address);
         match port {
             _ if interfaces.iter().any(own) => Err(format!("via: {address} is the router's own")),
             Some(port) => Ok((port, address)),
@@ -235,7 +276,20 @@ fn device<'a>(
 }
 
 /// A route as a line that [`parse`] reads; one to the router itself begins with `local`.
-pub(super) fn text_of(prefix: Prefix, target: &Target, interfaces: &[Interface]) -> String {
+pub(super) fn text_of(
+    Network { table, prefix }: Network,
+    target: &Target,
+    interfaces: &[Interface],
+    tables: &[u32],
+) -> String {
+    let text = text_in_main(prefix, target, interfaces);
+    match tables.get(usize::from(table)) {
+        Some(id) if table > 0 => format!("{text} table {id}"),
+        _ => text,
+    }
+}
+
+fn text_in_main(prefix: Prefix, target: &Target, interfaces: &[Interface]) -> String {
     let name = |port: u8| {
         interfaces
             .get(usize::from(port))
