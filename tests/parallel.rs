@@ -1,11 +1,26 @@
-//! End to end, what waits for other programs more than it computes: `./run test` runs it beside everything else.
+//! End to end, what waits for other programs more than it computes: `./run test` runs it beside everything else. Nothing in it
+//! measures or claims the machine, and names of what a test makes are its own.
 #![allow(clippy::unwrap_used)]
 
 mod support;
 
 /// A part of the tests' names, by which the others are run without these.
 mod parallel {
+    mod chain;
+    mod chain_manifest;
+    mod chain_plan;
+    mod chain_vm;
+    mod decode;
+    mod experiment_publish;
     mod experiment_slurm;
     mod experiment_ssh;
+    mod functions_in_kernel;
+    mod gtpu_in_kernel;
+    mod host;
+    mod in_kernel;
     mod pages;
+    mod replay;
+    mod route;
+    mod switch;
+    mod workers;
 }

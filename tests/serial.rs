@@ -12,25 +12,15 @@ mod serial {
     mod bench_generator;
     mod bench_io;
     mod bench_rfc2544;
-    mod chain;
-    mod chain_manifest;
-    mod chain_plan;
-    mod chain_vm;
     mod compared;
-    mod decode;
     mod disturbed;
     mod dpdk_port;
     mod experiment;
-    mod experiment_publish;
     mod forward_and_generate;
-    mod functions_in_kernel;
     mod generate_device;
     mod generate_output;
     mod gtpu;
-    mod gtpu_in_kernel;
-    mod host;
     mod impair;
-    mod in_kernel;
     mod interruptions;
     mod leaves_nothing_behind;
     mod model;
@@ -38,15 +28,12 @@ mod serial {
     mod private_folders;
     mod probe;
     mod reference;
-    mod replay;
     mod rooms;
-    mod route;
     mod routed;
     mod scripts;
     mod set_up;
     mod stamps;
     mod standards;
-    mod switch;
     mod tap;
     mod testpmd;
     mod traces;
@@ -57,5 +44,4 @@ mod serial {
     mod waiting;
     mod walks;
     mod watch;
-    mod workers;
 }
