@@ -1,5 +1,5 @@
 //! End to end, what waits for other programs more than it computes: `./run test` runs it beside everything else. Nothing in it
-//! measures or claims the machine, and names of what a test makes are its own.
+//! measures, and the names of what a test makes are its own.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -11,7 +11,6 @@ mod parallel {
     mod chain_plan;
     mod chain_vm;
     mod decode;
-    mod experiment_publish;
     mod experiment_slurm;
     mod experiment_ssh;
     mod functions_in_kernel;

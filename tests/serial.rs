@@ -16,6 +16,7 @@ mod serial {
     mod disturbed;
     mod dpdk_port;
     mod experiment;
+    mod experiment_publish;
     mod forward_and_generate;
     mod generate_device;
     mod generate_output;
