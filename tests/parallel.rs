@@ -6,7 +6,6 @@ mod support;
 
 /// A part of the tests' names, by which the others are run without these.
 mod parallel {
-    mod chain;
     mod chain_manifest;
     mod chain_plan;
     mod chain_vm;
@@ -21,5 +20,4 @@ mod parallel {
     mod replay;
     mod route;
     mod switch;
-    mod workers;
 }

@@ -12,6 +12,7 @@ mod serial {
     mod bench_generator;
     mod bench_io;
     mod bench_rfc2544;
+    mod chain;
     mod compared;
     mod disturbed;
     mod dpdk_port;
@@ -45,4 +46,5 @@ mod serial {
     mod waiting;
     mod walks;
     mod watch;
+    mod workers;
 }

@@ -2,7 +2,7 @@
 
 use crate::support::hosts::{FAR, Hosts, Transport, in_namespace, ip, ping, transfer, two_hosts};
 use crate::support::program::{Program, run};
-use crate::support::{Sockets, is_root, scratch, taut, within_attempts};
+use crate::support::{Sockets, alone, alone_and_root, scratch, taut, within_attempts};
 use serde_json::Value;
 use std::fs;
 use std::process::Command;
@@ -41,6 +41,7 @@ fn mac_of(namespace: &str, interface: &str) -> String {
 
 #[test]
 fn workers_of_a_translator_pass_each_other_what_is_the_others() {
+    let _turn = alone();
     let Some(hosts) = Hosts::new(2, &TOOLS) else {
         return;
     };
@@ -110,6 +111,7 @@ fn workers_of_a_translator_pass_each_other_what_is_the_others() {
 
 #[test]
 fn the_kernel_spreads_flows_over_sockets_and_queues() {
+    let _turn = alone();
     if Hosts::new(0, &TOOLS).is_none() || !has_two_cores() {
         return;
     }
@@ -143,9 +145,9 @@ fn the_kernel_spreads_flows_over_sockets_and_queues() {
 
 #[test]
 fn workers_of_a_gateway_have_the_same_bearers() {
-    if !is_root() {
+    let Some(_turn) = alone_and_root() else {
         return;
-    }
+    };
     if !has_two_cores() {
         return;
     }
@@ -202,6 +204,7 @@ fn workers_of_a_gateway_have_the_same_bearers() {
 
 #[test]
 fn a_tap_interface_has_a_queue_for_each_worker() {
+    let _turn = alone();
     let Some(hosts) = Hosts::new(2, &TOOLS) else {
         return;
     };
@@ -243,6 +246,7 @@ fn a_tap_interface_has_a_queue_for_each_worker() {
 
 #[test]
 fn each_worker_has_rings_of_a_shared_memory_port() {
+    let _turn = alone();
     if !has_two_cores() {
         return;
     }
@@ -286,6 +290,7 @@ fn each_worker_has_rings_of_a_shared_memory_port() {
 
 #[test]
 fn a_peer_with_fewer_rings_than_workers_serves_the_first_ones() {
+    let _turn = alone();
     if !has_two_cores() {
         return;
     }

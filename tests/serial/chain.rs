@@ -3,7 +3,7 @@
 
 use crate::support::hosts::{Namespace, ip};
 use crate::support::program::{Finished, PATIENCE, Program, run};
-use crate::support::{is_root, scratch, taut, within_attempts};
+use crate::support::{alone_and_root, is_root, scratch, taut, within_attempts};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::net::UdpSocket;
@@ -330,9 +330,9 @@ fn under_traffic(stage: &TwoHosts, action: impl FnOnce()) -> (u64, u64) {
 
 #[test]
 fn functions_are_exchanged_under_traffic_and_no_packet_is_lost() {
-    if !is_root() {
+    let Some(_turn) = alone_and_root() else {
         return;
-    }
+    };
     let first = |function: &str| format!("[[function]]\n{function}\nplace = \"user\"\n{FUNCTIONS}");
     let burn = |cycles: u32| first(&format!("name = \"burn\"\ncycles = {cycles}"));
     for placement in ["compact", "threads", "processes", "namespaces"] {
@@ -390,9 +390,9 @@ fn functions_are_exchanged_under_traffic_and_no_packet_is_lost() {
 
 #[test]
 fn functions_in_the_kernel_are_exchanged_under_traffic_and_no_packet_is_lost() {
-    if !is_root() {
+    let Some(_turn) = alone_and_root() else {
         return;
-    }
+    };
     let found = taut_port::backends().iter().find(|b| b.name == "af_xdp");
     if let Some(Err(why)) = found.map(|backend| (backend.probe)()) {
         println!("skipped: needs XDP: {why}");
@@ -485,9 +485,9 @@ fn functions_in_the_kernel_are_exchanged_under_traffic_and_no_packet_is_lost() {
 
 #[test]
 fn what_is_lost_while_a_segment_is_down_is_counted() {
-    if !is_root() {
+    let Some(_turn) = alone_and_root() else {
         return;
-    }
+    };
     const DEATHS: u64 = 4;
     let stage = TwoHosts::new("lost");
     let up = stage.up("placement = \"processes\"", FUNCTIONS);
