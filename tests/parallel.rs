@@ -12,12 +12,8 @@ mod parallel {
     mod decode;
     mod experiment_slurm;
     mod experiment_ssh;
-    mod functions_in_kernel;
-    mod gtpu_in_kernel;
     mod host;
-    mod in_kernel;
     mod pages;
-    mod replay;
     mod route;
     mod switch;
 }

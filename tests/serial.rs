@@ -19,10 +19,13 @@ mod serial {
     mod experiment;
     mod experiment_publish;
     mod forward_and_generate;
+    mod functions_in_kernel;
     mod generate_device;
     mod generate_output;
     mod gtpu;
+    mod gtpu_in_kernel;
     mod impair;
+    mod in_kernel;
     mod interruptions;
     mod leaves_nothing_behind;
     mod model;
@@ -30,6 +33,7 @@ mod serial {
     mod private_folders;
     mod probe;
     mod reference;
+    mod replay;
     mod rooms;
     mod routed;
     mod scripts;

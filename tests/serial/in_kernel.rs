@@ -3,27 +3,25 @@
 
 use crate::support::hosts::{FAR, Transport, in_namespace, transfer, two_hosts};
 use crate::support::program::{PATIENCE, Program, run};
-use crate::support::{is_installed, is_root, scratch, within_attempts};
+use crate::support::{alone_and_root, is_installed, scratch, within_attempts};
 use std::fs;
 use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 use taut_host::{Testbed, choose_cores};
 
-/// Whether a test that needs root and XDP can run; else the line that says why it is skipped.
-fn has_xdp() -> bool {
-    if !is_root() {
-        return false;
-    }
+/// The turn of a test that needs root and XDP, or the line that says why it is skipped.
+fn turn() -> Option<std::sync::MutexGuard<'static, ()>> {
+    let turn = alone_and_root()?;
     let found = taut_port::backends()
         .iter()
         .find(|b| b.name == "af_xdp")
         .map(|b| (b.probe)());
     if matches!(found, Some(Ok(_))) {
-        return true;
+        return Some(turn);
     }
     println!("skipped: needs XDP: {found:?}");
-    false
+    None
 }
 
 fn in_device(testbed: &Testbed, arguments: &[&str]) -> Command {
@@ -75,9 +73,7 @@ const PACKET_SOCKETS: [&str; 2] = ["af_packet:gen0", "af_packet:gen1"];
 
 #[test]
 fn every_packet_crosses_in_both_modes_and_is_counted() {
-    if !has_xdp() {
-        return;
-    }
+    let Some(_turn) = turn() else { return };
     for (redirects, mode) in [(true, "native"), (false, "generic")] {
         let testbed = Testbed::builder().redirects(redirects).build().unwrap();
         let forward = start(&testbed, &[]);
@@ -98,9 +94,7 @@ fn every_packet_crosses_in_both_modes_and_is_counted() {
 
 #[test]
 fn programs_that_know_nothing_of_taut_reach_each_other_through_it() {
-    if !has_xdp() {
-        return;
-    }
+    let Some(_turn) = turn() else { return };
     if !is_installed("ping") && !is_installed("iperf3") {
         println!("skipped: needs ping or iperf3 (package iputils-ping or iperf3)");
         return;
@@ -124,9 +118,7 @@ fn programs_that_know_nothing_of_taut_reach_each_other_through_it() {
 
 #[test]
 fn a_chain_file_places_its_functions_in_the_kernel() {
-    if !has_xdp() {
-        return;
-    }
+    let Some(_turn) = turn() else { return };
     let testbed = Testbed::builder().redirects(true).build().unwrap();
     let folder = scratch();
     let path = folder.path().join("chain.toml");
@@ -147,9 +139,7 @@ fn a_chain_file_places_its_functions_in_the_kernel() {
 
 #[test]
 fn what_the_kernel_cannot_do_is_said() {
-    if !has_xdp() {
-        return;
-    }
+    let Some(_turn) = turn() else { return };
     let testbed = Testbed::builder().build().unwrap();
     for (line, code, part) in [
         ("--in-kernel --port null:", 2, "between interfaces only"),
@@ -212,9 +202,7 @@ fn has_program(testbed: &Testbed, interface: &str) -> bool {
 
 #[test]
 fn programs_go_with_the_process_however_it_ends() {
-    if !has_xdp() {
-        return;
-    }
+    let Some(_turn) = turn() else { return };
     let testbed = Testbed::builder().redirects(true).build().unwrap();
     for kill in [false, true] {
         let forward = start(&testbed, &[]);
@@ -235,9 +223,7 @@ fn programs_go_with_the_process_however_it_ends() {
 
 #[test]
 fn interfaces_that_vanish_or_go_down_are_said_and_survived() {
-    if !has_xdp() {
-        return;
-    }
+    let Some(_turn) = turn() else { return };
     let testbed = Testbed::builder().redirects(true).build().unwrap();
     let mut forward = start(&testbed, &[]);
     let device = testbed.device_namespace();

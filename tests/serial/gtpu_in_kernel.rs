@@ -7,7 +7,7 @@ mod scapy;
 use crate::support::hosts::{gateway_answers_echo, in_namespace, ip};
 use crate::support::in_kernel::InKernel;
 use crate::support::program::{Finished, run};
-use crate::support::{is_root, scratch, taut, within_attempts};
+use crate::support::{alone_and_root, scratch, taut, within_attempts};
 use std::net::{IpAddr, UdpSocket};
 use std::path::PathBuf;
 use std::process::Command;
@@ -412,9 +412,9 @@ fn sorted(mut frames: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
 
 #[test]
 fn the_kernel_does_to_every_frame_what_the_function_does_and_counts_it_alike() {
-    if !is_root() {
+    let Some(_turn) = alone_and_root() else {
         return;
-    }
+    };
     // A free port for each, and addresses that users must not reach either.
     let answers = "mac = [\"02:00:00:00:00:a0\", \"02:00:00:00:00:a1\"]\n\
         pfcp = { address = \"127.0.0.1:0\", node_id = \"2001:db8::2\", peers = [\"127.0.0.1\"] }\n";
@@ -460,9 +460,9 @@ fn the_kernel_does_to_every_frame_what_the_function_does_and_counts_it_alike() {
 fn a_million_bearers_are_looked_up_in_the_kernel_and_change_there() {
     const COUNT: u32 = 1_000_000;
     const REWRITE: &str = "[[function]]\nname = \"mac-rewrite\"\nsource = [\"02:00:00:00:00:a0\", \"02:00:00:00:00:a1\"]\n";
-    if !is_root() {
+    let Some(_turn) = alone_and_root() else {
         return;
-    }
+    };
     let lines: String = (1..=COUNT)
         .map(|teid| {
             format!(
@@ -517,9 +517,9 @@ fn a_million_bearers_are_looked_up_in_the_kernel_and_change_there() {
 
 #[test]
 fn the_same_chain_file_serves_packet_sockets_af_xdp_xdp_and_memif() {
-    if !is_root() {
+    let Some(_turn) = alone_and_root() else {
         return;
-    }
+    };
     let folder = scratch();
     let path = |name: &str| folder.path().join(name).display().to_string();
     std::fs::write(path("b.csv"), "1,relay,2,192.0.2.9\n2,relay,3,192.0.2.9\n").unwrap();
@@ -630,9 +630,9 @@ fn a_session_comes_by_pfcp_moves_closes_its_gate_and_goes_while_packets_pass_in_
     const OLD: (MessageType, u32, [u8; 4]) = (MessageType::G_PDU, 0x20, [192, 0, 2, 7]);
     const NEW: (MessageType, u32, [u8; 4]) = (MessageType::G_PDU, 0x30, [192, 0, 2, 8]);
     const NEXT: (MessageType, u32, [u8; 4]) = (MessageType::G_PDU, 0x31, [192, 0, 2, 8]);
-    if !is_root() {
+    let Some(_turn) = alone_and_root() else {
         return;
-    }
+    };
     let settings = "pfcp = { address = \"127.0.0.1\", peers = [\"127.0.0.1\"] }\n";
     let mut gateway = Gateway::start(true, settings, "", "");
     let mut core = Core::new(&gateway);
@@ -759,9 +759,9 @@ fn a_session_is_held_to_its_rates_in_the_kernel_by_all_that_see_its_packets() {
     const SENT: usize = 20;
     // The burst of 15000 bytes, and one packet more; another one would take 8 seconds.
     const PASS: usize = 16;
-    if !is_root() {
+    let Some(_turn) = alone_and_root() else {
         return;
-    }
+    };
     let settings = "pfcp = { address = \"127.0.0.1\", peers = [\"127.0.0.1\"] }\n";
     let mut gateway = Gateway::start(true, settings, "", "");
     let mut core = Core::new(&gateway);
@@ -827,9 +827,9 @@ fn a_session_is_held_to_its_rates_in_the_kernel_by_all_that_see_its_packets() {
 
 #[test]
 fn a_kernel_finds_the_gateway_in_the_kernel_and_gets_its_echo_responses() {
-    if !is_root() {
+    let Some(_turn) = alone_and_root() else {
         return;
-    }
+    };
     let macs = ["02:00:00:00:99:01", "02:00:00:00:99:02"];
     for redirects in [true, false] {
         let gateway = Gateway::start(redirects, &format!("mac = {macs:?}\n"), "", "");

@@ -7,7 +7,7 @@ mod frames;
 use crate::support::hosts::{FAR, Transport, in_namespace, ip, transfer, two_hosts};
 use crate::support::in_kernel::InKernel;
 use crate::support::program::{Program, run};
-use crate::support::{is_installed, is_root, scratch};
+use crate::support::{alone_and_root, is_installed, scratch};
 use frames::{STAMPS, frames, without_stamps};
 use serde_json::{Value, json};
 use std::process::Command;
@@ -81,9 +81,9 @@ fn comparable(mut frames: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
 
 #[test]
 fn the_same_frames_come_out_as_in_user_space_with_the_same_counts_in_native_and_generic_xdp() {
-    if !is_root() {
+    let Some(_turn) = alone_and_root() else {
         return;
-    }
+    };
     let chains = [
         &[("xor", XOR), ("filter", FILTER), ("balance", BALANCE)][..],
         &[("filter", FILTER), ("ats", "")],
@@ -157,9 +157,9 @@ fn exchange(program: &mut Program, functions: Value) -> Value {
 
 #[test]
 fn functions_are_exchanged_and_a_translator_that_stays_keeps_its_mappings() {
-    if !is_root() {
+    let Some(_turn) = alone_and_root() else {
         return;
-    }
+    };
     let nat = json!({"name": "nat", "outside": [1], "address": "192.0.2.77"});
     let other = json!({"name": "nat", "outside": [1], "address": "192.0.2.78"});
     let chain = "[[function]]\nname = \"nat\"\noutside = [1]\naddress = \"192.0.2.77\"\n";
@@ -231,9 +231,9 @@ fn translator(testbed: &Testbed, place: &str, folder: &tempfile::TempDir) -> Pro
 
 #[test]
 fn hosts_inside_reach_outside_and_servers_inside_are_reached_through_a_translator() {
-    if !is_root() {
+    let Some(_turn) = alone_and_root() else {
         return;
-    }
+    };
     if !is_installed("ping") && !is_installed("iperf3") {
         println!("skipped: needs ping or iperf3 (package iputils-ping or iperf3)");
         return;
