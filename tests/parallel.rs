@@ -1,11 +1,22 @@
-//! End to end, what waits for other programs more than it computes: `./run test` runs it beside everything else.
+//! End to end, what waits for other programs more than it computes: `./run test` runs it beside everything else. Nothing in it
+//! measures, and the names of what a test makes are its own.
 #![allow(clippy::unwrap_used)]
 
 mod support;
 
 /// A part of the tests' names, by which the others are run without these.
 mod parallel {
+    mod chain_manifest;
+    mod chain_plan;
+    mod chain_vm;
+    mod decode;
     mod experiment_slurm;
     mod experiment_ssh;
+    mod host;
     mod pages;
+    mod route;
+    mod route_driven;
+    mod route_in_kernel;
+    mod route_vlans;
+    mod switch;
 }

@@ -13,11 +13,7 @@ mod serial {
     mod bench_io;
     mod bench_rfc2544;
     mod chain;
-    mod chain_manifest;
-    mod chain_plan;
-    mod chain_vm;
     mod compared;
-    mod decode;
     mod disturbed;
     mod dpdk_port;
     mod experiment;
@@ -28,7 +24,6 @@ mod serial {
     mod generate_output;
     mod gtpu;
     mod gtpu_in_kernel;
-    mod host;
     mod impair;
     mod in_kernel;
     mod interruptions;
@@ -40,16 +35,11 @@ mod serial {
     mod reference;
     mod replay;
     mod rooms;
-    mod route;
-    mod route_driven;
-    mod route_in_kernel;
-    mod route_vlans;
     mod routed;
     mod scripts;
     mod set_up;
     mod stamps;
     mod standards;
-    mod switch;
     mod tap;
     mod testpmd;
     mod traces;

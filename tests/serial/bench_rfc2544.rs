@@ -247,7 +247,7 @@ fn a_disk_that_is_full_in_the_middle_ends_a_soak_with_the_file_and_the_reason() 
     };
     let bench = Bench::new("soak --size 64 --rate 20k --seconds 300 --interval 0.1");
     let script = format!(
-        "mount -t tmpfs -o size=24k none {disk} && exec {taut} {arguments}",
+        "mount -t tmpfs -o size=16k none {disk} && exec {taut} {arguments}",
         disk = bench.folder.path().display(),
         taut = env!("CARGO_BIN_EXE_taut"),
         arguments = bench.arguments.join(" ")

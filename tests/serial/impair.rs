@@ -86,9 +86,9 @@ fn compare(settings: &str) -> Result<BTreeMap<u64, String>, String> {
     arguments.extend(
         [
             "--rate",
-            "5k",
+            "10k",
             "--seconds",
-            "2",
+            "1",
             "--warm-up",
             "0",
             "--max-loss",

@@ -131,7 +131,7 @@ fn an_interface_that_goes_down_is_said_and_works_again_when_it_is_back() {
             stderr.matches("dut1: up").count() >= 2
         });
         // What was lost meanwhile is lost; how the trial ends is its own affair.
-        no_panic(&generator.finish());
+        no_panic(&generator.interrupt());
         all_come_back(&testbed);
         assert!(forward.is_running());
         no_panic(&forward.interrupt().success());
@@ -150,7 +150,7 @@ fn an_interface_that_is_deleted_is_said_and_survived() {
         generator.wait_for_stdout("\"second\":1");
         ip(&format!("-n {} link del dut1", testbed.device_namespace()));
         forward.wait_for_stderr("dut1: down: interface dut1 is gone");
-        no_panic(&generator.finish());
+        no_panic(&generator.interrupt());
         assert!(forward.is_running());
         no_panic(&forward.interrupt().success());
     }

@@ -41,6 +41,7 @@ fn mac_of(namespace: &str, interface: &str) -> String {
 
 #[test]
 fn workers_of_a_translator_pass_each_other_what_is_the_others() {
+    let _turn = alone();
     let Some(hosts) = Hosts::new(2, &TOOLS) else {
         return;
     };
@@ -110,10 +111,8 @@ fn workers_of_a_translator_pass_each_other_what_is_the_others() {
 
 #[test]
 fn the_kernel_spreads_flows_over_sockets_and_queues() {
-    let Some(_turn) = Hosts::new(0, &TOOLS) else {
-        return;
-    };
-    if !has_two_cores() {
+    let _turn = alone();
+    if Hosts::new(0, &TOOLS).is_none() || !has_two_cores() {
         return;
     }
     let testbed = Testbed::builder().build().unwrap();
@@ -205,6 +204,7 @@ fn workers_of_a_gateway_have_the_same_bearers() {
 
 #[test]
 fn a_tap_interface_has_a_queue_for_each_worker() {
+    let _turn = alone();
     let Some(hosts) = Hosts::new(2, &TOOLS) else {
         return;
     };

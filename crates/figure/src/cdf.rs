@@ -48,15 +48,8 @@ pub fn chart(
 /// Draws round-trip latencies, a panel per column.
 pub fn draw(columns_of: &[Column<Item<'_>>]) -> String {
     let bounds = columns(columns_of.len(), 70.0, 18.0);
-    let keys: Vec<Vec<&Series>> = columns_of
-        .iter()
-        .map(|column| column.items.iter().map(|item| &item.series).collect())
-        .collect();
-    let strips = keys
-        .iter()
-        .zip(&bounds)
-        .map(|(keys, (_, width))| legend::strip_height(*width, keys));
-    let top = 30.0 + strips.fold(0.0, f64::max) + 8.0;
+    let (keys, strips) = legend::strips(columns_of, &bounds, |item| &item.series);
+    let top = 30.0 + strips + 8.0;
     let mut svg = Svg::new(
         "cdf",
         WIDTH,

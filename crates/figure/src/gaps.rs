@@ -6,7 +6,7 @@ use taut_measure::quantity::{self, Quantity};
 use super::axes::{Hover, Labels, Panel, columns};
 use super::scale::Scale;
 use super::svg::{Anchor, Path, Svg};
-use super::{Column, Series, WIDTH};
+use super::{Column, Series, WIDTH, legend};
 
 /// One generator's gaps at one rate.
 #[derive(Debug, Clone)]
@@ -67,17 +67,8 @@ pub fn draw(name: &str, bins_per_gap: usize, columns_of: &[Column<Item>]) -> Str
 }
 
 fn draw_panel(svg: &mut Svg, panel: &Panel, item: &Item, bin_ns: f64, last: bool) {
+    legend::above(svg, panel, &item.series);
     let Series { label, style } = &item.series;
-    svg.path(
-        &style.marker((panel.left + 4.0, panel.top - 10.0), 3.6),
-        &[("fill", style.colour)],
-    );
-    svg.text(
-        (panel.left + 13.0, panel.top - 6.0),
-        Anchor::Start,
-        "label",
-        label,
-    );
     let labels = Labels {
         x: last.then_some("gap between packets"),
         y: None,

@@ -6,7 +6,7 @@ use super::chart::{Axis, Chart};
 use super::distribution::{Distribution, Item};
 use super::scale::Scale;
 use super::svg::{Anchor, Path, Svg};
-use super::{Column, Series, WIDTH};
+use super::{Column, Series, WIDTH, legend};
 use taut_measure::quantity::{self, Quantity};
 
 /// A bin: its ends and the share of all values that lie in it.
@@ -96,17 +96,8 @@ pub fn draw(columns_of: &[Column<Item<'_>>]) -> String {
 }
 
 fn draw_panel(svg: &mut Svg, panel: &Panel, item: &Item<'_>, bins: &[Bin], last: bool) {
+    legend::above(svg, panel, &item.series);
     let Series { label, style } = &item.series;
-    svg.path(
-        &style.marker((panel.left + 4.0, panel.top - 10.0), 3.6),
-        &[("fill", style.colour)],
-    );
-    svg.text(
-        (panel.left + 13.0, panel.top - 6.0),
-        Anchor::Start,
-        "label",
-        label,
-    );
     svg.text(
         (panel.right(), panel.top - 6.0),
         Anchor::End,

@@ -1,7 +1,8 @@
 //! Legends: a strip above the plot, or labels at the lines' ends pushed apart where they would meet.
 
-use super::Series;
+use super::axes::Panel;
 use super::svg::{Anchor, Svg, shortened, text_width};
+use super::{Column, Series};
 
 const ROW: f64 = 18.0;
 const SWATCH: f64 = 26.0;
@@ -39,6 +40,34 @@ pub fn strip_height(width: f64, series: &[&Series]) -> f64 {
         width,
         series,
     )
+}
+
+/// The keys of every column, and the height of the highest of their strips; `bounds` are left edges and widths of the columns.
+pub fn strips<'a, T>(
+    columns: &'a [Column<T>],
+    bounds: &[(f64, f64)],
+    series: impl Fn(&'a T) -> &'a Series,
+) -> (Vec<Vec<&'a Series>>, f64) {
+    let keys = columns
+        .iter()
+        .map(|column| column.items.iter().map(&series).collect())
+        .collect::<Vec<Vec<_>>>();
+    let heights = keys.iter().zip(bounds);
+    let highest = heights
+        .map(|(keys, (_, width))| strip_height(*width, keys))
+        .fold(0.0, f64::max);
+    (keys, highest)
+}
+
+/// Draws the marker and the label of the only series of a panel above it.
+pub fn above(svg: &mut Svg, panel: &Panel, series: &Series) {
+    let Series { label, style } = series;
+    svg.path(
+        &style.marker((panel.left + 4.0, panel.top - 10.0), 3.6),
+        &[("fill", style.colour)],
+    );
+    let corner = (panel.left + 13.0, panel.top - 6.0);
+    svg.text(corner, Anchor::Start, "label", label);
 }
 
 fn key(svg: &mut Svg, middle: (f64, f64), series: &Series) {

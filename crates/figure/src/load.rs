@@ -40,15 +40,8 @@ type Figure = fn(&Point) -> [f64; 3];
 /// Draws the figure: averages above, maxima below.
 pub fn draw(columns_of: &[Column<Item>]) -> String {
     let bounds = columns(columns_of.len(), 70.0, 18.0);
-    let keys: Vec<Vec<&Series>> = columns_of
-        .iter()
-        .map(|column| column.items.iter().map(|item| &item.series).collect())
-        .collect();
-    let strips = keys
-        .iter()
-        .zip(&bounds)
-        .map(|(keys, (_, width))| legend::strip_height(*width, keys));
-    let top = 30.0 + strips.fold(0.0, f64::max) + 16.0;
+    let (keys, strips) = legend::strips(columns_of, &bounds, |item| &item.series);
+    let top = 30.0 + strips + 16.0;
     let mut svg = Svg::new(
         "load",
         WIDTH,

@@ -88,17 +88,8 @@ pub fn draw(columns_of: &[Column<Item<'_>>], keys: &[&Series]) -> String {
 }
 
 fn draw_panel(svg: &mut Svg, panel: &Panel, item: &Item<'_>, last: bool) {
-    let Series { label, style } = &item.series;
-    svg.path(
-        &style.marker((panel.left + 4.0, panel.top - 10.0), 3.6),
-        &[("fill", style.colour)],
-    );
-    svg.text(
-        (panel.left + 13.0, panel.top - 6.0),
-        Anchor::Start,
-        "label",
-        label,
-    );
+    legend::above(svg, panel, &item.series);
+    let Series { label, .. } = &item.series;
     let labels = Labels {
         x: last.then_some("time, repetitions end to end (s)"),
         y: None,

@@ -107,11 +107,28 @@ impl Instrument {
             ports.push(around(index, &mut || spec.open(&mut resources))?);
         }
         check_link(&specs[0], &traffic, &*ports[0])?;
-        let stamp_clock = ports.last().and_then(|port| port.stamp_clock());
-        Ok(Self {
-            specs: specs.to_vec(),
+        Ok(Self::on(
+            specs.to_vec(),
             ports,
-            pool: resources.pool(),
+            resources.pool(),
+            traffic,
+            clock,
+        ))
+    }
+
+    /// An instrument on ports that are open.
+    fn on(
+        specs: Vec<PortSpec>,
+        ports: Vec<Box<dyn Port>>,
+        pool: PoolHandle,
+        traffic: Traffic,
+        clock: Clock,
+    ) -> Self {
+        let stamp_clock = ports.last().and_then(|port| port.stamp_clock());
+        Self {
+            specs,
+            ports,
+            pool,
             clock,
             ports_of_flows: ports_of_flows(&traffic),
             stations: Stations::of(&traffic),
@@ -130,7 +147,7 @@ impl Instrument {
             stamps: stamp_clock.and_then(Related::to),
             stamp_clock,
             interruptions: LoopInterruptions::new(&clock),
-        })
+        }
     }
 
     /// The clock of the receiving port's own stamps of arrival; none where it was not asked for them.

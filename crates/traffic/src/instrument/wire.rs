@@ -76,29 +76,9 @@ pub(super) fn instrument_of(
 
 pub(super) fn instrument_on(ports: Vec<Box<dyn Port>>, traffic: Traffic) -> Instrument {
     let clock = Clock::calibrate(Duration::from_millis(5));
-    Instrument {
-        specs: vec![PortSpec::parse("null:").unwrap()],
-        ports,
-        pool: PoolHandle::new(256, false).unwrap(),
-        clock,
-        ports_of_flows: ports_of_flows(&traffic),
-        stations: Stations::of(&traffic),
-        pacing: Pacing::Software,
-        gateways: Vec::new(),
-        answers: Batch::new(),
-        traffic,
-        trial: 0,
-        out: Batch::new(),
-        pending: [Pending::default(); BURST],
-        arrived: Batch::new(),
-        crafted: Vec::new(),
-        arrivals: [Arrival::default(); BATCH_CAPACITY],
-        making: Batch::new(),
-        slow: Batch::new(),
-        stamps: None,
-        stamp_clock: None,
-        interruptions: LoopInterruptions::new(&clock),
-    }
+    let specs = vec![PortSpec::parse("null:").unwrap()];
+    let pool = PoolHandle::new(256, false).unwrap();
+    Instrument::on(specs, ports, pool, traffic, clock)
 }
 
 pub(super) const TRIAL: Trial = Trial {

@@ -1,7 +1,7 @@
 //! What `taut generate` sends is what another program's dissectors read.
 
 use crate::support::program::run;
-use crate::support::{alone, is_installed, scratch, taut};
+use crate::support::{is_installed, scratch, taut};
 use std::process::Command;
 
 /// Settings, the layers that tshark has to find, and fields with the values it has to read.
@@ -55,7 +55,6 @@ const CASES: &[Case] = &[
 
 #[test]
 fn tshark_reads_every_protocol_and_finds_every_checksum_right() {
-    let _turn = alone();
     if !is_installed("tshark") {
         println!("skipped: needs tshark");
         return;
