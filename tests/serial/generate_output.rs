@@ -68,6 +68,7 @@ fn samples_histogram_summary_and_worst_packets_agree() {
         let ours = finished.success().last_json();
         let want = [
             "figures",
+            "interruptions.json",
             "latency.hlog",
             "report.html",
             "samples.parquet",

@@ -10,8 +10,8 @@ mod design;
 mod linear;
 mod robust;
 
-pub use choice::{Choice, Tried, choose};
 pub(crate) use choice::not_below_0;
+pub use choice::{Choice, Tried, choose};
 pub use design::{Design, Spread};
 pub use linear::{Coefficient, Criteria, LinearFit, least_squares};
 pub(crate) use linear::{PredictionInterval, student};
