@@ -27,6 +27,7 @@ const COUNTED: f64 = 0.9;
   taut model predict --ghz 3.3 --io 100 --task 350 --line 10G
   taut model explain --ghz 2.6 --io 60 --task 800 --cores 4 --line 2x25G --pcie 3x8 --size 512
   taut model predict --ghz 2.6 --io 60 --task 800 --load 70% --pattern poisson --interrupt 250/s:6us
+  taut model predict --ghz 2.6 --io 60 --task 5000 --rate 400k --transfer 2us --interrupted-as results/run
   taut model predict --machine results/io/machine.toml --io memif --task 350
   taut model predict costs.toml --at load_cycles=350 --at frame_bytes=64 --at batch=32 --line 10G
 
