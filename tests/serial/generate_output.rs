@@ -162,6 +162,7 @@ fn streams_have_folders_of_their_own() {
             "1-voice",
             "2-bulk",
             "figures",
+            "interruptions.json",
             "report.html",
             "summary.json"
         ]
@@ -216,6 +217,7 @@ fn ctrl_c_leaves_whole_files() {
         files_in(&out),
         [
             "figures",
+            "interruptions.json",
             "latency.hlog",
             "report.html",
             "samples.parquet",
