@@ -7,19 +7,26 @@ use crate::tune::aliasing::Ticking;
 use std::path::PathBuf;
 use taut_forecast::{Latencies, TippingPoint, tipping_point};
 use taut_measure::quantity::share;
+use taut_model::estimate::Prediction;
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   taut generate --device memif --rate 10k --seconds 10 --out plain
   taut generate --device 'memif,function=burn(cycles=30000)' --rate 10k --seconds 10 --out function
   taut model overload --from plain function
+  taut generate --device 'memif,function=burn(cycles=30000)' --rate 60k --seconds 10 --out busy
+  taut model overload --from plain function --busy busy
 
 The function takes a core as much longer than the plain forwarder as packets take through it, by the medians; interruptions are
-those that the forwarder's core noted. The rate has to be one at which packets do not wait for each other.")]
+those that the forwarder's core noted. The rate has to be one at which packets do not wait for each other. A busy core often takes
+less: --busy finds how long from the median at a higher rate, which it has to carry.")]
 pub struct Arguments {
     /// Folders of taut generate --out: of a plain forwarder, and of the function between the same ports
     #[arg(long, num_args = 2, value_names = ["FORWARDER", "FUNCTION"], required = true)]
     from: Vec<PathBuf>,
+    /// Folder of the function at a higher rate that it carried: R_max by the queue too
+    #[arg(long, value_name = "FOLDER")]
+    busy: Option<PathBuf>,
     /// What takes the core away, and for how long, such as 250/s:6us, instead of what was noted; may be given several times
     #[arg(long, value_name = "RATE/s:TIME")]
     interrupt: Vec<Ticking>,
@@ -30,7 +37,9 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let read = |place: usize| Latencies::read(&arguments.from[place]);
-    let found = tipping_point(read(0)?, read(1)?, &taken_away(&arguments.interrupt))?;
+    let busy = arguments.busy.as_deref().map(Latencies::read).transpose()?;
+    let given = taken_away(&arguments.interrupt);
+    let found = tipping_point(read(0)?, read(1)?, busy, &given)?;
     if arguments.json {
         print::json(&found);
     } else {
@@ -40,18 +49,20 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 fn show(found: &TippingPoint) {
-    let highest = &found.highest.estimate;
-    print::line(format!(
-        "R_max {} ({} to {}, {:.0} %)",
-        quantity::rate(highest.value),
-        quantity::rate(highest.low),
-        quantity::rate(highest.high),
-        highest.confidence * 100.0
-    ));
-    if let Some(errors) = &found.highest.errors {
-        print::line(format!("error     {}", predict::words(errors)));
-    }
     let us = |us: f64| quantity::time(us * 1e3);
+    show_highest("R_max", &found.highest);
+    if let Some(queue) = &found.queue {
+        show_highest("R_max by the queue", &queue.highest);
+        print::line(format!(
+            "a busy core takes {} a packet ({} to {}): median {} of {} packets at {}",
+            us(queue.cpu_us.value),
+            us(queue.cpu_us.low),
+            us(queue.cpu_us.high),
+            us(queue.measured.median_us.value),
+            queue.measured.packets,
+            quantity::rate(queue.measured.sent_pps)
+        ));
+    }
     print::line(format!(
         "t_CPU {} ({} to {}); interruptions take {} of a core",
         us(found.cpu_us.value),
@@ -71,5 +82,19 @@ fn show(found: &TippingPoint) {
     }
     for note in &found.notes {
         print::line(format!("note: {note}"));
+    }
+}
+
+fn show_highest(name: &str, highest: &Prediction) {
+    let estimate = &highest.estimate;
+    print::line(format!(
+        "{name} {} ({} to {}, {:.0} %)",
+        quantity::rate(estimate.value),
+        quantity::rate(estimate.low),
+        quantity::rate(estimate.high),
+        estimate.confidence * 100.0
+    ));
+    if let Some(errors) = &highest.errors {
+        print::line(format!("error     {}", predict::words(errors)));
     }
 }

@@ -6,19 +6,28 @@ use crate::terminal::{print, quantity};
 use crate::tune::aliasing::Ticking;
 use serde::Serialize;
 use std::path::PathBuf;
+use std::time::Duration;
 use taut_engine::Flush;
-use taut_forecast::{Asked, CostsFile, Described, Latency, bars, load};
+use taut_forecast::{Asked, CostsFile, Described, Latency, Recorded, bars, load};
 use taut_measure::quantity::share;
 use taut_model::estimate::{ErrorBasis, Errors, Estimate, Prediction};
 use taut_model::model_file::{Kind, Model, Variables};
-use taut_model::queueing::Arrivals;
+use taut_model::queueing::{Arrivals, Observer};
 use taut_model::resource::{Carried, Costs, Packets};
+use taut_traffic::Rate;
+
+/// Packets of a simulated run, unless a recording is longer, and then at most.
+const PACKETS: u64 = 100_000;
+const MOST_PACKETS: u64 = 10_000_000;
+/// Share of them that is counted: the others warm up.
+const COUNTED: f64 = 0.9;
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   taut model predict --ghz 3.3 --io 100 --task 350 --line 10G
   taut model explain --ghz 2.6 --io 60 --task 800 --cores 4 --line 2x25G --pcie 3x8 --size 512
   taut model predict --ghz 2.6 --io 60 --task 800 --load 70% --pattern poisson --interrupt 250/s:6us
+  taut model predict --ghz 2.6 --io 60 --task 5000 --rate 400k --transfer 2us --interrupted-as results/run
   taut model predict --machine results/io/machine.toml --io memif --task 350
   taut model predict costs.toml --at load_cycles=350 --at frame_bytes=64 --at batch=32 --line 10G
 
@@ -69,6 +78,9 @@ pub struct Arguments {
     /// Latency too, where each core is given this share of what it could take for ever
     #[arg(long, value_name = "SHARE", value_parser = quantity::share)]
     load: Option<f64>,
+    /// Latency too, where each core is given so many packets, as in taut generate: 400k, '1Gbit/s L1'
+    #[arg(long, conflicts_with = "load")]
+    rate: Option<Rate>,
     /// How packets come: constant, poisson, burst(N), batch(N)
     #[arg(long, default_value = "constant", value_parser = pattern)]
     pattern: Pattern,
@@ -81,6 +93,12 @@ pub struct Arguments {
     /// What takes a core away, and for how long, such as 250/s:6us; may be given several times
     #[arg(long, value_name = "RATE/s:TIME")]
     interrupt: Vec<Ticking>,
+    /// Folder of taut generate --out: its device's core is interrupted as that one was, and so is who sends and receives
+    #[arg(long, value_name = "FOLDER")]
+    interrupted_as: Option<PathBuf>,
+    /// Time that packets spend on the way to the core and back, such as the median latency of a plain forwarder
+    #[arg(long, value_name = "TIME", default_value = "0us", value_parser = quantity::duration)]
+    transfer: Duration,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -165,10 +183,10 @@ pub fn run(arguments: &Arguments, explain: bool) -> Result<(), Failure> {
             ));
         }
     };
-    let latency = arguments
-        .load
-        .map(|load| latency(arguments, &machine, &carried, batch_cycles, load))
-        .transpose()?;
+    let latency = match (arguments.load, arguments.rate) {
+        (None, None) => None,
+        _ => Some(latency(arguments, &machine, &carried, batch_cycles)?),
+    };
     let answer = Answer {
         frame_bytes: arguments.size,
         rate: carried,
@@ -256,11 +274,7 @@ fn latency(
     machine: &Described,
     carried: &Carried,
     batch_cycles: f64,
-    load: f64,
 ) -> Result<Latency, Failure> {
-    if load <= 0.0 {
-        return Err(Failure::Input("--load: want more than 0".to_owned()));
-    }
     let known = machine.machine()?;
     let batch = f64::from(arguments.batch);
     let mut asked = Asked {
@@ -272,10 +286,26 @@ fn latency(
         flush: arguments.flush,
         ring: arguments.ring as usize,
         vacations: vacations(&arguments.interrupt)?,
-        packets: 100_000,
+        observer: None,
+        transfer_ns: arguments.transfer.as_nanos() as f64,
+        packets: PACKETS,
         seed: 1,
     };
-    let rate = load * asked.saturation_pps()?;
+    let recorded = arguments.interrupted_as.as_deref().map(Recorded::read);
+    let recorded = recorded.transpose()?;
+    if let Some(recorded) = &recorded {
+        asked.vacations = asked.vacations.with_all_of(&recorded.device)?;
+    }
+    let rate = match (arguments.load, arguments.rate) {
+        (Some(load), _) => load * asked.saturation_pps()?,
+        (None, Some(rate)) => rate
+            .packets_per_second(arguments.size)
+            .map_err(|e| Failure::Input(format!("--rate: {e}")))?,
+        (None, None) => 0.0,
+    };
+    if rate <= 0.0 {
+        return Err(Failure::Input("--load: want more than 0".to_owned()));
+    }
     let gap_ns = (arguments.size + 20.0) * 8.0 / known.ethernet_bit_s.unwrap_or(10e9) * 1e9;
     asked.arrivals = match arguments.pattern {
         Pattern::Constant => Arrivals::constant(rate),
@@ -283,6 +313,16 @@ fn latency(
         Pattern::Burst(packets) => Arrivals::bursts(rate, packets, gap_ns),
         Pattern::Batch(packets) => Arrivals::batches(rate, packets),
     }?;
+    if let Some(recorded) = recorded {
+        let observer = Observer::new(recorded.generator);
+        asked.observer = Some(match arguments.pattern {
+            Pattern::Burst(_) => observer,
+            _ => observer.spaced(rate)?,
+        });
+        asked.packets = PACKETS
+            .max((rate * recorded.span_ns / 1e9 / COUNTED) as u64)
+            .min(MOST_PACKETS);
+    }
     Ok(asked.forecast()?)
 }
 

@@ -68,6 +68,7 @@ fn samples_histogram_summary_and_worst_packets_agree() {
         let ours = finished.success().last_json();
         let want = [
             "figures",
+            "interruptions.json",
             "latency.hlog",
             "report.html",
             "samples.parquet",
@@ -161,6 +162,7 @@ fn streams_have_folders_of_their_own() {
             "1-voice",
             "2-bulk",
             "figures",
+            "interruptions.json",
             "report.html",
             "summary.json"
         ]
@@ -215,6 +217,7 @@ fn ctrl_c_leaves_whole_files() {
         files_in(&out),
         [
             "figures",
+            "interruptions.json",
             "latency.hlog",
             "report.html",
             "samples.parquet",

@@ -122,7 +122,23 @@ fn overload_takes_the_folders_of_measurements_and_says_what_is_wrong_with_them()
     let share = taken["share"].as_f64().unwrap();
     assert!((0.0..=1.0).contains(&share), "{taken}");
     let elsewhere = folder.path().display();
+    // Where both cores were away in that measurement is taken into a prediction.
+    let core = "predict --ghz 1 --io 0 --task 2000 --rate 50k --transfer 5us --json";
+    let predicted: Value = model(&format!("{core} --interrupted-as {out}"))
+        .success()
+        .last_json();
+    let p50 = &predicted["latency"]["quantiles"][0];
+    assert_eq!(p50["name"], "p50");
+    assert!(p50["ns"].as_f64().unwrap() > 6_900.0, "{predicted}");
     for (line, part) in [
+        (
+            format!("{core} --interrupted-as {elsewhere}"),
+            "want a folder of taut generate --out",
+        ),
+        (
+            format!("overload --from {out} {out} --busy {elsewhere}"),
+            "want a folder of taut generate --out",
+        ),
         // How long a function takes on a busy machine nobody knows; that a forwarder is no slower than itself, everybody.
         (
             format!("overload --from {out} {out}"),

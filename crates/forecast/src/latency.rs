@@ -4,7 +4,7 @@ use crate::ForecastError;
 use serde::Serialize;
 use taut_engine::Flush as Policy;
 use taut_model::queueing::{
-    Arrivals, Flush, Processor, Release, ServiceTime, Vacations, replicate,
+    Arrivals, Flush, Observer, Processor, Release, ServiceTime, Vacations, replicate,
 };
 
 /// Runs, of whose quantiles there is an interval of 95 %.
@@ -39,6 +39,10 @@ pub struct Asked {
     pub ring: usize,
     /// What takes the core away.
     pub vacations: Vacations,
+    /// Who sends the packets and takes them back on a core that may be interrupted; none is one that nothing holds up.
+    pub observer: Option<Observer>,
+    /// Time that packets spend on the way to the core and back, ns.
+    pub transfer_ns: f64,
     /// Packets of each run.
     pub packets: u64,
     /// Seed of the first run.
@@ -73,7 +77,7 @@ pub struct Latency {
     pub loss: f64,
     /// Packets of a batch on average.
     pub mean_batch: f64,
-    /// Quantiles of the time from arrival to sending.
+    /// Quantiles of the time from arrival to sending; with an observer, from its sending until it sees the packet.
     pub quantiles: Vec<Quantile>,
     /// Packets that were simulated.
     pub packets: u64,
@@ -139,7 +143,13 @@ impl Asked {
             .with_receive_batch(self.burst, Release::Batch)?
             .with_flush(flush(self.flush))?
             .with_ring(self.ring)?;
-        Ok(processor.with_vacations(self.vacations.clone()))
+        let processor = processor
+            .with_transfer(self.transfer_ns)?
+            .with_vacations(self.vacations.clone());
+        Ok(match &self.observer {
+            Some(observer) => processor.with_observer(observer.clone()),
+            None => processor,
+        })
     }
 }
 
@@ -172,6 +182,8 @@ mod tests {
             flush: Policy::Each,
             ring: 1024,
             vacations: Vacations::none(),
+            observer: None,
+            transfer_ns: 0.0,
             packets: 100_000,
             seed: 1,
         }

@@ -5,7 +5,7 @@
 //!
 //! - [`Described`]: a machine as far as it is known, from sysfs, a file, or options.
 //! - [`Table`]: runs that were measured, of a benchmark, an experiment, or any CSV file; [`fit`] makes a model of them.
-//! - [`Asked`] and [`Latency`]: how long packets take on a core that is given so many of them.
+//! - [`Asked`] and [`Latency`]: how long packets take on a core that is given so many of them; [`Recorded`]: what took it away.
 //! - [`accesses()`]: what random accesses cost here, beside the access model.
 //! - [`tipping_point`]: the highest rate of a function, from the latency of lonely packets.
 //! - [`plan`]: cores, batch and flush policy for a rate and a latency bound.
@@ -25,6 +25,7 @@ mod machine;
 mod overload;
 mod picture;
 mod plan;
+mod recorded;
 mod table;
 
 pub use accesses::{Access, Accesses, Fitted as FittedLevel, LevelError, accesses};
@@ -36,4 +37,5 @@ pub use machine::{CostsFile, Described, bit_rate};
 pub use overload::{Latencies, Taken, TippingPoint, tipping_point};
 pub use picture::bars;
 pub use plan::{Bound, Choice, Demand, Plan, plan};
+pub use recorded::Recorded;
 pub use table::{Row, Table};

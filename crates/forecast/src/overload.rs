@@ -1,13 +1,18 @@
 //! Overload from what was measured: the folders of `taut generate --out` of a plain forwarder and of a function between the same ports, at
-//! a rate at which packets do not wait for each other. (Gallenmüller 2021, section 5.4.7, eqs. 5.9 and 5.10.)
+//! a rate at which packets do not wait for each other. (Gallenmüller 2021, section 5.4.7, eqs. 5.9 and 5.10.) With one more of the
+//! function at a higher rate that it carried, by the queue too (`taut_model::queueing::saturation`).
 
 use crate::ForecastError;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use taut_measure::{LatencyHistogram, quantile_interval_ranks};
-use taut_model::estimate::{Errors, Estimate, Prediction};
+use taut_model::estimate::{ErrorBasis, Errors, Estimate, Prediction};
 use taut_model::overload::{Interruption, Overload};
 use taut_model::published;
+use taut_model::queueing::saturation::{
+    CarriedRate, PUBLISHED_KPPS, lonely_service, service_when_busy,
+};
+use taut_model::queueing::{Arrivals, Effort, Processor, QueueingError, Vacations};
 use taut_results::{RECORDED_LATENCIES, read_json};
 
 const CONFIDENCE: f64 = 0.95;
@@ -15,6 +20,12 @@ const CONFIDENCE: f64 = 0.95;
 const FEWEST: u64 = 100;
 /// Share of packets that may be lost: of those a median knows nothing.
 const MOST_LOST: f64 = 0.01;
+/// How the queue is simulated: medians of queues settle fast.
+const EFFORT: Effort = Effort {
+    packets: 50_000,
+    runs: 3,
+    seed: 1,
+};
 /// Share of the time of a core above which packets wait for each other, so that latency is no service time.
 const LONELY: f64 = 0.3;
 
@@ -29,8 +40,22 @@ pub struct TippingPoint {
     pub highest: Prediction,
     /// Median latencies and rates of the two, the forwarder first.
     pub measured: [Latencies; 2],
+    /// The same by the queue. None without a folder of the busy function.
+    pub queue: Option<Busy>,
     /// What to know about it.
     pub notes: Vec<String>,
+}
+
+/// What a busy core tells by its queue.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Busy {
+    /// Time that the function takes the processor for a packet, the mean, µs: as on lonely packets, moved so that the queue has the
+    /// median that was measured.
+    pub cpu_us: Estimate,
+    /// The highest rate that the core keeps up with. Its errors are those of the published cases.
+    pub highest: Prediction,
+    /// The latencies that it was found from, at a rate that was carried.
+    pub measured: Latencies,
 }
 
 /// What one of the folders says.
@@ -46,6 +71,8 @@ pub struct Latencies {
     pub transport: Option<String>,
     /// What took the device's core away. None where the device does not note that.
     pub interruptions: Option<Taken>,
+    #[serde(skip)]
+    histogram: LatencyHistogram,
 }
 
 /// How often and for how long a core was taken away.
@@ -126,18 +153,22 @@ impl Latencies {
             sent_pps: stream.sent_pps.unwrap_or(0.0),
             transport: summary.device.map(|device| device.transport),
             interruptions: summary.device_interruptions,
+            histogram,
         })
     }
 }
 
-/// Predicts where a function tips over, from the latencies of a plain forwarder and of the function. Interruptions are those that are
-/// given, or else those that the forwarder's core noted of itself, or the function's.
+/// Predicts where a function tips over, from the latencies of a plain forwarder and of the function, and by the queue from those of the
+/// `busy` function at a higher rate that it carried. Interruptions are those that are given, or else those that the forwarder's core
+/// noted of itself, or the function's.
 ///
 /// # Errors
-/// When the function is not slower than the forwarder, or interruptions take all of the core.
+/// When the function is not slower than the forwarder, interruptions take all of the core, or the busy function was not busier or has
+/// latencies that no queue of it has.
 pub fn tipping_point(
     forwarder: Latencies,
     function: Latencies,
+    busy: Option<Latencies>,
     given: &[Interruption],
 ) -> Result<TippingPoint, ForecastError> {
     let mut notes = Vec::new();
@@ -172,15 +203,76 @@ pub fn tipping_point(
             100.0 * load
         ));
     }
-    notes.push(
-        "a bound from lonely packets: those of a busy core may take less; of four published cases it missed one".to_owned(),
-    );
+    let queue = busy
+        .map(|busy| by_queue(&forwarder, &function, busy, &interruptions))
+        .transpose()?;
+    notes.push(match &queue {
+        None => "a bound from lonely packets: those of a busy core may take less; of four published cases it missed one (--busy misses none)",
+        Some(_) => "by the queue R_max is at least the rate that was carried, and all the better the nearer that is; R_max alone is a bound from lonely packets, which missed one of four published cases",
+    }.to_owned());
     Ok(TippingPoint {
+        queue,
         cpu_us: model.cpu_us,
         interrupted_us_per_s: model.interrupted_us_per_s,
         highest,
         measured: [forwarder, function],
         notes,
+    })
+}
+
+/// The service time that a queue has to have for the latency that was measured at a rate that was carried, and its saturation.
+fn by_queue(
+    forwarder: &Latencies,
+    function: &Latencies,
+    busy: Latencies,
+    interruptions: &[Interruption],
+) -> Result<Busy, ForecastError> {
+    if busy.sent_pps <= function.sent_pps {
+        return Err(ForecastError::Wrong(format!(
+            "the busy function was given {:.0} packets a second, the lonely one {:.0}: want a higher rate, one that it carries",
+            busy.sent_pps, function.sent_pps
+        )));
+    }
+    let mut vacations = Vacations::none();
+    let mut held_up = 0.0;
+    for one in interruptions {
+        vacations = vacations.with_periodic(one.rate_hz, 1e3 * one.duration_us)?;
+        // Those that come while it lasts, and those on whose way it comes.
+        let way_us = function.median_us.value - forwarder.median_us.value;
+        held_up += one.rate_hz * (one.duration_us + way_us.max(0.0)) / 1e6;
+    }
+    let transfer_ns = 1e3 * forwarder.median_us.value;
+    let service = lonely_service(&function.histogram, transfer_ns, f64::min(held_up, 0.5))?;
+    let lonely = Processor::new(Arrivals::constant(busy.sent_pps)?, service)
+        .with_transfer(transfer_ns)?
+        .with_vacations(vacations);
+    let at = |median_us: f64| -> Result<(f64, f64), ForecastError> {
+        let carried = CarriedRate::new(busy.sent_pps, 0.5, 1e3 * median_us)?;
+        let service = service_when_busy(&lonely, &carried, EFFORT).map_err(|e| match e {
+            QueueingError::OutOfReach { .. } => ForecastError::Wrong(format!(
+                "no queue of the function has a median of {median_us:.1} us at {:.0} packets a second: measure at a rate that it carries, between the same ports",
+                busy.sent_pps
+            )),
+            other => other.into(),
+        })?;
+        let mean_us = service.mean_ns() / 1e3;
+        Ok((mean_us, lonely.with_service(service).saturation_pps()))
+    };
+    let median = &busy.median_us;
+    let (value, low, high) = (at(median.value)?, at(median.low)?, at(median.high)?);
+    let estimate = |value: f64, one: f64, other: f64| {
+        let (low, high) = (one.min(other).min(value), one.max(other).max(value));
+        Estimate::new(value, low, high, median.confidence)
+    };
+    Ok(Busy {
+        cpu_us: estimate(value.0, low.0, high.0)?,
+        highest: Prediction {
+            estimate: estimate(value.1, low.1, high.1)?,
+            unit: "packets/s".to_owned(),
+            errors: Errors::of(ErrorBasis::Published, PUBLISHED_KPPS),
+            outside: Vec::new(),
+        },
+        measured: busy,
     })
 }
 
@@ -198,15 +290,20 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use std::time::{Duration, SystemTime};
+    use taut_model::queueing::{ServiceTime, replicate};
 
     /// A folder with packets that took so long, us.
     fn folder(latencies_us: &[u64], summary: &str) -> tempfile::TempDir {
-        let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("summary.json"), summary).unwrap();
         let mut histogram = LatencyHistogram::new();
         for us in latencies_us {
             histogram.record_many(us * 1_000, 100);
         }
+        folder_of(&histogram, summary)
+    }
+
+    fn folder_of(histogram: &LatencyHistogram, summary: &str) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("summary.json"), summary).unwrap();
         let mut log = Vec::new();
         histogram
             .write_hlog(
@@ -231,7 +328,7 @@ mod tests {
     fn r_max_is_what_interruptions_leave_over_what_the_function_adds() {
         let forwarder = read(&[2, 3, 4], LONELY_PACKETS).unwrap();
         let function = read(&[14, 15, 16], LONELY_PACKETS).unwrap();
-        let found = tipping_point(forwarder.clone(), function.clone(), &[]).unwrap();
+        let found = tipping_point(forwarder.clone(), function.clone(), None, &[]).unwrap();
         assert!((found.cpu_us.value - 12.0).abs() < 0.05, "{found:?}");
         assert!((found.interrupted_us_per_s - 2949.9).abs() < 1e-6);
         let expected = (1e6 - 2949.9) / found.cpu_us.value;
@@ -242,8 +339,62 @@ mod tests {
             rate_hz: 1_000.0,
             duration_us: 10.0,
         }];
-        let told = tipping_point(forwarder, function, &given).unwrap();
+        let told = tipping_point(forwarder, function, None, &given).unwrap();
         assert_eq!(told.interrupted_us_per_s, 10_000.0);
+    }
+
+    /// What is measured of a queue: at so many packets a second, which take the core so long, ns.
+    fn measured(rate_pps: f64, service_ns: f64) -> Latencies {
+        let service = ServiceTime::from_bins(&[
+            (service_ns - 500.0, service_ns, 9.0),
+            (service_ns, service_ns + 4_500.0, 1.0),
+        ]);
+        let processor = Processor::new(Arrivals::constant(rate_pps).unwrap(), service.unwrap())
+            .with_transfer(3_000.0)
+            .unwrap()
+            .with_vacations(Vacations::none().with_periodic(250.0, 11_800.0).unwrap());
+        let latency = replicate(&processor, 50_000, 3, 77).unwrap().latency;
+        let summary = LONELY_PACKETS.replace("10000", &rate_pps.to_string());
+        Latencies::read(folder_of(&latency, &summary).path()).unwrap()
+    }
+
+    #[test]
+    fn a_busy_core_that_takes_less_than_a_lonely_one_is_found_by_its_queue() {
+        // 14 us for lonely packets and 12 for those of a busy core, and 5 % of the packets up to 4.5 us more.
+        let (forwarder, function) = (measured(1e4, 500.0), measured(1e4, 14_000.0));
+        let busy = measured(75_000.0, 12_000.0);
+        let find = |busy| tipping_point(forwarder.clone(), function.clone(), busy, &[]);
+        let bound = find(None).unwrap();
+        assert_eq!(bound.queue, None);
+        let found = find(Some(busy)).unwrap();
+        assert_eq!(found.highest, bound.highest);
+        let queue = found.queue.unwrap();
+        let truth_us = 0.9 * 11.75 + 0.1 * 14.25;
+        let truth_pps = (1e6 - 250.0 * 11.8) / truth_us;
+        let (cpu, highest) = (queue.cpu_us, queue.highest.estimate);
+        assert!((cpu.value / truth_us - 1.0).abs() < 0.05, "{cpu:?}");
+        assert!(
+            (highest.value / truth_pps - 1.0).abs() < 0.05,
+            "{highest:?}"
+        );
+        assert!(highest.low <= highest.value && highest.value <= highest.high);
+        assert!(highest.value > 75_000.0, "{highest:?}");
+        assert_eq!(queue.highest.errors.unwrap().count, 4);
+        // The bound, by what lonely packets take, says too little.
+        let bound = bound.highest.estimate.value;
+        assert!(bound < 0.93 * truth_pps, "{bound}");
+        // A core that was not busy, and one that cannot be the same, as its packets take less than those of the forwarder.
+        let faster = read(&[1], &LONELY_PACKETS.replace("10000", "20000")).unwrap();
+        for (busy, says) in [
+            (measured(5_000.0, 12_000.0), "want a higher rate"),
+            (faster, "no queue of the function"),
+        ] {
+            let error = find(Some(busy)).err().unwrap().to_string();
+            assert!(
+                error.contains(says) && error.lines().count() == 1,
+                "{error}"
+            );
+        }
     }
 
     #[test]
@@ -260,7 +411,7 @@ mod tests {
         };
         let forwarder = read(&[3], &of("memif", "10000")).unwrap();
         let function = read(&[15], &of("veth", "60000")).unwrap();
-        let notes = tipping_point(forwarder, function, &[])
+        let notes = tipping_point(forwarder, function, None, &[])
             .unwrap()
             .notes
             .join("\n");
@@ -293,7 +444,9 @@ mod tests {
             assert_eq!(error.lines().count(), 1, "{error}");
         }
         let same = || read(&[3], LONELY_PACKETS).unwrap();
-        let error = tipping_point(same(), same(), &[]).unwrap_err().to_string();
+        let error = tipping_point(same(), same(), None, &[])
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("longer than the plain forwarder"), "{error}");
     }
 }

@@ -131,6 +131,8 @@ pub fn plan(demand: &Demand, described: &Described) -> Result<Plan, ForecastErro
             flush,
             ring: demand.ring,
             vacations: demand.vacations.clone(),
+            observer: None,
+            transfer_ns: 0.0,
             packets: 100_000,
             seed: demand.seed,
         })

@@ -22,8 +22,8 @@ use serde::de::DeserializeOwned;
 use taut_measure::LatencyHistogram;
 
 use super::{
-    CbrResult, Experiment, MeasuredInterruptions, PacketFormat, PacketWriter, ResultsError,
-    SampleReader, Sweep,
+    CbrResult, Experiment, MeasuredInterruptions, PacketFormat, PacketWriter,
+    RECORDED_INTERRUPTIONS, ResultsError, SampleReader, Sweep,
 };
 
 /// File that results folders of `taut demo` and `taut bench comparison` are known by.
@@ -140,14 +140,9 @@ impl RunWriter {
         PacketWriter::create(&self.partial, PacketFormat::Parquet)
     }
 
-    /// Writes `interruptions.json`, on one line as it is long.
+    /// Writes `interruptions.json`.
     pub fn write_interruptions(&self, found: &MeasuredInterruptions) -> Result<(), ResultsError> {
-        let path = self.partial.join("interruptions.json");
-        let text = serde_json::to_vec(found).map_err(|source| ResultsError::Json {
-            path: path.clone(),
-            source,
-        })?;
-        write_whole(&path, &text)
+        found.write(&self.partial)
     }
 
     /// Writes `sweep.json`.
@@ -294,7 +289,7 @@ impl Results {
             Ok(sweep) => run.sweep = sweep,
             Err(error) => self.problems.push(error.to_string()),
         }
-        match read_optional(&dir.join("interruptions.json")) {
+        match read_optional(&dir.join(RECORDED_INTERRUPTIONS)) {
             Ok(found) => run.interruptions = found,
             Err(error) => self.problems.push(error.to_string()),
         }

@@ -1,12 +1,17 @@
 //! `interruptions.json`: when the cores of generator and device were taken away in a measurement, as their own loops
 //! saw it.
 
+use super::ResultsError;
+use super::folder::write_whole;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use taut_model::Gap;
 use taut_sys::{Clock, Interruption, LoggedInterruptions};
 use taut_traffic::LoopInterruptions;
+
+/// When the cores of generator and device were taken away.
+pub const RECORDED_INTERRUPTIONS: &str = "interruptions.json";
 
 /// The interruptions of a measurement, in its own time.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -49,6 +54,16 @@ impl MeasuredInterruptions {
             },
             device,
         })
+    }
+
+    /// Writes `interruptions.json`, on one line as it is long.
+    pub(crate) fn write(&self, dir: &Path) -> Result<(), ResultsError> {
+        let path = dir.join(RECORDED_INTERRUPTIONS);
+        let text = serde_json::to_vec(self).map_err(|source| ResultsError::Json {
+            path: path.clone(),
+            source,
+        })?;
+        write_whole(&path, &text)
     }
 }
 

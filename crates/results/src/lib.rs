@@ -39,7 +39,7 @@ pub use folder::{
     COMPARISON_HEAD, Folder, Results, Run, RunWriter, read_each, read_head, read_json,
     refuse_results, write_json, write_whole, write_whole_with,
 };
-pub use interruptions::{CoreInterruptions, MeasuredInterruptions};
+pub use interruptions::{CoreInterruptions, MeasuredInterruptions, RECORDED_INTERRUPTIONS};
 pub use kept::each_kept_sample;
 pub use manifest::{Manifest, hex, instant, moment, noise};
 pub use packets::{PacketFormat, PacketSample, PacketWriter};

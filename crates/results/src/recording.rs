@@ -6,6 +6,7 @@
 //! DIR/samples.parquet        one row per packet sent (or samples.csv)
 //! DIR/latency.hlog           the latencies as an HdrHistogram log
 //! DIR/slowest.json           the slowest packets and what they waited for
+//! DIR/interruptions.json     when the cores of generator and device were taken away
 //! DIR/inside/latency.hlog    those of the device only, if a tap watched
 //! DIR/worst.pcapng           the slowest packets and those around them, on request
 //! DIR/report.html, figures/  made from the above
@@ -15,6 +16,7 @@
 
 use super::ResultsError;
 use super::folder::{write_json, write_whole};
+use super::interruptions::{MeasuredInterruptions, RECORDED_INTERRUPTIONS};
 use super::packets::{PacketFormat, PacketSample, PacketWriter};
 use serde::Serialize;
 use std::fs;
@@ -71,7 +73,7 @@ impl Recording {
                 "worst.pcapng",
             ];
             let mut paths = files.map(|file| stream.join(file)).to_vec();
-            paths.push(dir.join("summary.json"));
+            paths.extend(["summary.json", RECORDED_INTERRUPTIONS].map(|file| dir.join(file)));
             if let Some(path) = paths.into_iter().find(|path| path.exists()) {
                 return Err(ResultsError::Exists { path });
             }
@@ -186,6 +188,11 @@ impl Recording {
         let mut file = Vec::new();
         write_annotated(&mut file, annotated).map_err(ResultsError::io(&path))?;
         write_whole(&path, &file)
+    }
+
+    /// Writes `interruptions.json`.
+    pub fn write_interruptions(&self, found: &MeasuredInterruptions) -> Result<(), ResultsError> {
+        found.write(&self.dir)
     }
 
     /// Writes `summary.json`.

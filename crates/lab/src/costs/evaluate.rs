@@ -321,6 +321,25 @@ mod tests {
     }
 
     #[test]
+    fn no_cost_is_below_0_where_a_packet_costs_nothing_of_its_own() {
+        let mut results = made_up::results();
+        for trial in &mut results.outcomes {
+            trial.cycles = (trial.cycles - 22.0).max(0.2);
+        }
+        let null = &Evaluation::of(&results).ports[0];
+        let names: Vec<&str> = null.terms.iter().map(|term| term.name.as_str()).collect();
+        assert!(
+            names.contains(&"load") && !names.contains(&"io"),
+            "{names:?}"
+        );
+        assert!(
+            null.terms.iter().all(|term| term.value >= 0.0),
+            "{:?}",
+            null.terms
+        );
+    }
+
+    #[test]
     fn too_few_runs_are_no_model_and_say_why() {
         let mut results = made_up::results();
         results.outcomes.retain(|trial| trial.number < 4);

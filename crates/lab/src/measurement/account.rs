@@ -169,6 +169,9 @@ impl Account {
                         folder.write_slowest(index, slowest)?;
                     }
                 }
+                if let Ok(found) = &found {
+                    folder.write_interruptions(found)?;
+                }
                 // The summary comes last: a folder that has one is whole.
                 folder.write_summary(&summary)
             };

@@ -23,8 +23,8 @@ pub struct Choice {
     pub tried: Vec<Tried>,
 }
 
-/// Fits every set of terms, given as positions in the table, and returns the one with the smallest BIC. One with a coefficient
-/// below 0 is taken only where all have such: terms are costs and times, and two that trade with each other predict nothing.
+/// Fits every set of terms, given as positions in the table, and returns the one with the smallest BIC. Terms are costs and
+/// times: those of a set that come out below 0 are left out of it, as two that trade with each other predict nothing.
 ///
 /// A set needs three runs more than it has terms: with fewer, residuals become small by chance, and any criterion
 /// prefers the most terms.
@@ -33,27 +33,26 @@ pub struct Choice {
 /// If none of the sets can be fitted, why the one with the fewest terms cannot.
 pub fn choose(design: &Design, sets: &[Vec<usize>], confidence: f64) -> Result<Choice, FitError> {
     let mut tried = Vec::new();
-    let mut best: Option<((bool, f64), LinearFit, &Vec<usize>)> = None;
+    let mut best: Option<(f64, LinearFit, Vec<usize>)> = None;
     for set in sets {
         let only = design.only(set)?;
+        let mut terms = only.names().to_vec();
         let outcome = carried(&only).and_then(|()| {
-            let fit = least_squares(&only, confidence)?;
+            let least_squares = |design: &Design| least_squares(design, confidence);
+            let (fit, left) = not_below_0(design, set, least_squares)?;
             let criteria = fit.criteria.ok_or(FitError::TooFewRows {
                 rows: design.rows(),
-                terms: set.len(),
+                terms: left.len(),
             })?;
-            let is_below_0 = fit.coefficients.iter().any(|it| it.value < 0.0);
-            let rank = (is_below_0, criteria.bic);
-            if best.as_ref().is_none_or(|(known, ..)| rank < *known) {
-                best = Some((rank, fit, set));
+            terms = fit.coefficients.iter().map(|it| it.name.clone()).collect();
+            if best.as_ref().is_none_or(|(bic, ..)| criteria.bic < *bic) {
+                best = Some((criteria.bic, fit, left));
             }
             Ok(criteria)
         });
-        let terms = only.names().to_vec();
         tried.push(Tried { terms, outcome });
     }
     if let Some((_, fit, terms)) = best {
-        let terms = terms.clone();
         return Ok(Choice { fit, terms, tried });
     }
     let smallest = tried.into_iter().min_by_key(|tried| tried.terms.len());
@@ -65,6 +64,36 @@ pub fn choose(design: &Design, sets: &[Vec<usize>], confidence: f64) -> Result<C
     Err(smallest
         .and_then(|tried| tried.outcome.err())
         .unwrap_or(nothing))
+}
+
+/// Fits a set of terms without those that come out below 0: the one that is furthest below, by its standard error, is left out first,
+/// until none is. Returns the terms that are left.
+///
+/// # Errors
+/// As of `fit`, and [`FitError::Below0`] where none is left.
+pub(crate) fn not_below_0(
+    design: &Design,
+    set: &[usize],
+    fit: impl Fn(&Design) -> Result<LinearFit, FitError>,
+) -> Result<(LinearFit, Vec<usize>), FitError> {
+    let mut left = set.to_vec();
+    loop {
+        let found = fit(&design.only(&left)?)?;
+        let below = found
+            .coefficients
+            .iter()
+            .map(|it| it.value / it.standard_error)
+            .enumerate();
+        let below = below.filter(|(_, errors)| *errors < 0.0);
+        let Some((place, _)) = below.min_by(|a, b| a.1.total_cmp(&b.1)) else {
+            return Ok((found, left));
+        };
+        left.remove(place);
+        if left.is_empty() {
+            let terms = design.only(set)?.names().join(", ");
+            return Err(FitError::Below0 { terms });
+        }
+    }
 }
 
 fn carried(design: &Design) -> Result<(), FitError> {
@@ -79,7 +108,7 @@ fn carried(design: &Design) -> Result<(), FitError> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::fit::Spread;
+    use crate::fit::{Spread, robust};
 
     /// Runs of `y = 100 + 2 x + noise`, beside a term that has nothing to do with it.
     fn runs(count: usize, seed: u64) -> Design {
@@ -103,6 +132,44 @@ mod tests {
         });
         // BIC takes a superfluous term of 40 runs with probability P(chi2(1) > ln 40) = 5.5 %.
         assert!(right.count() >= 85);
+    }
+
+    #[test]
+    fn a_cost_below_0_is_left_out_and_the_others_are_fitted_without_it() {
+        // Runs that only y = -2 + 1.1 x would fit best, and a third column that x trades with.
+        let mut random = fastrand::Rng::with_seed(3);
+        let (mut rows, mut y) = (Vec::new(), Vec::new());
+        for x in 1..=30 {
+            let x = f64::from(x);
+            rows.push(vec![1.0, x, x + random.f64()]);
+            y.push((1.1 * x - 2.0 + 0.1 * random.f64()).max(0.1));
+        }
+        let design = Design::new(&["io", "x", "z"], &rows, &y, Spread::Absolute).unwrap();
+        let choice = choose(&design, &[vec![0, 1], vec![0, 1, 2]], 0.95).unwrap();
+        assert!(
+            choice.fit.coefficients.iter().all(|it| it.value >= 0.0),
+            "{choice:?}"
+        );
+        assert!(!choice.terms.contains(&0), "{choice:?}");
+        assert_eq!(choice.tried[0].terms, ["x"]);
+        // The same by robust regression, which has weights of its own.
+        let by_robust = |design: &Design| robust(design, 0.95);
+        let (fit, left) = not_below_0(&design, &[0, 1], by_robust).unwrap();
+        assert!(left == [1] && fit.coefficients[0].value > 0.9, "{fit:?}");
+        // Nothing is left where all are below.
+        let below = Design::new(
+            &["x"],
+            &[vec![-1.0], vec![-2.0], vec![-3.0], vec![-4.0]],
+            &[1.0, 2.0, 3.0, 4.0],
+            Spread::Absolute,
+        );
+        let refused = choose(&below.unwrap(), &[vec![0]], 0.95).unwrap_err();
+        assert_eq!(
+            refused,
+            FitError::Below0 {
+                terms: "x".to_owned()
+            }
+        );
     }
 
     #[test]

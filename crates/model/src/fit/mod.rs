@@ -10,6 +10,7 @@ mod design;
 mod linear;
 mod robust;
 
+pub(crate) use choice::not_below_0;
 pub use choice::{Choice, Tried, choose};
 pub use design::{Design, Spread};
 pub use linear::{Coefficient, Criteria, LinearFit, least_squares};
@@ -42,6 +43,12 @@ pub enum FitError {
         "the runs do not tell {terms} apart: vary what these depend on independently of each other"
     )]
     Singular {
+        /// Names of the terms.
+        terms: String,
+    },
+    /// No term is a cost or a time.
+    #[error("{terms} come out below 0, where no cost can be: vary what they depend on more")]
+    Below0 {
         /// Names of the terms.
         terms: String,
     },

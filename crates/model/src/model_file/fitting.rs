@@ -4,7 +4,9 @@ use super::{
     Kind, Model, ModelError, ModelFile, Range, SCHEMA, Shape, Source, Term, Variable, Variables,
 };
 use crate::estimate::Errors;
-use crate::fit::{Choice, Design, LinearFit, Spread, Tried, choose, least_squares, robust};
+use crate::fit::{
+    Choice, Design, LinearFit, Spread, Tried, choose, least_squares, not_below_0, robust,
+};
 use std::collections::BTreeMap;
 
 /// One measurement.
@@ -22,7 +24,7 @@ pub enum Method {
     /// By least squares.
     #[default]
     LeastSquares,
-    /// So that single runs gone wrong pull little. Terms are still chosen by least squares.
+    /// So that single runs gone wrong pull little. Terms are still chosen by least squares; of several sets, those below 0 are left out.
     Robust,
 }
 
@@ -104,9 +106,15 @@ impl Fitting {
                 (terms, fit, tried)
             }
         };
-        let fit = match self.method {
-            Method::LeastSquares => fit,
-            Method::Robust => robust(&design.only(&terms)?, self.confidence)?,
+        let (fit, terms) = match self.method {
+            Method::LeastSquares => (fit, terms),
+            Method::Robust if sets.len() == 1 => {
+                (robust(&design.only(&terms)?, self.confidence)?, terms)
+            }
+            // Other weights may put a cost below 0 again.
+            Method::Robust => {
+                not_below_0(&design, &terms, |design| robust(design, self.confidence))?
+            }
         };
         let terms = terms
             .iter()

@@ -2,6 +2,7 @@
 //! The flush policies are those of chain files (docs/reference/chain-file.md).
 
 use super::arrivals::Arrivals;
+use super::observer::Observer;
 use super::service::ServiceTime;
 use super::vacations::Vacations;
 use super::{NS_PER_S, QueueingError, at_least_one};
@@ -79,6 +80,7 @@ pub struct Processor {
     pub(crate) poll_ns: f64,
     pub(crate) transfer_ns: f64,
     pub(crate) wire_ns: f64,
+    pub(crate) observer: Option<Observer>,
 }
 
 impl Processor {
@@ -99,6 +101,7 @@ impl Processor {
             poll_ns: 0.0,
             transfer_ns: 0.0,
             wire_ns: 0.0,
+            observer: None,
         }
     }
 
@@ -195,6 +198,13 @@ impl Processor {
     pub fn with_wire(mut self, ns: f64) -> Result<Self, QueueingError> {
         self.wire_ns = not_negative("the time that a packet occupies a wire", ns)?;
         Ok(self)
+    }
+
+    /// Returns the processor whose packets somebody sends and takes back who may be interrupted: arrivals are when packets are due, and
+    /// latency is from sending until they are seen.
+    pub fn with_observer(mut self, observer: Observer) -> Self {
+        self.observer = Some(observer);
+        self
     }
 
     /// Returns the same processor with the same pattern of arrivals at another average rate.

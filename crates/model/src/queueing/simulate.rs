@@ -7,6 +7,7 @@ use fastrand::Rng;
 use taut_measure::LatencyHistogram;
 
 use super::arrivals::ArrivalStream;
+use super::observer::{Receiving, Sending};
 use super::processor::{Flush, Processor, Release};
 use super::vacations::VacationStream;
 use super::{QueueingError, at_least_one};
@@ -14,7 +15,7 @@ use super::{QueueingError, at_least_one};
 /// What a simulation has seen. Latencies are those of packets sent after the warm-up.
 #[derive(Debug, Clone)]
 pub struct Run {
-    /// Latencies from arrival to sending, rounded to whole ns.
+    /// Latencies from arrival to sending, rounded to whole ns; with an observer, from its sending until it sees the packet.
     pub latency: LatencyHistogram,
     /// Mean latency, ns, not rounded.
     pub mean_latency_ns: f64,
@@ -66,9 +67,17 @@ impl<'a> Simulation<'a> {
     fn new(processor: &'a Processor, packets: u64, seed: u64) -> Self {
         // Streams of their own, so that a change to one leaves the others as they are.
         let mut seeds = Rng::with_seed(seed);
-        let mut arrivals = processor.arrivals.stream(seeds.u64(..));
+        let arrivals = processor.arrivals.stream(seeds.u64(..));
         let rng = Rng::with_seed(seeds.u64(..));
         let timer_ns = processor.flush.timer_ns();
+        // One for all cores, as recordings of several are of the same time. Apart, so that what is not recorded stays as it is.
+        let mut apart = Rng::with_seed(!seed);
+        let phase = apart.f64();
+        let (sending, receiving) = processor
+            .observer
+            .as_ref()
+            .map(|observer| observer.halves(apart.u64(..), phase))
+            .unzip();
         let servers = (0..processor.servers).map(|_| Server {
             now_ns: 0.0,
             busy_ns: 0.0,
@@ -79,11 +88,21 @@ impl<'a> Simulation<'a> {
             },
             held: Vec::with_capacity(processor.flush.packets().min(1 << 16)),
             batch: Vec::with_capacity(processor.receive_batch.min(1 << 16)),
-            vacations: processor.vacations.stream(seeds.u64(..)),
+            vacations: processor.vacations.stream_from(seeds.u64(..), phase),
             wire_free_ns: 0.0,
         });
         let servers = servers.collect();
-        let next_ns = arrivals.next_ns();
+        let mut input = Input {
+            arrivals,
+            sending,
+            next_ns: 0.0,
+            to_come: packets,
+            ring: VecDeque::new(),
+            places: processor.ring,
+            arrived: 0,
+            dropped: 0,
+        };
+        input.next_ns = input.following_ns();
         Self {
             processor,
             servers,
@@ -94,16 +113,9 @@ impl<'a> Simulation<'a> {
                 record_from: packets / 10,
                 transfer_ns: processor.transfer_ns,
                 wire_ns: processor.wire_ns,
+                receiving,
             },
-            input: Input {
-                arrivals,
-                next_ns,
-                to_come: packets,
-                ring: VecDeque::new(),
-                places: processor.ring,
-                arrived: 0,
-                dropped: 0,
-            },
+            input,
             rng,
             batches: 0,
             received: 0,
@@ -212,6 +224,8 @@ impl<'a> Simulation<'a> {
 /// Packets on their way in.
 struct Input {
     arrivals: ArrivalStream,
+    /// Sends what is due, if not all of it at once.
+    sending: Option<Sending>,
     /// When the next one comes, ns; infinite when none is to come.
     next_ns: f64,
     to_come: u64,
@@ -222,6 +236,15 @@ struct Input {
 }
 
 impl Input {
+    #[inline]
+    fn following_ns(&mut self) -> f64 {
+        let due_ns = self.arrivals.next_ns();
+        match &mut self.sending {
+            Some(sending) => sending.sent_ns(due_ns),
+            None => due_ns,
+        }
+    }
+
     /// Puts into the ring what has come until `now_ns`, as far as there is room.
     #[inline]
     fn admit(&mut self, now_ns: f64) {
@@ -234,7 +257,7 @@ impl Input {
             self.arrived += 1;
             self.to_come -= 1;
             self.next_ns = if self.to_come > 0 {
-                self.arrivals.next_ns()
+                self.following_ns()
             } else {
                 f64::INFINITY
             };
@@ -282,7 +305,7 @@ impl Server {
         }
         for arrival_ns in self.held.drain(..) {
             self.wire_free_ns = self.wire_free_ns.max(self.now_ns) + sent.wire_ns;
-            sent.record(self.wire_free_ns - arrival_ns);
+            sent.record(self.wire_free_ns, arrival_ns);
         }
     }
 
@@ -307,12 +330,16 @@ struct Sent {
     record_from: u64,
     transfer_ns: f64,
     wire_ns: f64,
+    receiving: Option<Receiving>,
 }
 
 impl Sent {
     #[inline]
-    fn record(&mut self, in_system_ns: f64) {
-        let latency_ns = in_system_ns + self.transfer_ns;
+    fn record(&mut self, left_ns: f64, arrival_ns: f64) {
+        let latency_ns = match &mut self.receiving {
+            Some(receiving) => receiving.seen_ns(left_ns + self.transfer_ns) - arrival_ns,
+            None => left_ns - arrival_ns + self.transfer_ns,
+        };
         if self.served >= self.record_from {
             self.latency.record((latency_ns + 0.5) as u64);
             self.sum_ns += latency_ns;

@@ -1,6 +1,8 @@
 //! Interruptions of the core, which takes vacations whether packets wait or not: periodic timers, and measured ones.
 //! As in `aliasing.rs`, a packet in service is put off (preemptive resume); those that meet wait for each other.
 
+use std::sync::Arc;
+
 use fastrand::Rng;
 
 use super::exponential::exponential_ns;
@@ -18,8 +20,21 @@ pub struct Vacations {
 #[derive(Debug, Clone, PartialEq)]
 struct Source {
     per_second: f64,
+    /// Of a recording, all lengths of it.
     duration: ServiceTime,
-    periodic: bool,
+    comes: Comes,
+}
+
+/// When interruptions of a source come.
+#[derive(Debug, Clone, PartialEq)]
+enum Comes {
+    Periodically,
+    AtRandom,
+    /// As in a recording of `span_ns`, again and again: starts and lengths in their order, ns.
+    AsRecorded {
+        each: Arc<[(f64, f64)]>,
+        span_ns: f64,
+    },
 }
 
 impl Vacations {
@@ -35,7 +50,7 @@ impl Vacations {
     pub fn with_periodic(self, per_second: f64, duration_ns: f64) -> Result<Self, QueueingError> {
         let duration =
             ServiceTime::constant(positive("the duration of an interruption", duration_ns)?)?;
-        self.with(per_second, duration, true)
+        self.with(per_second, duration, Comes::Periodically)
     }
 
     /// Returns these and interruptions at random moments, `per_second` on average, as long as `duration` says: a list
@@ -48,7 +63,48 @@ impl Vacations {
         per_second: f64,
         duration: ServiceTime,
     ) -> Result<Self, QueueingError> {
-        self.with(per_second, duration, false)
+        self.with(per_second, duration, Comes::AtRandom)
+    }
+
+    /// Returns these and the interruptions of a recording of `span_ns`, each its start and its length in ns, in their order. The
+    /// recording begins at a random moment of its own, and anew when it is over. So what came close together or grew rare stays so.
+    /// No interruption changes nothing.
+    ///
+    /// # Errors
+    /// A start lies outside of the recording or before the one before it, a length is not above zero, or nothing of the core is left.
+    pub fn with_recorded(self, each: &[(f64, f64)], span_ns: f64) -> Result<Self, QueueingError> {
+        let span_ns = positive("the length of a recording", span_ns)?;
+        if each.is_empty() {
+            return Ok(self);
+        }
+        for (index, &(start_ns, length_ns)) in each.iter().enumerate() {
+            let earliest_ns = index.checked_sub(1).map_or(0.0, |before| each[before].0);
+            // Written so that NaN is refused as well.
+            if !(earliest_ns <= start_ns && start_ns < span_ns) {
+                let what = "starts of interruptions within a recording";
+                return Err(QueueingError::Unordered { what, index });
+            }
+            positive("the duration of an interruption", length_ns)?;
+        }
+        let lengths: Vec<f64> = each.iter().map(|(_, length_ns)| *length_ns).collect();
+        let per_second = each.len() as f64 / span_ns * NS_PER_S;
+        let duration = ServiceTime::from_samples(&lengths)?;
+        let each = each.into();
+        self.with(per_second, duration, Comes::AsRecorded { each, span_ns })
+    }
+
+    /// Returns these and those.
+    ///
+    /// # Errors
+    /// Nothing of the core is left.
+    pub fn with_all_of(self, others: &Self) -> Result<Self, QueueingError> {
+        others.sources.iter().try_fold(self, |all, source| {
+            all.with(
+                source.per_second,
+                source.duration.clone(),
+                source.comes.clone(),
+            )
+        })
     }
 
     /// Returns the share of time that the core has for packets, 0..1: one less the sum of rates times durations.
@@ -82,15 +138,24 @@ impl Vacations {
 
     /// Returns the interruptions that belong to `seed`. Periodic ones begin at a random moment of their period.
     pub fn stream(&self, seed: u64) -> VacationStream {
+        self.stream_from(seed, Rng::with_seed(!seed).f64())
+    }
+
+    /// Returns the same with recordings that begin at this share of their length: cores that were recorded together stay so.
+    pub(super) fn stream_from(&self, seed: u64, phase: f64) -> VacationStream {
         let mut rng = Rng::with_seed(seed);
         let clocks = self.sources.iter().map(|source| {
             let period_ns = NS_PER_S / source.per_second;
-            Clock {
+            let mut clock = Clock {
                 next_ns: rng.f64() * period_ns,
                 period_ns,
                 duration: source.duration.clone(),
-                periodic: source.periodic,
-            }
+                comes: source.comes.clone(),
+                place: 0,
+                turn_ns: 0.0,
+            };
+            clock.begin(phase);
+            clock
         });
         let clocks = clocks.collect();
         let mut stream = VacationStream {
@@ -112,13 +177,13 @@ impl Vacations {
         mut self,
         per_second: f64,
         duration: ServiceTime,
-        periodic: bool,
+        comes: Comes,
     ) -> Result<Self, QueueingError> {
         positive("interruptions per second", per_second)?;
         self.sources.push(Source {
             per_second,
             duration,
-            periodic,
+            comes,
         });
         let share = self.share();
         if share < 1.0 {
@@ -143,7 +208,53 @@ struct Clock {
     next_ns: f64,
     period_ns: f64,
     duration: ServiceTime,
-    periodic: bool,
+    comes: Comes,
+    /// Position in the recording, and when it began this time, ns.
+    place: usize,
+    turn_ns: f64,
+}
+
+impl Clock {
+    /// Goes to the first interruption of a recording that begins at this share of its length.
+    fn begin(&mut self, phase: f64) {
+        if let Comes::AsRecorded { each, span_ns } = &self.comes {
+            self.turn_ns = -phase * span_ns;
+            self.place = each.partition_point(|(start_ns, _)| start_ns + self.turn_ns < 0.0);
+            self.find();
+        }
+    }
+
+    /// Sets the time of the interruption at this place of the recording, or of the first of its next turn.
+    fn find(&mut self) {
+        if let Comes::AsRecorded { each, span_ns } = &self.comes {
+            if self.place == each.len() {
+                self.place = 0;
+                self.turn_ns += span_ns;
+            }
+            self.next_ns = self.turn_ns + each[self.place].0;
+        }
+    }
+
+    /// Returns how long the interruption takes whose time has come, and goes on to the next one.
+    fn take(&mut self, rng: &mut Rng) -> f64 {
+        match &self.comes {
+            Comes::Periodically => {
+                self.next_ns += self.period_ns;
+                self.duration.sample_ns(rng)
+            }
+            Comes::AtRandom => {
+                let length_ns = self.duration.sample_ns(rng);
+                self.next_ns += exponential_ns(rng, self.period_ns);
+                length_ns
+            }
+            Comes::AsRecorded { each, .. } => {
+                let length_ns = each[self.place].1;
+                self.place += 1;
+                self.find();
+                length_ns
+            }
+        }
+    }
 }
 
 impl VacationStream {
@@ -178,14 +289,8 @@ impl VacationStream {
             (self.start_ns, self.end_ns) = (f64::INFINITY, f64::INFINITY);
             return;
         };
-        let start = clock.next_ns.max(self.end_ns);
-        self.start_ns = start;
-        self.end_ns = start + clock.duration.sample_ns(&mut self.rng);
-        clock.next_ns += if clock.periodic {
-            clock.period_ns
-        } else {
-            exponential_ns(&mut self.rng, clock.period_ns)
-        };
+        self.start_ns = clock.next_ns.max(self.end_ns);
+        self.end_ns = self.start_ns + clock.take(&mut self.rng);
     }
 }
 
@@ -244,6 +349,47 @@ mod tests {
         }
         let share = 2_100.0 / 2.1 * 300.0 / last_end;
         assert!((share - 0.63).abs() < 0.32, "{share}");
+    }
+
+    #[test]
+    fn a_recording_goes_on_from_any_moment_and_begins_anew() {
+        let each = [(100.0, 10.0), (150.0, 20.0), (900.0, 30.0)];
+        let recorded = Vacations::none().with_recorded(&each, 1_000.0).unwrap();
+        assert!((recorded.availability() - 0.94).abs() < 1e-12);
+        let next = |stream: &mut VacationStream| {
+            let found = (stream.start_ns, stream.end_ns);
+            stream.advance();
+            found
+        };
+        for (phase, first) in [(0.0, 0), (0.12, 1), (0.5, 2), (0.95, 3)] {
+            let mut stream = recorded.stream_from(1, phase);
+            for place in first..first + 7 {
+                let (start, length) = each[place % 3];
+                let start = start + 1_000.0 * ((place / 3) as f64 - phase);
+                let (found, end) = next(&mut stream);
+                assert!(
+                    (found - start).abs() < 1e-9 && (end - start - length).abs() < 1e-9,
+                    "{phase}"
+                );
+            }
+        }
+        assert_eq!(
+            Vacations::none().with_recorded(&[], 1e9),
+            Ok(Vacations::none())
+        );
+        for wrong in [
+            &[(5.0, 1.0), (4.0, 1.0)][..],
+            &[(f64::NAN, 1.0)],
+            &[(1_000.0, 1.0)],
+            &[(-1.0, 1.0)],
+            &[(1.0, 0.0)],
+            &[(0.0, 2e3)],
+        ] {
+            assert!(
+                Vacations::none().with_recorded(wrong, 1_000.0).is_err(),
+                "{wrong:?}"
+            );
+        }
     }
 
     #[test]

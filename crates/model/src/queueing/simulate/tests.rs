@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::queueing::crommelin::{ConstantService, loss_md1k};
-use crate::queueing::{Arrivals, Replicated, ServiceTime, Vacations, closed, replicate};
+use crate::queueing::{Arrivals, Observer, Replicated, ServiceTime, Vacations, closed, replicate};
 
 const PACKETS: u64 = 100_000;
 const RUNS: u64 = 12;
@@ -334,5 +334,73 @@ proptest! {
         let again = simulate(&processor, 3_000, seed).unwrap();
         prop_assert_eq!(&run.latency, &again.latency);
         prop_assert_eq!(run.mean_latency_ns.to_bits(), again.mean_latency_ns.to_bits());
+    }
+}
+
+#[test]
+fn an_observer_that_is_interrupted_sees_late_what_came_back_meanwhile() {
+    // Random pauses of m = 8 us on average, 2,500 a second, and packets that are lonely and 10 us under way: one is sent while the
+    // observer is there, and finds it away with probability a/(1 + a) (1 - exp(-(1 + a) 10/8)), a = 0.02, for m more on average.
+    let away = Vacations::none()
+        .with_random(2_500.0, exponential(8_000.0))
+        .unwrap();
+    let processor = poisson(5_000.0, constant(1_000.0))
+        .with_transfer(9_000.0)
+        .unwrap();
+    let found = runs(&processor.with_observer(Observer::new(away)));
+    let share = 0.02 / 1.02 * (1.0 - f64::exp(-1.02 * 10.0 / 8.0));
+    let mean = found.mean_latency_ns().unwrap();
+    let extra = mean.point - 10_000.0;
+    assert!((extra / (share * 8_000.0) - 1.0).abs() < 0.06, "{mean:?}");
+}
+
+#[test]
+fn an_observer_and_a_device_of_one_recording_are_away_together() {
+    // Of each ms the observer is away for 100 us. Packets are due each us, are 10 us under way, and those held up are sent together:
+    // only those on the way when it begins are seen late, 1 % of all, after 100 us and up to 9 more.
+    let pauses = [(300_000.0, 100_000.0)];
+    let recorded = Vacations::none().with_recorded(&pauses, 1e6).unwrap();
+    let alone = Processor::new(Arrivals::constant(1e6).unwrap(), constant(0.0))
+        .with_transfer(10_000.0)
+        .unwrap();
+    let observed = alone.clone().with_observer(Observer::new(recorded.clone()));
+    let latency = runs(&observed).latency;
+    let mean = runs(&observed).mean_latency_ns().unwrap();
+    assert!(
+        (mean.point - (10_000.0 + 0.01 * 95_000.0)).abs() < 60.0,
+        "{mean:?}"
+    );
+    assert_eq!(latency.quantile(0.5), Some(10_000));
+    let of = |q: f64| latency.quantile(q).unwrap();
+    assert!(of(0.989) < 10_100 && of(0.992) > 99_000 && of(1.0) < 110_500);
+    // The device is away at the same time: nothing is sent meanwhile, so that it holds up but what was about to leave.
+    let both = runs(&observed.with_vacations(recorded.clone())).latency;
+    let share = |histogram: &LatencyHistogram| {
+        let late = histogram.iter().filter(|bin| bin.low_ns > 10_500);
+        late.map(|bin| bin.count).sum::<u64>() as f64 / histogram.count() as f64
+    };
+    assert!(
+        (share(&both) - share(&latency)).abs() < 0.002,
+        "{}",
+        share(&both)
+    );
+    // On its own it holds up all that are due meanwhile.
+    let device = runs(&alone.with_vacations(recorded)).latency;
+    assert!((share(&device) - 0.1).abs() < 0.002, "{}", share(&device));
+}
+
+#[test]
+fn a_recorded_pause_is_a_periodic_one() {
+    let service = constant(700.0);
+    let of = |away: Vacations| runs(&poisson(1e6, service.clone()).with_vacations(away));
+    let periodic = of(Vacations::none().with_periodic(250.0, 8_000.0).unwrap());
+    let each: Vec<(f64, f64)> = (0..5).map(|n| (f64::from(n) * 4e6, 8_000.0)).collect();
+    let recorded = of(Vacations::none().with_recorded(&each, 20e6).unwrap());
+    for q in [0.5, 0.99, 0.999] {
+        within(
+            recorded.quantile_ns(q),
+            periodic.quantile_ns(q).unwrap().point,
+            5.0,
+        );
     }
 }
