@@ -41,6 +41,7 @@ mod serial {
     mod replay;
     mod rooms;
     mod route;
+    mod route_agreement;
     mod route_frames;
     mod route_in_kernel;
     mod routed;
