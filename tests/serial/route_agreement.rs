@@ -334,10 +334,8 @@ fn a_router_outlives_its_peer_and_takes_up_the_next_one() {
     let mut first = bridge(&sockets[0], &a.0);
     let second = bridge(&sockets[1], &b.0);
     until_answered(a, "10.8.2.2");
-    let mut deaths = 0;
-    for _ in 0..3 {
+    for deaths in 1..=3 {
         killed(first);
-        deaths += 1;
         let down = |stdout: &str, _: &str| stdout.matches("a.sock (last one").count() >= deaths;
         router.wait_until("the link down", down);
         // The other side goes on, and hears of the router.
