@@ -15,8 +15,8 @@ mod parallel {
     mod host;
     mod pages;
     mod route;
+    mod route_agreement;
     mod route_driven;
-    mod route_in_kernel;
     mod route_vlans;
     mod switch;
 }

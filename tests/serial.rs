@@ -35,6 +35,8 @@ mod serial {
     mod reference;
     mod replay;
     mod rooms;
+    mod route_frames;
+    mod route_in_kernel;
     mod routed;
     mod scripts;
     mod set_up;

@@ -1,4 +1,4 @@
-//! `taut forward` in the kernel between two interfaces whose other ends are the test's.
+//! `taut forward`, in the kernel or in user space, between two interfaces whose other ends are the test's.
 
 use super::between::send;
 use super::program::Program;
@@ -22,10 +22,15 @@ impl InKernel {
     /// With functions as a chain file has them; native programs if the far ends take redirected frames, else generic
     /// ones. The chain file lies in `folder`. The program takes other functions on its standard input.
     pub fn start(redirects: bool, functions: &str, folder: TempDir) -> Self {
+        let head = "place = \"kernel\"\nports = [\"af_xdp:dut0\", \"af_xdp:dut1\"]\n";
+        Self::start_as(head, redirects, functions, folder)
+    }
+
+    /// As [`InKernel::start`], with another beginning of the chain file: in user space, say.
+    pub fn start_as(head: &str, redirects: bool, functions: &str, folder: TempDir) -> Self {
         let testbed = Testbed::builder().redirects(redirects).build().unwrap();
         let path = folder.path().join("chain.toml");
-        let ports = "place = \"kernel\"\nports = [\"af_xdp:dut0\", \"af_xdp:dut1\"]\n";
-        std::fs::write(&path, format!("{ports}{functions}")).unwrap();
+        std::fs::write(&path, format!("{head}{functions}")).unwrap();
         let mut command = testbed.command_in_device(env!("CARGO_BIN_EXE_taut"));
         command
             .args(["forward", "--json", "--quiet", "--control"])

@@ -102,22 +102,23 @@ impl Chain {
         match (upcall, changes) {
             (None, Some(changes)) => Ok(InKernel::Headers(changes)),
             (Some(upcall), Some(changes))
-                if upcall.programs.sends() && changes.iter().any(|it| *it != HeaderChange::NONE) =>
+                if !upcall.programs.sends()
+                    || changes.iter().all(|it| *it == HeaderChange::NONE) =>
             {
+                Ok(InKernel::Upcall(upcall, changes))
+            }
+            (Some(upcall), _) => {
+                let others = match upcall.programs.sends() {
+                    true => "forward",
+                    false => "forward, mac-rewrite and mac-swap",
+                };
                 Err(ChainError::Function {
                     function: upcall.function,
-                    reason: "in the kernel it gives packets their addresses last, and goes with forward only: leave the others \
-                             out, or run the chain in user space"
-                        .to_string(),
+                    reason: format!(
+                        "in the kernel it goes with {others} only: leave the others out, or run the chain in user space"
+                    ),
                 })
             }
-            (Some(upcall), Some(changes)) => Ok(InKernel::Upcall(upcall, changes)),
-            (Some(upcall), None) => Err(ChainError::Function {
-                function: upcall.function,
-                reason: "in the kernel it goes with forward, mac-rewrite and mac-swap only: leave the others out, \
-                         or run the chain in user space"
-                    .to_string(),
-            }),
             (None, None) => Ok(InKernel::Functions {
                 functions: Box::new(KernelFunctions::new(directions)?),
                 outcomes: self.names_of_outcomes()?,

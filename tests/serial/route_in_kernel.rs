@@ -3,8 +3,9 @@
 
 use crate::support::hosts::{Hosts, Namespace, Transport, in_namespace, ip, ping, transfer};
 use crate::support::program::{Finished, Program, run};
-use crate::support::{scratch, taut};
+use crate::support::{alone, scratch, taut};
 use std::fs;
+use std::sync::MutexGuard;
 
 const PROGRAMS: [(&str, &str); 4] = [
     ("ping", "iputils-ping"),
@@ -18,11 +19,13 @@ struct Routed {
     program: Program,
     socket: String,
     hosts: Hosts,
+    _turn: MutexGuard<'static, ()>,
 }
 
 impl Routed {
     /// The last link takes packets of 1300 bytes. None where something is missing.
     fn start(mode: &str) -> Option<Self> {
+        let turn = alone();
         let hosts = Hosts::new(4, &PROGRAMS)?;
         let path = |name: &str| hosts.folder.path().join(name).display().to_string();
         let router = &hosts.all[3].0;
@@ -77,6 +80,7 @@ impl Routed {
             program,
             socket,
             hosts,
+            _turn: turn,
         })
     }
 
