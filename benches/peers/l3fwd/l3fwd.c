@@ -16,7 +16,7 @@
 
 #define BURST 32
 #define RING 1024
-#define BUFFERS 16384
+#define BUFFERS 8192
 #define PORTS 2
 #define ROUTES 64
 #define NO_ROUTE 0xffff
