@@ -52,7 +52,7 @@ impl Testpmd<'_> {
             "--lcores".to_string(),
             format!("0@{0},1@{0}", self.cpu),
         ];
-        line.extend(self.memory.words(free_huge_pages()));
+        line.extend(self.memory.words_here());
         line.extend(self.devices.iter().map(|device| format!("--vdev={device}")));
         line.extend([
             "--".to_string(),
@@ -67,6 +67,11 @@ impl Testpmd<'_> {
 }
 
 impl Memory {
+    /// The options for the free huge pages that there are.
+    pub(crate) fn words_here(self) -> Vec<String> {
+        self.words(free_huge_pages())
+    }
+
     fn words(self, free_huge_pages: u64) -> Vec<String> {
         let (words, megabytes): (&[&str], u64) = match self {
             Self::Usual if free_huge_pages * 2 >= MEMORY_MB => (&["--in-memory"], MEMORY_MB),

@@ -3,7 +3,8 @@
 //! Time is [`ticks`], read once a batch, and a [`Clock`] that makes nanoseconds of them. A worker that sleeps waits on an
 //! [`Alarm`], which a [`Doorbell`] of another thread rings. A loop that is taken its core away notices by a [`RoundWatch`] and
 //! notes it in an [`InterruptionLog`] that other processes read. [`Mapping`] is memory that may be shared with another
-//! process, of which packet pools and rings are made; [`interface`] says what the kernel knows of a network interface.
+//! process, of which packet pools and rings are made; an [`AlignedTable`] is on huge pages, and `lanes` are sixteen numbers
+//! that a vector instruction loads from one at once; [`interface`] says what the kernel knows of a network interface.
 //! What the system refuses is an [`Error`], which says what would help.
 //!
 //! Begin with `clock.rs`. There is `unsafe` here, as system calls take pointers; what is `unsafe` to call says what its
@@ -21,6 +22,8 @@ pub mod interface;
 mod interruption;
 mod interruption_log;
 mod kernel_routes;
+#[cfg(target_arch = "x86_64")]
+pub mod lanes;
 mod linked_lines;
 mod memory;
 mod private_socket;
@@ -34,7 +37,7 @@ pub use doorbell::Doorbell;
 pub use error::Error;
 pub use event_counters::{Event, EventCounters, EventCounts};
 pub use fence::wait_for_instructions;
-pub use huge_pages::filled_on_huge_pages;
+pub use huge_pages::{AlignedTable, SharedNumber, filled_on_huge_pages};
 pub use interruption::{Interruption, RoundWatch};
 pub use interruption_log::{InterruptionLog, LoggedInterruptions};
 pub use kernel_routes::{

@@ -3,6 +3,7 @@
 use super::step::{Owner, Ready, words};
 use super::{Baseline, CommandValues, Frames, Reach, Step};
 use crate::command::{is_installed, run};
+use crate::net::testbed::{DEVICE_MACS, GENERATOR_MACS, mac_text};
 use crate::permissions::Missing;
 
 const PROGRAM: &str = "click";
@@ -16,6 +17,15 @@ pub(super) const ENTRY: Baseline = Baseline {
     frames: Frames::Through,
     probe,
     steps,
+};
+
+pub(super) const ROUTER: Baseline = Baseline {
+    id: "veth-click-routing",
+    label: "Click routing",
+    note: "the Click modular router in user space on packet sockets as a router of IPv4 (TTL and MAC addresses rewritten); kernel work on the receiving side steered to the device's core (RPS)",
+    frames: Frames::Routed,
+    steps: |place| running(place, routing(&place.ends)),
+    ..ENTRY
 };
 
 fn probe() -> Result<String, Missing> {
@@ -47,6 +57,25 @@ fn steps(place: &CommandValues) -> Vec<Step> {
             "FromDevice({from}, METHOD LINUX, PROMISC true, BURST 32) -> Queue(1000) -> ToDevice({to}, METHOD LINUX, BURST 32);"
         )
     };
+    running(place, format!("{} {}", half(west, east), half(east, west)))
+}
+
+/// Headers are checked, look-ups made by its fastest table, hops counted, and neighbours known.
+fn routing(ends: &[String; 2]) -> String {
+    let table = "table :: DirectIPLookup(198.18.0.0/16 0, 198.19.0.0/16 1);";
+    let ways = ends.iter().enumerate().map(|(number, interface)| {
+        let [own, next] = [DEVICE_MACS, GENERATOR_MACS].map(|macs| mac_text(macs[number]));
+        format!(
+            " FromDevice({interface}, METHOD LINUX, PROMISC true, BURST 32) -> c{number} :: Classifier(12/0800, -) \
+             -> Strip(14) -> CheckIPHeader -> table; c{number}[1] -> Discard; \
+             table[{number}] -> DecIPTTL -> EtherEncap(0x0800, {own}, {next}) -> Queue(1000) \
+             -> ToDevice({interface}, METHOD LINUX, BURST 32);"
+        )
+    });
+    std::iter::once(table.to_owned()).chain(ways).collect()
+}
+
+fn running(place: &CommandValues, configuration: String) -> Vec<Step> {
     let socket = place.folder.join("click.sock");
     vec![Step::Keep {
         name: "click",
@@ -55,7 +84,7 @@ fn steps(place: &CommandValues) -> Vec<Step> {
             "--unix-socket",
             &socket.display().to_string(),
             "--expression",
-            &format!("{} {}", half(west, east), half(east, west)),
+            &configuration,
         ]),
         ready: Ready::Socket(socket),
         owner: Owner::NeedsWatcher,
@@ -98,5 +127,8 @@ mod tests {
         ] {
             assert!(line.contains(part), "{part}: {line}");
         }
+        let line = text(&(ROUTER.steps)(&place)[0]);
+        let leaves = "table[1] -> DecIPTTL -> EtherEncap(0x0800, 02:00:00:00:01:02, 02:00:00:00:00:02) -> Queue(1000) -> ToDevice(dut1,";
+        assert!(line.contains(leaves), "{line}");
     }
 }

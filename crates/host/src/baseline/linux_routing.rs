@@ -13,7 +13,7 @@ use crate::permissions::Missing;
 pub const HOSTS: [Ipv4Addr; 2] = [Ipv4Addr::new(198, 18, 0, 1), Ipv4Addr::new(198, 19, 0, 1)];
 
 /// The router's own addresses and the networks behind its interfaces.
-const NETWORKS: [&str; 2] = ["198.18.255.254/16", "198.19.255.254/16"];
+pub const NETWORKS: [&str; 2] = ["198.18.255.254/16", "198.19.255.254/16"];
 
 pub(super) const ENTRY: Baseline = Baseline {
     id: "veth-routing",

@@ -6,10 +6,12 @@
 //! nothing of the host's own configuration is touched.
 
 mod click;
+mod l3fwd;
 mod linux_routing;
 pub(crate) mod open_vswitch;
 pub(crate) mod step;
 mod testpmd;
+mod vpp;
 
 use std::path::{Path, PathBuf};
 
@@ -68,8 +70,8 @@ pub enum Frames {
     SameUdpPorts,
 }
 
-/// The addresses between which [`Frames::Routed`] travel: the generator's two ends.
-pub use linux_routing::HOSTS as ROUTED_HOSTS;
+/// The addresses between which [`Frames::Routed`] travel, the generator's two ends, and those of a router between them.
+pub use linux_routing::{HOSTS as ROUTED_HOSTS, NETWORKS as ROUTED_NETWORKS};
 
 /// Values that the commands of a baseline are made of.
 struct CommandValues {
@@ -89,6 +91,9 @@ pub fn baselines() -> &'static [Baseline] {
         testpmd::MEMIF_MAC_SWAP,
         testpmd::MEMIF_5_TUPLE_SWAP,
         open_vswitch::MEMIF,
+        l3fwd::LPM,
+        l3fwd::FIB,
+        vpp::ENTRY,
         testpmd::VHOST_IO,
         open_vswitch::VHOST,
         linux_routing::ENTRY,
@@ -98,6 +103,7 @@ pub fn baselines() -> &'static [Baseline] {
         open_vswitch::VETH_AF_XDP,
         open_vswitch::VETH_DPDK,
         click::ENTRY,
+        click::ROUTER,
     ]
 }
 

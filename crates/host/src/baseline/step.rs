@@ -19,6 +19,8 @@ pub(crate) type Line = Vec<String>;
 /// Step of starting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Step {
+    /// Writes a file that comes with taut: the source of a program that is built here.
+    Write(PathBuf, &'static str),
     /// Runs to its end, which must be success.
     Run(Line),
     /// Runs to its end and must print exactly this, blanks around it aside.
@@ -59,6 +61,9 @@ pub enum BaselineError {
     /// A set-up command failed.
     #[error(transparent)]
     Command(#[from] CommandError),
+    /// A file of its cannot be written.
+    #[error("writing {0}: {1}")]
+    File(PathBuf, std::io::Error),
     /// One of its programs did not start, or died.
     #[error(transparent)]
     Device(#[from] DeviceError),
@@ -149,6 +154,7 @@ pub(crate) fn start(
     let mut running = Running::default();
     for step in steps {
         match step {
+            Step::Write(path, source) => write(&path, source)?,
             Step::Run(line) => {
                 run_line(&inside(line), &mut running)?;
             }
@@ -184,6 +190,11 @@ pub(crate) fn start(
         }
     }
     Ok(running)
+}
+
+fn write(path: &Path, source: &str) -> Result<(), BaselineError> {
+    let written = std::fs::write(path, source);
+    written.map_err(|error| BaselineError::File(path.to_owned(), error))
 }
 
 fn run_line(line: &Line, running: &mut Running) -> Result<String, BaselineError> {
@@ -234,6 +245,11 @@ pub(crate) fn words(words: &[&str]) -> Line {
 /// The command line as a shell would have to be told it; one that stays ends in `&`.
 pub(crate) fn text(step: &Step) -> String {
     let (line, end) = match step {
+        Step::Write(path, _) => {
+            let name = path.file_stem().unwrap_or_default().display();
+            let (from, to) = (format!("benches/peers/{name}/{name}.c"), path.display());
+            return format!("cp {from} {to}");
+        }
         Step::Run(line) | Step::Expect(line, _) => (line, ""),
         Step::Keep { line, .. } => (line, " &"),
     };

@@ -4,6 +4,7 @@
 //! ([`taut_host::baseline`]). The demo, the benchmarks, `taut generate --device` and experiments all measure devices of
 //! this one list ([`offers`]). [`DeviceUnderTest`] is one of them, or whatever lies behind two ports.
 
+mod router;
 pub(crate) mod scratch;
 mod set_up;
 mod under_test;
@@ -76,6 +77,8 @@ pub struct Device {
     pub kind: DeviceKind,
     /// What else `taut forward` is told.
     more: Vec<String>,
+    /// It is a router between the generator's two networks.
+    routes: bool,
 }
 
 impl Device {
@@ -95,7 +98,18 @@ impl Device {
             label,
             kind,
             more: Vec::new(),
+            routes: false,
         }
+    }
+
+    /// The same as a router of IPv4 and IPv6: the function `route`.
+    fn router(mut self) -> Self {
+        self.routes = true;
+        self.label = match self.label.split_once(' ') {
+            Some((io, _)) if self.transport() == Transport::Veth => format!("{io} route"),
+            _ => "route".to_string(),
+        };
+        self
     }
 
     /// The same with more words for `taut forward`, which its name tells.
@@ -138,6 +152,7 @@ impl Device {
     pub(crate) fn frames(&self) -> Frames {
         match self.kind {
             DeviceKind::Baseline(baseline) => baseline.frames,
+            _ if self.routes => Frames::Routed,
             _ => Frames::Through,
         }
     }
@@ -208,7 +223,11 @@ impl Device {
                 one_after_the_other(&baseline.commands(core, Path::new("FOLDER")))
             }
             _ => self
-                .arguments(["SOCKET-OR-INTERFACE-1", "SOCKET-OR-INTERFACE-2"], None)
+                .arguments(
+                    ["SOCKET-OR-INTERFACE-1", "SOCKET-OR-INTERFACE-2"],
+                    None,
+                    Path::new("FOLDER"),
+                )
                 .map(|arguments| {
                     std::iter::once("taut".to_string())
                         .chain(arguments)
@@ -225,7 +244,11 @@ impl Device {
                 _ => Kind::Forwarder,
             },
             // So that only devices are compared by their flush policies that differ in nothing else.
-            io: format!("{io}{}", self.more_in_words()),
+            io: format!(
+                "{io}{}{}",
+                if self.routes { " route" } else { "" },
+                self.more_in_words()
+            ),
             flush: self.flush().map(|f| f.to_string()),
             flush_wait_ns: match self.flush() {
                 Some(Flush::Full { drain: t, .. } | Flush::Every { period: t }) => {
@@ -234,12 +257,23 @@ impl Device {
                 _ => None,
             },
             command,
-            note: note.to_string(),
+            note: if self.routes {
+                format!(
+                    "{note}; the function route (TTL and MAC addresses rewritten), its neighbours found by ARP"
+                )
+            } else {
+                note.to_string()
+            },
         }
     }
 
-    /// Arguments of `taut` that make this device of two sockets or interfaces; none for others.
-    pub(crate) fn arguments(&self, ends: [&str; 2], core: Option<usize>) -> Option<Vec<String>> {
+    /// Arguments of `taut` that make this device of two sockets or interfaces, with its files in `folder`; none for others.
+    pub(crate) fn arguments(
+        &self,
+        ends: [&str; 2],
+        core: Option<usize>,
+        folder: &Path,
+    ) -> Option<Vec<String>> {
         let ports = match self.kind {
             DeviceKind::Memif { .. } => ends.map(|e| format!("memif:{e},role=client")),
             DeviceKind::AfPacket { .. } => ends.map(|e| format!("af_packet:{e}")),
@@ -250,6 +284,9 @@ impl Device {
             | DeviceKind::Baseline(_) => return None,
         };
         let mut arguments = vec!["forward".to_string()];
+        if self.routes {
+            arguments.push(router::path(folder).display().to_string());
+        }
         arguments.extend_from_slice(&self.more);
         for port in ports {
             arguments.extend(["--port".to_string(), port]);
@@ -346,11 +383,13 @@ fn all() -> Vec<Device> {
         devices.filter(move |device| device.transport() == transport)
     };
     let own = Device::new;
+    let usual = Flush::default();
     let mut devices = vec![
         own("memif-full", DeviceKind::Memif { flush: FULL }),
         own("memif-every", DeviceKind::Memif { flush: EVERY }),
         own("memif-each", DeviceKind::Memif { flush: Flush::Each }),
         own("memif-idle", DeviceKind::Memif { flush: IDLE }),
+        own("memif-route", DeviceKind::Memif { flush: usual }).router(),
     ];
     devices.extend(others(Transport::Memif));
     devices.push(own("memif-loop", DeviceKind::MemifLoop));
@@ -365,6 +404,12 @@ fn all() -> Vec<Device> {
         own("veth-af-xdp-each", DeviceKind::AfXdp { flush: Flush::Each }),
         own("veth-af-xdp-idle", DeviceKind::AfXdp { flush: IDLE }),
         own("veth-xdp-redirect", DeviceKind::Kernel),
+        own(
+            "veth-af-packet-route",
+            DeviceKind::AfPacket { flush: usual },
+        )
+        .router(),
+        own("veth-af-xdp-route", DeviceKind::AfXdp { flush: usual }).router(),
     ]);
     devices.extend(others(Transport::Veth));
     devices.push(own("veth-loop", DeviceKind::VethLoop));

@@ -1,7 +1,7 @@
 //! A device set up from nothing, connected with an instrument, and taken down again.
 
-use super::scratch;
 use super::{Device, DeviceKind};
+use super::{router, scratch};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -153,9 +153,12 @@ fn set_up_and_measure<T>(
     };
     let start =
         |mut command: std::process::Command, ends: [&str; 2]| -> Result<DeviceProcess, RunError> {
+            if device.routes {
+                router::write(scratch.path()).map_err(io("writing the router's chain file"))?;
+            }
             command.args(
                 device
-                    .arguments(ends, Some(device_core))
+                    .arguments(ends, Some(device_core), scratch.path())
                     .unwrap_or_default(),
             );
             if let Some(path) = site.interruptions {

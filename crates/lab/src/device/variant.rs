@@ -76,6 +76,12 @@ pub(super) fn parse(words: &[String], list: &[Device]) -> Result<Device, String>
     for option in options {
         given.take(option).map_err(&wrong)?;
     }
+    if base.routes && (given.chain.is_some() || !given.functions.is_empty()) {
+        return Err(wrong(format!(
+            "{name} has a chain of its own: put functions and chains behind {}",
+            BASES.join(", ")
+        )));
+    }
     let chain_flush = given.chain.as_ref().map(|(_, chain)| chain.flush);
     let flush = |usual: Flush| given.flush.or(chain_flush).unwrap_or(usual);
     let kind = match base.kind {
@@ -97,7 +103,9 @@ pub(super) fn parse(words: &[String], list: &[Device]) -> Result<Device, String>
             )));
         }
     };
-    Ok(Device::new(&id, kind).with_more(spec_of(words), given.words()))
+    let device = Device::new(&id, kind);
+    let device = if base.routes { device.router() } else { device };
+    Ok(device.with_more(spec_of(words), given.words()))
 }
 
 /// A name for a folder: as it was written, without spaces and slashes.
@@ -232,7 +240,10 @@ mod tests {
         let device = one(
             "memif, flush=full(32, 50us), burst=64, function=burn(cycles=100), function=mac-swap",
         );
-        let arguments = device.arguments(["a", "b"], Some(1)).unwrap().join(" ");
+        let arguments = device
+            .arguments(["a", "b"], Some(1), Path::new("f"))
+            .unwrap()
+            .join(" ");
         assert_eq!(
             arguments,
             "forward --function burn(cycles=100) --function mac-swap --burst 64 --port memif:a,role=client \
@@ -245,7 +256,10 @@ mod tests {
         assert_ne!(info.io, one("memif").info().io);
         assert!(!info.id.contains([' ', '/']), "{}", info.id);
         let device = one("af_packet,wait=sleep(50us)");
-        let arguments = device.arguments(["a", "b"], None).unwrap().join(" ");
+        let arguments = device
+            .arguments(["a", "b"], None, Path::new("f"))
+            .unwrap()
+            .join(" ");
         assert!(
             arguments.starts_with("forward --wait sleep(50us) --port"),
             "{arguments}"
@@ -265,7 +279,7 @@ mod tests {
         let file = file.display();
         let device = one(&format!("memif,chain={file}"));
         assert_eq!(device.flush(), Some(Flush::Each));
-        let arguments = device.arguments(["a", "b"], None).unwrap();
+        let arguments = device.arguments(["a", "b"], None, Path::new("f")).unwrap();
         assert_eq!(arguments[1], file.to_string());
         let device = one(&format!("memif,chain={file},flush=idle(4)"));
         assert_eq!(device.flush(), Some(Flush::Idle { n: 4 }));
@@ -275,7 +289,10 @@ mod tests {
         std::fs::write(file.to_string(), text).unwrap();
         let device = one(&format!("xdp,chain={file}"));
         assert_eq!(device.flush(), None);
-        let arguments = device.arguments(["a", "b"], Some(1)).unwrap().join(" ");
+        let arguments = device
+            .arguments(["a", "b"], Some(1), Path::new("f"))
+            .unwrap()
+            .join(" ");
         assert!(arguments.ends_with("af_xdp:b --in-kernel"), "{arguments}");
         let both = Choice::parse(&format!("memif,chain={file},function=mac-swap"));
         assert!(both.unwrap_err().contains("not both"));
@@ -295,6 +312,7 @@ mod tests {
             ("memif,burst=0", "want 1 to 256"),
             ("memif,function=nonsense", "nonsense"),
             ("memif,function=burn(cycle=1)", "cycle"),
+            ("memif-route,function=mac-swap", "has a chain of its own"),
             ("memif,chain=/no/such/file.toml", "/no/such/file.toml"),
             (
                 "veth-bridge,flush=each",

@@ -2,11 +2,14 @@
 
 use std::sync::atomic::{AtomicU16, Ordering, fence};
 
+#[cfg(target_arch = "x86_64")]
+use super::wide::LookUp;
 use super::{BLOCK_ENTRIES, FIRST_ENTRIES};
 use crate::NextHop;
+use taut_sys::AlignedTable;
 
 /// Bit of an entry that is the number of a block.
-const IS_BLOCK: u16 = 1 << 15;
+pub(super) const IS_BLOCK: u16 = 1 << 15;
 /// Addresses of a batch that are looked up together.
 const TOGETHER: usize = 64;
 
@@ -16,46 +19,88 @@ pub struct Entry(AtomicU16);
 
 impl Clone for Entry {
     fn clone(&self) -> Self {
-        Self(AtomicU16::new(self.load()))
-    }
-}
-
-impl Entry {
-    #[inline(always)]
-    pub(super) fn load(&self) -> u16 {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    pub(super) fn store(&self, hop: NextHop) {
-        self.0.store(hop.bits(), Ordering::Relaxed);
-    }
-
-    /// Puts a block that is filled in the place of what was here. Release: who finds the block finds it filled.
-    pub(super) fn store_block(&self, block: u16) {
-        self.0.store(IS_BLOCK | block, Ordering::Release);
-    }
-
-    pub(super) fn block(&self) -> Option<u16> {
-        let entry = self.load();
-        (entry & IS_BLOCK != 0).then_some(entry & !IS_BLOCK)
+        Self(AtomicU16::new(self.0.load(Ordering::Relaxed)))
     }
 }
 
 /// A block of the second level.
 pub type Block = [Entry; BLOCK_ENTRIES];
 
+/// Place of an entry, for changes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct EntryPlace<'a>(&'a AtomicU16);
+
+impl EntryPlace<'_> {
+    pub fn load(self) -> u16 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    pub fn store(self, hop: NextHop) {
+        self.0.store(hop.bits(), Ordering::Relaxed);
+    }
+
+    /// Puts a block that is filled in the place of what was here. Release: who finds the block finds it filled.
+    pub fn store_block(self, block: u16) {
+        self.0.store(IS_BLOCK | block, Ordering::Release);
+    }
+
+    pub fn block(self) -> Option<u16> {
+        let entry = self.load();
+        (entry & IS_BLOCK != 0).then_some(entry & !IS_BLOCK)
+    }
+}
+
 /// What look-ups go through, shared between the table and all who look up.
 #[derive(Debug)]
 pub struct Fib {
-    pub(super) first: Box<[Entry; FIRST_ENTRIES]>,
-    pub(super) second: Box<[Block]>,
+    first: AlignedTable<AtomicU16>,
+    /// Entries of one block after the other.
+    pub(super) second: AlignedTable<AtomicU16>,
+    #[cfg(target_arch = "x86_64")]
+    wide: Option<taut_sys::lanes::Wide>,
 }
 
 impl Fib {
+    pub(super) fn new(blocks: usize) -> Self {
+        Self {
+            first: AlignedTable::new(FIRST_ENTRIES),
+            second: AlignedTable::new(blocks * BLOCK_ENTRIES),
+            #[cfg(target_arch = "x86_64")]
+            wide: taut_sys::lanes::Wide::found(),
+        }
+    }
+
+    /// Returns the entries of the first level.
+    #[inline(always)]
+    pub(super) fn first(&self) -> &[AtomicU16; FIRST_ENTRIES] {
+        match self.first.first_chunk() {
+            Some(first) => first,
+            None => unreachable!("it has so many"),
+        }
+    }
+
+    /// Returns the place of the entry of the /24 that `address` is in.
+    pub(super) fn first_of(&self, address: u32) -> EntryPlace<'_> {
+        EntryPlace(&self.first()[(address >> 8) as usize])
+    }
+
+    /// Returns the places of a block's entries.
+    pub(super) fn block(&self, block: u16) -> impl Iterator<Item = EntryPlace<'_>> {
+        let from = usize::from(block) * BLOCK_ENTRIES;
+        self.second[from..from + BLOCK_ENTRIES]
+            .iter()
+            .map(EntryPlace)
+    }
+
+    /// Returns how many blocks there are.
+    pub(super) fn blocks(&self) -> usize {
+        self.second.len() / BLOCK_ENTRIES
+    }
+
     /// Looks one address up; [`NextHop::NONE`] where there is no route.
     #[inline]
     pub fn lookup(&self, address: u32) -> NextHop {
-        let entry = self.first[(address >> 8) as usize].load();
+        let entry = self.first()[(address >> 8) as usize].load(Ordering::Relaxed);
         if entry & IS_BLOCK == 0 {
             return NextHop::of_bits(entry);
         }
@@ -67,17 +112,35 @@ impl Fib {
     /// do not wait for those of another, so the cache misses of a batch are under way together.
     #[inline]
     pub fn lookup_batch(&self, addresses: &[u32], hops: &mut [NextHop]) {
-        let batches = addresses.chunks(TOGETHER);
-        for (addresses, hops) in batches.zip(hops.chunks_mut(TOGETHER)) {
-            let mut any = 0;
+        #[cfg(target_arch = "x86_64")]
+        if let Some(wide) = self.wide {
+            let count = addresses.len().min(hops.len());
+            return wide.run(LookUp {
+                fib: self,
+                addresses: &addresses[..count],
+                hops: &mut hops[..count],
+            });
+        }
+        self.look_up_plainly(addresses, hops);
+    }
+
+    #[inline(always)]
+    pub(super) fn look_up_plainly(&self, addresses: &[u32], hops: &mut [NextHop]) {
+        let count = addresses.len().min(hops.len());
+        let (batches, rest) = addresses[..count].as_chunks::<TOGETHER>();
+        let (places, others) = hops[..count].as_chunks_mut::<TOGETHER>();
+        for (addresses, hops) in batches.iter().zip(places) {
             for (address, hop) in addresses.iter().zip(hops.iter_mut()) {
-                let entry = self.first[(address >> 8) as usize].load();
+                let entry = self.first()[(address >> 8) as usize].load(Ordering::Relaxed);
                 *hop = NextHop::of_bits(entry);
-                any |= entry;
             }
+            let any = hops.iter().fold(0, |any, hop| any | hop.bits());
             if any & IS_BLOCK != 0 {
                 self.look_further(addresses, hops);
             }
+        }
+        for (address, hop) in rest.iter().zip(others) {
+            *hop = self.lookup(*address);
         }
     }
 
@@ -99,7 +162,7 @@ impl Fib {
     }
 
     /// Goes on from the first level, whose entries are in `hops`, at most [`TOGETHER`] of them.
-    fn look_further(&self, addresses: &[u32], hops: &mut [NextHop]) {
+    pub(super) fn look_further(&self, addresses: &[u32], hops: &mut [NextHop]) {
         fence(Ordering::Acquire);
         // Those with a block, listed without a branch that could be guessed wrong.
         let mut further = [0_u8; TOGETHER];
@@ -117,7 +180,7 @@ impl Fib {
 
     #[inline(always)]
     fn in_block(&self, entry: u16, address: u32) -> NextHop {
-        let block = &self.second[usize::from(entry & !IS_BLOCK)];
-        NextHop::of_bits(block[(address & 0xff) as usize].load())
+        let place = usize::from(entry & !IS_BLOCK) * BLOCK_ENTRIES + (address & 0xff) as usize;
+        NextHop::of_bits(self.second[place].load(Ordering::Relaxed))
     }
 }

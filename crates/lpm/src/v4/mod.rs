@@ -9,12 +9,14 @@
 //! (release; the reader's fence acquires), and a block that is no longer needed keeps its last contents until all
 //! look-ups from before are over.
 //!
-//! `fib.rs` looks up, `table.rs` changes.
+//! `fib.rs` looks up, `wide.rs` sixteen at once, `table.rs` changes.
 
 mod fib;
 mod table;
 #[cfg(test)]
 mod tests;
+#[cfg(target_arch = "x86_64")]
+mod wide;
 
 pub use fib::{Block, Entry, Fib};
 pub use table::{Refused, Table};

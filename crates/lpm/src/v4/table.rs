@@ -36,7 +36,8 @@ pub struct Table {
 }
 
 impl Table {
-    /// Makes an empty table with `blocks` blocks, which are as many /24 as can have longer prefixes in them.
+    /// Makes an empty table with `blocks` blocks, which are as many /24 as can have longer prefixes in them, on huge pages
+    /// where the kernel has some.
     ///
     /// # Errors
     /// [`Refused::TooManyBlocks`] beyond [`MOST_BLOCKS`].
@@ -44,31 +45,25 @@ impl Table {
         if blocks > MOST_BLOCKS {
             return Err(Refused::TooManyBlocks(blocks));
         }
-        let block = std::array::from_fn(|_| Entry::default());
-        Self::in_memory(vec![Entry::default(); FIRST_ENTRIES], vec![block; blocks])
+        Ok(Self {
+            rib: Rib::new(),
+            longer: vec![0; blocks],
+            free: (0..blocks).rev().map(|block| block as u16).collect(),
+            fib: Arc::new(Fib::new(blocks)),
+            retired: Grace::default(),
+        })
     }
 
-    /// Makes an empty table in memory that the caller has got, on huge pages say, and filled with [`Entry::default`]:
-    /// [`FIRST_ENTRIES`] entries and at most [`MOST_BLOCKS`] blocks.
+    /// Makes an empty table that is as large as these, which are given back: it has memory of its own.
     ///
     /// # Errors
     /// [`Refused::WrongFirstLevel`] and [`Refused::TooManyBlocks`] for other sizes.
     pub fn in_memory(first: Vec<Entry>, second: Vec<Block>) -> Result<Self, Refused> {
-        if second.len() > MOST_BLOCKS {
-            return Err(Refused::TooManyBlocks(second.len()));
+        if first.len() != FIRST_ENTRIES {
+            return Err(Refused::WrongFirstLevel(first.len()));
         }
-        let wrong = |first: Vec<Entry>| Refused::WrongFirstLevel(first.len());
-        let first = first.try_into().map_err(wrong)?;
-        Ok(Self {
-            rib: Rib::new(),
-            longer: vec![0; second.len()],
-            free: (0..second.len()).rev().map(|block| block as u16).collect(),
-            fib: Arc::new(Fib {
-                first,
-                second: second.into_boxed_slice(),
-            }),
-            retired: Grace::default(),
-        })
+        drop(first);
+        Self::new(second.len())
     }
 
     /// Returns the end for look-ups.
@@ -154,15 +149,14 @@ impl Table {
         if prefix.length() <= FIRST_BITS {
             return Ok(self.rib.insert(prefix, hop));
         }
-        let entry = &self.fib.first[first_index(prefix)];
+        let entry = self.fib.first_of(prefix.network());
         let block = match entry.block() {
             Some(block) => block,
             None => {
-                let full = Refused::Full(self.fib.second.len());
+                let full = Refused::Full(self.fib.blocks());
                 let block = self.free.pop().ok_or(full)?;
                 let hop = NextHop::of_bits(entry.load());
-                let entries = &self.fib.second[usize::from(block)];
-                entries.iter().for_each(|it| it.store(hop));
+                self.fib.block(block).for_each(|it| it.store(hop));
                 entry.store_block(block);
                 block
             }
@@ -189,13 +183,13 @@ impl Table {
     fn write(&self, mut from: u64, end: u64, hop: NextHop) {
         while from < end {
             let next = end.min((from | 0xff) + 1);
-            let entry = &self.fib.first[(from >> 8) as usize];
+            let entry = self.fib.first_of(from as u32);
             match entry.block() {
                 None => entry.store(hop),
                 Some(block) => {
-                    let places = (from & 0xff) as usize..=((next - 1) & 0xff) as usize;
-                    let entries = &self.fib.second[usize::from(block)][places];
-                    entries.iter().for_each(|it| it.store(hop));
+                    let (first, count) = ((from & 0xff) as usize, (next - from) as usize);
+                    let entries = self.fib.block(block).skip(first).take(count);
+                    entries.for_each(|it| it.store(hop));
                 }
             }
             from = next;
@@ -205,20 +199,17 @@ impl Table {
     /// Retires the block of a prefix that has been deleted if it was the last one there: all its entries are the same
     /// now.
     fn leave_block(&mut self, prefix: PrefixV4) {
-        let entry = &self.fib.first[first_index(prefix)];
+        let entry = self.fib.first_of(prefix.network());
         let Some(block) = entry.block() else { return };
         let longer = &mut self.longer[usize::from(block)];
         *longer -= 1;
         if *longer == 0 {
-            let [any, ..] = &self.fib.second[usize::from(block)];
-            entry.store(NextHop::of_bits(any.load()));
+            if let Some(any) = self.fib.block(block).next() {
+                entry.store(NextHop::of_bits(any.load()));
+            }
             self.retired.retire(block);
         }
     }
-}
-
-fn first_index(prefix: PrefixV4) -> usize {
-    (prefix.network() >> 8) as usize
 }
 
 /// Returns the address behind the last one, which is 2^32 behind all.

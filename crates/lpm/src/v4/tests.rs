@@ -25,6 +25,10 @@ fn agrees(table: &Table) {
     let addresses: Vec<u32> = ends.collect();
     let mut hops = vec![hop(9); addresses.len()];
     table.fib.lookup_batch(&addresses, &mut hops);
+    // As where there are no vector instructions.
+    let mut plain = vec![hop(9); addresses.len()];
+    table.fib.look_up_plainly(&addresses, &mut plain);
+    assert!(plain == hops);
     for (address, found) in addresses.into_iter().zip(hops) {
         let right = table.rib.lookup(address);
         let right = right.map_or(NextHop::NONE, |(_, hop)| hop);

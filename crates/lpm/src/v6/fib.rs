@@ -4,17 +4,24 @@ use std::hint::select_unpredictable;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use super::plan::key;
-use super::{FIRST_BITS, LINE_BITS, NODE_BITS, NODE_ENTRIES, RANGES};
+#[cfg(target_arch = "x86_64")]
+use super::wide::LookUp;
+use super::{
+    FIRST_BITS, HALF_ENTRIES, HALF_RANGES, LINE_BITS, LINE_ENTRIES, NODE_BITS, NODE_ENTRIES,
+};
 use crate::NextHop;
+use taut_sys::AlignedTable;
 
 /// Bit of an entry that is the number of a node.
-const IS_NODE: u32 = 1 << 31;
+pub(super) const IS_NODE: u32 = 1 << 31;
 /// Bit of an entry that is the number of a line.
-const IS_LINE: u32 = 1 << 30;
+pub(super) const IS_LINE: u32 = 1 << 30;
 /// Addresses of a batch that are looked up together.
 const TOGETHER: usize = 64;
+/// Addresses of a smaller batch.
+const FEW: usize = 32;
 /// Bytes behind which addresses of a batch go on one by one: what is announced to others ends at /48.
-const BATCH_BYTES: usize = 8;
+pub(super) const BATCH_BYTES: usize = 8;
 
 /// What an entry says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,70 +52,68 @@ impl Entry {
     }
 }
 
-/// An entry for each value of a byte. It is filled with [`Default`].
-#[derive(Debug)]
-pub struct Node(pub(super) [AtomicU32; NODE_ENTRIES]);
-
-impl Default for Node {
-    fn default() -> Self {
-        Self(std::array::from_fn(|_| AtomicU32::new(0)))
-    }
-}
-
-impl Clone for Node {
-    fn clone(&self) -> Self {
-        Self(copied(&self.0))
-    }
-}
-
-/// Up to sixteen ranges, filled with [`Default`]. Those that are not in use begin at the last value and have the
-/// entry of the last one in use.
-#[derive(Debug, Default)]
-#[repr(align(64))]
-pub struct Line {
-    /// First values. The first range begins at 0: in place of that stands how many are in use.
-    pub(super) starts: [AtomicU32; RANGES],
-    pub(super) entries: [AtomicU32; RANGES],
-}
-
-impl Clone for Line {
-    fn clone(&self) -> Self {
-        Self {
-            starts: copied(&self.starts),
-            entries: copied(&self.entries),
-        }
-    }
-}
-
-impl Line {
-    /// Returns the place of the range that holds `key`.
-    #[inline(always)]
-    pub(super) fn place(&self, key: u32) -> usize {
-        let is_behind =
-            |place: usize| usize::from(self.starts[place].load(Ordering::Relaxed) <= key);
-        let mut place = 0;
-        for half in [8, 4, 2, 1] {
-            place += is_behind(place + half) * half;
-        }
-        place
-    }
-
-    /// Returns the entries of the ranges in use.
-    pub(super) fn in_use(&self) -> &[AtomicU32] {
-        let count = self.starts[0].load(Ordering::Relaxed) as usize;
-        &self.entries[..count.min(RANGES)]
-    }
-}
-
 /// What look-ups go through, shared between the table and all who look up.
 #[derive(Debug)]
 pub struct Fib {
-    pub(super) first: Box<[AtomicU32; 1 << FIRST_BITS]>,
-    pub(super) nodes: Box<[Node]>,
-    pub(super) lines: Box<[Line]>,
+    pub(super) first: AlignedTable<AtomicU32>,
+    /// Of each node an entry for each value of a byte.
+    pub(super) nodes: AlignedTable<AtomicU32>,
+    /// Of each line two halves, each a cache line: where eight ranges begin, then their entries. The first range begins
+    /// at 0: in place of that stands where the second half's first one begins. Ranges that are not in use begin at the
+    /// last value and have the entry of the last one in use.
+    pub(super) lines: AlignedTable<AtomicU32>,
+    #[cfg(target_arch = "x86_64")]
+    wide: Option<taut_sys::lanes::Wide>,
 }
 
 impl Fib {
+    pub(super) fn new(nodes: usize, lines: usize) -> Self {
+        Self {
+            first: AlignedTable::new(1 << FIRST_BITS),
+            nodes: AlignedTable::new(nodes * NODE_ENTRIES),
+            lines: AlignedTable::new(lines * LINE_ENTRIES),
+            #[cfg(target_arch = "x86_64")]
+            wide: taut_sys::lanes::Wide::found(),
+        }
+    }
+
+    /// Returns the entries of a node.
+    #[inline(always)]
+    pub(super) fn node(&self, node: u32) -> &[AtomicU32] {
+        let from = node as usize * NODE_ENTRIES;
+        &self.nodes[from..from + NODE_ENTRIES]
+    }
+
+    /// Returns the numbers of a line.
+    #[inline(always)]
+    fn line(&self, line: u32) -> &[AtomicU32] {
+        let from = line as usize * LINE_ENTRIES;
+        &self.lines[from..from + LINE_ENTRIES]
+    }
+
+    /// Returns the entry of a range.
+    pub(super) fn range(&self, line: u32, place: usize) -> &AtomicU32 {
+        let half = place / HALF_RANGES * HALF_ENTRIES;
+        &self.line(line)[half + HALF_RANGES + place % HALF_RANGES]
+    }
+
+    /// Returns where a range begins, which is 0 of the first one.
+    pub(super) fn start(&self, line: u32, place: usize) -> Option<&AtomicU32> {
+        let half = place / HALF_RANGES * HALF_ENTRIES;
+        let place = match place {
+            0 => return None,
+            HALF_RANGES => 0,
+            place => half + place % HALF_RANGES,
+        };
+        Some(&self.line(line)[place])
+    }
+
+    /// Returns the place of the range that holds `key`.
+    pub(super) fn place(&self, line: u32, key: u32) -> usize {
+        let entry = entry_of(self.line(line), key);
+        entry / (HALF_ENTRIES) * HALF_RANGES + entry % HALF_RANGES
+    }
+
     /// Looks one address up, given as it stands in a packet; [`NextHop::NONE`] where there is no route.
     #[inline]
     pub fn lookup(&self, address: [u8; 16]) -> NextHop {
@@ -122,14 +127,13 @@ impl Fib {
                 Entry::Node(node) => {
                     fence(Ordering::Acquire);
                     let byte = key(address, depth) >> 24;
-                    entry =
-                        self.nodes[node as usize].0[byte as usize & 0xff].load(Ordering::Relaxed);
+                    entry = self.node(node)[byte as usize & 0xff].load(Ordering::Relaxed);
                     depth += NODE_BITS;
                 }
                 Entry::Line(line) => {
                     fence(Ordering::Acquire);
-                    let line = &self.lines[line as usize];
-                    entry = line.entries[line.place(key(address, depth))].load(Ordering::Relaxed);
+                    let line = self.line(line);
+                    entry = line[entry_of(line, key(address, depth))].load(Ordering::Relaxed);
                     depth += LINE_BITS;
                 }
             }
@@ -141,16 +145,20 @@ impl Fib {
     #[inline]
     pub fn lookup_batch(&self, addresses: &[[u8; 16]], hops: &mut [NextHop]) {
         let count = addresses.len().min(hops.len());
-        let whole = addresses[..count].as_chunks::<TOGETHER>();
-        let (batches, rest) = hops[..count].as_chunks_mut::<TOGETHER>();
-        for (addresses, hops) in whole.0.iter().zip(batches) {
+        let (batches, rest) = addresses[..count].as_chunks::<TOGETHER>();
+        let (places, others) = hops[..count].as_chunks_mut::<TOGETHER>();
+        for (addresses, hops) in batches.iter().zip(places) {
             self.look_up_together(addresses, hops);
         }
-        if !rest.is_empty() {
-            let mut padded = ([[0; 16]; TOGETHER], [NextHop::NONE; TOGETHER]);
-            padded.0[..rest.len()].copy_from_slice(whole.1);
+        for (addresses, hops) in rest.chunks(FEW).zip(others.chunks_mut(FEW)) {
+            if let (Ok(addresses), Ok(hops)) = (addresses.try_into(), (&mut *hops).try_into()) {
+                self.look_up_together::<FEW>(addresses, hops);
+                continue;
+            }
+            let mut padded = ([[0; 16]; FEW], [NextHop::NONE; FEW]);
+            padded.0[..addresses.len()].copy_from_slice(addresses);
             self.look_up_together(&padded.0, &mut padded.1);
-            rest.copy_from_slice(&padded.1[..rest.len()]);
+            hops.copy_from_slice(&padded.1[..hops.len()]);
         }
     }
 
@@ -160,8 +168,24 @@ impl Fib {
     }
 
     #[inline]
-    fn look_up_together(&self, addresses: &[[u8; 16]; TOGETHER], hops: &mut [NextHop; TOGETHER]) {
-        let mut entries = [0_u32; TOGETHER];
+    fn look_up_together<const N: usize>(&self, addresses: &[[u8; 16]; N], hops: &mut [NextHop; N]) {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(wide) = self.wide {
+            return wide.run(LookUp {
+                fib: self,
+                addresses,
+                hops,
+            });
+        }
+        self.look_up_plainly(addresses, hops);
+    }
+
+    pub(super) fn look_up_plainly<const N: usize>(
+        &self,
+        addresses: &[[u8; 16]; N],
+        hops: &mut [NextHop; N],
+    ) {
+        let mut entries = [0_u32; N];
         let mut any = 0;
         for ((address, hop), entry) in addresses.iter().zip(hops.iter_mut()).zip(&mut entries) {
             let place = usize::from(u16::from_be_bytes([address[0], address[1]]));
@@ -179,8 +203,8 @@ impl Fib {
 
     /// Goes on from the first level, whose entries are given, to next hops. Addresses that are there already go
     /// through the same steps without effect: that costs less than to tell them apart.
-    fn look_further(&self, addresses: &[[u8; 16]; TOGETHER], entries: &mut [u32; TOGETHER]) {
-        let mut bytes = [FIRST_BITS / 8; TOGETHER];
+    fn look_further<const N: usize>(&self, addresses: &[[u8; 16]; N], entries: &mut [u32; N]) {
+        let mut bytes = [FIRST_BITS / 8; N];
         let mut any = entries.iter().fold(0, |any, entry| any | entry);
         for byte in usize::from(FIRST_BITS / 8)..BATCH_BYTES {
             if any & IS_NODE == 0 {
@@ -191,9 +215,9 @@ impl Fib {
             for ((address, entry), its_byte) in addresses.iter().zip(&mut *entries).zip(&mut bytes)
             {
                 let is_node = *entry & IS_NODE != 0;
-                let node = select_unpredictable(is_node, *entry & !IS_NODE, 0);
-                let node = &self.nodes[node as usize];
-                let next = node.0[usize::from(address[byte])].load(Ordering::Relaxed);
+                let node = select_unpredictable(is_node, *entry & !IS_NODE, 0) as usize;
+                let place = node * NODE_ENTRIES + usize::from(address[byte]);
+                let next = self.nodes[place].load(Ordering::Relaxed);
                 *entry = select_unpredictable(is_node, next, *entry);
                 *its_byte += u8::from(is_node);
                 any |= *entry;
@@ -205,11 +229,9 @@ impl Fib {
             for ((address, entry), byte) in addresses.iter().zip(&mut *entries).zip(bytes) {
                 let is_line = *entry & IS_LINE != 0;
                 let line = select_unpredictable(is_line, *entry & !IS_LINE, 0);
-                let line = &self.lines[line as usize];
-                // Both cache lines are asked for at once.
-                let _ = line.entries[0].load(Ordering::Relaxed);
-                let place = line.place(key(u128::from_be_bytes(*address), byte * 8));
-                let next = line.entries[place].load(Ordering::Relaxed);
+                let line = self.line(line);
+                let place = entry_of(line, key(u128::from_be_bytes(*address), byte * 8));
+                let next = line[place].load(Ordering::Relaxed);
                 *entry = select_unpredictable(is_line, next, *entry);
                 any |= *entry;
             }
@@ -225,6 +247,13 @@ impl Fib {
     }
 }
 
-fn copied<const N: usize>(numbers: &[AtomicU32; N]) -> [AtomicU32; N] {
-    std::array::from_fn(|i| AtomicU32::new(numbers[i].load(Ordering::Relaxed)))
+/// Returns the place of the entry of the range that holds `key`, among the numbers of a line.
+#[inline(always)]
+fn entry_of(line: &[AtomicU32], key: u32) -> usize {
+    let is_behind = |place: usize| usize::from(line[place].load(Ordering::Relaxed) <= key);
+    let mut place = is_behind(0) * HALF_ENTRIES;
+    for step in [4, 2, 1] {
+        place += is_behind(place + step) * step;
+    }
+    place + HALF_RANGES
 }

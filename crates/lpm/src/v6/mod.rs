@@ -4,9 +4,9 @@
 //! After a first level by the first 16 bits comes whichever of two things the routes there ask for. A *node* has 256
 //! entries, one for each value of the next byte (a multibit trie: Srinivasan and Varghese, "Fast Address Lookups
 //! Using Controlled Prefix Expansion", 1999). A *line* has up to sixteen ranges of the next four bytes and an entry
-//! for each, found by binary search without branches (ranges instead of prefixes as in DXR: Zec, Rizzo and Mikuc,
+//! for each, found by binary search without branches, up to eight in the first cache line (ranges instead of prefixes as in DXR: Zec, Rizzo and Mikuc,
 //! "DXR: Towards a Billion Routing Lookups per Second in Software", 2012). An entry is a next hop, a node, or a line.
-//! So what is dense costs one access a byte, what is sparse one access in all, and memory stays small enough for
+//! So what is dense costs one access a byte, what is sparse one or two accesses in all, and memory stays small enough for
 //! caches.
 //!
 //! Every entry is one atomic number. A change makes new nodes and lines aside and puts them in place by one store
@@ -18,7 +18,7 @@
 //! table where this takes 22, and in nine turns on a busy machine 1.3 (random) and 1.9 times (Zipf) as long, without
 //! instructions that count bits. With them the two were within the noise of each other at random addresses.
 //!
-//! `plan.rs` says what a set of routes becomes, `fib.rs` looks up, `table.rs` changes.
+//! `plan.rs` says what a set of routes becomes, `fib.rs` looks up, `wide.rs` sixteen at once, `table.rs` changes.
 
 mod fib;
 mod part;
@@ -26,8 +26,10 @@ mod plan;
 mod table;
 #[cfg(test)]
 mod tests;
+#[cfg(target_arch = "x86_64")]
+mod wide;
 
-pub use fib::{Fib, Line, Node};
+pub use fib::Fib;
 pub use table::{Capacity, Full, Table};
 
 /// Bits of the first level.
@@ -38,5 +40,15 @@ const NODE_BITS: u8 = 8;
 const LINE_BITS: u8 = 32;
 /// Entries of a node.
 const NODE_ENTRIES: usize = 1 << NODE_BITS;
-/// Ranges of a line: sixteen starts and sixteen entries of 4 bytes fill two cache lines.
+/// Ranges of a line.
 const RANGES: usize = 16;
+/// Ranges of a half of a line: eight starts and eight entries of 4 bytes fill a cache line.
+const HALF_RANGES: usize = RANGES / 2;
+/// Numbers of a half: where ranges begin, and their entries.
+const HALF_ENTRIES: usize = 2 * HALF_RANGES;
+/// Numbers of a line.
+const LINE_ENTRIES: usize = 2 * RANGES;
+/// Most nodes: 4 GiB of them.
+const MOST_NODES: usize = 1 << 22;
+/// Most lines: 8 GiB of them.
+const MOST_LINES: usize = 1 << 26;

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use thiserror::Error;
 
-use super::fib::{Entry, Fib, Line, Node};
+use super::fib::{Entry, Fib};
 use super::part::{EntryLocation, Part};
 use super::plan::{Plan, Range, key, ranges, split};
-use super::{FIRST_BITS, LINE_BITS, NODE_BITS, RANGES};
+use super::{FIRST_BITS, LINE_BITS, MOST_LINES, MOST_NODES, NODE_BITS, RANGES};
 use crate::grace::Grace;
 use crate::{NextHop, PrefixV6, Rib, Route};
 
@@ -20,7 +20,7 @@ const FEW_ROUTES: usize = RANGES / 2;
 pub struct Capacity {
     /// Nodes of 1 KiB each.
     pub nodes: usize,
-    /// Lines of 64 bytes each.
+    /// Lines of 128 bytes each.
     pub lines: usize,
 }
 
@@ -56,31 +56,23 @@ pub struct Table {
     pub(super) fib: Arc<Fib>,
     free_nodes: Vec<u32>,
     free_lines: Vec<u32>,
+    /// Ranges of each line.
+    in_use: Vec<u8>,
     /// Nodes and lines.
     pub(super) retired: Grace<Entry>,
 }
 
 impl Table {
-    /// Makes an empty table.
+    /// Makes an empty table, on huge pages where the kernel has some. It has at most 2^22 nodes and 2^26 lines.
     pub fn new(capacity: Capacity) -> Self {
-        let nodes = vec![Node::default(); capacity.nodes];
-        Self::in_memory(nodes, vec![Line::default(); capacity.lines])
-    }
-
-    /// Makes an empty table in memory that the caller has got, on huge pages say, and filled with [`Default`]. Of
-    /// nodes and lines no more than the first 2^30 are used.
-    pub fn in_memory(mut nodes: Vec<Node>, mut lines: Vec<Line>) -> Self {
-        nodes.truncate(1 << 30);
-        lines.truncate(1 << 30);
+        let nodes = capacity.nodes.min(MOST_NODES);
+        let lines = capacity.lines.min(MOST_LINES);
         Self {
             rib: Rib::new(),
-            free_nodes: (0..nodes.len() as u32).rev().collect(),
-            free_lines: (0..lines.len() as u32).rev().collect(),
-            fib: Arc::new(Fib {
-                first: Box::new([const { AtomicU32::new(0) }; 1 << FIRST_BITS]),
-                nodes: nodes.into_boxed_slice(),
-                lines: lines.into_boxed_slice(),
-            }),
+            free_nodes: (0..nodes as u32).rev().collect(),
+            free_lines: (0..lines as u32).rev().collect(),
+            in_use: vec![0; lines],
+            fib: Arc::new(Fib::new(nodes, lines)),
             retired: Grace::default(),
         }
     }
@@ -224,9 +216,8 @@ impl Table {
             }
             Entry::Line(line) if prefix.length() > part.depth + LINE_BITS => {
                 let start = key(prefix.network(), part.depth);
-                let its = &self.fib.lines[line as usize];
-                let narrower =
-                    part.of_line(line, its.place(start).min(its.in_use().len() - 1), start);
+                let place = self.fib.place(line, start);
+                let narrower = part.of_line(line, place.min(self.ranges_of(line) - 1), start);
                 let entry = Entry::of_bits(self.at(narrower.place).load(Ordering::Relaxed));
                 let mut routes = self.rib.within(narrower.prefix());
                 // The range may be one of many values, or its last route beyond them may have gone.
@@ -295,13 +286,17 @@ impl Table {
 
     /// Returns whether a line has the ranges that were found, whatever their entries.
     fn has_starts(&self, line: u32, found: &[(u32, Range<'_>)]) -> bool {
-        let line = &self.fib.lines[line as usize];
-        let starts = line.starts.iter().map(|it| it.load(Ordering::Relaxed));
-        found.len() == line.in_use().len()
-            && starts
-                .zip(found)
-                .skip(1)
-                .all(|(start, (wanted, _))| start == *wanted)
+        let starts = found.iter().map(|(start, _)| *start);
+        found.len() == self.ranges_of(line)
+            && starts.enumerate().all(|(place, wanted)| {
+                let start = self.fib.start(line, place);
+                start.is_none_or(|it| it.load(Ordering::Relaxed) == wanted)
+            })
+    }
+
+    /// Returns how many ranges of a line are in use.
+    pub(super) fn ranges_of(&self, line: u32) -> usize {
+        self.in_use[line as usize].into()
     }
 
     fn has_room(&self, needed: Capacity) -> Result<(), Full> {
@@ -315,8 +310,8 @@ impl Table {
     fn at(&self, place: EntryLocation) -> &AtomicU32 {
         match place {
             EntryLocation::First(place) => &self.fib.first[place],
-            EntryLocation::Node(node, place) => &self.fib.nodes[node as usize].0[place],
-            EntryLocation::Line(line, place) => &self.fib.lines[line as usize].entries[place],
+            EntryLocation::Node(node, place) => &self.fib.node(node)[place],
+            EntryLocation::Line(line, place) => self.fib.range(line, place),
         }
     }
 
@@ -327,13 +322,10 @@ impl Table {
         // Release: who finds a node or line finds it filled.
         self.at(place).store(now.bits(), Ordering::Release);
         if let EntryLocation::Line(line, place) = place {
-            let line = &self.fib.lines[line as usize];
             // The last one in use stands for those that are not.
-            if place + 1 == line.in_use().len() {
-                let others = &line.entries[place + 1..];
-                others
-                    .iter()
-                    .for_each(|it| it.store(now.bits(), Ordering::Release));
+            if place + 1 == self.ranges_of(line) {
+                let others = (place + 1..RANGES).map(|other| self.fib.range(line, other));
+                others.for_each(|it| it.store(now.bits(), Ordering::Release));
             }
         }
         self.retire(Entry::of_bits(before));
@@ -348,7 +340,7 @@ impl Table {
                     .free_nodes
                     .pop()
                     .unwrap_or_else(|| unreachable!("there is room"));
-                for (place, entry) in self.fib.nodes[node as usize].0.iter().zip(entries) {
+                for (place, entry) in self.fib.node(node).iter().zip(entries) {
                     place.store(entry.bits(), Ordering::Relaxed);
                 }
                 Entry::Node(node)
@@ -363,16 +355,15 @@ impl Table {
                     .pop()
                     .unwrap_or_else(|| unreachable!("there is room"));
                 let last = made.last().map_or(0, |(_, entry)| entry.bits());
-                let count = made.len() as u32;
+                self.in_use[line as usize] = made.len() as u8;
                 let made = made.into_iter().map(|(start, entry)| (start, entry.bits()));
                 let all = made.chain(std::iter::repeat((u32::MAX, last)));
-                let Line { starts, entries } = &self.fib.lines[line as usize];
-                let places = starts.iter().zip(entries);
-                for ((start, entry), (its_start, bits)) in places.zip(all) {
-                    start.store(its_start, Ordering::Relaxed);
-                    entry.store(bits, Ordering::Relaxed);
+                for (place, (start, bits)) in all.take(RANGES).enumerate() {
+                    if let Some(its_start) = self.fib.start(line, place) {
+                        its_start.store(start, Ordering::Relaxed);
+                    }
+                    self.fib.range(line, place).store(bits, Ordering::Relaxed);
                 }
-                starts[0].store(count, Ordering::Relaxed);
                 Entry::Line(line)
             }
         }
@@ -381,13 +372,15 @@ impl Table {
     /// Retires a node or line and what is below.
     fn retire(&mut self, entry: Entry) {
         let fib = Arc::clone(&self.fib);
-        let below: &[AtomicU32] = match entry {
+        let below: Vec<&AtomicU32> = match entry {
             Entry::Hop(_) => return,
-            Entry::Node(node) => &fib.nodes[node as usize].0,
-            Entry::Line(line) => fib.lines[line as usize].in_use(),
+            Entry::Node(node) => fib.node(node).iter().collect(),
+            Entry::Line(line) => (0..self.ranges_of(line))
+                .map(|place| fib.range(line, place))
+                .collect(),
         };
-        for bits in below.iter().map(|it| it.load(Ordering::Relaxed)) {
-            self.retire(Entry::of_bits(bits));
+        for bits in below {
+            self.retire(Entry::of_bits(bits.load(Ordering::Relaxed)));
         }
         self.retired.retire(entry);
     }

@@ -1,0 +1,306 @@
+//! Sixteen numbers of 32 bits at once, and loads of sixteen places of a table at once, by the vector instructions of
+//! AVX-512: more cache misses are under way together than a loop of single loads has.
+//!
+//! What wants them is work [`OnLanes`], all of which is compiled for these instructions, and is run where
+//! [`Wide::found`] has found them.
+
+use std::arch::x86_64 as cpu;
+use std::sync::atomic::{AtomicU16, AtomicU32};
+
+/// Numbers of a vector.
+pub const LANES: usize = 16;
+
+/// Some lanes: the lowest bit is the first one.
+pub type Which = u16;
+
+/// All lanes.
+pub const ALL_LANES: Which = u16::MAX;
+
+/// Knowledge that the processor has the instructions.
+#[derive(Debug, Clone, Copy)]
+pub struct Wide(());
+
+/// Work for these instructions. Its `run` is marked `#[inline(always)]`, so that it is compiled for them.
+pub trait OnLanes {
+    /// What comes of it.
+    type Output;
+
+    /// Does it.
+    fn run(self, wide: Wide) -> Self::Output;
+}
+
+/// Sixteen numbers. Each operation is one of each lane.
+#[derive(Debug, Clone, Copy)]
+pub struct Lanes(cpu::__m512i);
+
+/// Calls instructions of which the operands show that the processor has them.
+macro_rules! instructions {
+    ($call:expr) => {
+        // SAFETY: vectors and `Wide` are made only where `Wide::found` has found these instructions, and none of them
+        // takes a pointer.
+        unsafe { $call }
+    };
+}
+
+impl Wide {
+    /// Returns whether the processor has the instructions.
+    #[inline]
+    pub fn found() -> Option<Self> {
+        let has_them = is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512vl");
+        has_them.then_some(Self(()))
+    }
+
+    /// Does `work`, compiled for the instructions.
+    #[inline]
+    pub fn run<W: OnLanes>(self, work: W) -> W::Output {
+        #[target_feature(enable = "avx512f,avx512bw,avx512vl,bmi1,bmi2,lzcnt,popcnt")]
+        fn compiled<W: OnLanes>(work: W, wide: Wide) -> W::Output {
+            work.run(wide)
+        }
+        // SAFETY: `self` is made only where the processor has the vector instructions, and none that has them lacks
+        // the others.
+        unsafe { compiled(work, self) }
+    }
+
+    /// One number in all lanes.
+    #[inline(always)]
+    pub fn all(self, number: u32) -> Lanes {
+        Lanes(instructions!(cpu::_mm512_set1_epi32(number.cast_signed())))
+    }
+
+    /// These numbers.
+    #[inline(always)]
+    pub fn lanes(self, numbers: &[u32; LANES]) -> Lanes {
+        // SAFETY: the array is as long as the vector, and the load asks for no alignment.
+        Lanes(unsafe { cpu::_mm512_loadu_si512(numbers.as_ptr().cast()) })
+    }
+
+    /// The bytes of four times 16, as they lie.
+    #[inline(always)]
+    pub fn four(self, bytes: &[[u8; 16]; 4]) -> Lanes {
+        // SAFETY: the array is as long as the vector, and the load asks for no alignment.
+        Lanes(unsafe { cpu::_mm512_loadu_si512(bytes.as_ptr().cast()) })
+    }
+
+    /// The numbers in `low` and then `high`, 32 in all, at `places`.
+    #[inline(always)]
+    pub fn pick(self, low: Lanes, places: Lanes, high: Lanes) -> Lanes {
+        Lanes(instructions!(cpu::_mm512_permutex2var_epi32(
+            low.0, places.0, high.0
+        )))
+    }
+}
+
+impl Lanes {
+    /// Bits that both have.
+    #[inline(always)]
+    pub fn and(self, other: Self) -> Self {
+        Self(instructions!(cpu::_mm512_and_si512(self.0, other.0)))
+    }
+
+    /// Bits that either has.
+    #[inline(always)]
+    pub fn or(self, other: Self) -> Self {
+        Self(instructions!(cpu::_mm512_or_si512(self.0, other.0)))
+    }
+
+    /// Difference, which wraps around.
+    #[inline(always)]
+    pub fn minus(self, other: Self) -> Self {
+        Self(instructions!(cpu::_mm512_sub_epi32(self.0, other.0)))
+    }
+
+    /// Bits moved up; 0 where by 32 or more.
+    #[inline(always)]
+    pub fn up(self, by: Self) -> Self {
+        Self(instructions!(cpu::_mm512_sllv_epi32(self.0, by.0)))
+    }
+
+    /// Bits moved down; 0 where by 32 or more.
+    #[inline(always)]
+    pub fn down(self, by: Self) -> Self {
+        Self(instructions!(cpu::_mm512_srlv_epi32(self.0, by.0)))
+    }
+
+    /// Sum in the lanes of `which`.
+    #[inline(always)]
+    pub fn plus_in(self, which: Which, other: Self) -> Self {
+        Self(instructions!(cpu::_mm512_mask_add_epi32(
+            self.0, which, self.0, other.0
+        )))
+    }
+
+    /// Lanes that have one of these bits.
+    #[inline(always)]
+    pub fn having(self, bits: Self) -> Which {
+        instructions!(cpu::_mm512_test_epi32_mask(self.0, bits.0))
+    }
+
+    /// Lanes that are at most as great as these.
+    #[inline(always)]
+    pub fn at_most(self, others: Self) -> Which {
+        instructions!(cpu::_mm512_cmple_epu32_mask(self.0, others.0))
+    }
+
+    /// Numbers whose bytes come in the other order.
+    #[inline(always)]
+    pub fn swapped(self) -> Self {
+        let order = instructions!(cpu::_mm512_set4_epi32(
+            0x0c0d_0e0f,
+            0x0809_0a0b,
+            0x0405_0607,
+            0x0001_0203
+        ));
+        Self(instructions!(cpu::_mm512_shuffle_epi8(self.0, order)))
+    }
+
+    /// The lower 16 bits of each number.
+    #[inline(always)]
+    pub fn halves(self) -> [u16; LANES] {
+        let mut halves = [0; LANES];
+        let half = instructions!(cpu::_mm512_cvtepi32_epi16(self.0));
+        // SAFETY: the array is as long as the vector, and the store asks for no alignment.
+        unsafe { cpu::_mm256_storeu_si256(halves.as_mut_ptr().cast(), half) };
+        halves
+    }
+
+    /// The numbers.
+    #[inline(always)]
+    pub fn numbers(self) -> [u32; LANES] {
+        let mut numbers = [0; LANES];
+        // SAFETY: the array is as long as the vector, and the store asks for no alignment.
+        unsafe { cpu::_mm512_storeu_si512(numbers.as_mut_ptr().cast(), self.0) };
+        numbers
+    }
+
+    /// Loads what stands in `table` at `places`, for the lanes of `which`; the others keep what they have. Others may
+    /// store into the table meanwhile: each number is found as it was or as it is.
+    ///
+    /// # Panics
+    /// If a place is beyond the table, or beyond 2^31.
+    #[inline(always)]
+    pub fn loaded(self, which: Which, table: &[AtomicU32], places: Self) -> Self {
+        within(which, table.len(), places);
+        // SAFETY: all places are within the table. Each lane is one aligned load of 32 bits, which the processor makes
+        // in one piece, as a relaxed load does.
+        Self(unsafe {
+            cpu::_mm512_mask_i32gather_epi32::<4>(self.0, which, places.0, table.as_ptr().cast())
+        })
+    }
+
+    /// Loads from a table of 16 bits what stands at the upper bits of these numbers, as many as it has places for: they
+    /// are the lower halves of what is loaded.
+    #[inline(always)]
+    pub fn loaded_by_upper_bits<const N: usize>(self, wide: Wide, table: &[AtomicU16; N]) -> Self {
+        const { assert!(N.is_power_of_two() && N > 1 && N.ilog2() <= 28) }
+        let bits = N.ilog2();
+        let pairs = self.down(wide.all(32 - bits + 1));
+        // SAFETY: half as many pairs as places are told apart by a bit less.
+        let pairs =
+            Self(unsafe { cpu::_mm512_i32gather_epi32::<4>(pairs.0, table.as_ptr().cast()) });
+        pairs.down(self.down(wide.all(32 - bits - 4)).and(wide.all(16)))
+    }
+}
+
+/// Sees that the places of some lanes are in a table of so many numbers.
+#[inline(always)]
+fn within(which: Which, len: usize, places: Lanes) {
+    let len = len.min(1 << 31) as u32;
+    let beyond = instructions!(cpu::_mm512_mask_cmpge_epu32_mask(
+        which,
+        places.0,
+        cpu::_mm512_set1_epi32(len.cast_signed())
+    ));
+    assert!(beyond == 0, "a place is beyond the table");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::Ordering;
+
+    struct Work<F>(F);
+
+    impl<F: FnOnce(Wide)> OnLanes for Work<F> {
+        type Output = ();
+        #[inline(always)]
+        fn run(self, wide: Wide) {
+            (self.0)(wide);
+        }
+    }
+
+    /// Runs `work` if the machine has the instructions.
+    fn on_lanes(work: impl FnOnce(Wide)) {
+        match Wide::found() {
+            Some(wide) => wide.run(Work(work)),
+            None => println!("skipped: needs AVX-512"),
+        }
+    }
+
+    const COUNTING: [u32; LANES] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
+
+    #[test]
+    fn lanes_do_what_numbers_do() {
+        on_lanes(|wide| {
+            let numbers = COUNTING.map(|i| i.wrapping_mul(0x9e37_79b9));
+            let (a, b) = (wide.lanes(&numbers), wide.lanes(&COUNTING));
+            let of = |f: &dyn Fn(u32, u32) -> u32| -> [u32; LANES] {
+                std::array::from_fn(|i| f(numbers[i], i as u32))
+            };
+            assert_eq!(a.and(b).numbers(), of(&|a, b| a & b));
+            assert_eq!(a.or(b).numbers(), of(&|a, b| a | b));
+            assert_eq!(b.minus(a).numbers(), of(&|a, b| b.wrapping_sub(a)));
+            assert_eq!(a.up(b).numbers(), of(&|a, b| a << b));
+            assert_eq!(a.down(b).numbers(), of(&|a, b| a >> b));
+            assert_eq!(a.down(wide.all(32)).numbers(), [0; LANES]);
+            assert_eq!(a.swapped().numbers(), of(&|a, _| a.swap_bytes()));
+            assert_eq!(a.halves(), numbers.map(|it| it as u16));
+            let even = a.plus_in(0x5555, b).numbers();
+            assert_eq!(
+                even,
+                of(&|a, b| if b % 2 == 0 { a.wrapping_add(b) } else { a })
+            );
+            assert_eq!(b.at_most(wide.all(3)), 0b1111);
+            assert_eq!(b.having(wide.all(8)), 0xff00);
+            let picked = wide.pick(a, wide.all(16 + 2), b);
+            assert_eq!(picked.numbers(), [2; LANES]);
+        });
+    }
+
+    #[test]
+    fn every_place_of_a_table_is_loaded_also_the_last() {
+        on_lanes(|wide| {
+            let wider: Vec<AtomicU32> = (100..133).map(AtomicU32::new).collect();
+            let narrow: [AtomicU16; 32] = std::array::from_fn(|it| AtomicU16::new(100 + it as u16));
+            wider[32].store(u32::MAX, Ordering::Relaxed);
+            narrow[31].store(u16::MAX, Ordering::Relaxed);
+            for first in 0..=16 {
+                let places = COUNTING.map(|it| it + first);
+                let lanes = wide.lanes(&places);
+                let loaded = wide.all(7).loaded(0x7fff, &wider, lanes).numbers();
+                let stands = |table: &dyn Fn(usize) -> u32| places.map(|it| table(it as usize));
+                let mut expected = stands(&|it| wider[it].load(Ordering::Relaxed));
+                expected[15] = 7;
+                assert_eq!(loaded, expected);
+                let low = |lanes: Lanes| lanes.and(wide.all(0xffff)).numbers();
+                let expected = stands(&|it| narrow[it].load(Ordering::Relaxed).into());
+                let upper = wide.lanes(&places.map(|it| it << 27 | 0x7ff_ffff));
+                assert_eq!(low(upper.loaded_by_upper_bits(wide, &narrow)), expected);
+            }
+        });
+    }
+
+    #[test]
+    fn a_place_beyond_the_table_is_not_loaded() {
+        on_lanes(|wide| {
+            let table: Vec<AtomicU32> = (0..4).map(AtomicU32::new).collect();
+            // Lanes that do not load may have any place.
+            let kept = wide.all(1).loaded(0, &table, wide.all(u32::MAX));
+            assert_eq!(kept.numbers(), [1; LANES]);
+            let beyond = std::panic::catch_unwind(|| wide.all(0).loaded(1, &table, wide.all(4)));
+            assert!(beyond.is_err());
+        });
+    }
+}
