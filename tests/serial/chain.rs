@@ -3,13 +3,13 @@
 
 use crate::support::hosts::{Namespace, ip};
 use crate::support::program::{Finished, PATIENCE, Program, run};
-use crate::support::{alone_and_root, is_root, scratch, taut, within_attempts};
+use crate::support::{alone_and_root, scratch, taut, within_attempts};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -28,9 +28,7 @@ const FUNCTIONS: &str = "[[function]]\nname = \"forward\"\n\
 
 impl TwoHosts {
     fn new(what: &str) -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("t{}-{count}-{what}", std::process::id());
+        let name = format!("t{}-{what}", std::process::id());
         let host = |side: &str| {
             let namespace = Namespace(format!("{name}-{side}"));
             ip(&format!("netns add {}", namespace.0));
@@ -183,9 +181,9 @@ fn left_of(pid: u32) -> Vec<String> {
 
 #[test]
 fn every_placement_carries_what_programs_send_and_goes_without_a_trace() {
-    if !is_root() {
+    let Some(_turn) = alone_and_root() else {
         return;
-    }
+    };
     for (placement, segments) in [
         ("compact", 1),
         ("threads", 3),
@@ -227,9 +225,9 @@ fn every_placement_carries_what_programs_send_and_goes_without_a_trace() {
 
 #[test]
 fn a_cable_that_is_cut_is_seen() {
-    if !is_root() {
+    let Some(_turn) = alone_and_root() else {
         return;
-    }
+    };
     for placement in ["compact", "namespaces"] {
         let stage = TwoHosts::new(placement);
         let up = stage.up(&format!("placement = \"{placement}\""), FUNCTIONS);
@@ -254,9 +252,9 @@ fn a_cable_that_is_cut_is_seen() {
 
 #[test]
 fn a_segment_that_dies_comes_back_while_its_neighbours_go_on() {
-    if !is_root() {
+    let Some(_turn) = alone_and_root() else {
         return;
-    }
+    };
     for placement in ["processes", "namespaces"] {
         let stage = TwoHosts::new(placement);
         let up = stage.up(&format!("placement = \"{placement}\""), FUNCTIONS);
@@ -521,9 +519,9 @@ fn what_is_lost_while_a_segment_is_down_is_counted() {
 
 #[test]
 fn a_supervisor_that_is_killed_takes_its_chain_with_it() {
-    if !is_root() {
+    let Some(_turn) = alone_and_root() else {
         return;
-    }
+    };
     for placement in ["processes", "namespaces", "compact"] {
         let stage = TwoHosts::new(placement);
         let up = stage.up(&format!("placement = \"{placement}\""), FUNCTIONS);
@@ -552,9 +550,9 @@ fn a_supervisor_that_is_killed_takes_its_chain_with_it() {
 
 #[test]
 fn a_detached_chain_is_there_until_it_is_taken_down() {
-    if !is_root() {
+    let Some(_turn) = alone_and_root() else {
         return;
-    }
+    };
     let stage = TwoHosts::new("detached");
     let file = stage.file("placement = \"processes\"", FUNCTIONS);
     let up = run(taut(&["chain", "up", "--detach"]).arg(&file)).success();
@@ -576,9 +574,9 @@ fn a_detached_chain_is_there_until_it_is_taken_down() {
 
 #[test]
 fn what_cannot_be_put_up_is_said_in_one_line_and_leaves_nothing() {
-    if !is_root() {
+    let Some(_turn) = alone_and_root() else {
         return;
-    }
+    };
     let stage = TwoHosts::new("wrong");
     let refused = |head: &str, functions: &str, part: &str| {
         let file = stage.file(head, functions);
@@ -716,12 +714,13 @@ fn read_to_the_end(placement: &str, count: u32, backwards: bool) {
 
 #[test]
 fn a_chain_ends_by_itself_when_its_file_has_been_read_and_what_is_under_way_has_passed() {
-    let root = is_root();
+    let root = alone_and_root();
+    let _turn = root.is_none().then(crate::support::alone);
     for backwards in [false, true] {
         for placement in ["compact", "threads", "processes"] {
             read_to_the_end(placement, 3000, backwards);
         }
-        if root {
+        if root.is_some() {
             // Wires between namespaces have no room for more.
             read_to_the_end("namespaces", 200, backwards);
         }
