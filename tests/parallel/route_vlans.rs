@@ -74,5 +74,7 @@ fn one_link_carries_two_networks_of_the_same_addresses() {
     let before = seen(3);
     ping(&hosts.all[0], "10.8.2.2", 20, &["-i", "0.01"], 20);
     assert!(seen(3) - before < 20);
-    routers.map(|router| router.interrupt().success());
+    for router in routers {
+        router.interrupt().success();
+    }
 }

@@ -15,7 +15,6 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use taut_lpm::{NextHop, PrefixV4, Rib, v4, v6};
-use taut_sys::filled_on_huge_pages;
 use taut_wire::Mac;
 use taut_xdp::router::KernelRouter;
 
@@ -80,10 +79,8 @@ struct Table {
 
 impl Table {
     fn new() -> Result<Self, Refused> {
-        let first = filled_on_huge_pages(v4::FIRST_ENTRIES, v4::Entry::default());
-        let block: v4::Block = std::array::from_fn(|_| v4::Entry::default());
         Ok(Self {
-            v4: v4::Table::in_memory(first, filled_on_huge_pages(BLOCKS, block))?,
+            v4: v4::Table::new(BLOCKS)?,
             v6: v6::Table::new(v6::Capacity::default()),
         })
     }

@@ -13,19 +13,6 @@ pub(super) const IS_BLOCK: u16 = 1 << 15;
 /// Addresses of a batch that are looked up together.
 const TOGETHER: usize = 64;
 
-/// An entry: a next hop, or a block. It is filled with [`Default`], which is no route.
-#[derive(Debug, Default)]
-pub struct Entry(AtomicU16);
-
-impl Clone for Entry {
-    fn clone(&self) -> Self {
-        Self(AtomicU16::new(self.0.load(Ordering::Relaxed)))
-    }
-}
-
-/// A block of the second level.
-pub type Block = [Entry; BLOCK_ENTRIES];
-
 /// Place of an entry, for changes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EntryPlace<'a>(&'a AtomicU16);
@@ -147,13 +134,15 @@ impl Fib {
     /// Returns the bits of the entry of all addresses whose first 24 bits are `index`, for copies of the table elsewhere: a next hop,
     /// or beyond [`NextHop::MOST`] the number of a block, in the lowest 15 bits.
     pub fn first_bits(&self, index: usize) -> u16 {
-        self.first.get(index).map_or(0, Entry::load)
+        let entry = self.first.get(index);
+        entry.map_or(0, |entry| entry.load(Ordering::Relaxed))
     }
 
     /// Returns the bits of the entries of a block, one for each last byte, for copies of the table elsewhere.
     pub fn block_bits(&self, block: usize) -> impl Iterator<Item = u16> {
-        let block = self.second.get(block);
-        block.into_iter().flatten().map(Entry::load)
+        let entries = self.second.chunks(BLOCK_ENTRIES).nth(block);
+        let entries = entries.unwrap_or_default().iter();
+        entries.map(|entry| entry.load(Ordering::Relaxed))
     }
 
     /// Returns the memory of both levels, bytes, also that of blocks that are not in use.

@@ -18,7 +18,7 @@ mod tests;
 #[cfg(target_arch = "x86_64")]
 mod wide;
 
-pub use fib::{Block, Entry, Fib};
+pub use fib::Fib;
 pub use table::{Refused, Table};
 
 /// Entries of the first level.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use super::{Block, Entry, FIRST_ENTRIES, Fib, MOST_BLOCKS};
+use super::{Fib, MOST_BLOCKS};
 use crate::grace::Grace;
 use crate::{NextHop, PrefixV4, Rib};
 
@@ -19,9 +19,6 @@ pub enum Refused {
     /// An entry has no room for the number of so many blocks.
     #[error("a table has at most {MOST_BLOCKS} blocks for prefixes beyond /24, not {0}")]
     TooManyBlocks(usize),
-    /// The memory has another size.
-    #[error("the first level has {FIRST_ENTRIES} entries, not {0}")]
-    WrongFirstLevel(usize),
 }
 
 /// The end that adds and deletes routes.
@@ -52,18 +49,6 @@ impl Table {
             fib: Arc::new(Fib::new(blocks)),
             retired: Grace::default(),
         })
-    }
-
-    /// Makes an empty table that is as large as these, which are given back: it has memory of its own.
-    ///
-    /// # Errors
-    /// [`Refused::WrongFirstLevel`] and [`Refused::TooManyBlocks`] for other sizes.
-    pub fn in_memory(first: Vec<Entry>, second: Vec<Block>) -> Result<Self, Refused> {
-        if first.len() != FIRST_ENTRIES {
-            return Err(Refused::WrongFirstLevel(first.len()));
-        }
-        drop(first);
-        Self::new(second.len())
     }
 
     /// Returns the end for look-ups.
