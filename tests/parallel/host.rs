@@ -96,7 +96,7 @@ fn the_kernel_is_the_host_behind_a_tap_interface() {
     }
     transfer(Transport::Tcp, (&far.0, 5201), &near.0, ("10.8.2.1", 5201));
     // The interface goes with the function, in which packets may be for a moment longer.
-    let file = hosts.folder.path().join("kernel.toml");
+    let file = hosts.chain_file("kernel.toml");
     let text = fs::read_to_string(&file).unwrap();
     let (ports, _) = text.split_once("[[function]]").unwrap();
     fs::write(&file, ports).unwrap();

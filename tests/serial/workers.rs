@@ -89,7 +89,7 @@ fn workers_of_a_translator_pass_each_other_what_is_the_others() {
         );
     }
     // All of them get other functions, and keep what they know.
-    let file = hosts.folder.path().join("nat.toml");
+    let file = hosts.chain_file("nat.toml");
     let text = fs::read_to_string(&file).unwrap();
     let more = "[[function]]\nname = \"filter\"\ndefault = \"accept\"\nrules = []\n";
     fs::write(&file, text + more).unwrap();

@@ -4,6 +4,7 @@ use super::program::{Program, run};
 use super::{is_installed, is_root, scratch, taut};
 use std::fs;
 use std::net::{IpAddr, UdpSocket};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 use taut_host::Testbed;
@@ -117,9 +118,16 @@ impl Hosts {
         })
     }
 
+    /// The file of a chain. Its name is the chain's, and no other test's.
+    pub fn chain_file(&self, name: &str) -> PathBuf {
+        let folder = self.folder.path();
+        let own = folder.file_name().unwrap().to_string_lossy();
+        folder.join(format!("{own}-{name}"))
+    }
+
     /// Puts a chain up, and waits until packets pass.
     pub fn up(&self, name: &str, chain: &str) -> Program {
-        let file = self.folder.path().join(name);
+        let file = self.chain_file(name);
         fs::write(&file, chain).unwrap();
         let mut up = Program::start(taut(&["chain", "up", "--json"]).arg(&file));
         up.wait_for_stdout("\"up\"");
