@@ -4,10 +4,14 @@ use crate::exit::Failure;
 use crate::terminal::conversation::{Conversation, read_file};
 use crate::terminal::{print, quantity};
 use serde_json::json;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, BufWriter, ErrorKind, Write};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use taut_function::route::{Answer, MOST_FILE_BYTES, Request, RouteText};
+use taut_function::route::{
+    self, Answer, ConvertError, Converted, MOST_FILE_BYTES, Request, RouteText,
+};
 use taut_traffic::Rate;
 
 /// Routes that are changed by one request.
@@ -22,14 +26,15 @@ const TOGETHER: usize = 50;
   taut route --control /run/router.sock del 10.0.0.0/8
   taut route --control /run/router.sock status --json
   taut route --control /run/router.sock churn routes.txt --rate 100k --seconds 10
+  taut route convert rib.20261101.0000 --via 10.0.1.2 >routes.txt
 
 A route is a line as `ip route` prints it: PREFIX via ADDRESS [dev INTERFACE], PREFIX dev INTERFACE, or
 blackhole, unreachable or prohibit PREFIX. Several next hops are `nexthop via ADDRESS` each. `table N` puts it into another
 table than the main one.")]
 pub struct Arguments {
-    /// The router's control socket: `control` among its settings
+    /// The router's control socket: `control` among its settings; not for `convert`
     #[arg(long, value_name = "SOCKET")]
-    control: PathBuf,
+    control: Option<PathBuf>,
     /// Print JSON
     #[arg(long, global = true)]
     json: bool,
@@ -72,6 +77,15 @@ enum Command {
         #[arg(long)]
         replace: bool,
     },
+    /// Print a table that others have written, an MRT dump or what `birdc show route` or `vtysh -c 'show ip route'` print,
+    /// as lines that routers read
+    Convert {
+        /// The file; - for standard input
+        file: PathBuf,
+        /// A neighbour in the place of the table's next hops; several share them
+        #[arg(long, value_name = "ADDRESS")]
+        via: Vec<IpAddr>,
+    },
     /// How many routes, neighbours and next hops there are
     Status,
     /// Delete the routes of a file and add them again, over and over, at a rate: for measurements
@@ -95,7 +109,14 @@ fn changes_per_second(text: &str) -> Result<f64, String> {
 }
 
 pub fn run(arguments: Arguments) -> Result<(), Failure> {
-    let mut router = Conversation::begin("router", "route", &arguments.control)?;
+    if let Command::Convert { file, via } = &arguments.command {
+        return convert(file, via, arguments.json);
+    }
+    let Some(control) = &arguments.control else {
+        let wrong = "want --control SOCKET, the socket that the router's setting `control` names";
+        return Err(Failure::Input(wrong.to_string()));
+    };
+    let mut router = Conversation::begin("router", "route", control)?;
     let text = |file: &Path| read_file(file, "routes", MOST_FILE_BYTES);
     let (request, sent) = match &arguments.command {
         Command::List => (Request::List {}, Vec::new()),
@@ -116,7 +137,8 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
             let (bytes, replace) = (sent.len() as u64, *replace);
             (Request::Load { bytes, replace }, sent)
         }
-        Command::Status => (Request::Status {}, Vec::new()),
+        // Done above.
+        Command::Convert { .. } | Command::Status => (Request::Status {}, Vec::new()),
         Command::Churn {
             file,
             rate,
@@ -168,6 +190,12 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
             neighbour.mac.unwrap_or_else(|| "not known".to_string())
         ));
     }
+    for route in answer.covering.unwrap_or_default() {
+        print::line(format!("  longer than {}", route.route));
+    }
+    if let Some(packets) = answer.packets {
+        print::line(format!("  {packets} packets by this next hop"));
+    }
     if let Some(status) = answer.status {
         print::line(format!(
             "{} routes of IPv4, {} of IPv6; {} of {} next hops",
@@ -180,6 +208,41 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
             status.table_bytes / 1_000_000
         ));
     }
+    Ok(())
+}
+
+/// Prints the routes of a table that others have written, and on standard error how many there are.
+fn convert(file: &Path, via: &[IpAddr], is_json: bool) -> Result<(), Failure> {
+    let wrong = |e: ConvertError| Failure::Input(format!("{}: {e}", file.display()));
+    let mut input: Box<dyn BufRead> = match file.as_os_str() == "-" {
+        true => Box::new(io::stdin().lock()),
+        false => Box::new(BufReader::new(
+            File::open(file).map_err(|e| wrong(e.into()))?,
+        )),
+    };
+    let mut output = BufWriter::new(io::stdout().lock());
+    let mut each = |line: &str| match is_json {
+        false => writeln!(output, "{line}"),
+        true => writeln!(output, "{}", json!({ "route": line })),
+    };
+    let converted = route::convert(&mut *input, via, &mut each);
+    // A reader that has seen enough is no fault.
+    let flushed = output.flush();
+    let Converted { routes, left_out } = match (converted, flushed) {
+        (Err(ConvertError::Read(e)), _) | (_, Err(e)) if e.kind() == ErrorKind::BrokenPipe => {
+            return Ok(());
+        }
+        (converted, flushed) => {
+            let converted = converted.map_err(wrong)?;
+            flushed.map_err(|e| Failure::Input(format!("standard output: {e}")))?;
+            converted
+        }
+    };
+    let left_out = match left_out {
+        0 => String::new(),
+        left_out => format!("; {left_out} left out, which have no next hop of their family"),
+    };
+    print::note(format!("{routes} routes{left_out}"));
     Ok(())
 }
 

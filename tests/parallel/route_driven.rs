@@ -201,6 +201,9 @@ fn routes_come_and_go(kernels: &Kernels<'_>, count: u32) {
     ip(&format!("-n {} route add {BEHIND_B} via 10.8.1.1", a.0));
     wait_until("the way back", || has_way_back(kernels));
     ping(a, BEHIND_B, 5, &["-i", "0.05"], 5);
+    let shown = kernels.route(&["show", BEHIND_B]);
+    assert!(shown.contains("packets by this next hop"), "{shown}");
+    assert!(!shown.contains("  0 packets"), "{shown}");
     ping(a, "10.8.1.1", 3, &["-i", "0.05"], 3);
     ping(kernels.host(2), BEHIND_B, 3, &["-i", "0.05"], 3);
     // Somebody cuts the cable: the kernel's interface loses its carrier, and the daemon takes the routes away.

@@ -3,7 +3,7 @@
 
 use super::follow::KernelStatus;
 use super::group::Group;
-use super::hop::{Hop, Hops, MOST_GROUPS, MOST_HOPS};
+use super::hop::{Hop, Hops, MOST_GROUPS, MOST_HOPS, Used};
 use super::in_kernel::{Kernel, LONGEST_RUN, copy_v4, set_v6};
 use super::neighbours::{At, Due, Learnt, Neighbours, Waiting, Wanted};
 use super::server::{NeighbourText, RouteText, Status};
@@ -13,6 +13,7 @@ use crate::changes::Sender;
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use taut_lpm::{NextHop, PrefixV4, Rib, v4, v6};
 use taut_wire::Mac;
@@ -44,6 +45,8 @@ enum Key {
 struct InUse {
     number: NextHop,
     uses: usize,
+    /// Packets that others of its number have sent before it.
+    before: u64,
 }
 
 /// Reason why a route cannot be.
@@ -138,6 +141,8 @@ pub(super) struct Control {
     followed: Option<KernelStatus>,
     next_look: Instant,
     workers: Vec<Sender<()>>,
+    /// Packets by next hop, of each worker.
+    used: Vec<Used>,
     /// Programs in the kernel that look up as well.
     kernel: Kernel,
 }
@@ -180,6 +185,7 @@ impl Control {
             followed: None,
             next_look: now,
             workers: Vec::new(),
+            used: Vec::new(),
             kernel: None,
         };
         control.begin(&checked.routes)?;
@@ -261,9 +267,51 @@ impl Control {
     }
 
     /// Has a worker asked to move on before memory that it may look into is used again.
-    pub fn add_worker(&mut self, mut sender: Sender<()>) {
+    pub fn add_worker(&mut self, mut sender: Sender<()>, used: Used) {
         sender.patience = Duration::ZERO;
         self.workers.push(sender);
+        self.used.push(used);
+    }
+
+    /// Packets that all workers have sent by the next hop of that number.
+    fn sent_by(&self, number: NextHop) -> u64 {
+        let of_worker = |used: &Used| {
+            used.get(number.index())
+                .map(|it| it.load(Ordering::Relaxed))
+        };
+        self.used.iter().filter_map(of_worker).sum()
+    }
+
+    /// Packets that workers have sent by the next hop that an address leads to, by whichever route; none where programs in the kernel
+    /// send most of them.
+    pub fn packets_towards(&self, table: u8, address: IpAddr) -> Option<u64> {
+        let (_, target) = self.route_of(table, address)?;
+        let station = match target {
+            Target::Connected(port) => self.in_use.get(&Key::Neighbour((*port, address))),
+            _ => None,
+        };
+        let in_use = station.or_else(|| self.in_use.get(&key(target)))?;
+        let sent = self.sent_by(in_use.number).saturating_sub(in_use.before);
+        self.kernel.is_none().then_some(sent)
+    }
+
+    /// The shorter routes that hold an address as well, the longest of them first.
+    pub fn covering(&self, table: u8, address: IpAddr) -> Vec<RouteText> {
+        let Some((found, _)) = self.route_of(table, address) else {
+            return Vec::new();
+        };
+        let length = match found.prefix {
+            Prefix::V4(prefix) => prefix.length(),
+            Prefix::V6(prefix) => prefix.length(),
+        };
+        let shorter = (0..length).rev().map(|length| Network {
+            table,
+            prefix: Prefix::of(address, length),
+        });
+        let there = shorter.filter_map(|network| Some((network, self.routes.get(&network)?)));
+        there
+            .map(|(network, target)| self.text_of(network, target))
+            .collect()
     }
 
     pub fn interfaces(&self) -> Arc<[Interface]> {
@@ -648,7 +696,15 @@ impl Control {
             },
         };
         self.hops.set(number, hop);
-        self.in_use.insert(key, InUse { number, uses: 1 });
+        let before = self.sent_by(number);
+        self.in_use.insert(
+            key,
+            InUse {
+                number,
+                uses: 1,
+                before,
+            },
+        );
         Ok(number)
     }
 

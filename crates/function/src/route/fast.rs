@@ -2,7 +2,7 @@
 //! RFC 8200.) Everything else is the slow path's.
 
 use super::control::Fibs;
-use super::hop::{Hop, Hops};
+use super::hop::{Hop, Hops, Used};
 use super::settings::Interface;
 use crate::Context;
 use crate::budget::Budget;
@@ -11,6 +11,7 @@ use crate::host::Own;
 use crate::mix::mix;
 use crate::resize::move_start;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use taut_lpm::NextHop;
 use taut_port::{BATCH_CAPACITY, Batch, Packet, PoolHandle, Punt};
 use taut_sys::Clock;
@@ -174,6 +175,7 @@ pub(super) struct Plane {
     ears: Vec<Ears>,
     fibs: Fibs,
     hops: Arc<Hops>,
+    used: Used,
     /// Memory for packets that get a tag where there is no room before them; none where no interface has tags.
     pool: Option<PoolHandle>,
     /// Questions whether the worker has moved on.
@@ -205,6 +207,7 @@ impl Plane {
     pub fn new(
         interfaces: &Arc<[Interface]>,
         (fibs, hops): (Fibs, Arc<Hops>),
+        used: Used,
         pool: Option<PoolHandle>,
         receiver: Receiver<()>,
         clock: &Clock,
@@ -219,6 +222,7 @@ impl Plane {
             ports: ports_of(interfaces),
             fibs,
             hops,
+            used,
             pool,
             receiver,
             counts: [0; OUTCOMES.len()],
@@ -311,6 +315,14 @@ impl Plane {
         }
     }
 
+    /// Counts a packet that went by a next hop. Nobody else adds to it.
+    #[inline(always)]
+    fn count(&self, number: NextHop) {
+        if let Some(used) = self.used.get(number.index()) {
+            used.store(used.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        }
+    }
+
     /// Sends a packet, which has been looked at, where its next hop says.
     #[inline(always)]
     fn forward<const IS_V4: bool>(
@@ -351,6 +363,7 @@ impl Plane {
                 } else if tag == 0 && to.vlan.is_none() {
                     rewrite(batch.packet_mut_but_headers(index).bytes_mut(), source, mac);
                     batch.send_to(index, to.port);
+                    self.count(number);
                     return Outcome::Forwarded;
                 } else {
                     let packet = batch.packet_mut(index);
@@ -360,6 +373,7 @@ impl Plane {
                     }
                     readdress(packet.bytes_mut(), source, mac);
                     batch.send_to(index, to.port);
+                    self.count(number);
                     return Outcome::Forwarded;
                 }
             }

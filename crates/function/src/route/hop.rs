@@ -9,6 +9,14 @@ use taut_xdp::router::KernelRouter;
 /// Next hops there can be, with the one that is none.
 pub(super) const MOST_HOPS: usize = NextHop::MOST as usize + 1;
 
+/// Packets that a worker has sent by each next hop, by its number. The worker alone adds to them.
+pub(super) type Used = Arc<[AtomicU64]>;
+
+/// Counts for a worker.
+pub(super) fn unused() -> Used {
+    (0..MOST_HOPS).map(|_| AtomicU64::new(0)).collect()
+}
+
 /// Treatment of packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Hop {

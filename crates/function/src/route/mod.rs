@@ -7,6 +7,7 @@
 //! follows them (`follow.rs`), and what is for the router itself goes to the kernel's own interfaces (`taps.rs`).
 
 mod control;
+mod convert;
 mod detached;
 mod fast;
 mod follow;
@@ -24,6 +25,7 @@ mod tests;
 mod text;
 
 pub use crate::control_socket::MOST_FILE_BYTES;
+pub use convert::{ConvertError, Converted, convert};
 pub use detached::Detached;
 pub use follow::KernelStatus;
 pub use server::{Answer, NeighbourText, Request, RouteText, Status};
@@ -37,6 +39,7 @@ use crate::{
 use control::Control;
 use fast::{OUTCOMES, Plane};
 use follow::Follower;
+use hop::unused;
 use in_kernel::Kernel;
 use settings::{Checked, Settings};
 use slow::{Counts, SlowPath};
@@ -181,7 +184,8 @@ impl Function for Router {
             .control
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        control.add_worker(sender);
+        let used = unused();
+        control.add_worker(sender, Arc::clone(&used));
         let clock = Clock::calibrate(Duration::from_millis(2));
         let has_tags = checked.interfaces.iter().any(|it| it.vlan.is_some());
         let pool = has_tags.then(|| PoolHandle::new(SLOTS_FOR_TAGS, false));
@@ -189,6 +193,7 @@ impl Function for Router {
         self.plane = Some(Plane::new(
             &checked.interfaces,
             control.tables(),
+            used,
             pool,
             receiver,
             &clock,

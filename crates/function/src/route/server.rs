@@ -74,6 +74,12 @@ pub struct Answer {
     /// Neighbours that it leads to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub neighbours: Option<Vec<NeighbourText>>,
+    /// Packets that workers have sent by its next hop, by whichever route.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub packets: Option<u64>,
+    /// Shorter routes that hold the address as well, the longest first: it is longer than they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub covering: Option<Vec<RouteText>>,
     /// State of the router.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<Status>,
@@ -201,6 +207,8 @@ fn show(address: IpAddr, table: u32, control: &Control) -> Answer {
             ok: true,
             route: Some(route),
             neighbours: Some(neighbours),
+            packets: control.packets_towards(at as u8, address),
+            covering: Some(control.covering(at as u8, address)),
             ..Answer::default()
         },
     }
