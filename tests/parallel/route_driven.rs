@@ -295,6 +295,71 @@ fn frr_drives_the_router_by_the_kernels_routes() {
     kernels.end();
 }
 
+/// What `taut route convert` makes of a file, sorted.
+fn converted(file: &str, via: &[&str]) -> Vec<String> {
+    let via = via.iter().flat_map(|via| ["--via", via]);
+    let finished = run(taut(&["route", "convert", file]).args(via)).success();
+    let mut lines: Vec<String> = finished.stdout.lines().map(ToString::to_string).collect();
+    lines.sort();
+    assert!(finished.stderr.contains(&format!("{} routes", lines.len())), "{finished:?}");
+    lines
+}
+
+#[test]
+fn tables_that_bird_and_frr_write_are_read() {
+    let Some(hosts) = Hosts::new(1, &[BIRD]) else {
+        return;
+    };
+    if !has_frr() {
+        return;
+    }
+    let host = &hosts.all[0];
+    let name = |name: &str| hosts.folder.path().join(name).display().to_string();
+    let [config, control, dump, printed] = ["bird.conf", "bird.ctl", "dump.mrt", "printed"].map(name);
+    for line in ["link set lo up", "address add 10.8.1.1/24 dev lo", "address add fd00:1::1/64 dev lo"] {
+        ip(&format!("-n {} {line}", host.0));
+    }
+    let routes = (0..2_000).fold(String::new(), |mut text, number| {
+        let hop = 2 + number % 3;
+        let _ = writeln!(text, "route 30.{}.{}.0/24 via 10.8.1.{hop};", number / 256, number % 256);
+        text
+    });
+    let six = "route 2001:db8:1::/48 via fd00:1::9;\nroute 2001:db8:2::/48 via fd00:1::8;\n";
+    let text = format!(
+        "router id 10.8.1.1;\nprotocol device {{ }}\nprotocol direct {{ ipv4; ipv6; }}\n\
+         protocol static {{ ipv4;\n{routes}}}\nprotocol static {{ ipv6;\n{six}}}\n"
+    );
+    fs::write(&config, text).unwrap();
+    let mut command = in_namespace(&host.0, "bird");
+    let pid = name("bird.pid");
+    let _bird = Program::start(command.args(["-f", "-c", &config, "-s", &control, "-P", &pid]));
+    wait_until("BIRD", || Path::new(&control).exists());
+    let birdc = |words: &str| run(Command::new("birdc").args(["-s", &control]).args(words.split(' ')));
+    wait_until("its routes", || birdc("show route count").stdout.contains("2003 of 2003 routes"));
+    fs::write(&printed, birdc("show route").stdout).unwrap();
+    let of_bird = converted(&printed, &[]);
+    assert_eq!(of_bird.len(), 2_004, "{of_bird:?}");
+    assert!(of_bird.contains(&"30.0.9.0/24 via 10.8.1.2 dev lo".to_string()), "{of_bird:?}");
+    for table in ["master4", "master6"] {
+        let finished = birdc(&format!("mrt dump table \"{table}\" to \"{dump}\""));
+        assert_eq!(finished.code(), Some(0), "{finished:?}");
+        let lines = converted(&dump, &["10.8.1.77", "fd00:1::77"]);
+        let (count, line) = match table {
+            "master4" => (2_000, "30.0.9.0/24 via 10.8.1.77"),
+            _ => (2, "2001:db8:1::/48 via fd00:1::77"),
+        };
+        assert!(lines.len() >= count, "{table}: {lines:?}");
+        assert!(lines.contains(&line.to_string()), "{table}: {lines:?}");
+    }
+    // A half of it is refused in one line.
+    let bytes = fs::read(&dump).unwrap();
+    fs::write(&dump, &bytes[..bytes.len() - 3]).unwrap();
+    let refused = run(&mut taut(&["route", "convert", &dump]));
+    assert_eq!(refused.code(), Some(2), "{refused:?}");
+    assert!(refused.stderr.contains("it is cut short"), "{refused:?}");
+    assert_eq!(refused.stderr.lines().count(), 1, "{refused:?}");
+}
+
 /// What `iperf3` counted at the receiver, of flows over UDP: datagrams, lost ones, and those out of order.
 fn counted(server: &Namespace, client: &Namespace, to: &str) -> [u64; 3] {
     let mut command = in_namespace(&server.0, "iperf3");

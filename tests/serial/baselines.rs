@@ -259,6 +259,19 @@ fn a_router_does_not_pass_frames_that_are_not_addressed_to_it() {
     });
 }
 
+#[test]
+fn a_router_of_ours_knows_its_neighbours_when_packets_are_counted() {
+    let _turn = alone();
+    within_attempts(3, || {
+        let mut generate = taut(&["generate", "--device", "memif-route", "--rate", "max"]);
+        let done = run(generate.args(["--seconds", "0.2", "--warm-up", "0.5", "--json"]));
+        match done.last_json()["flow"]["received"].as_u64() {
+            Some(1..) => Ok(()),
+            _ => Err(format!("{done:?}")),
+        }
+    });
+}
+
 /// `kill -9` of the program that runs a baseline ends the baseline's programs too; what is left on the
 /// file system and of namespaces is swept by the next.
 #[test]

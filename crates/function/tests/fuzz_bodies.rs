@@ -15,6 +15,34 @@ mod nat_sequence;
 mod rlnc;
 #[path = "../../../fuzz/bodies/route.rs"]
 mod route;
+#[path = "../../../fuzz/bodies/route_table.rs"]
+mod route_table;
+
+#[test]
+fn tables_of_routes_survive_seeded_damage() {
+    let mut random = fastrand::Rng::with_seed(0x6396);
+    let texts = [
+        "BIRD 2.0.12 ready.\n10.99.0.0/16 unicast [o4 07:27] * (150) [1]\n\tvia 10.8.2.2 on wan\n10.1.0.0/16 blackhole [s] * (2)\n",
+        "O>* 10.99.0.0/16 [110/20] via 10.8.2.2, wan, weight 1, 00:00:10\n  *   via 10.8.3.2, lan, weight 1, 00:00:12\n",
+    ];
+    // The end of an MRT record of one route whose next hop is 192.0.2.1.
+    let route = [0, 0, 0, 7, 24, 20, 0, 1, 0, 1, 0, 0, 0, 0, 0, 1, 0, 7, 0x40, 3, 4, 192, 0, 2, 1];
+    let record = [&[0, 0, 0, 1, 0, 13, 0, 2, 0, 0, 0, route.len() as u8][..], &route].concat();
+    let mut lines = 0;
+    for round in 0..30_000 {
+        let mut bytes = match round % 3 {
+            0 => record.repeat(3),
+            which => texts[which - 1].as_bytes().repeat(2),
+        };
+        for _ in 0..random.usize(..4) {
+            let at = random.usize(..bytes.len());
+            bytes[at] = random.u8(..);
+        }
+        bytes.truncate(random.usize(..=bytes.len()));
+        lines += route_table::table(&bytes);
+    }
+    assert!(lines > 10_000, "{lines}");
+}
 
 #[test]
 fn a_routers_tables_agree_through_seeded_sequences() {

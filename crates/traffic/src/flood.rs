@@ -1,6 +1,7 @@
 //! Throughput: offers a load, as fast as the port takes it or at a rate, and counts what comes through.
 //!
-//! Frames are of the first stream, and neither stamped nor looked at, so that the generator is the last to be the bottleneck.
+//! Frames are of the first stream, and neither stamped nor looked at, so that the generator is the last to be the bottleneck. Only
+//! while nothing is counted yet are questions for its stations answered.
 
 use crate::Instrument;
 use serde::{Deserialize, Serialize};
@@ -153,6 +154,10 @@ impl Instrument {
                 let arrived = port.rx(&mut self.arrived) as u64;
                 flow.received += arrived;
                 received_in_all += arrived;
+                if counted_since.is_none() {
+                    // A router asks for its neighbours by the first packets.
+                    self.answer_arrived(self.ports.len() - 1);
+                }
                 self.arrived.clear();
             }
         }

@@ -112,7 +112,7 @@ impl Instrument {
     }
 
     /// Answers the questions among what arrived at a port; returns how many.
-    pub(super) fn answer_arrived(&mut self, port: usize) -> u64 {
+    pub(crate) fn answer_arrived(&mut self, port: usize) -> u64 {
         let ends = (port == 0, port + 1 == self.ports.len());
         for packet in self.arrived.packets() {
             answer(
