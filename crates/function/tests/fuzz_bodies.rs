@@ -26,8 +26,14 @@ fn tables_of_routes_survive_seeded_damage() {
         "O>* 10.99.0.0/16 [110/20] via 10.8.2.2, wan, weight 1, 00:00:10\n  *   via 10.8.3.2, lan, weight 1, 00:00:12\n",
     ];
     // The end of an MRT record of one route whose next hop is 192.0.2.1.
-    let route = [0, 0, 0, 7, 24, 20, 0, 1, 0, 1, 0, 0, 0, 0, 0, 1, 0, 7, 0x40, 3, 4, 192, 0, 2, 1];
-    let record = [&[0, 0, 0, 1, 0, 13, 0, 2, 0, 0, 0, route.len() as u8][..], &route].concat();
+    let route = [
+        0, 0, 0, 7, 24, 20, 0, 1, 0, 1, 0, 0, 0, 0, 0, 1, 0, 7, 0x40, 3, 4, 192, 0, 2, 1,
+    ];
+    let record = [
+        &[0, 0, 0, 1, 0, 13, 0, 2, 0, 0, 0, route.len() as u8][..],
+        &route,
+    ]
+    .concat();
     let mut lines = 0;
     for round in 0..30_000 {
         let mut bytes = match round % 3 {
