@@ -370,7 +370,7 @@ fn tables_that_bird_writes_are_read() {
     wait_until("its routes", || {
         birdc("show route count")
             .stdout
-            .contains("2003 of 2003 routes")
+            .contains("Total: 2004 of 2004 routes")
     });
     fs::write(&printed, birdc("show route").stdout).unwrap();
     let of_bird = converted(&printed, &[]);

@@ -247,13 +247,15 @@ mod tests {
         ];
         assert_eq!(lines, wanted);
         assert_eq!((done.routes, done.left_out), (4, 1));
-        // Neighbours in the place of the dump's.
+        // Neighbours in the place of the dump's, also of those that it has not.
         let (lines, done) = converted(&dump(), &["10.0.0.2", "10.0.0.3"]).unwrap();
-        assert_eq!(
-            lines,
-            ["20.0.1.0/24 via 10.0.0.2", "20.240.0.0/12 via 10.0.0.3"]
-        );
-        assert_eq!((done.routes, done.left_out), (2, 3));
+        let wanted = [
+            "20.0.1.0/24 via 10.0.0.2",
+            "20.240.0.0/12 via 10.0.0.3",
+            "21.0.0.0/8 via 10.0.0.2",
+        ];
+        assert_eq!(lines, wanted);
+        assert_eq!((done.routes, done.left_out), (3, 2));
     }
 
     #[test]

@@ -16,6 +16,8 @@ const AS_PATH: u8 = 2;
 const NEXT_HOP: u8 = 3;
 const MP_REACH_NLRI: u8 = 14;
 const EXTENDED_LENGTH: u8 = 0x10;
+/// Stands for the next hop of routes that have none.
+const UNSAID: IpAddr = IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED);
 /// Segment of a path whose systems count as one (RFC 4271 section 9.1.2.2).
 const AS_SET: u8 = 1;
 
@@ -69,6 +71,9 @@ pub(super) fn read(input: &mut dyn BufRead, lines: &mut Lines<'_>) -> Result<(),
         };
         has_table = true;
         let (prefix, next_hop) = route(&body, is_v4, has_path_id).map_err(wrong)?;
+        // Routes that whoever dumps has not from BGP have none: only who is named in their place can be it.
+        let unsaid = || (!lines.via.is_empty()).then_some(UNSAID);
+        let next_hop = next_hop.or_else(unsaid);
         let leads = Leads::To(
             next_hop
                 .map(|address| (address, None))
