@@ -19,6 +19,8 @@ use taut_wire::{EtherType, Ethernet, Headers, Ipv4, Mac, Sum, checksum, resoluti
 
 /// Bytes of an Ethernet header without tags.
 pub(super) const ETHERNET_BYTES: usize = 14;
+/// Interfaces that a hop can name.
+const MOST_EXITS: usize = 1 << u8::BITS;
 /// Place and bytes of a VLAN tag (IEEE 802.1Q-2018 section 9.6).
 pub(super) const TAG_AT: usize = 12;
 pub(super) const TAG_BYTES: usize = 4;
@@ -138,7 +140,7 @@ impl<A: Copy + Default> Asking<A> {
 
     /// Has `look` look up those of each table together.
     #[inline(always)]
-    fn numbers(
+    fn numbers<const TAGGED: bool>(
         &self,
         mut look: impl FnMut(usize, &[A], &mut [NextHop]),
     ) -> ([NextHop; BATCH_CAPACITY], usize) {
@@ -148,7 +150,8 @@ impl<A: Copy + Default> Asking<A> {
         let Some(first) = packets.first() else {
             return (numbers, 0);
         };
-        if packets.iter().all(|packet| packet.table == first.table) {
+        // Packets without tags came in by one interface.
+        if !TAGGED || packets.iter().all(|packet| packet.table == first.table) {
             look(
                 first.table.into(),
                 &self.addresses[..count],
@@ -167,12 +170,31 @@ impl<A: Copy + Default> Asking<A> {
     }
 }
 
+/// What a packet needs to know of the interface that it leaves by.
+#[derive(Debug, Clone, Copy, Default)]
+struct Exit {
+    mac: Mac,
+    mtu: u16,
+    port: u8,
+    /// None where frames have no tag.
+    vlan: Option<u16>,
+}
+
+/// Packets of one batch that went by the same next hop, one behind the other.
+#[derive(Debug, Clone, Copy)]
+struct Run {
+    number: NextHop,
+    packets: u64,
+}
+
 /// A worker's part of the router.
 pub(super) struct Plane {
-    interfaces: Arc<[Interface]>,
     /// By number of the port.
     ports: Vec<OnPort>,
+    /// By number of the interface.
     ears: Vec<Ears>,
+    /// By number of the interface: one for each that there can be.
+    exits: Box<[Exit; MOST_EXITS]>,
     fibs: Fibs,
     hops: Arc<Hops>,
     used: Used,
@@ -186,8 +208,11 @@ pub(super) struct Plane {
     heard: Budget,
 }
 
-/// What a worker knows of who is spoken to behind an interface.
+/// What a worker knows of an interface that packets come in by.
 struct Ears {
+    mac: Mac,
+    /// Number of the table that packets are looked up in.
+    table: u8,
     own: Own,
     /// Whether the kernel has what is for the router itself or for groups of stations.
     is_kernels: bool,
@@ -213,12 +238,14 @@ impl Plane {
         clock: &Clock,
     ) -> Self {
         let own = interfaces.iter().map(|it| Ears {
+            mac: it.mac,
+            table: it.table,
             own: Own::new(it.mac, &it.addresses.own().collect()),
             is_kernels: it.tap.is_some(),
         });
         Self {
             ears: own.collect(),
-            interfaces: Arc::clone(interfaces),
+            exits: exits_of(interfaces),
             ports: ports_of(interfaces),
             fibs,
             hops,
@@ -236,15 +263,27 @@ impl Plane {
         if batch.is_empty() {
             return;
         }
-        let Some(on_port) = self.ports.get(context.from_port) else {
-            for index in 0..batch.len() {
-                if batch.is_kept(index) {
-                    batch.mark_dropped(index);
-                    self.counts[Outcome::NoInterface as usize] += 1;
+        match self.ports.get(context.from_port) {
+            Some(on_port) if !on_port.tagged.is_empty() => self.pass::<true>(batch, context),
+            Some(on_port) if on_port.untagged.is_some() => self.pass::<false>(batch, context),
+            _ => {
+                for index in 0..batch.len() {
+                    if batch.is_kept(index) {
+                        batch.mark_dropped(index);
+                        self.counts[Outcome::NoInterface as usize] += 1;
+                    }
                 }
             }
-            return;
-        };
+        }
+    }
+
+    /// Passes packets of a port with VLANs, or of one that is a single interface.
+    #[inline(always)]
+    fn pass<const TAGGED: bool>(&mut self, batch: &mut Batch, context: &Context) {
+        let on_port = &self.ports[context.from_port];
+        let only = on_port
+            .untagged
+            .and_then(|number| self.ears.get(usize::from(number)));
         // Addresses of one family lie side by side, so that the table is asked for all of them at once.
         let mut four = Asking::<u32>::new();
         let mut six = Asking::<[u8; 16]>::new();
@@ -253,11 +292,13 @@ impl Plane {
                 continue;
             }
             let frame = batch.packets()[index].bytes();
-            let found = on_port.of(frame).and_then(|(number, tag)| {
-                let number = usize::from(number);
-                Some((self.interfaces.get(number)?, self.ears.get(number)?, tag))
-            });
-            let Some((interface, ears, tag)) = found else {
+            let found = match TAGGED {
+                false => only.map(|ears| (ears, 0)),
+                true => on_port
+                    .of(frame)
+                    .and_then(|(number, tag)| Some((self.ears.get(usize::from(number))?, tag))),
+            };
+            let Some((ears, tag)) = found else {
                 batch.mark_dropped(index);
                 self.counts[Outcome::NoInterface as usize] += 1;
                 continue;
@@ -265,9 +306,9 @@ impl Plane {
             let packet = Asked {
                 index: index as u8,
                 tag: tag as u8,
-                table: interface.table,
+                table: ears.table,
             };
-            match look(frame, tag, interface.mac, ears) {
+            match look(frame, tag, ears) {
                 Look::V4(address) => four.add(address, packet),
                 Look::V6(address) => six.add(address, packet),
                 Look::Punt(cause) => {
@@ -293,46 +334,81 @@ impl Plane {
                 }
             }
         }
-        let fibs = &self.fibs;
-        let (numbers, count) = four.numbers(|table, addresses, numbers| {
-            if let Some((v4, _)) = fibs.get(table) {
-                v4.lookup_batch(addresses, numbers);
-            }
-        });
-        for (packet, number) in four.packets.iter().zip(numbers).take(count) {
-            let outcome = self.forward::<true>(batch, *packet, number, context);
-            self.counts[outcome as usize] += 1;
+        if four.count > 0 {
+            let fibs = &self.fibs;
+            let (numbers, count) = four.numbers::<TAGGED>(|table, addresses, numbers| {
+                if let Some((v4, _)) = fibs.get(table) {
+                    v4.lookup_batch(addresses, numbers);
+                }
+            });
+            self.forward_all::<true, TAGGED>(batch, &four.packets[..count], &numbers, context);
         }
-        let fibs = &self.fibs;
-        let (numbers, count) = six.numbers(|table, addresses, numbers| {
-            if let Some((_, v6)) = fibs.get(table) {
-                v6.lookup_batch(addresses, numbers);
-            }
-        });
-        for (packet, number) in six.packets.iter().zip(numbers).take(count) {
-            let outcome = self.forward::<false>(batch, *packet, number, context);
-            self.counts[outcome as usize] += 1;
+        if six.count > 0 {
+            let fibs = &self.fibs;
+            let (numbers, count) = six.numbers::<TAGGED>(|table, addresses, numbers| {
+                if let Some((_, v6)) = fibs.get(table) {
+                    v6.lookup_batch(addresses, numbers);
+                }
+            });
+            self.forward_all::<false, TAGGED>(batch, &six.packets[..count], &numbers, context);
         }
     }
 
-    /// Counts a packet that went by a next hop. Nobody else adds to it.
     #[inline(always)]
-    fn count(&self, number: NextHop) {
-        if let Some(used) = self.used.get(number.index()) {
-            used.store(used.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    fn forward_all<const IS_V4: bool, const TAGGED: bool>(
+        &mut self,
+        batch: &mut Batch,
+        packets: &[Asked],
+        numbers: &[NextHop; BATCH_CAPACITY],
+        context: &Context,
+    ) {
+        let mut forwarded = 0;
+        let mut run = Run {
+            number: NextHop::NONE,
+            packets: 0,
+        };
+        for (packet, number) in packets.iter().zip(numbers) {
+            let outcome = self.forward::<IS_V4, TAGGED>(batch, *packet, *number, context);
+            if outcome != Outcome::Forwarded {
+                self.counts[outcome as usize] += 1;
+                continue;
+            }
+            forwarded += 1;
+            if *number != run.number {
+                self.count(run);
+                run = Run {
+                    number: *number,
+                    packets: 0,
+                };
+            }
+            run.packets += 1;
+        }
+        self.count(run);
+        self.counts[Outcome::Forwarded as usize] += forwarded;
+    }
+
+    /// Counts packets that went by a next hop. Nobody else adds to it.
+    #[inline(always)]
+    fn count(&self, run: Run) {
+        if let Some(used) = self.used.get(run.number.index()) {
+            used.store(
+                used.load(Ordering::Relaxed) + run.packets,
+                Ordering::Relaxed,
+            );
         }
     }
 
     /// Sends a packet, which has been looked at, where its next hop says.
     #[inline(always)]
-    fn forward<const IS_V4: bool>(
+    fn forward<const IS_V4: bool, const TAGGED: bool>(
         &mut self,
         batch: &mut Batch,
         Asked { index, tag, .. }: Asked,
         number: NextHop,
         context: &Context,
     ) -> Outcome {
-        let (index, tag) = (usize::from(index), usize::from(tag));
+        let index = usize::from(index);
+        let tag = if TAGGED { usize::from(tag) } else { 0 };
         let frame = batch.packets()[index].bytes();
         let mut hop = self.hops.get(number);
         if let Hop::Group(group) = hop {
@@ -342,10 +418,7 @@ impl Plane {
         let frame = frame.get(tag..).unwrap_or_default();
         let cause = match hop {
             Hop::Forward { port, mac } => {
-                let Some(to) = self.interfaces.get(usize::from(port)) else {
-                    batch.mark_dropped(index);
-                    return Outcome::NoInterface;
-                };
+                let to = self.exits[usize::from(port)];
                 let (source, mtu) = (to.mac, to.mtu);
                 let (hops_left, length) = if IS_V4 {
                     (frame[TTL_AT], u16::from_be_bytes([frame[16], frame[17]]))
@@ -363,7 +436,6 @@ impl Plane {
                 } else if tag == 0 && to.vlan.is_none() {
                     rewrite(batch.packet_mut_but_headers(index).bytes_mut(), source, mac);
                     batch.send_to(index, to.port);
-                    self.count(number);
                     return Outcome::Forwarded;
                 } else {
                     let packet = batch.packet_mut(index);
@@ -373,7 +445,6 @@ impl Plane {
                     }
                     readdress(packet.bytes_mut(), source, mac);
                     batch.send_to(index, to.port);
-                    self.count(number);
                     return Outcome::Forwarded;
                 }
             }
@@ -398,13 +469,13 @@ impl Plane {
 
 /// Looks whether a frame is a packet to forward, and where to; long enough for what [`rewrite`] changes then.
 #[inline(always)]
-fn look(tagged: &[u8], tag: usize, mac: Mac, ears: &Ears) -> Look {
+fn look(tagged: &[u8], tag: usize, ears: &Ears) -> Look {
     // Places are those without a tag; but for the addresses, which stand before it.
     let frame = tagged.get(tag..).unwrap_or_default();
     let Some(head) = frame.first_chunk::<{ ETHERNET_BYTES + IPV4_BYTES }>() else {
         return Look::Drop(Outcome::Malformed);
     };
-    if tagged[..6] != mac.0 {
+    if tagged[..6] != ears.mac.0 {
         // To all stations or a group of them: somebody asks for the router, or it is none of its business.
         let concerned = (tagged[0] & 1 == 1).then(|| ears.concerned(tagged));
         let concerned = concerned.flatten();
@@ -559,6 +630,19 @@ fn take_hop(head: &mut [u8; ETHERNET_BYTES + IPV4_BYTES]) {
     } else {
         head[HOP_LIMIT_AT] = head[HOP_LIMIT_AT].wrapping_sub(1);
     }
+}
+
+fn exits_of(interfaces: &[Interface]) -> Box<[Exit; MOST_EXITS]> {
+    let mut exits = Box::new([Exit::default(); MOST_EXITS]);
+    for (exit, interface) in exits.iter_mut().zip(interfaces) {
+        *exit = Exit {
+            mac: interface.mac,
+            mtu: interface.mtu,
+            port: interface.port,
+            vlan: interface.vlan,
+        };
+    }
+    exits
 }
 
 fn ports_of(interfaces: &[Interface]) -> Vec<OnPort> {
