@@ -36,6 +36,8 @@ const GROUPS: u32 = 1 | 1 << 2 | 1 << 4 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 31;
 const KEPT_BYTES: usize = 256 << 20;
 /// Bytes that are received at once.
 const BUFFER_BYTES: usize = 256 << 10;
+/// Messages that are received after one wait, at most.
+const AT_ONCE: usize = 256;
 /// Messages about next-hop objects (RTM_NEWNEXTHOP, RTM_DELNEXTHOP).
 const NEXT_HOP_OBJECTS: std::ops::RangeInclusive<u16> = 104..=105;
 /// The kernel's own numbers of tables (RT_TABLE_MAIN, RT_TABLE_LOCAL).
@@ -283,27 +285,27 @@ impl KernelRoutes {
             Ok(0) | Err(Errno::INTR) => return Ok(Heard::Nothing),
             done => done?,
         };
-        match recv(
-            &self.changes,
-            &mut self.buffer[..],
-            RecvFlags::DONTWAIT | RecvFlags::TRUNC,
-        ) {
-            Ok((_, length)) => {
-                // A change that is longer than the room for it is as good as not told.
-                let Some(bytes) = self.buffer.get(..length) else {
-                    return Ok(Heard::Overrun);
-                };
-                for (header, message) in messages(bytes) {
-                    if let Some(fact) = fact(&header, message) {
-                        tell(fact);
-                    }
+        // Each change is a message of its own: many of them cost one wait.
+        for taken in 0..AT_ONCE {
+            let flags = RecvFlags::DONTWAIT | RecvFlags::TRUNC;
+            let length = match recv(&self.changes, &mut self.buffer[..], flags) {
+                Ok((_, length)) => length,
+                Err(Errno::NOBUFS) => return Ok(Heard::Overrun),
+                Err(Errno::AGAIN | Errno::INTR) if taken == 0 => return Ok(Heard::Nothing),
+                Err(Errno::AGAIN | Errno::INTR) => break,
+                Err(e) => return Err(e.into()),
+            };
+            // A change that is longer than the room for it is as good as not told.
+            let Some(bytes) = self.buffer.get(..length) else {
+                return Ok(Heard::Overrun);
+            };
+            for (header, message) in messages(bytes) {
+                if let Some(fact) = fact(&header, message) {
+                    tell(fact);
                 }
-                Ok(Heard::Some)
             }
-            Err(Errno::NOBUFS) => Ok(Heard::Overrun),
-            Err(Errno::AGAIN | Errno::INTR) => Ok(Heard::Nothing),
-            Err(e) => Err(e.into()),
         }
+        Ok(Heard::Some)
     }
 }
 
