@@ -84,24 +84,34 @@ fn compare(testbed: &Testbed, options: &str) {
         if generated.code() != Some(0) || generated.last_json()["lost"] != 0 {
             return Err(format!("{generated:?}"));
         }
-        if tapped["missed"]["unseen"] != 0 {
-            // The kernel of some virtual machines skips its trace points for milliseconds.
+        let number = |of: &serde_json::Value| of.as_u64().unwrap();
+        let sent = number(&generated.last_json()["tally"]["sent"]);
+        // The kernel of some virtual machines skips its trace points for milliseconds: that is said, packet by packet.
+        let unseen = number(&tapped["missed"]["unseen"]);
+        if unseen * 10 > sent {
             return Err(tapped.to_string());
         }
-        let sent = generated.last_json()["tally"]["sent"].clone();
         let direction = &tapped["directions"][0];
-        assert_eq!(direction["entered"], sent, "{tapped}");
-        assert_eq!(direction["left"], sent, "{tapped}");
+        let [entered, left] = ["entered", "left"].map(|name| number(&direction[name]));
+        assert!(entered <= sent && left <= sent, "{tapped}");
+        assert!(2 * sent - entered - left <= unseen, "{tapped}");
+        if unseen == 0 {
+            assert_eq!([entered, left], [sent; 2], "{tapped}");
+        }
         assert_eq!(direction["to"], "dut1", "{tapped}");
         assert_eq!(tapped["directions"][1]["entered"], 0, "{tapped}");
-        let (inside, outside) = (
-            tap_samples(&inside, "dut0"),
-            latencies_ns(&outside.join("samples.csv")),
-        );
-        assert!(inside.keys().eq(outside.keys()));
+        let outside = latencies_ns(&outside.join("samples.csv"));
+        let inside = tap_samples(&inside, "dut0");
+        assert!(inside.keys().all(|number| outside.contains_key(number)));
+        let seen = inside
+            .iter()
+            .filter_map(|(number, it)| Some((number, (*it)?)));
+        let inside: BTreeMap<u64, u64> = seen.map(|(number, it)| (*number, it)).collect();
+        assert!(inside.len() as u64 + unseen >= sent, "{tapped}");
         // Each lies within the round trip; but they are read from two clocks.
-        let longer = inside.iter().zip(outside.values());
-        let longer = longer.filter(|((_, i), o)| i.unwrap() >= o.unwrap());
+        let longer = inside
+            .iter()
+            .filter(|(number, i)| outside[number].is_some_and(|o| **i >= o));
         assert!(longer.count() * 1000 <= inside.len(), "{tapped}");
         Ok(())
     });
