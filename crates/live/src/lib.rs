@@ -6,7 +6,7 @@
 //! - [`metrics::Endpoint`]: answers `GET /metrics` over HTTP, one connection at a time.
 //! - [`metrics::Exposition`]: counters and distributions as OpenMetrics text.
 //!
-//! Whoever runs a measurement calls all of it: [`Dashboard::draw`] and [`metrics::generator_metrics`] with streams as
+//! Whoever runs a measurement calls all of it: [`Dashboard::show`] and [`metrics::generator_metrics`] with streams as
 //! `taut_traffic` shows them to others, [`metrics::forwarder_metrics`] with the counters that a worker publishes. No loop
 //! that packets pass through sees anything of it, and nothing here draws figures.
 //!
