@@ -1,6 +1,8 @@
 //! Routers between hosts that know nothing of them.
 
-use crate::support::hosts::{Hosts, Namespace, Transport, in_namespace, ip, ping, transfer};
+use crate::support::hosts::{
+    Hosts, Namespace, Transport, hops, in_namespace, ip, ping, pinged, transfer,
+};
 use crate::support::program::{Finished, Program, run};
 use crate::support::{scratch, taut};
 use std::fs;
@@ -11,19 +13,6 @@ fn interface(mac: u8, addresses: &str, more: &str) -> String {
     format!(
         "[[function.interface]]\nmac = \"02:00:00:00:00:{mac:02x}\"\naddresses = [{addresses}]\n{more}"
     )
-}
-
-/// The next hops that `traceroute` finds.
-fn hops(host: &Namespace, protocol: &str, to: &str) -> Vec<String> {
-    let mut command = in_namespace(&host.0, "traceroute");
-    let traced = run(command.args([protocol, "-n", "-q", "1", "-w", "5", to])).success();
-    let lines = traced.stdout.lines().skip(1);
-    let hops = lines.map(|line| line.split_whitespace().nth(1).unwrap_or("-").to_string());
-    hops.collect()
-}
-
-fn pinged(host: &Namespace, arguments: &[&str]) -> Finished {
-    run(in_namespace(&host.0, "ping").args(arguments))
 }
 
 #[test]

@@ -74,6 +74,13 @@ impl<'a> Kernels<'a> {
         }
     }
 
+    /// One with an interface to each of the two hosts.
+    fn between(hosts: &'a Hosts) -> Self {
+        let ports = [("10.8.1.2/24", 0), ("10.8.2.2/24", 1)];
+        let veth = |(address, host): (&str, usize)| veth(&hosts.all[host], "eth0", address);
+        Self::new(hosts, &ports.map(veth).join(", "), INTERFACES)
+    }
+
     fn host(&self, number: usize) -> &Namespace {
         &self.hosts.all[number]
     }
@@ -226,11 +233,7 @@ fn bird_drives_the_router_by_the_kernels_routes() {
     if !has_frr() {
         return;
     }
-    let ports = [("10.8.1.2/24", 0), ("10.8.2.2/24", 1)];
-    let ports = ports
-        .map(|(address, host)| veth(&hosts.all[host], "eth0", address))
-        .join(", ");
-    let mut kernels = Kernels::new(&hosts, &ports, INTERFACES);
+    let mut kernels = Kernels::between(&hosts);
     ip(&format!(
         "-n {} address add {BEHIND_B}/32 dev lo",
         hosts.all[1].0
@@ -263,11 +266,7 @@ fn frr_drives_the_router_by_the_kernels_routes() {
     if !has_frr() {
         return;
     }
-    let ports = [("10.8.1.2/24", 0), ("10.8.2.2/24", 1)];
-    let ports = ports
-        .map(|(address, host)| veth(&hosts.all[host], "eth0", address))
-        .join(", ");
-    let mut kernels = Kernels::new(&hosts, &ports, INTERFACES);
+    let mut kernels = Kernels::between(&hosts);
     ip(&format!(
         "-n {} address add {BEHIND_B}/32 dev lo",
         hosts.all[1].0
@@ -518,11 +517,7 @@ fn routes_that_are_the_kernels_are_changed_there_and_nowhere_else() {
     let Some(hosts) = Hosts::new(3, &[]) else {
         return;
     };
-    let ports = [("10.8.1.2/24", 0), ("10.8.2.2/24", 1)];
-    let ports = ports
-        .map(|(address, host)| veth(&hosts.all[host], "eth0", address))
-        .join(", ");
-    let kernels = Kernels::new(&hosts, &ports, INTERFACES);
+    let kernels = Kernels::between(&hosts);
     let control = hosts.folder.path().join("control.sock");
     let refused = run(taut(&["route", "--control"])
         .arg(&control)

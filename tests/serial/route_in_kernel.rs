@@ -1,7 +1,7 @@
 //! A router in the kernel between hosts that know nothing of it, in native and generic XDP: the same chain file as in user space but for
 //! its place.
 
-use crate::support::hosts::{Hosts, Namespace, Transport, in_namespace, ip, ping, transfer};
+use crate::support::hosts::{Hosts, Transport, hops, in_namespace, ip, ping, pinged, transfer};
 use crate::support::program::{Finished, Program, run};
 use crate::support::{alone, scratch, taut};
 use std::fs;
@@ -87,19 +87,6 @@ impl Routed {
     fn route(&self, words: &[&str]) -> Finished {
         run(taut(&["route", "--control", &self.socket]).args(words)).success()
     }
-}
-
-/// The hops that `traceroute` finds.
-fn hops(host: &Namespace, protocol: &str, to: &str) -> Vec<String> {
-    let mut command = in_namespace(&host.0, "traceroute");
-    let traced = run(command.args([protocol, "-n", "-q", "1", "-w", "5", to])).success();
-    let lines = traced.stdout.lines().skip(1);
-    let hops = lines.map(|line| line.split_whitespace().nth(1).unwrap_or("-").to_string());
-    hops.collect()
-}
-
-fn pinged(host: &Namespace, arguments: &[&str]) -> Finished {
-    run(in_namespace(&host.0, "ping").args(arguments))
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Two hosts with addresses at the ends of a testbed, for programs that know nothing of taut.
 
-use super::program::{Program, run};
+use super::program::{Finished, Program, run};
 use super::{is_installed, is_root, scratch, taut};
 use std::fs;
 use std::net::{IpAddr, UdpSocket};
@@ -144,6 +144,20 @@ pub fn ping(host: &Namespace, to: &str, count: usize, arguments: &[&str], answer
     let finished = run(command.args(arguments).arg(to));
     let all = format!(" {answers} received");
     assert!(finished.stdout.contains(&all), "{finished:?}");
+}
+
+/// The next hops that `traceroute` finds.
+pub fn hops(host: &Namespace, protocol: &str, to: &str) -> Vec<String> {
+    let mut command = in_namespace(&host.0, "traceroute");
+    let traced = run(command.args([protocol, "-n", "-q", "1", "-w", "5", to])).success();
+    let lines = traced.stdout.lines().skip(1);
+    let hops = lines.map(|line| line.split_whitespace().nth(1).unwrap_or("-").to_string());
+    hops.collect()
+}
+
+/// What `ping` says with these arguments.
+pub fn pinged(host: &Namespace, arguments: &[&str]) -> Finished {
+    run(in_namespace(&host.0, "ping").args(arguments))
 }
 
 /// Gives the generator's first interface and `far_interface`, which lies in namespace `from`, addresses of

@@ -10,7 +10,6 @@ use netlink_packet_core::{
     NLM_F_REQUEST, NetlinkBuffer, NetlinkHeader, NetlinkMessage, NetlinkPayload, Parseable,
 };
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
-use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
 use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
 };
@@ -114,14 +113,7 @@ pub enum KernelFact {
         is_there: bool,
     },
     /// An interface has changed. Routes through it may have gone without a word.
-    Interface {
-        /// Its number.
-        number: u32,
-        /// Its name.
-        name: String,
-        /// Whether it is there, switched on, and has a carrier.
-        is_up: bool,
-    },
+    Interface,
     /// A next-hop object has changed. Routes that use it may have changed without a word.
     NextHopObject,
 }
@@ -177,7 +169,7 @@ impl KernelRoutes {
         })
     }
 
-    /// Tells all that is so now: interfaces first, then addresses, neighbours, routes. False where so much changed meanwhile
+    /// Tells all that is so now: addresses first, then neighbours, then routes. False where so much changed meanwhile
     /// that something may be missing.
     ///
     /// # Errors
@@ -189,7 +181,6 @@ impl KernelRoutes {
         route[1].header.address_family = AddressFamily::Inet6;
         let [four, six] = route;
         for question in [
-            RouteNetlinkMessage::GetLink(LinkMessage::default()),
             RouteNetlinkMessage::GetAddress(AddressMessage::default()),
             RouteNetlinkMessage::GetNeighbour(NeighbourMessage::default()),
             RouteNetlinkMessage::GetRoute(four),
@@ -352,8 +343,9 @@ fn fact(header: &NetlinkHeader, message: &[u8]) -> Option<KernelFact> {
         RouteNetlinkMessage::DelNeighbour(message) => neighbour(&message, false),
         RouteNetlinkMessage::NewAddress(message) => address(&message, true),
         RouteNetlinkMessage::DelAddress(message) => address(&message, false),
-        RouteNetlinkMessage::NewLink(message) => Some(interface(&message, true)),
-        RouteNetlinkMessage::DelLink(message) => Some(interface(&message, false)),
+        RouteNetlinkMessage::NewLink(_) | RouteNetlinkMessage::DelLink(_) => {
+            Some(KernelFact::Interface)
+        }
         _ => None,
     }
 }
@@ -489,20 +481,4 @@ fn address(message: &AddressMessage, is_there: bool) -> Option<KernelFact> {
         address: (local.or(other)?, message.header.prefix_len),
         is_there,
     })
-}
-
-fn interface(message: &LinkMessage, is_there: bool) -> KernelFact {
-    let name = message
-        .attributes
-        .iter()
-        .find_map(|attribute| match attribute {
-            LinkAttribute::IfName(name) => Some(name.clone()),
-            _ => None,
-        });
-    let flags = message.header.flags;
-    KernelFact::Interface {
-        number: message.header.index,
-        name: name.unwrap_or_default(),
-        is_up: is_there && flags.contains(LinkFlags::Up) && flags.contains(LinkFlags::LowerUp),
-    }
 }

@@ -500,8 +500,30 @@ impl Control {
         let addresses = self.addresses.get(usize::from(at.0));
         let is_behind = addresses.is_some_and(|it| is_link_local(at.1) || it.are_near(at.1));
         let may_be_new = asks_us && is_behind;
-        let Some(Learnt { is_new, waited }) = self.neighbours.learn(at, mac, may_be_new, now)
-        else {
+        let learnt = self.neighbours.learn(at, mac, may_be_new, now);
+        self.found(at, mac, learnt)
+    }
+
+    /// Takes note of what the kernel says of a neighbour: its MAC address, or that it has none any more.
+    pub fn hear_of(&mut self, at: At, mac: Option<Mac>, is_fixed: bool, now: Instant) {
+        let Some(mac) = mac else {
+            if self.neighbours.unfix(at) {
+                self.lose(at);
+            }
+            return;
+        };
+        let learnt = match is_fixed {
+            true => self.neighbours.fix(at, mac, now),
+            false => self.neighbours.learn(at, mac, true, now),
+        };
+        let waited = self.found(at, mac, learnt);
+        let waited = waited.into_iter().map(|frame| (at, mac, frame));
+        self.released.extend(waited);
+    }
+
+    /// Leads packets to a neighbour of which something was learnt; those that have waited for it.
+    fn found(&mut self, at: At, mac: Mac, learnt: Option<Learnt>) -> Vec<Waiting> {
+        let Some(Learnt { is_new, waited }) = learnt else {
             return Vec::new();
         };
         if is_new {
@@ -511,28 +533,10 @@ impl Control {
         waited
     }
 
-    /// Takes note of what the kernel says of a neighbour: its MAC address, or that it has none any more.
-    pub fn hear_of(&mut self, at: At, mac: Option<Mac>, is_fixed: bool, now: Instant) {
-        let Some(mac) = mac else {
-            if self.neighbours.unfix(at) {
-                self.lead_to(at, Hop::Unresolved);
-                self.drop_station(self.station(at));
-            }
-            return;
-        };
-        let learnt = match is_fixed {
-            true => self.neighbours.fix(at, mac, now),
-            false => self.neighbours.learn(at, mac, true, now),
-        };
-        let Some(Learnt { is_new, waited }) = learnt else {
-            return;
-        };
-        if is_new {
-            self.add_station(at);
-            self.lead_to(at, Hop::Forward { port: at.0, mac });
-        }
-        let waited = waited.into_iter().map(|frame| (at, mac, frame));
-        self.released.extend(waited);
+    /// Leads no packets to a neighbour any more.
+    fn lose(&mut self, at: At) {
+        self.lead_to(at, Hop::Unresolved);
+        self.drop_station(self.station(at));
     }
 
     /// Packets that can go now, with the neighbours that they go to.
@@ -544,8 +548,7 @@ impl Control {
     pub fn cut_off(&mut self, port: u8) {
         let (known, waited) = self.neighbours.cut_off(port);
         for at in known {
-            self.lead_to(at, Hop::Unresolved);
-            self.drop_station(self.station(at));
+            self.lose(at);
         }
         self.stranded.extend(waited);
     }
@@ -559,8 +562,7 @@ impl Control {
     #[cfg(test)]
     pub fn forget(&mut self, at: At) {
         self.neighbours.forget(at);
-        self.lead_to(at, Hop::Unresolved);
-        self.drop_station(self.station(at));
+        self.lose(at);
     }
 
     /// What is due by now: whom to ask, and packets that have waited in vain.
@@ -577,8 +579,7 @@ impl Control {
         }
         for each in &due {
             if let Due::Gone(at) = each {
-                self.lead_to(*at, Hop::Unresolved);
-                self.drop_station(self.station(*at));
+                self.lose(*at);
             }
         }
         due

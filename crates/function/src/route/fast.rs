@@ -78,6 +78,15 @@ enum Look {
 const TROUBLE_AT_ONCE: u64 = 256;
 const TROUBLE_APART_NS: f64 = 10_000.0;
 
+/// The VLAN of a frame that has a tag.
+#[inline(always)]
+pub(super) fn vlan_of(frame: &[u8]) -> Option<u16> {
+    match frame.get(TAG_AT..TAG_AT + TAG_BYTES) {
+        Some(&[0x81, 0x00, high, low]) => Some(u16::from_be_bytes([high, low]) & 0xfff),
+        _ => None,
+    }
+}
+
 /// The interfaces of a port, by number.
 #[derive(Debug, Clone, Default)]
 struct OnPort {
@@ -93,11 +102,9 @@ impl OnPort {
         if self.tagged.is_empty() {
             return self.untagged.map(|number| (number, 0));
         }
-        let tag = frame.get(TAG_AT..TAG_AT + TAG_BYTES);
-        let Some(&[0x81, 0x00, high, low]) = tag else {
+        let Some(vlan) = vlan_of(frame) else {
             return self.untagged.map(|number| (number, 0));
         };
-        let vlan = u16::from_be_bytes([high, low]) & 0xfff;
         let mut tagged = self.tagged.iter();
         tagged.find_map(|(of, number)| (*of == vlan).then_some((*number, TAG_BYTES)))
     }
@@ -582,10 +589,7 @@ pub(super) fn rewrite(frame: &mut [u8], source: Mac, destination: Mac) {
 
 /// [`rewrite`] of a frame that has a tag, perhaps.
 fn readdress(frame: &mut [u8], source: Mac, destination: Mac) {
-    let tag = match frame.get(TAG_AT..TAG_AT + 2) {
-        Some([0x81, 0x00]) => TAG_BYTES,
-        _ => 0,
-    };
+    let tag = vlan_of(frame).map_or(0, |_| TAG_BYTES);
     let head = frame.get_mut(tag..).and_then(<[u8]>::first_chunk_mut);
     if let Some(head) = head {
         take_hop(head);

@@ -153,7 +153,7 @@ impl Mirror {
                     self.wants_all.get_or_insert(now);
                 }
             }
-            KernelFact::Interface { .. } | KernelFact::NextHopObject => {
+            KernelFact::Interface | KernelFact::NextHopObject => {
                 self.wants_all.get_or_insert(now);
             }
         }
@@ -389,10 +389,7 @@ fn follow(mut kernel: KernelRoutes, taps: &Taps, control: &Mutex<Control>, stop:
         {
             mirror.begin();
             let asked = kernel.ask(|fact| {
-                // What interfaces there are is no news here.
-                if !matches!(fact, KernelFact::Interface { .. }) {
-                    facts.push(fact);
-                }
+                facts.push(fact);
                 if facts.len() >= TOGETHER {
                     take(&mut mirror, &mut facts);
                 }

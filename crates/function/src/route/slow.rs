@@ -2,7 +2,7 @@
 //! packets go no further, cuts what is too long, and answers who talks to the router itself.
 
 use super::control::Control;
-use super::fast::{ETHERNET_BYTES, TAG_AT, TAG_BYTES, is_v4, rewrite};
+use super::fast::{ETHERNET_BYTES, TAG_AT, TAG_BYTES, is_v4, rewrite, vlan_of};
 use super::fragment;
 use super::neighbours::{At, Due, Wanted};
 use super::settings::Interface;
@@ -358,14 +358,6 @@ impl SlowPath {
     }
 }
 
-/// The VLAN of a frame that has a tag.
-fn tag_of(frame: &[u8]) -> Option<u16> {
-    match frame.get(TAG_AT..TAG_AT + TAG_BYTES) {
-        Some(&[0x81, 0x00, high, low]) => Some(u16::from_be_bytes([high, low]) & 0xfff),
-        _ => None,
-    }
-}
-
 /// Sends frames without tags by interfaces, with the tags that they have there.
 fn by_interface<'a>(
     interfaces: &'a [Interface],
@@ -414,7 +406,7 @@ fn said(frame: &[u8]) -> Option<(IpAddr, Mac, Option<IpAddr>)> {
 impl Handler for SlowPath {
     fn handle(&mut self, punted: &Punted<'_>, send: &mut Send<'_>) -> bool {
         let on_port = |it: &&Interface| usize::from(it.port) == punted.from_port;
-        let vlan = tag_of(punted.frame).filter(|_| self.has_tags);
+        let vlan = vlan_of(punted.frame).filter(|_| self.has_tags);
         let is_it = |it: &Interface| on_port(&it) && it.vlan == vlan;
         // The worker has found one.
         let Some(number) = self.interfaces.iter().position(is_it) else {

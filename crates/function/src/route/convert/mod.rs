@@ -133,10 +133,11 @@ impl Lines<'_> {
             let is_alike = address.is_ipv4() == is_v4;
             return is_alike.then(|| format!("via {address}{}", device.unwrap_or_default()));
         }
-        let alike: Vec<&IpAddr> = self.via.iter().filter(|it| it.is_ipv4() == is_v4).collect();
+        let mut alike = self.via.iter().filter(|it| it.is_ipv4() == is_v4);
         let next = self.numbers.len();
         let number = *self.numbers.entry(*address).or_insert(next);
-        let via = alike.get(number % alike.len().max(1))?;
+        let count = alike.clone().count().max(1);
+        let via = alike.nth(number % count)?;
         Some(format!("via {via}"))
     }
 }
