@@ -1,8 +1,6 @@
 //! Routers between hosts that know nothing of them.
 
-use crate::support::hosts::{
-    Hosts, Namespace, Transport, hops, in_namespace, ip, ping, pinged, transfer,
-};
+use crate::support::hosts::{Hosts, Namespace, Transport, hops, ip, ping, pinged, transfer};
 use crate::support::program::{Finished, Program, run};
 use crate::support::{scratch, taut};
 use std::fs;
