@@ -369,11 +369,11 @@ fn experiments_are_run_on_a_cluster() {
         return;
     };
     // Slurm looks at time limits twice a minute only: meanwhile the others.
-    let limited = cluster.start_aside("[ -e ../../../pass ] || sleep 300", "limited");
+    let step = "echo begun; [ -e ../../../pass ] || sleep 300";
+    let limited = cluster.start_aside(step, "limited");
     cluster.wait_until("the run aside", |cluster| {
-        cluster
-            .path("limited/runs/v1-r1.partial/logs/step-1.out")
-            .exists()
+        let said = cluster.path("limited/runs/v1-r1.partial/logs/step-1.out");
+        fs::read_to_string(said).is_ok_and(|said| said.contains("begun"))
     });
     let job = cluster.squeue(&["--partition=side", "-o", "%i"]);
     let job = format!("JobId={}", job.trim());

@@ -96,7 +96,7 @@ impl Driver<'_> {
                 Ok(())
             }
             _ if self.stop.load(Ordering::Relaxed) => Err(Failed::Stopped),
-            code => Err(Failed::Run(match self.lost(role, code) {
+            code => Err(Failed::Run(match self.lost(role, code, &last) {
                 Some(reason) => format!("node {role}: {reason} (during {name})"),
                 None => format!("{name} on node {role} ended with code {code}: {last}"),
             })),
@@ -194,9 +194,10 @@ impl Driver<'_> {
     }
 
     /// Returns why a node is not there any more, if it is not; that shows a moment after its commands have ended.
-    fn lost(&self, role: &str, code: i32) -> Option<String> {
-        // Slurm ends commands by a signal.
-        let taken = code == CONNECTION_BROKE || (self.allocated && code == STOPPED);
+    fn lost(&self, role: &str, code: i32, last: &str) -> Option<String> {
+        // Slurm ends commands by a signal, and begins none any more when their job is over.
+        let is_taken = code == STOPPED || last.starts_with("srun: error:");
+        let taken = code == CONNECTION_BROKE || (self.allocated && is_taken);
         let node = self.node(role).ok().filter(|_| taken)?;
         let deadline = self.time.now() + LOSS_SHOWS;
         loop {

@@ -1,0 +1,177 @@
+//! Parts of a packet or a message that rules look into.
+
+/// Part of a packet or of a message that a rule looks into.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Buffer {
+    /// What the packet carries behind its header of layer 4; of TCP also where it continues what came before.
+    Payload,
+    /// Method of an HTTP request.
+    HttpMethod,
+    /// Its target, decoded once and with a normal path.
+    HttpUri,
+    /// Its target as sent.
+    HttpRawUri,
+    /// Version in a request or response.
+    HttpProtocol,
+    /// First line of a request.
+    HttpRequestLine,
+    /// Header lines, each as `Name: value` and a line end.
+    HttpHeader,
+    /// Header lines as sent.
+    HttpRawHeader,
+    /// Cookies of a request, or what a response sets.
+    HttpCookie,
+    /// Cookies as sent.
+    HttpRawCookie,
+    /// Host that a request names, in lower case, without port.
+    HttpHost,
+    /// Header `User-Agent`.
+    HttpUserAgent,
+    /// Header `Referer`.
+    HttpReferer,
+    /// Header `Content-Type`.
+    HttpContentType,
+    /// Header `Accept`.
+    HttpAccept,
+    /// First bytes of a request's body.
+    HttpClientBody,
+    /// First bytes of a response's body.
+    HttpServerBody,
+    /// Status of a response, three digits.
+    HttpStatusCode,
+    /// Reason that a response gives.
+    HttpStatusMessage,
+    /// First line of a response.
+    HttpResponseLine,
+    /// Name that a DNS query asks for, in dots.
+    DnsQuery,
+    /// Server name of a TLS client hello.
+    TlsSni,
+    /// What `base64_decode` of the same rule has decoded.
+    Base64,
+}
+
+impl Buffer {
+    /// Number of buffers.
+    pub const COUNT: usize = 23;
+
+    /// All of them, by their numbers.
+    pub const ALL: [Self; Self::COUNT] = [
+        Self::Payload,
+        Self::HttpMethod,
+        Self::HttpUri,
+        Self::HttpRawUri,
+        Self::HttpProtocol,
+        Self::HttpRequestLine,
+        Self::HttpHeader,
+        Self::HttpRawHeader,
+        Self::HttpCookie,
+        Self::HttpRawCookie,
+        Self::HttpHost,
+        Self::HttpUserAgent,
+        Self::HttpReferer,
+        Self::HttpContentType,
+        Self::HttpAccept,
+        Self::HttpClientBody,
+        Self::HttpServerBody,
+        Self::HttpStatusCode,
+        Self::HttpStatusMessage,
+        Self::HttpResponseLine,
+        Self::DnsQuery,
+        Self::TlsSni,
+        Self::Base64,
+    ];
+
+    /// Protocol whose inspector finds it; none for what every packet has.
+    pub fn application(self) -> Option<Application> {
+        match self {
+            Self::Payload | Self::Base64 => None,
+            Self::DnsQuery => Some(Application::Dns),
+            Self::TlsSni => Some(Application::Tls),
+            _ => Some(Application::Http),
+        }
+    }
+}
+
+/// Protocol above layer 4 that has an inspector.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Application {
+    /// HTTP/1.x.
+    Http,
+    /// DNS over UDP or TCP.
+    Dns,
+    /// TLS, up to the client's hello.
+    Tls,
+}
+
+/// Set of buffers.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct BufferSet(u32);
+
+impl BufferSet {
+    /// Puts a buffer into it.
+    #[inline]
+    pub fn insert(&mut self, buffer: Buffer) {
+        self.0 |= 1 << buffer as u32;
+    }
+
+    /// Says whether that buffer is in it.
+    #[inline]
+    pub fn contains(self, buffer: Buffer) -> bool {
+        self.0 & (1 << buffer as u32) != 0
+    }
+
+    /// Says whether there is none in it.
+    #[inline]
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Makes the set of what is in either.
+    #[inline]
+    #[must_use]
+    pub fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Goes through it.
+    #[inline]
+    pub fn iter(self) -> impl Iterator<Item = Buffer> {
+        let mut left = self.0;
+        std::iter::from_fn(move || {
+            let number = left.trailing_zeros() as usize;
+            left &= left.wrapping_sub(1);
+            Buffer::ALL.get(number).copied()
+        })
+    }
+}
+
+impl FromIterator<Buffer> for BufferSet {
+    fn from_iter<I: IntoIterator<Item = Buffer>>(buffers: I) -> Self {
+        let mut set = Self::default();
+        buffers.into_iter().for_each(|buffer| set.insert(buffer));
+        set
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_gives_back_what_was_put_in() {
+        let all: BufferSet = Buffer::ALL.into_iter().collect();
+        assert!(all.iter().eq(Buffer::ALL));
+        let one: BufferSet = [Buffer::TlsSni].into_iter().collect();
+        assert!(one.contains(Buffer::TlsSni) && !one.contains(Buffer::Payload));
+        assert!(one.union(BufferSet::default()).iter().eq([Buffer::TlsSni]));
+    }
+
+    #[test]
+    fn numbers_are_places() {
+        for (number, buffer) in Buffer::ALL.into_iter().enumerate() {
+            assert_eq!(buffer as usize, number);
+        }
+    }
+}

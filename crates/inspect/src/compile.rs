@@ -1,0 +1,532 @@
+//! Rules made ready to be asked: groups by protocol, direction and ports, each with one search for all of its patterns.
+//!
+//! Of each rule that wants bytes, one content is its *pattern*: only where that is found the rule is asked. Patterns of the payload are
+//! searched for by group; those of a message's buffers whenever an inspector has filled the buffer. Rules without a pattern are asked for
+//! every packet of their group.
+
+use crate::buffer::{Buffer, BufferSet};
+use crate::evaluate::{Evaluator, FlowBits, Packet, Parts};
+use crate::rates::{Rated, Rates};
+use crate::read::Names;
+use crate::rule::*;
+use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
+use std::collections::HashMap;
+
+/// Rules made ready to be asked.
+#[derive(Debug, Default)]
+pub struct RuleSet {
+    rules: Vec<Rule>,
+    names: Names,
+    /// By protocol ([`slot`]) and direction, to the server first.
+    packets: [[ByPorts; 2]; 4],
+    /// By buffer and direction.
+    messages: Vec<[Group; 2]>,
+}
+
+/// Groups of the rules of a protocol and a direction.
+#[derive(Debug, Default)]
+struct ByPorts {
+    /// Rules for any port.
+    any: Group,
+    /// Rules by the port of the receiver, and by that of the sender where the receiver's does not matter.
+    receiver: ByPort,
+    sender: ByPort,
+}
+
+#[derive(Debug, Default)]
+struct ByPort {
+    /// Number of the group by port, plus one; empty if there is none.
+    ports: Box<[u16]>,
+    groups: Vec<Group>,
+}
+
+/// Rules that are asked together.
+#[derive(Debug, Default)]
+struct Group {
+    search: Option<AhoCorasick>,
+    /// Rules by pattern.
+    found: Vec<Box<[u32]>>,
+    /// Rules without a pattern.
+    always: Box<[u32]>,
+}
+
+/// Bytes of all patterns of a group up to which they are made a table of states, which is faster, and larger.
+const TABLE_BYTES: usize = 2 * 1024;
+
+impl RuleSet {
+    /// Makes rules ready.
+    ///
+    /// # Errors
+    /// When there are too many patterns in one group, in words.
+    pub fn new(mut rules: Vec<Rule>, names: Names) -> Result<Self, String> {
+        // Those that let pass are asked first, then those that drop.
+        rules.sort_by_key(|rule| rule.action);
+        let mut packets: [[Vec<u32>; 2]; 4] = Default::default();
+        let mut messages: Vec<[Vec<u32>; 2]> = vec![Default::default(); Buffer::COUNT];
+        for (rule, number) in rules.iter().zip(0u32..) {
+            let directions = match rule.flow.to_server {
+                Some(true) => 0..1,
+                Some(false) => 1..2,
+                None => 0..2,
+            };
+            let buffer = place_of(rule);
+            for direction in directions {
+                match buffer {
+                    Some(buffer) => messages[buffer as usize][direction].push(number),
+                    None => {
+                        for slot in slots(rule.protocol) {
+                            packets[*slot][direction].push(number);
+                        }
+                    }
+                }
+            }
+        }
+        let mut set = Self {
+            names,
+            ..Self::default()
+        };
+        for (slot, directions) in packets.iter().enumerate() {
+            for (direction, numbers) in directions.iter().enumerate() {
+                set.packets[slot][direction] = ByPorts::new(&rules, numbers)?;
+            }
+        }
+        for directions in &messages {
+            let group = |numbers: &[u32]| Group::new(&rules, numbers);
+            set.messages
+                .push([group(&directions[0])?, group(&directions[1])?]);
+        }
+        set.rules = rules;
+        Ok(set)
+    }
+
+    /// Returns its rules, in the order in which they are asked.
+    pub fn rules(&self) -> &[Rule] {
+        &self.rules
+    }
+
+    /// Returns the names of bits of flows.
+    pub fn names(&self) -> &Names {
+        &self.names
+    }
+
+    /// Bytes of memory that searches take.
+    pub fn memory_bytes(&self) -> usize {
+        let of = |group: &Group| group.search.as_ref().map_or(0, AhoCorasick::memory_usage);
+        let by_port = |by: &ByPort| by.groups.iter().map(of).sum::<usize>() + 2 * by.ports.len();
+        let packets = self.packets.iter().flatten();
+        let packets: usize = packets
+            .map(|it| of(&it.any) + by_port(&it.receiver) + by_port(&it.sender))
+            .sum();
+        packets + self.messages.iter().flatten().map(of).sum::<usize>()
+    }
+
+    /// Whether any rule looks into messages of inspectors.
+    pub fn asks_messages(&self) -> bool {
+        let asks = |group: &Group| group.search.is_some() || !group.always.is_empty();
+        self.messages.iter().flatten().any(asks)
+    }
+}
+
+/// Number of the groups of packets of that protocol.
+fn slot(protocol: u8) -> usize {
+    match protocol {
+        6 => 0,
+        17 => 1,
+        1 | 58 => 2,
+        _ => 3,
+    }
+}
+
+fn slots(protocol: Protocol) -> &'static [usize] {
+    match protocol {
+        Protocol::Tcp => &[0],
+        Protocol::Udp => &[1],
+        Protocol::Icmp => &[2],
+        Protocol::Ip => &[0, 1, 2, 3],
+    }
+}
+
+/// The buffer with whose messages a rule is asked; none if with packets.
+fn place_of(rule: &Rule) -> Option<Buffer> {
+    let of_messages = |step: &&Step| step.buffer.application().is_some();
+    let pattern = pattern(rule)
+        .map(|(buffer, _)| buffer)
+        .filter(|buffer| buffer.application().is_some());
+    pattern.or_else(|| rule.steps.iter().find(of_messages).map(|step| step.buffer))
+}
+
+/// The content of a rule that is searched for, and its buffer: the one that it says, else the longest; where it looks into messages,
+/// one of those.
+fn pattern(rule: &Rule) -> Option<(Buffer, &[u8])> {
+    let in_messages = rule
+        .steps
+        .iter()
+        .any(|step| step.buffer.application().is_some());
+    let contents = rule.steps.iter().filter_map(|step| match &step.test {
+        Test::Content(content)
+            if !content.not
+                && step.buffer != Buffer::Base64
+                && (!in_messages || step.buffer.application().is_some()) =>
+        {
+            // The dot in front may be one that is not in the buffer.
+            let bytes = if step.dotted {
+                content.bytes.strip_prefix(b".")
+            } else {
+                None
+            };
+            Some((
+                step.buffer,
+                bytes.unwrap_or(&content.bytes),
+                content.is_fast,
+            ))
+        }
+        _ => None,
+    });
+    let best =
+        contents.max_by_key(|(_, bytes, is_fast)| (*is_fast && !bytes.is_empty(), bytes.len()));
+    best.map(|(buffer, bytes, _)| (buffer, bytes))
+        .filter(|(_, bytes)| !bytes.is_empty())
+}
+
+impl ByPorts {
+    fn new(rules: &[Rule], numbers: &[u32]) -> Result<Self, String> {
+        let (mut any, mut receiver, mut sender) = (Vec::new(), Vec::new(), Vec::new());
+        for &number in numbers {
+            let rule = &rules[number as usize];
+            let is_any =
+                |side: &Side| side.ports.is_all() || !rule.services.is_empty() || rule.both_ways;
+            match (is_any(&rule.source), is_any(&rule.destination)) {
+                (_, false) => receiver.push(number),
+                (false, true) => sender.push(number),
+                (true, true) => any.push(number),
+            }
+        }
+        Ok(Self {
+            any: Group::new(rules, &any)?,
+            receiver: ByPort::new(rules, &receiver, |rule| &rule.destination)?,
+            sender: ByPort::new(rules, &sender, |rule| &rule.source)?,
+        })
+    }
+}
+
+impl ByPort {
+    fn new(rules: &[Rule], numbers: &[u32], side: impl Fn(&Rule) -> &Side) -> Result<Self, String> {
+        if numbers.is_empty() {
+            return Ok(Self::default());
+        }
+        // Ports at which a range begins or ended: between two of them all ports have the same rules.
+        let mut edges = vec![0u32, 65_536];
+        for &number in numbers {
+            for &(first, last) in side(&rules[number as usize]).ports.ranges() {
+                edges.push(first.min(65_536) as u32);
+                edges.push(last.min(65_535) as u32 + 1);
+            }
+        }
+        edges.sort_unstable();
+        edges.dedup();
+        let mut ports = vec![0; 65_536].into_boxed_slice();
+        let mut groups = Vec::new();
+        let mut known: HashMap<Vec<u32>, u16> = HashMap::new();
+        for edge in edges.windows(2) {
+            let (first, behind) = (edge[0], edge[1]);
+            let has = |number: &&u32| side(&rules[**number as usize]).ports.has(first.into());
+            let here: Vec<u32> = numbers.iter().filter(has).copied().collect();
+            if here.is_empty() {
+                continue;
+            }
+            let group = match known.get(&here) {
+                Some(&group) => group,
+                None => {
+                    groups.push(Group::new(rules, &here)?);
+                    let group = u16::try_from(groups.len())
+                        .map_err(|_| "rules with too many different ports".to_string())?;
+                    known.insert(here, group);
+                    group
+                }
+            };
+            ports[first as usize..behind as usize].fill(group);
+        }
+        Ok(Self { ports, groups })
+    }
+
+    #[inline]
+    fn group(&self, port: u16) -> Option<&Group> {
+        let number = *self.ports.get(usize::from(port))?;
+        self.groups.get(usize::from(number).checked_sub(1)?)
+    }
+}
+
+impl Group {
+    fn new(rules: &[Rule], numbers: &[u32]) -> Result<Self, String> {
+        let mut always = Vec::new();
+        let mut patterns: Vec<Vec<u8>> = Vec::new();
+        let mut found: Vec<Vec<u32>> = Vec::new();
+        let mut known: HashMap<Vec<u8>, usize> = HashMap::new();
+        for &number in numbers {
+            let rule = &rules[number as usize];
+            let Some((_, bytes)) = pattern(rule) else {
+                always.push(number);
+                continue;
+            };
+            let bytes = bytes.to_ascii_lowercase();
+            let place = *known.entry(bytes.clone()).or_insert_with(|| {
+                patterns.push(bytes);
+                found.push(Vec::new());
+                patterns.len() - 1
+            });
+            found[place].push(number);
+        }
+        let bytes: usize = patterns.iter().map(Vec::len).sum();
+        let kind = if bytes <= TABLE_BYTES {
+            AhoCorasickKind::DFA
+        } else {
+            AhoCorasickKind::ContiguousNFA
+        };
+        let search = (!patterns.is_empty())
+            .then(|| {
+                AhoCorasick::builder()
+                    .ascii_case_insensitive(true)
+                    .match_kind(MatchKind::Standard)
+                    .kind(Some(kind))
+                    .build(&patterns)
+            })
+            .transpose()
+            .map_err(|e| format!("patterns of {} rules: {e}", numbers.len()))?;
+        Ok(Self {
+            search,
+            found: found.into_iter().map(Into::into).collect(),
+            always: always.into(),
+        })
+    }
+}
+
+/// What is to become of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Verdict {
+    /// No rule says anything against it.
+    #[default]
+    None,
+    /// A rule says that it passes, whatever others say.
+    Pass,
+    /// A rule drops it.
+    Drop,
+    /// A rule drops it, and tells both sides.
+    Reject,
+}
+
+/// Matches of one packet that are written down at most.
+pub const MOST_MATCHES: usize = 15;
+
+/// Asks the rules of a set: memory of one worker.
+#[derive(Debug)]
+pub struct Inspector {
+    evaluator: Evaluator,
+    rates: Rates,
+    /// Rules to be asked, and a bit for each that is among them.
+    asked: Vec<u32>,
+    seen: Vec<u64>,
+    /// Rules that fitted and are to be written down.
+    matches: Vec<u32>,
+    /// Times that each rule was asked and fitted, and ticks that it took where this was looked at.
+    pub counts: Vec<RuleCounts>,
+    /// Packets until one is looked at closely.
+    until_timed: u32,
+    /// Bits of flows that could not be set.
+    pub bits_full: u64,
+}
+
+/// What came of a rule.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RuleCounts {
+    /// Times that it was asked.
+    pub asked: u64,
+    /// Times that it fitted.
+    pub fitted: u64,
+    /// Ticks that it took in those packets that were looked at closely.
+    pub ticks: u64,
+    /// Times that it was asked in those.
+    pub timed: u64,
+}
+
+/// One packet of this many has its rules timed.
+const TIMED_ONE_IN: u32 = 64;
+
+impl Inspector {
+    /// Makes one for a set, with room for that many counters of rates.
+    pub fn new(set: &RuleSet, counters: usize) -> Self {
+        let rules = set.rules.len();
+        Self {
+            evaluator: Evaluator::default(),
+            rates: Rates::new(counters),
+            asked: Vec::with_capacity(rules),
+            seen: vec![0; rules.div_ceil(64)],
+            matches: Vec::with_capacity(MOST_MATCHES),
+            counts: vec![RuleCounts::default(); rules],
+            until_timed: TIMED_ONE_IN,
+            bits_full: 0,
+        }
+    }
+
+    /// Rules of the last packet that are to be written down, by their places in [`RuleSet::rules`].
+    pub fn matches(&self) -> &[u32] {
+        &self.matches
+    }
+
+    /// Rules that needed too many steps.
+    pub fn given_up(&self) -> u64 {
+        self.evaluator.given_up
+    }
+
+    /// Asks the rules about a packet. `with_packet` is false if only messages are asked about, as the payload was looked at before;
+    /// `ready` are the buffers of messages that are new.
+    pub fn inspect(
+        &mut self,
+        set: &RuleSet,
+        packet: &Packet<'_>,
+        parts: &Parts<'_>,
+        with_packet: bool,
+        ready: BufferSet,
+        bits: &mut FlowBits,
+        now_s: u32,
+    ) -> Verdict {
+        self.matches.clear();
+        let direction = usize::from(!packet.to_server);
+        if with_packet {
+            let by_ports = &set.packets[slot(packet.protocol)][direction];
+            self.search(&by_ports.any, parts.payload);
+            for group in [
+                by_ports.receiver.group(packet.destination_port),
+                by_ports.sender.group(packet.source_port),
+            ]
+            .into_iter()
+            .flatten()
+            {
+                self.search(group, parts.payload);
+            }
+        }
+        for buffer in ready.iter() {
+            if let (Some(data), Some(groups)) =
+                (parts.buffer(buffer), set.messages.get(buffer as usize))
+            {
+                self.search(&groups[direction], data);
+            }
+        }
+        if self.asked.is_empty() {
+            return Verdict::None;
+        }
+        self.ask(set, packet, parts, bits, now_s)
+    }
+
+    #[inline]
+    fn search(&mut self, group: &Group, data: &[u8]) {
+        for &rule in &group.always {
+            self.ask_for(rule);
+        }
+        if let Some(search) = &group.search {
+            for found in search.find_overlapping_iter(data) {
+                for &rule in &group.found[found.pattern().as_usize()] {
+                    self.ask_for(rule);
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn ask_for(&mut self, rule: u32) {
+        let (word, bit) = (rule as usize / 64, 1u64 << (rule % 64));
+        if self.seen[word] & bit == 0 {
+            self.seen[word] |= bit;
+            self.asked.push(rule);
+        }
+    }
+
+    fn ask(
+        &mut self,
+        set: &RuleSet,
+        packet: &Packet<'_>,
+        parts: &Parts<'_>,
+        bits: &mut FlowBits,
+        now_s: u32,
+    ) -> Verdict {
+        self.until_timed -= 1;
+        let is_timed = self.until_timed == 0;
+        if is_timed {
+            self.until_timed = TIMED_ONE_IN;
+        }
+        // They lie in the order of what they do: what lets pass first.
+        self.asked.sort_unstable();
+        let mut verdict = Verdict::None;
+        let mut asked = std::mem::take(&mut self.asked);
+        for &number in &asked {
+            self.seen[number as usize / 64] &= !(1 << (number % 64));
+            if verdict == Verdict::Pass {
+                continue;
+            }
+            let rule = &set.rules[number as usize];
+            let began = if is_timed { taut_sys::ticks() } else { 0 };
+            let fits = self.evaluator.fits(rule, packet, parts, bits);
+            let counts = &mut self.counts[number as usize];
+            counts.asked += 1;
+            if is_timed {
+                counts.ticks += taut_sys::ticks().saturating_sub(began);
+                counts.timed += 1;
+            }
+            if !fits {
+                continue;
+            }
+            let rated = match &rule.rate {
+                None => Rated::Counts,
+                Some(rate) => {
+                    let key = match rate.track {
+                        Track::Source => packet.source,
+                        Track::Destination => packet.destination,
+                        Track::Both => packet.source ^ packet.destination.rotate_left(1),
+                        Track::Rule => 0,
+                    };
+                    self.rates.count(number, rate, key, now_s)
+                }
+            };
+            if rated == Rated::NotYet {
+                continue;
+            }
+            counts.fitted += 1;
+            for change in &rule.bits {
+                self.bits_full += u64::from(!change_bits(change, bits));
+            }
+            match rule.action {
+                Action::Pass => verdict = Verdict::Pass,
+                Action::Drop if verdict != Verdict::Reject => verdict = Verdict::Drop,
+                Action::Reject => verdict = Verdict::Reject,
+                _ => {}
+            }
+            let is_written =
+                !rule.is_silent && rated == Rated::Counts && rule.action != Action::Pass;
+            if is_written && self.matches.len() < MOST_MATCHES {
+                self.matches.push(number);
+            }
+        }
+        asked.clear();
+        self.asked = asked;
+        verdict
+    }
+}
+
+/// Does to the bits of the flow what the rule says; false if there was no room.
+fn change_bits(change: &FlowBit, bits: &mut FlowBits) -> bool {
+    match change {
+        FlowBit::Set(names) => names.iter().all(|&bit| bits.set(bit)),
+        FlowBit::Unset(names) => {
+            names.iter().for_each(|&bit| bits.unset(bit));
+            true
+        }
+        FlowBit::Toggle(names) => names.iter().all(|&bit| {
+            if bits.has(bit) {
+                bits.unset(bit);
+                true
+            } else {
+                bits.set(bit)
+            }
+        }),
+        FlowBit::IsSet { .. } | FlowBit::IsNotSet(_) => true,
+    }
+}

@@ -1,0 +1,28 @@
+//! Inspection of packets by the rules of Snort and Suricata: reads them, makes them ready, and asks them.
+//!
+//! The types to know:
+//!
+//! - [`read::Reading`]: what came of rule files: rules, mistakes, and what was not understood.
+//! - [`rule::Rule`]: what a rule asks.
+//! - [`compile::RuleSet`]: rules made ready, in groups with one search each; [`compile::Inspector`] asks them, for one worker.
+//! - [`evaluate::Packet`] and [`evaluate::Parts`]: what can be asked of a packet, and the buffers that it has.
+//!
+//! `syntax.rs` splits files into rules and options, `read.rs` says what they mean, `compile.rs` decides which rules a packet is asked
+//! about, `evaluate.rs` asks one. Inspectors fill the buffers: `http.rs`, `dns.rs`, `tls.rs`; `stream.rs` puts the bytes of a TCP
+//! connection in order, `fragments.rs` those of a datagram.
+//!
+//! Begin with `rule.rs`. There is no input or output here, and after set-up no memory is asked for.
+
+#![forbid(unsafe_code)]
+
+pub mod buffer;
+pub mod compile;
+pub mod evaluate;
+pub mod http;
+pub mod pattern;
+pub mod ranges;
+pub mod rates;
+pub mod read;
+pub mod rule;
+pub mod syntax;
+pub mod variables;

@@ -1,0 +1,199 @@
+//! Regular expressions of rules: by the `regex` crate, whose time is linear, where that means the same, else by PCRE2 with limits.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Regular expression of a rule.
+#[derive(Debug)]
+pub enum Regex {
+    /// In linear time.
+    Linear(regex::bytes::Regex),
+    /// With look-around, references and the like; it gives up after a number of steps.
+    Backtracking {
+        /// The expression.
+        regex: pcre2::bytes::Regex,
+        /// Times that it gave up.
+        given_up: AtomicU64,
+    },
+}
+
+/// Steps after which PCRE2 gives up.
+const MOST_STEPS: u32 = 20_000;
+/// Memory in KiB that PCRE2 may take for a match.
+const MOST_HEAP_KIB: u32 = 1024;
+/// Bytes that a compiled expression of linear time may have.
+const MOST_COMPILED_BYTES: usize = 1 << 20;
+
+/// Flags of an expression that say how it is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Flags {
+    /// Letters fit in either case.
+    pub any_case: bool,
+    /// A dot fits line ends too.
+    pub dot_all: bool,
+    /// `^` and `$` fit at lines.
+    pub lines: bool,
+    /// White space in the expression does not count.
+    pub spaced: bool,
+    /// It has to fit at the beginning.
+    pub anchored: bool,
+    /// `$` fits at the very end only.
+    pub very_end: bool,
+    /// Repetitions take as little as they can.
+    pub lazy: bool,
+}
+
+impl Regex {
+    /// Compiles an expression.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words.
+    pub fn new(expression: &str, flags: Flags) -> Result<Self, String> {
+        if means_the_same(expression, flags)
+            && let Ok(regex) = regex::bytes::RegexBuilder::new(expression)
+                .unicode(false)
+                .case_insensitive(flags.any_case)
+                .dot_matches_new_line(flags.dot_all)
+                .multi_line(flags.lines)
+                .ignore_whitespace(flags.spaced)
+                .swap_greed(flags.lazy)
+                .size_limit(MOST_COMPILED_BYTES)
+                .build()
+        {
+            return Ok(Self::Linear(regex));
+        }
+        let inner = [(flags.lazy, "(?U)"), (flags.anchored, "\\G")];
+        let inner: String = inner.iter().filter(|it| it.0).map(|it| it.1).collect();
+        let very_end = if flags.very_end { "(?-m)" } else { "" };
+        let limited = format!(
+            "(*LIMIT_MATCH={MOST_STEPS})(*LIMIT_HEAP={MOST_HEAP_KIB}){very_end}{inner}{expression}"
+        );
+        let regex = pcre2::bytes::RegexBuilder::new()
+            .caseless(flags.any_case)
+            .dotall(flags.dot_all)
+            .multi_line(flags.lines)
+            .extended(flags.spaced)
+            .jit_if_available(true)
+            .build(&limited)
+            .map_err(|e| e.to_string())?;
+        Ok(Self::Backtracking {
+            regex,
+            given_up: AtomicU64::new(0),
+        })
+    }
+
+    /// Finds it in `haystack` at `from` or behind: where it begins and ends. Look-behind sees what is in front.
+    #[inline]
+    pub fn find_at(&self, haystack: &[u8], from: usize) -> Option<(usize, usize)> {
+        if from > haystack.len() {
+            return None;
+        }
+        match self {
+            Self::Linear(regex) => regex
+                .find_at(haystack, from)
+                .map(|it| (it.start(), it.end())),
+            Self::Backtracking { regex, given_up } => match regex.find_at(haystack, from) {
+                Ok(found) => found.map(|it| (it.start(), it.end())),
+                Err(_) => {
+                    given_up.fetch_add(1, Ordering::Relaxed);
+                    None
+                }
+            },
+        }
+    }
+
+    /// Times that it took too many steps, and was taken for not fitting.
+    pub fn given_up(&self) -> u64 {
+        match self {
+            Self::Linear(_) => 0,
+            Self::Backtracking { given_up, .. } => given_up.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// Whether the expression means to the `regex` crate what it means to PCRE. Where this is not sure it is said to be no.
+fn means_the_same(expression: &str, flags: Flags) -> bool {
+    // A dollar also fits in front of a line end that is the last byte.
+    if flags.anchored || flags.very_end || (expression.contains('$') && !flags.lines) {
+        return false;
+    }
+    // In multi-line mode PCRE's `$` does not fit between CR and LF either, but `^` does not fit behind the last line end.
+    let mut in_class = false;
+    let mut escaped = false;
+    let mut before = 0;
+    for byte in expression.bytes() {
+        if escaped {
+            escaped = false;
+            // Word boundaries there, plain characters here.
+            if matches!(byte, b'<' | b'>') {
+                return false;
+            }
+            before = 0;
+            continue;
+        }
+        match byte {
+            b'\\' => escaped = true,
+            b'[' if in_class => return false,
+            b'[' => in_class = true,
+            b']' if in_class && matches!(before, b'[' | b'^') => return false,
+            b']' => in_class = false,
+            b'&' | b'-' | b'~' if in_class && before == byte => return false,
+            _ => {}
+        }
+        before = byte;
+    }
+    expression.is_ascii()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn regex(expression: &str) -> Regex {
+        Regex::new(expression, Flags::default()).unwrap()
+    }
+
+    #[test]
+    fn what_the_linear_engine_cannot_do_is_done_by_the_other() {
+        assert!(matches!(regex("a+b"), Regex::Linear(_)));
+        for expression in ["a(?=b)", r"(a)\1", "a$", "[[a]", r"a\h"] {
+            assert!(
+                matches!(regex(expression), Regex::Backtracking { .. }),
+                "{expression}"
+            );
+        }
+        assert_eq!(regex("a(?=b)").find_at(b"ccab", 0), Some((2, 3)));
+        assert_eq!(regex("b$").find_at(b"ab\n", 0), Some((1, 2)));
+        assert_eq!(regex(r"\xff\x00").find_at(b"a\xff\x00", 0), Some((1, 3)));
+        assert!(Regex::new("a(", Flags::default()).is_err());
+    }
+
+    #[test]
+    fn an_expression_that_explodes_is_given_up() {
+        let regex = regex(r"^(a+)+\1?$");
+        assert_eq!(regex.find_at(&[&[b'a'; 40][..], b"b"].concat(), 0), None);
+        assert_eq!(regex.given_up(), 1);
+    }
+
+    #[test]
+    fn flags_mean_what_they_mean_to_pcre() {
+        let with = |expression, flags| Regex::new(expression, flags).unwrap();
+        let flags = Flags {
+            any_case: true,
+            dot_all: true,
+            ..Flags::default()
+        };
+        assert!(with("a.B", flags).find_at(b"A\nb", 0).is_some());
+        let anchored = Flags {
+            anchored: true,
+            ..Flags::default()
+        };
+        assert_eq!(with("b", anchored).find_at(b"ab", 0), None);
+        assert_eq!(with("b", anchored).find_at(b"ab", 1), Some((1, 2)));
+        let lazy = Flags {
+            lazy: true,
+            ..Flags::default()
+        };
+        assert_eq!(with("a+", lazy).find_at(b"aaa", 0), Some((0, 1)));
+    }
+}

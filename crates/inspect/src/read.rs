@@ -1,0 +1,1319 @@
+//! What the options of rules mean. A rule of which a part is not understood is not loaded, unless this is asked for.
+
+use crate::buffer::{Application, Buffer};
+use crate::pattern::{Flags, Regex};
+use crate::ranges::Ranges;
+use crate::rule::*;
+use crate::syntax::{Mistake, Word, Written, WrittenOption, joined, parts, split};
+use crate::variables::Variables;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+/// How a file spells what both languages can say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dialect {
+    /// Snort 3: `http_uri; content:"x",nocase;`.
+    Snort3,
+    /// Suricata, and Snort 2: `content:"x"; nocase; http_uri;` or `http.uri; content:"x"; nocase;`.
+    Suricata,
+}
+
+/// How rules are read.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Names and what they stand for.
+    pub variables: Variables,
+    /// Language; by default what the file looks like.
+    pub dialect: Option<Dialect>,
+    /// Whether rules that are commented out are read, too.
+    pub with_disabled: bool,
+    /// Whether a rule is loaded without what of it is not understood.
+    pub is_lenient: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            variables: Variables::default(),
+            dialect: None,
+            with_disabled: false,
+            is_lenient: false,
+        }
+    }
+}
+
+/// What came of rule files.
+#[derive(Debug, Default)]
+pub struct Reading {
+    /// Rules that can be asked.
+    pub rules: Vec<Rule>,
+    /// Names of bits of flows.
+    pub names: Names,
+    /// What is wrong, with the number of the file.
+    pub mistakes: Vec<(usize, Mistake)>,
+    /// Rules that were not loaded, or only in part, by the option that was not understood: each with its number of rules.
+    pub not_understood: BTreeMap<String, Vec<u32>>,
+    /// Rules that were not loaded as a part of them was not understood.
+    pub left_out: usize,
+    /// Rules that were loaded without a part that was not understood.
+    pub in_part: usize,
+    /// Rules that were left out as one of the same number and group has come before, of the same or a later revision.
+    pub doubled: usize,
+    files: usize,
+    known: HashMap<(u32, u32), usize>,
+}
+
+/// Names of bits of flows, by number.
+#[derive(Debug, Default, Clone)]
+pub struct Names {
+    numbers: HashMap<String, u16>,
+}
+
+impl Names {
+    fn number(&mut self, name: &str) -> Option<u16> {
+        let next = u16::try_from(self.numbers.len())
+            .ok()
+            .filter(|&it| it < u16::MAX)?;
+        Some(*self.numbers.entry(name.to_string()).or_insert(next))
+    }
+
+    /// Number of names.
+    pub fn len(&self) -> usize {
+        self.numbers.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.numbers.is_empty()
+    }
+}
+
+/// Rules at most; what comes behind is a mistake.
+const MOST_RULES: usize = 200_000;
+/// Steps of a rule at most.
+const MOST_STEPS: usize = 64;
+
+/// Reason why a rule is not loaded, or an option has no meaning here.
+enum Refusal {
+    /// It is wrong.
+    Wrong(String),
+    /// It means something that cannot be done here.
+    NotUnderstood,
+}
+
+type Read<T> = Result<T, Refusal>;
+
+fn wrong<T>(reason: impl Into<String>) -> Read<T> {
+    Err(Refusal::Wrong(reason.into()))
+}
+
+impl Reading {
+    /// Reads a file of rules, after those that were read before.
+    pub fn read(&mut self, text: &str, options: &Options) {
+        let file = self.files;
+        self.files += 1;
+        let text = if options.with_disabled {
+            with_disabled(text)
+        } else {
+            text.to_string()
+        };
+        let rules = joined(&text);
+        let dialect = options.dialect.unwrap_or_else(|| looks_like(&rules));
+        for (line, rule) in &rules {
+            if let Err(mistake) = self.rule(*line, rule, dialect, options) {
+                self.mistakes.push((file, mistake));
+            }
+        }
+    }
+
+    fn rule(
+        &mut self,
+        line: usize,
+        text: &str,
+        dialect: Dialect,
+        options: &Options,
+    ) -> Result<(), Mistake> {
+        let written = split(line, text)?;
+        let mut reader = Reader {
+            names: &mut self.names,
+            dialect,
+            variables: &options.variables,
+            buffer: Buffer::Payload,
+            dotted: false,
+            variable_names: Vec::new(),
+            not_understood: Vec::new(),
+        };
+        let rule = reader.rule(&written)?;
+        let not_understood = std::mem::take(&mut reader.not_understood);
+        let is_whole = not_understood.is_empty();
+        for option in not_understood {
+            self.not_understood
+                .entry(option)
+                .or_default()
+                .push(rule.about.id);
+        }
+        if !is_whole {
+            if !options.is_lenient {
+                self.left_out += 1;
+                return Ok(());
+            }
+            self.in_part += 1;
+        }
+        let key = (rule.about.group, rule.about.id);
+        if let Some(&before) = self.known.get(&key) {
+            self.doubled += 1;
+            if self.rules[before].about.revision < rule.about.revision {
+                self.rules[before] = rule;
+            }
+            return Ok(());
+        }
+        if self.rules.len() == MOST_RULES {
+            return Err(Mistake {
+                line,
+                column: 1,
+                reason: format!("more than {MOST_RULES} rules"),
+            });
+        }
+        self.known.insert(key, self.rules.len());
+        self.rules.push(rule);
+        Ok(())
+    }
+}
+
+/// The text with rules that are commented out put in.
+fn with_disabled(text: &str) -> String {
+    let mut all = String::with_capacity(text.len());
+    for line in text.lines() {
+        let bare = line.trim_start().trim_start_matches('#').trim_start();
+        let is_rule = action(bare.split_whitespace().next().unwrap_or_default()).is_ok()
+            && bare.contains("sid:");
+        all.push_str(if is_rule { bare } else { line });
+        all.push('\n');
+    }
+    all
+}
+
+/// Which language the rules are in: only that of Snort 3 has commas behind contents, services and headers of one word.
+fn looks_like(rules: &[(usize, String)]) -> Dialect {
+    let is_snort = rules
+        .iter()
+        .filter_map(|(line, rule)| split(*line, rule).ok())
+        .any(|rule| {
+            rule.header.len() == 2
+                || rule
+                    .options
+                    .iter()
+                    .any(|option| match (option.name, option.value) {
+                        ("content", Some(value)) => parts(value).len() > 1,
+                        ("service" | "bufferlen", _) => true,
+                        _ => false,
+                    })
+        });
+    if is_snort {
+        Dialect::Snort3
+    } else {
+        Dialect::Suricata
+    }
+}
+
+fn action(name: &str) -> Read<Action> {
+    Ok(match name {
+        "alert" => Action::Alert,
+        "pass" => Action::Pass,
+        "drop" | "block" | "sdrop" => Action::Drop,
+        "reject" | "rejectsrc" | "rejectdst" | "rejectboth" | "react" => Action::Reject,
+        "log" | "rewrite" | "activate" | "dynamic" | "file_id" | "config" => {
+            return Err(Refusal::NotUnderstood);
+        }
+        _ => return wrong(format!("{name:?}: want alert, pass, drop or reject")),
+    })
+}
+
+struct Reader<'a> {
+    names: &'a mut Names,
+    dialect: Dialect,
+    variables: &'a Variables,
+    /// Buffer that contents are in from here on.
+    buffer: Buffer,
+    dotted: bool,
+    /// Variables of byte_extract and byte_math.
+    variable_names: Vec<String>,
+    not_understood: Vec<String>,
+}
+
+impl Reader<'_> {
+    fn rule(&mut self, written: &Written<'_>) -> Result<Rule, Mistake> {
+        let mistake = |column: usize, reason: String| Mistake {
+            line: written.line,
+            column,
+            reason,
+        };
+        let Some(first) = written.header.first() else {
+            return Err(mistake(1, "want an action, such as alert".to_string()));
+        };
+        let action = match action(first.text) {
+            Ok(action) => action,
+            Err(Refusal::Wrong(reason)) => return Err(mistake(first.column, reason)),
+            Err(Refusal::NotUnderstood) => {
+                self.not_understood.push(format!("action {}", first.text));
+                Action::Alert
+            }
+        };
+        let mut rule = Rule {
+            action,
+            protocol: Protocol::Ip,
+            applications: Vec::new(),
+            services: Vec::new(),
+            source: any_side(),
+            destination: any_side(),
+            both_ways: false,
+            flow: FlowTest::default(),
+            headers: Vec::new(),
+            steps: Vec::new(),
+            bits: Vec::new(),
+            is_silent: false,
+            rate: None,
+            about: About {
+                group: 1,
+                line: written.line,
+                ..About::default()
+            },
+        };
+        self.header(&written.header, &mut rule)
+            .map_err(|(column, reason)| mistake(column, reason))?;
+        for option in &written.options {
+            match self.option(option, &mut rule) {
+                Ok(()) => {}
+                Err(Refusal::Wrong(reason)) => {
+                    return Err(mistake(option.column, format!("{}: {reason}", option.name)));
+                }
+                Err(Refusal::NotUnderstood) => self.not_understood.push(option.name.to_string()),
+            }
+        }
+        if rule.about.id == 0 {
+            return Err(mistake(1, "a rule needs its number: sid:1;".to_string()));
+        }
+        if rule.steps.len() > MOST_STEPS {
+            return Err(mistake(
+                1,
+                format!("more than {MOST_STEPS} tests of contents"),
+            ));
+        }
+        if self.dialect == Dialect::Suricata {
+            // Tests of a buffer belong together, wherever they stand.
+            let mut order: Vec<(Buffer, bool)> = Vec::new();
+            for step in &rule.steps {
+                if !order.contains(&(step.buffer, step.dotted)) {
+                    order.push((step.buffer, step.dotted));
+                }
+            }
+            rule.steps.sort_by_key(|step| {
+                order
+                    .iter()
+                    .position(|it| *it == (step.buffer, step.dotted))
+            });
+        }
+        for step in &rule.steps {
+            if let Some(application) = step.buffer.application()
+                && !rule.applications.contains(&application)
+            {
+                rule.applications.push(application);
+            }
+        }
+        Ok(rule)
+    }
+
+    fn header(&mut self, header: &[Word<'_>], rule: &mut Rule) -> Result<(), (usize, String)> {
+        let first = header[0].column;
+        let Some(protocol) = header.get(1) else {
+            return Err((
+                first,
+                "want a protocol behind the action, such as tcp".to_string(),
+            ));
+        };
+        (rule.protocol, rule.applications) = match protocol.text {
+            "ip" => (Protocol::Ip, Vec::new()),
+            "tcp" | "tcp-pkt" | "tcp-stream" => (Protocol::Tcp, Vec::new()),
+            "udp" => (Protocol::Udp, Vec::new()),
+            "icmp" | "icmpv4" | "icmpv6" => (Protocol::Icmp, Vec::new()),
+            "http" | "http1" => (Protocol::Tcp, vec![Application::Http]),
+            "dns" => (Protocol::Ip, vec![Application::Dns]),
+            "tls" | "ssl" | "https" => (Protocol::Tcp, vec![Application::Tls]),
+            "ipv4" | "ipv6" | "ip4" | "ip6" | "pkthdr" | "http2" | "ftp" | "ftp-data" | "smtp"
+            | "smb" | "ssh" | "imap" | "pop3" | "dcerpc" | "dnp3" | "modbus" | "enip" | "nfs"
+            | "ikev2" | "krb5" | "ntp" | "dhcp" | "rfb" | "rdp" | "snmp" | "tftp" | "sip"
+            | "quic" | "mqtt" | "pgsql" | "telnet" | "websocket" | "ldap" | "doh2" | "file"
+            | "user" | "sctp" | "netflow" | "msn" | "irc" => {
+                self.not_understood
+                    .push(format!("protocol {}", protocol.text));
+                (Protocol::Ip, Vec::new())
+            }
+            other => {
+                return Err((
+                    protocol.column,
+                    format!("{other:?} is no protocol: want tcp, udp, icmp, ip, http, dns or tls"),
+                ));
+            }
+        };
+        let rest = &header[2..];
+        if rest.is_empty() && self.dialect == Dialect::Snort3 {
+            return Ok(());
+        }
+        let [source, source_ports, way, destination, destination_ports] = rest else {
+            return Err((
+                protocol.column,
+                "want addresses and ports on both sides of ->, such as any any -> any 80"
+                    .to_string(),
+            ));
+        };
+        rule.both_ways = match way.text {
+            "->" => false,
+            "<>" => true,
+            other => return Err((way.column, format!("{other:?}: want -> or <>"))),
+        };
+        let side = |addresses: &Word<'_>, ports: &Word<'_>| {
+            let at = |column| move |reason| (column, reason);
+            let read = Side {
+                addresses: Arc::new(
+                    self.variables
+                        .addresses(addresses.text)
+                        .map_err(at(addresses.column))?,
+                ),
+                ports: Arc::new(self.variables.ports(ports.text).map_err(at(ports.column))?),
+            };
+            if read.addresses.is_empty() {
+                return Err((
+                    addresses.column,
+                    format!("{}: there is no such address", addresses.text),
+                ));
+            }
+            Ok(read)
+        };
+        rule.source = side(source, source_ports)?;
+        rule.destination = side(destination, destination_ports)?;
+        Ok(())
+    }
+
+    fn option(&mut self, option: &WrittenOption<'_>, rule: &mut Rule) -> Read<()> {
+        let value = option.value.unwrap_or_default();
+        if let Some(buffer) = buffer_of(option.name, value, rule.flow.to_server)? {
+            return self.select(buffer, option.name, rule);
+        }
+        match option.name {
+            "msg" => rule.about.message = text(value),
+            "sid" => rule.about.id = number(value)?,
+            "rev" => rule.about.revision = number(value)?,
+            "gid" => rule.about.group = number(value)?,
+            "classtype" => rule.about.class = value.to_string(),
+            "priority" => rule.about.priority = number(value)?,
+            "reference" => {
+                let (kind, place) = value.split_once(',').unwrap_or(("url", value));
+                rule.about
+                    .references
+                    .push((kind.trim().to_string(), place.trim().to_string()));
+            }
+            "metadata" => {
+                for part in value.split(',') {
+                    let (key, value) = part.trim().split_once(' ').unwrap_or((part.trim(), ""));
+                    rule.about
+                        .metadata
+                        .push((key.to_string(), value.trim().to_string()));
+                }
+            }
+            // What only says more to people, or to a detector how to look faster.
+            "target" | "rem" | "enable" | "prefilter" | "rawbytes" | "logto" | "requires" => {}
+            "service" => self.services(value, rule),
+            "flow" => self.flow(value, rule)?,
+            "noalert" => rule.is_silent = true,
+            "flowbits" => self.flow_bits(value, rule)?,
+            "detection_filter" => rule.rate = Some(rate(value, Some(RateKind::Filter))?),
+            "threshold" => rule.rate = Some(rate(value, None)?),
+
+            "content" | "uricontent" => self.content(option.name, value, rule)?,
+            "nocase" | "depth" | "offset" | "distance" | "within" | "fast_pattern"
+            | "startswith" | "endswith" => {
+                let Some(content) = last_content(rule) else {
+                    return wrong("there is no content in front of it");
+                };
+                modify(content, option.name, value, &self.variable_names)?;
+            }
+            "pcre" => self.regex(value, rule)?,
+            "byte_test" => self.byte_test(value, rule)?,
+            "byte_jump" => self.byte_jump(value, rule)?,
+            "byte_extract" => self.byte_extract(value, rule)?,
+            "byte_math" => self.byte_math(value, rule)?,
+            "isdataat" => {
+                let (not, value) = negated(value);
+                let parts = parts(value);
+                for part in &parts[1..] {
+                    if !matches!(*part, "relative" | "rawbytes") {
+                        return Err(Refusal::NotUnderstood);
+                    }
+                }
+                let test = Test::DataAt {
+                    at: self.number_or_name(parts[0])?,
+                    relative: parts.contains(&"relative"),
+                    not,
+                };
+                self.push(test, rule);
+            }
+            "bufferlen" | "bsize" => {
+                let value = value.split(',').next().unwrap_or_default();
+                self.push(Test::Len(within(value)?), rule);
+            }
+            "urilen" => {
+                let (value, kind) = value.split_once(',').unwrap_or((value, "raw"));
+                let buffer = if kind.trim() == "norm" {
+                    Buffer::HttpUri
+                } else {
+                    Buffer::HttpRawUri
+                };
+                rule.steps.push(Step {
+                    buffer,
+                    dotted: false,
+                    test: Test::Len(within(value)?),
+                });
+            }
+            "dotprefix" => self.dotted = true,
+            "base64_decode" => {
+                let (mut bytes, mut offset, mut relative) = (BASE64_BYTES, 0, false);
+                for part in parts(value).into_iter().filter(|part| !part.is_empty()) {
+                    match part.split_once(' ') {
+                        Some(("bytes", value)) => bytes = number::<usize>(value)?.min(BASE64_BYTES),
+                        Some(("offset", value)) => offset = number(value)?,
+                        None if part == "relative" => relative = true,
+                        _ => return wrong(format!("{part:?}: want bytes, offset or relative")),
+                    }
+                }
+                self.push(
+                    Test::Base64 {
+                        bytes,
+                        offset,
+                        relative,
+                    },
+                    rule,
+                );
+            }
+
+            "dsize" => rule.headers.push(HeaderTest::PayloadLen(within(value)?)),
+            "ttl" => rule.headers.push(HeaderTest::Ttl(within(value)?)),
+            "id" => rule.headers.push(HeaderTest::IpId(within(value)?)),
+            "tos" => rule.headers.push(HeaderTest::Tos(within(value)?)),
+            "window" | "tcp.window" => rule.headers.push(HeaderTest::TcpWindow(within(value)?)),
+            "seq" => rule.headers.push(HeaderTest::TcpSequence(number(value)?)),
+            "ack" => rule
+                .headers
+                .push(HeaderTest::TcpAcknowledgement(number(value)?)),
+            "itype" => rule.headers.push(HeaderTest::IcmpType(within(value)?)),
+            "icode" => rule.headers.push(HeaderTest::IcmpCode(within(value)?)),
+            "icmp_id" => rule.headers.push(HeaderTest::IcmpId(number(value)?)),
+            "icmp_seq" => rule.headers.push(HeaderTest::IcmpSequence(number(value)?)),
+            "fragoffset" => rule
+                .headers
+                .push(HeaderTest::FragmentOffset(within(value)?)),
+            "sameip" => rule.headers.push(HeaderTest::SameAddresses),
+            "ip_proto" => rule
+                .headers
+                .push(HeaderTest::IpProtocol(ip_protocol(value)?)),
+            "flags" | "tcp.flags" => rule.headers.push(HeaderTest::TcpFlags(tcp_flags(value)?)),
+            "fragbits" => rule
+                .headers
+                .push(HeaderTest::FragmentBits(bits(value, "MDR")?)),
+            "ipopts" => rule.headers.push(HeaderTest::IpOption(ip_option(value)?)),
+            "ssl_state" => rule.headers.push(HeaderTest::TlsState(tls_state(value)?)),
+            "ssl_version" | "tls.version" => rule
+                .headers
+                .push(HeaderTest::TlsVersion(tls_version(value)?)),
+            "app-layer-protocol" => match value {
+                "http" => rule.applications.push(Application::Http),
+                "dns" => rule.applications.push(Application::Dns),
+                "tls" => rule.applications.push(Application::Tls),
+                _ => return Err(Refusal::NotUnderstood),
+            },
+            _ => return Err(Refusal::NotUnderstood),
+        }
+        Ok(())
+    }
+
+    /// Contents from here on are in that buffer; in the older spelling the content before is.
+    fn select(&mut self, buffer: Buffer, name: &str, rule: &mut Rule) -> Read<()> {
+        let is_modifier = self.dialect == Dialect::Suricata
+            && name.contains('_')
+            && !matches!(
+                name,
+                "file_data" | "pkt_data" | "raw_data" | "base64_data" | "dns_query" | "tls_sni"
+            )
+            && !name.ends_with("_line");
+        if is_modifier {
+            let last = rule.steps.last_mut();
+            let Some(step) = last.filter(|step| matches!(step.test, Test::Content(_))) else {
+                return wrong("there is no content in front of it");
+            };
+            step.buffer = buffer;
+            return Ok(());
+        }
+        (self.buffer, self.dotted) = (buffer, false);
+        Ok(())
+    }
+
+    fn push(&self, test: Test, rule: &mut Rule) {
+        rule.steps.push(Step {
+            buffer: self.buffer,
+            dotted: self.dotted,
+            test,
+        });
+    }
+
+    fn content(&mut self, name: &str, value: &str, rule: &mut Rule) -> Read<()> {
+        let parts = parts(value);
+        let (not, quoted) = negated(parts[0]);
+        let content = Content {
+            bytes: bytes(quoted)?.into(),
+            any_case: false,
+            not,
+            offset: None,
+            depth: None,
+            distance: None,
+            within: None,
+            at_end: false,
+            is_fast: false,
+        };
+        if content.bytes.is_empty() {
+            return wrong("no bytes");
+        }
+        let buffer = if name == "uricontent" {
+            Buffer::HttpUri
+        } else {
+            self.buffer
+        };
+        rule.steps.push(Step {
+            buffer,
+            dotted: self.dotted && name == "content",
+            test: Test::Content(content),
+        });
+        for part in &parts[1..] {
+            let (name, value) = part.split_once([' ', ':']).unwrap_or((part, ""));
+            if let Some(content) = last_content(rule) {
+                modify(content, name, value.trim(), &self.variable_names)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn regex(&mut self, value: &str, rule: &mut Rule) -> Read<()> {
+        let (not, quoted) = negated(value);
+        let Some(inner) = quoted.strip_prefix('"').and_then(|it| it.strip_suffix('"')) else {
+            return wrong("want an expression in quotes, such as \"/a+/i\"");
+        };
+        // Other delimiters follow an `m`, as in Perl.
+        let (delimiter, body) = match inner.strip_prefix('m') {
+            Some(rest) => (
+                rest.chars().next().unwrap_or('/'),
+                rest.get(1..).unwrap_or_default(),
+            ),
+            None => ('/', inner.strip_prefix('/').unwrap_or_default()),
+        };
+        let Some((expression, letters)) = body.rsplit_once(delimiter) else {
+            return wrong("want an expression between slashes, such as \"/a+/i\"");
+        };
+        let (mut flags, mut relative, mut buffer) = (Flags::default(), false, self.buffer);
+        for letter in letters.chars() {
+            match letter {
+                'i' => flags.any_case = true,
+                's' => flags.dot_all = true,
+                'm' => flags.lines = true,
+                'x' => flags.spaced = true,
+                'A' => flags.anchored = true,
+                'E' => flags.very_end = true,
+                'G' => flags.lazy = true,
+                'R' => relative = true,
+                'O' => {}
+                'B' => buffer = Buffer::Payload,
+                'U' => buffer = Buffer::HttpUri,
+                'I' => buffer = Buffer::HttpRawUri,
+                'P' => buffer = Buffer::HttpClientBody,
+                'Q' => buffer = Buffer::HttpServerBody,
+                'H' => buffer = Buffer::HttpHeader,
+                'D' => buffer = Buffer::HttpRawHeader,
+                'M' => buffer = Buffer::HttpMethod,
+                'C' => buffer = Buffer::HttpCookie,
+                'K' => buffer = Buffer::HttpRawCookie,
+                'S' => buffer = Buffer::HttpStatusCode,
+                'Y' => buffer = Buffer::HttpStatusMessage,
+                'V' => buffer = Buffer::HttpUserAgent,
+                'W' => buffer = Buffer::HttpHost,
+                _ => return wrong(format!("no flag {letter:?}")),
+            }
+        }
+        // In rule files a quote, a semicolon and a colon may be escaped that need not be.
+        let expression = expression.replace("\\\"", "\"").replace("\\;", ";");
+        let regex = Regex::new(&expression, flags).or_else(wrong)?;
+        let dotted = self.dotted && buffer == self.buffer;
+        rule.steps.push(Step {
+            buffer,
+            dotted,
+            test: Test::Regex {
+                regex: Arc::new(regex),
+                not,
+                relative,
+            },
+        });
+        Ok(())
+    }
+
+    /// Services of Snort 3: a flow that an inspector knows for one of them need not be on the ports of the header. Those that have no
+    /// inspector are known by their ports only.
+    fn services(&mut self, value: &str, rule: &mut Rule) {
+        for service in value.split(',') {
+            rule.services.extend(match service.trim() {
+                "http" => Some(Application::Http),
+                "dns" => Some(Application::Dns),
+                "ssl" | "https" => Some(Application::Tls),
+                _ => None,
+            });
+        }
+    }
+
+    fn flow(&mut self, value: &str, rule: &mut Rule) -> Read<()> {
+        for part in value.split(',') {
+            match part.trim() {
+                "to_server" | "from_client" => rule.flow.to_server = Some(true),
+                "to_client" | "from_server" => rule.flow.to_server = Some(false),
+                "established" => rule.flow.established = Some(true),
+                "not_established" => rule.flow.established = Some(false),
+                "stateless" | "no_stream" | "only_stream" | "no_frag" => {}
+                "only_frag" => return Err(Refusal::NotUnderstood),
+                other => {
+                    return wrong(format!(
+                        "{other:?}: want to_server, to_client, established or stateless"
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn flow_bits(&mut self, value: &str, rule: &mut Rule) -> Read<()> {
+        let mut parts = value.splitn(2, ',');
+        let verb = parts.next().unwrap_or_default().trim();
+        if verb == "noalert" {
+            rule.is_silent = true;
+            return Ok(());
+        }
+        let names = parts.next().unwrap_or_default();
+        // Snort 2 has a group behind the name.
+        let names = names.split(',').next().unwrap_or_default().trim();
+        if names.is_empty() {
+            return wrong("want the name of a bit");
+        }
+        let any = names.contains('|');
+        let numbers = names
+            .split(['|', '&'])
+            .map(|name| self.names.number(name.trim()));
+        let Some(bits) = numbers.collect::<Option<Vec<_>>>() else {
+            return wrong("too many names of bits in all");
+        };
+        rule.bits.push(match verb {
+            "set" | "setx" => FlowBit::Set(bits),
+            "unset" => FlowBit::Unset(bits),
+            "toggle" => FlowBit::Toggle(bits),
+            "isset" => FlowBit::IsSet { bits, any },
+            "isnotset" => FlowBit::IsNotSet(bits),
+            _ => {
+                return wrong(format!(
+                    "{verb:?}: want set, unset, toggle, isset, isnotset or noalert"
+                ));
+            }
+        });
+        Ok(())
+    }
+
+    fn number_or_name(&self, text: &str) -> Read<Number> {
+        number_or_name(text, &self.variable_names)
+    }
+
+    fn variable(&mut self, name: &str) -> Read<u8> {
+        let place = self.variable_names.iter().position(|known| known == name);
+        let place = place.unwrap_or_else(|| {
+            self.variable_names.push(name.to_string());
+            self.variable_names.len() - 1
+        });
+        if place >= MOST_VARIABLES {
+            return wrong(format!("more than {MOST_VARIABLES} variables"));
+        }
+        Ok(place as u8)
+    }
+
+    fn field(&self, bytes: &str, offset: &str) -> Read<Field> {
+        let bytes = number(bytes)?;
+        if !(1..=10).contains(&bytes) {
+            return wrong(format!("{bytes} bytes: want 1 to 10"));
+        }
+        Ok(Field {
+            bytes,
+            offset: self.number_or_name(offset)?,
+            relative: false,
+            form: Form::Big,
+            mask: 0,
+        })
+    }
+
+    fn byte_test(&mut self, value: &str, rule: &mut Rule) -> Read<()> {
+        let parts = parts(value);
+        let [bytes, operator, value, offset, more @ ..] = &parts[..] else {
+            return wrong("want bytes, operator, value, place");
+        };
+        let (not, operator) = negated(operator);
+        let how = match operator {
+            "<" => Comparison::Less,
+            ">" => Comparison::Greater,
+            "=" | "" => Comparison::Equal,
+            "<=" => Comparison::AtMost,
+            ">=" => Comparison::AtLeast,
+            "&" => Comparison::And,
+            "^" => Comparison::Xor,
+            _ => return wrong(format!("{operator:?}: want <, >, =, <=, >=, & or ^")),
+        };
+        let mut field = self.field(bytes, offset)?;
+        for part in more {
+            field_option(&mut field, part)?;
+        }
+        check(field)?;
+        let test = Test::Byte {
+            field,
+            how,
+            not,
+            value: self.number_or_name(value)?,
+        };
+        self.push(test, rule);
+        Ok(())
+    }
+
+    fn byte_jump(&mut self, value: &str, rule: &mut Rule) -> Read<()> {
+        let parts = parts(value);
+        let [bytes, offset, more @ ..] = &parts[..] else {
+            return wrong("want bytes, place");
+        };
+        let mut field = if number::<u8>(bytes)? == 0 {
+            Field {
+                bytes: 0,
+                ..self.field("1", offset)?
+            }
+        } else {
+            self.field(bytes, offset)?
+        };
+        let (mut times, mut align, mut from, mut and) = (1, false, JumpFrom::Here, 0);
+        for part in more {
+            match part
+                .split_once([' '])
+                .map(|(name, value)| (name, value.trim()))
+            {
+                Some(("multiplier", value)) => times = number(value)?,
+                Some(("post_offset", value)) => and = signed(value)?,
+                None if *part == "align" => align = true,
+                None if *part == "from_beginning" => from = JumpFrom::Beginning,
+                None if *part == "from_end" => from = JumpFrom::End,
+                _ => field_option(&mut field, part)?,
+            }
+        }
+        if field.bytes > 0 {
+            check(field)?;
+        }
+        self.push(
+            Test::Jump {
+                field,
+                times,
+                align,
+                from,
+                and,
+            },
+            rule,
+        );
+        Ok(())
+    }
+
+    fn byte_extract(&mut self, value: &str, rule: &mut Rule) -> Read<()> {
+        let parts = parts(value);
+        let [bytes, offset, name, more @ ..] = &parts[..] else {
+            return wrong("want bytes, place, name");
+        };
+        let mut field = self.field(bytes, offset)?;
+        let (mut times, mut align) = (1, 1);
+        for part in more {
+            match part.split_once(' ') {
+                Some(("multiplier", value)) => times = number(value)?,
+                Some(("align", value)) => align = number::<i64>(value)?.clamp(1, 4),
+                _ => field_option(&mut field, part)?,
+            }
+        }
+        check(field)?;
+        let into = self.variable(name)?;
+        self.push(
+            Test::Extract {
+                field,
+                times,
+                align,
+                into,
+            },
+            rule,
+        );
+        Ok(())
+    }
+
+    fn byte_math(&mut self, value: &str, rule: &mut Rule) -> Read<()> {
+        let (mut bytes, mut offset, mut operator, mut value_, mut name) = ("", "0", "", "", "");
+        let mut more = Vec::new();
+        for part in parts(value) {
+            match part
+                .split_once([' ', ':'])
+                .map(|(name, value)| (name, value.trim()))
+            {
+                Some(("bytes", value)) => bytes = value,
+                Some(("offset", value)) => offset = value,
+                Some(("oper", value)) => operator = value,
+                Some(("rvalue", value)) => value_ = value,
+                Some(("result", value)) => name = value,
+                Some(("endian", value)) => more.push(value),
+                _ => more.push(part),
+            }
+        }
+        let operator = match operator {
+            "+" => b'+',
+            "-" => b'-',
+            "*" => b'*',
+            "/" => b'/',
+            "<<" => b'<',
+            ">>" => b'>',
+            _ => return wrong(format!("oper {operator:?}: want +, -, *, /, << or >>")),
+        };
+        if name.is_empty() {
+            return wrong("want a result");
+        }
+        let mut field = self.field(bytes, offset)?;
+        for part in more {
+            field_option(&mut field, part)?;
+        }
+        check(field)?;
+        let value = self.number_or_name(value_)?;
+        let into = self.variable(name)?;
+        self.push(
+            Test::Math {
+                field,
+                operator,
+                value,
+                into,
+            },
+            rule,
+        );
+        Ok(())
+    }
+}
+
+/// Most bytes that are decoded from Base64.
+pub(crate) const BASE64_BYTES: usize = 1024;
+
+fn any_side() -> Side {
+    Side {
+        addresses: Arc::new(Ranges::all()),
+        ports: Arc::new(Ranges::all()),
+    }
+}
+
+/// The buffer that an option selects, in any spelling.
+fn buffer_of(name: &str, value: &str, to_server: Option<bool>) -> Read<Option<Buffer>> {
+    let buffer = match name {
+        "pkt_data" | "raw_data" => Buffer::Payload,
+        "http.method" | "http_method" => Buffer::HttpMethod,
+        "http.uri" | "http_uri" => Buffer::HttpUri,
+        "http.uri.raw" | "http_raw_uri" => Buffer::HttpRawUri,
+        "http.protocol" | "http_protocol" | "http_version" => Buffer::HttpProtocol,
+        "http.request_line" | "http_request_line" => Buffer::HttpRequestLine,
+        "http.response_line" | "http_response_line" => Buffer::HttpResponseLine,
+        "http.header" => Buffer::HttpHeader,
+        "http_header" => match value
+            .strip_prefix("field")
+            .map(|it| it.trim().to_ascii_lowercase())
+        {
+            None if value.is_empty() => Buffer::HttpHeader,
+            Some(field) => match field.as_str() {
+                "user-agent" => Buffer::HttpUserAgent,
+                "host" => Buffer::HttpHost,
+                "referer" => Buffer::HttpReferer,
+                "content-type" => Buffer::HttpContentType,
+                "accept" => Buffer::HttpAccept,
+                _ => return Err(Refusal::NotUnderstood),
+            },
+            None => return Err(Refusal::NotUnderstood),
+        },
+        "http.header.raw" | "http_raw_header" => Buffer::HttpRawHeader,
+        "http.cookie" | "http_cookie" => Buffer::HttpCookie,
+        "http_raw_cookie" => Buffer::HttpRawCookie,
+        "http.host" | "http_host" => Buffer::HttpHost,
+        "http.user_agent" | "http_user_agent" => Buffer::HttpUserAgent,
+        "http.referer" | "http_referer" => Buffer::HttpReferer,
+        "http.content_type" | "http_content_type" => Buffer::HttpContentType,
+        "http.accept" | "http_accept" => Buffer::HttpAccept,
+        "http.request_body" | "http_client_body" => Buffer::HttpClientBody,
+        "http.response_body" | "http_server_body" => Buffer::HttpServerBody,
+        "file_data" | "file.data" if to_server == Some(true) => Buffer::HttpClientBody,
+        "file_data" | "file.data" => Buffer::HttpServerBody,
+        "http.stat_code" | "http_stat_code" => Buffer::HttpStatusCode,
+        "http.stat_msg" | "http_stat_msg" => Buffer::HttpStatusMessage,
+        "dns.query" | "dns_query" => Buffer::DnsQuery,
+        "tls.sni" | "tls_sni" => Buffer::TlsSni,
+        "base64_data" => Buffer::Base64,
+        _ => return Ok(None),
+    };
+    // Parts of a target, such as `http_uri:path`, and the like.
+    if !value.is_empty() && name != "http_header" {
+        return Err(Refusal::NotUnderstood);
+    }
+    Ok(Some(buffer))
+}
+
+fn last_content(rule: &mut Rule) -> Option<&mut Content> {
+    rule.steps
+        .iter_mut()
+        .rev()
+        .find_map(|step| match &mut step.test {
+            Test::Content(content) => Some(content),
+            _ => None,
+        })
+}
+
+fn modify(content: &mut Content, name: &str, value: &str, variables: &[String]) -> Read<()> {
+    let place = |value: &str| number_or_name(value, variables).map(Some);
+    match name {
+        "nocase" => {
+            content.any_case = true;
+            content.bytes.make_ascii_lowercase();
+        }
+        "offset" => content.offset = place(value)?,
+        "depth" => content.depth = place(value)?,
+        "distance" => content.distance = place(value)?,
+        "within" => content.within = place(value)?,
+        "startswith" => {
+            content.offset = Some(Number::Is(0));
+            content.depth = Some(Number::Is(content.bytes.len() as i64));
+        }
+        "endswith" => content.at_end = true,
+        "fast_pattern" => content.is_fast = true,
+        // They say which part of it is looked for first, which is no matter of what fits.
+        "fast_pattern_offset" | "fast_pattern_length" | "rawbytes" => {}
+        _ => return wrong(format!("{name:?} is nothing that a content can have")),
+    }
+    for (bytes, name) in [(content.depth, "depth"), (content.within, "within")] {
+        if let Some(Number::Is(bytes)) = bytes
+            && bytes < content.bytes.len() as i64
+        {
+            return wrong(format!("{name} {bytes}: shorter than the content itself"));
+        }
+    }
+    Ok(())
+}
+
+/// Splits a leading `!` off.
+fn negated(value: &str) -> (bool, &str) {
+    match value.trim().strip_prefix('!') {
+        Some(value) => (true, value.trim()),
+        None => (false, value.trim()),
+    }
+}
+
+/// What is between quotes, for people.
+fn text(value: &str) -> String {
+    let inner = value
+        .strip_prefix('"')
+        .and_then(|it| it.strip_suffix('"'))
+        .unwrap_or(value);
+    let mut text = String::with_capacity(inner.len());
+    let mut chars = inner.chars();
+    while let Some(c) = chars.next() {
+        text.push(if c == '\\' {
+            chars.next().unwrap_or(c)
+        } else {
+            c
+        });
+    }
+    text
+}
+
+/// The bytes of a content: text in which hexadecimal numbers stand between bars.
+fn bytes(quoted: &str) -> Read<Vec<u8>> {
+    let Some(inner) = quoted.strip_prefix('"').and_then(|it| it.strip_suffix('"')) else {
+        return wrong("want bytes in quotes, such as \"GET |0d 0a|\"");
+    };
+    let mut bytes = Vec::with_capacity(inner.len());
+    let (mut in_hex, mut half) = (false, None::<u8>);
+    let mut each = inner.bytes();
+    while let Some(byte) = each.next() {
+        match byte {
+            b'|' => {
+                if half.is_some() {
+                    return wrong("half a byte between bars");
+                }
+                in_hex = !in_hex;
+            }
+            _ if in_hex => match (char::from(byte).to_digit(16), half) {
+                (Some(digit), None) => half = Some(digit as u8),
+                (Some(digit), Some(high)) => {
+                    bytes.push(high << 4 | digit as u8);
+                    half = None;
+                }
+                (None, None) if byte.is_ascii_whitespace() => {}
+                _ => return wrong("want hexadecimal numbers of two digits between bars"),
+            },
+            b'\\' => bytes.extend(each.next()),
+            _ => bytes.push(byte),
+        }
+    }
+    if in_hex {
+        return wrong("a bar that is not closed");
+    }
+    Ok(bytes)
+}
+
+fn number<T: TryFrom<i64>>(text: &str) -> Read<T> {
+    signed(text).and_then(|number| {
+        T::try_from(number).or_else(|_| wrong(format!("{number} is too much or too little")))
+    })
+}
+
+fn signed(text: &str) -> Read<i64> {
+    let text = text.trim().trim_matches('"');
+    let (minus, digits) = match text.strip_prefix('-') {
+        Some(digits) => (-1, digits),
+        None => (1, text.strip_prefix('+').unwrap_or(text)),
+    };
+    let read = match digits
+        .strip_prefix("0x")
+        .or_else(|| digits.strip_prefix("0X"))
+    {
+        Some(digits) => i64::from_str_radix(digits, 16),
+        None => digits.parse(),
+    };
+    match read {
+        Ok(number) if !digits.starts_with(['-', '+']) => Ok(minus * number),
+        _ => wrong(format!("{text:?}: want a number")),
+    }
+}
+
+fn number_or_name(text: &str, variables: &[String]) -> Read<Number> {
+    if let Some(variable) = variables.iter().position(|known| known == text.trim()) {
+        return Ok(Number::Read(variable as u8));
+    }
+    signed(text).map(Number::Is).or_else(|_| {
+        wrong(format!(
+            "{text:?}: want a number, or the name of one that was read before"
+        ))
+    })
+}
+
+/// A comparison: `5`, `>5`, `<=5`, `!5`, `5<>9` (between), `5<=>9` (and the ends), `5-9`.
+fn within(text: &str) -> Read<Within> {
+    let (not, text) = negated(text);
+    let is = |least, most| Ok(Within { least, most, not });
+    if let Some((least, most)) = text.split_once("<=>") {
+        return is(signed(least)?, signed(most)?);
+    }
+    if let Some((least, most)) = text.split_once("<>") {
+        return is(signed(least)? + 1, signed(most)? - 1);
+    }
+    if let Some(least) = text.strip_prefix(">=") {
+        return is(signed(least)?, i64::MAX);
+    }
+    if let Some(most) = text.strip_prefix("<=") {
+        return is(i64::MIN, signed(most)?);
+    }
+    if let Some(least) = text.strip_prefix('>') {
+        return is(signed(least)? + 1, i64::MAX);
+    }
+    if let Some(most) = text.strip_prefix('<') {
+        return is(i64::MIN, signed(most)? - 1);
+    }
+    let text = text.strip_prefix('=').unwrap_or(text);
+    if let Some((least, most)) = text.trim().split_once('-')
+        && !least.is_empty()
+    {
+        return is(signed(least)?, signed(most)?);
+    }
+    let one = signed(text)?;
+    is(one, one)
+}
+
+fn field_option(field: &mut Field, part: &str) -> Read<()> {
+    let text = |base| Form::Text(base);
+    match part {
+        "relative" => field.relative = true,
+        "big" | "string" if part == "big" => field.form = Form::Big,
+        "little" => field.form = Form::Little,
+        // Digits say by themselves what they are, until something else is said.
+        "string" => field.form = text(0),
+        "hex" => field.form = text(16),
+        "dec" => field.form = text(10),
+        "oct" => field.form = text(8),
+        "string,hex" => field.form = text(16),
+        "string,dec" => field.form = text(10),
+        // The byte order that DCE/RPC announces: little is what all but museums send.
+        "dce" => field.form = Form::Little,
+        _ => match part.split_once(' ') {
+            Some(("bitmask", mask)) => field.mask = signed(mask)? as u64,
+            Some(("string", base)) => return field_option(field, base.trim()),
+            _ => return Err(Refusal::NotUnderstood),
+        },
+    }
+    Ok(())
+}
+
+fn check(field: Field) -> Read<()> {
+    if field.bytes > 8 && !matches!(field.form, Form::Text(_)) {
+        return wrong(format!("{} bytes: want 1 to 8", field.bytes));
+    }
+    Ok(())
+}
+
+fn rate(value: &str, kind: Option<RateKind>) -> Read<Rate> {
+    let (mut kind, mut track, mut count, mut seconds) = (kind, None, None, None);
+    for part in value.split(',') {
+        let (name, value) = part
+            .trim()
+            .split_once([' ', ':'])
+            .unwrap_or((part.trim(), ""));
+        match (name, value.trim()) {
+            ("type", "limit") => kind = Some(RateKind::Limit),
+            ("type", "threshold") => kind = Some(RateKind::Every),
+            ("type", "both") => kind = Some(RateKind::Once),
+            ("track", "by_src") => track = Some(Track::Source),
+            ("track", "by_dst") => track = Some(Track::Destination),
+            ("track", "by_both") => track = Some(Track::Both),
+            ("track", "by_rule") => track = Some(Track::Rule),
+            ("count", count_) => count = Some(number(count_)?),
+            ("seconds", seconds_) => seconds = Some(number(seconds_)?),
+            _ => return Err(Refusal::NotUnderstood),
+        }
+    }
+    match (kind, track, count, seconds) {
+        (Some(kind), Some(track), Some(count), Some(seconds)) => Ok(Rate {
+            kind,
+            track,
+            count,
+            seconds,
+        }),
+        _ => wrong("want track, count and seconds"),
+    }
+}
+
+fn ip_protocol(value: &str) -> Read<Within> {
+    let names = [
+        ("icmp", 1),
+        ("igmp", 2),
+        ("tcp", 6),
+        ("udp", 17),
+        ("gre", 47),
+        ("esp", 50),
+        ("ah", 51),
+        ("sctp", 132),
+        ("ipv6-icmp", 58),
+    ];
+    let (not, name) = negated(value);
+    match names.iter().find(|it| it.0.eq_ignore_ascii_case(name)) {
+        Some(&(_, number)) => Ok(Within {
+            least: number,
+            most: number,
+            not,
+        }),
+        None => within(value),
+    }
+}
+
+fn tcp_flags(value: &str) -> Read<Bits> {
+    let (value, but) = value.split_once(',').unwrap_or((value, ""));
+    // In the order of the bits of the header; `C` and `E` used to be called 1 and 2.
+    let letters = |text: &str| text.replace(['1', 'c'], "C").replace(['2', 'e'], "E");
+    let mut bits = bits(&letters(value).replace('0', ""), "FSRPAUEC")?;
+    for letter in letters(but).trim().chars() {
+        match "FSRPAUEC".find(letter) {
+            Some(bit) => bits.looked_at &= !(1 << bit),
+            None => return wrong(format!("no flag {letter:?}")),
+        }
+    }
+    Ok(bits)
+}
+
+/// Bits by their letters, the lowest first, with `+`, `*` or `!` in front or behind.
+fn bits(value: &str, letters: &str) -> Read<Bits> {
+    let mut is = Bits {
+        bits: 0,
+        looked_at: 0xff,
+        how: BitsHow::Exactly,
+    };
+    for letter in value.trim().chars() {
+        match letter {
+            '+' => is.how = BitsHow::All,
+            '*' => is.how = BitsHow::Any,
+            '!' => is.how = BitsHow::None,
+            _ => match letters.find(letter) {
+                Some(bit) => is.bits |= 1 << bit,
+                None => return wrong(format!("no flag {letter:?}")),
+            },
+        }
+    }
+    Ok(is)
+}
+
+fn ip_option(value: &str) -> Read<Option<u8>> {
+    let names = [
+        ("rr", 7),
+        ("eol", 0),
+        ("nop", 1),
+        ("ts", 68),
+        ("sec", 130),
+        ("esec", 133),
+        ("lsrr", 131),
+        ("lsrre", 131),
+        ("ssrr", 137),
+        ("satid", 136),
+    ];
+    match names.iter().find(|it| it.0 == value) {
+        Some(&(_, number)) => Ok(Some(number)),
+        None if value == "any" => Ok(None),
+        None => wrong(format!("{value:?} is no option of IP that has a name")),
+    }
+}
+
+/// Kinds of TLS messages by their bits ([`crate::evaluate::Packet::tls`]).
+pub const TLS_STATES: [&str; 5] = [
+    "client_hello",
+    "server_hello",
+    "client_keyx",
+    "server_keyx",
+    "unknown",
+];
+
+fn tls_state(value: &str) -> Read<Bits> {
+    let (not, value) = negated(value);
+    let mut is = Bits {
+        bits: 0,
+        looked_at: 0xff,
+        how: if not { BitsHow::None } else { BitsHow::Any },
+    };
+    for name in value.split([',', '|']) {
+        match TLS_STATES.iter().position(|known| *known == name.trim()) {
+            Some(bit) => is.bits |= 1 << bit,
+            None => return wrong(format!("{name:?}: want one of {}", TLS_STATES.join(", "))),
+        }
+    }
+    Ok(is)
+}
+
+fn tls_version(value: &str) -> Read<u16> {
+    Ok(match value {
+        "sslv2" => 0x0200,
+        "sslv3" => 0x0300,
+        "tls1.0" | "1.0" => 0x0301,
+        "tls1.1" | "1.1" => 0x0302,
+        "tls1.2" | "1.2" => 0x0303,
+        "tls1.3" | "1.3" => 0x0304,
+        _ => return Err(Refusal::NotUnderstood),
+    })
+}
