@@ -13,6 +13,7 @@ mod parallel {
     mod experiment_slurm;
     mod experiment_ssh;
     mod host;
+    mod ips;
     mod pages;
     mod route;
     mod route_agreement;

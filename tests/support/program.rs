@@ -194,6 +194,14 @@ impl Drop for Program {
         // It may be dead already.
         let _ = self.child.kill();
         let _ = self.child.wait();
+        // A test that fails over what others say wants to know what this one said.
+        if thread::panicking() {
+            let (stdout, stderr) = (self.stdout(), self.stderr());
+            let last: Vec<_> = stdout.lines().rev().take(3).collect();
+            eprintln!(
+                "a program that ran meanwhile said last: {last:?}, and on standard error: {stderr:?}"
+            );
+        }
     }
 }
 

@@ -363,7 +363,9 @@ mod tests {
     /// A line that takes nothing for a while, and then shows what it took.
     struct Shut {
         ports_of_flows: PortRange,
-        open_at: u64,
+        /// Time for which it is shut, from the first packet on, ticks.
+        shut_ticks: u64,
+        open_at: Option<u64>,
         wire: VecDeque<Packet>,
         last_refusal: u64,
         /// Least time from a refusal of the line to the stamps of what it took later, ticks.
@@ -378,10 +380,13 @@ mod tests {
         }
 
         fn tx(&mut self, batch: &mut Batch) -> usize {
-            if ticks() < self.open_at {
-                if !batch.is_empty() {
-                    self.last_refusal = ticks();
-                }
+            if batch.is_empty() {
+                return 0;
+            }
+            // Not from the beginning of the test on: the thread may sleep before it sends.
+            let open_at = *self.open_at.get_or_insert(ticks() + self.shut_ticks);
+            if ticks() < open_at {
+                self.last_refusal = ticks();
                 return 0;
             }
             let n = batch.len();
@@ -419,7 +424,8 @@ mod tests {
         let shut_ticks = instrument.clock().to_ticks(2e6) as u64;
         instrument.ports.push(Box::new(Shut {
             ports_of_flows: instrument.ports_of_flows,
-            open_at: ticks() + shut_ticks,
+            shut_ticks,
+            open_at: None,
             wire: VecDeque::new(),
             last_refusal: 0,
             oldest_stamp: i64::MAX,
@@ -433,7 +439,7 @@ mod tests {
             (tally.sent, 0),
             "{tally:?}"
         );
-        // The first packet was due within the first 100 us of 2 ms in which the line was shut.
+        // The first packet waited from when it was due to the end of the 2 ms in which the line was shut.
         let (send_delay, outcome) = record.packets().next().unwrap();
         let Outcome::Received { latency_ticks } = outcome else {
             panic!("{outcome:?}");

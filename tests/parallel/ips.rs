@@ -1,0 +1,118 @@
+//! An inspection between two hosts that know nothing of it: a web server and its clients.
+
+use crate::support::hosts::{Hosts, Namespace, in_namespace, ping};
+use crate::support::program::{Finished, Program, run};
+use serde_json::Value;
+use std::fs;
+use std::process::Command;
+
+fn fetch(host: &Namespace, path: &str) -> Finished {
+    let mut command = in_namespace(&host.0, "curl");
+    command.args([
+        "--silent",
+        "--show-error",
+        "--max-time",
+        "3",
+        "--user-agent",
+        "test/1",
+    ]);
+    run(command.arg(format!("http://10.7.0.2:8000/{path}")))
+}
+
+#[test]
+fn what_rules_forbid_does_not_reach_the_server_and_all_else_does() {
+    let tools = [
+        ("ping", "iputils-ping"),
+        ("curl", "curl"),
+        ("python3", "python3"),
+    ];
+    let Some(hosts) = Hosts::new(2, &tools) else {
+        return;
+    };
+    let folder = hosts.folder.path();
+    let [client, server] = [0, 1].map(|at| &hosts.all[at]);
+    let rules = "drop http any any -> any any (msg:\"dropped\"; flow:to_server,established; http.uri; content:\"/secret\"; sid:1;)\n\
+                 reject tcp any any -> any any (msg:\"rejected\"; flow:to_server,established; content:\"GET /refused\"; sid:2;)\n\
+                 alert http any any -> any any (msg:\"seen\"; flow:to_client; http.stat_code; content:\"404\"; sid:3;)\n\
+                 drop icmp any any -> any any (msg:\"large ping\"; itype:8; dsize:>900; sid:4;)\n\
+                 drop icmp any any -> any any (msg:\"pattern over fragments\"; content:\"|fe ed fe ed|\"; sid:5;)\n";
+    fs::write(folder.join("local.rules"), rules).unwrap();
+    fs::write(folder.join("page"), "all is well").unwrap();
+    let chain = format!(
+        "wait = \"sleep(50us)\"\nports = [\"veth:eth0,netns={},address=10.7.0.1/24\", \"veth:eth0,netns={},address=10.7.0.2/24\"]\n\
+         [[function]]\nname = \"ips\"\nrules = [\"{folder}/local.rules\"]\nevents = \"{folder}/eve.json\"\ncontrol = \"{folder}/sock\"\n",
+        client.0,
+        server.0,
+        folder = folder.display()
+    );
+    let up = hosts.up("ips.toml", &chain);
+    let mut serve = in_namespace(&server.0, "python3");
+    serve.args([
+        "-u",
+        "-m",
+        "http.server",
+        "8000",
+        "--bind",
+        "10.7.0.2",
+        "--directory",
+    ]);
+    let mut serving = Program::start(serve.arg(folder));
+    serving.wait_for_stdout("Serving HTTP");
+
+    assert_eq!(fetch(client, "page").success().stdout, "all is well");
+    ping(client, "10.7.0.2", 3, &["-i", "0.02"], 3);
+    ping(client, "10.7.0.2", 3, &["-i", "0.02", "-s", "1000"], 0);
+    assert!(fetch(client, "nothing").success().stdout.contains("404"));
+    // A path that is written another way is the same path.
+    let dropped = fetch(client, "x/../%73ecret");
+    assert_eq!(
+        dropped.code(),
+        Some(28),
+        "no answer within its time: {dropped:?}"
+    );
+    let refused = fetch(client, "refused");
+    assert_eq!(
+        refused.code(),
+        Some(56),
+        "broken off by a reset: {refused:?}"
+    );
+    assert_eq!(fetch(client, "page").success().stdout, "all is well");
+
+    let mut status = Command::new(env!("CARGO_BIN_EXE_taut"));
+    status
+        .args(["ips", "status", "--json", "--control"])
+        .arg(folder.join("sock"));
+    let status = run(&mut status).success().last_json();
+    assert_eq!(status["rules"]["rules"], 5, "{status}");
+    assert_eq!(status["outcomes"]["rejected"], 1, "{status}");
+    let ended = up.interrupt().success();
+    assert!(!ended.stderr.contains("panicked"), "{ended:?}");
+    let served = serving.interrupt();
+    assert!(served.stderr.contains("GET /page"), "{served:?}");
+    assert!(
+        !served.stderr.contains("secret") && !served.stderr.contains("refused"),
+        "{served:?}"
+    );
+    let eve = fs::read_to_string(folder.join("eve.json")).unwrap();
+    let lines = eve
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let mut found: Vec<_> = lines
+        .filter(|it| it["event_type"] == "alert")
+        .map(|it| {
+            (
+                it["alert"]["signature_id"].as_u64().unwrap(),
+                it["alert"]["action"].as_str().unwrap().to_string(),
+            )
+        })
+        .collect();
+    found.sort();
+    found.dedup();
+    let want = [
+        (1, "blocked"),
+        (2, "blocked"),
+        (3, "allowed"),
+        (4, "blocked"),
+    ];
+    assert_eq!(found, want.map(|(id, action)| (id, action.to_string())));
+}
