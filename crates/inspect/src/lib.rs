@@ -18,6 +18,7 @@
 pub mod buffer;
 pub mod compile;
 pub mod evaluate;
+pub mod fragments;
 pub mod http;
 pub mod pattern;
 pub mod ranges;
