@@ -11,6 +11,7 @@ mod experiment;
 mod forward;
 mod generate;
 mod guest;
+mod ips;
 mod model;
 mod node;
 mod ports;
@@ -51,6 +52,8 @@ enum Command {
     Bearer(bearer::Arguments),
     /// List, show, add and delete routes of a running router (function route)
     Route(route::Arguments),
+    /// Check rule files, and ask a running inspection (function ips): rules by cost, reload
+    Ips(ips::Arguments),
     /// Make traffic at a constant rate and measure what comes back
     Generate(generate::Arguments),
     /// Measure a device after RFC 2544 or as taut demo does (comparison), what input and output of a packet cost (io), packet
@@ -112,6 +115,7 @@ fn main() -> ExitCode {
         Command::Chain(arguments) => chain::run(arguments),
         Command::Bearer(arguments) => bearer::run(arguments),
         Command::Route(arguments) => route::run(arguments),
+        Command::Ips(arguments) => ips::run(arguments),
         Command::Generate(arguments) => generate::run(arguments),
         Command::Script(arguments) => script::run(arguments),
         Command::Probe(arguments) => probe::run(&arguments),

@@ -35,6 +35,7 @@ pub mod gtpu;
 mod host;
 mod impair;
 mod in_kernel;
+pub mod ips;
 #[cfg(test)]
 mod lose;
 mod mac_rewrite;
@@ -274,6 +275,7 @@ pub fn functions() -> &'static [Entry] {
         gtpu::ENTRY,
         host::ENTRY,
         impair::ENTRY,
+        ips::ENTRY,
         mac_rewrite::ENTRY,
         mac_swap::ENTRY,
         nat::ENTRY,

@@ -11,6 +11,8 @@ use crate::read::Names;
 use crate::rule::*;
 use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Rules made ready to be asked.
 #[derive(Debug, Default)]
@@ -327,12 +329,20 @@ pub struct Inspector {
     seen: Vec<u64>,
     /// Rules that fitted and are to be written down.
     matches: Vec<u32>,
-    /// Times that each rule was asked and fitted, and ticks that it took where this was looked at.
-    pub counts: Vec<RuleCounts>,
+    counters: Arc<[RuleCounters]>,
     /// Packets until one is looked at closely.
     until_timed: u32,
     /// Bits of flows that could not be set.
     pub bits_full: u64,
+}
+
+/// What came of a rule, in the counters of one worker; others may read them.
+#[derive(Debug, Default)]
+pub struct RuleCounters {
+    asked: AtomicU64,
+    fitted: AtomicU64,
+    ticks: AtomicU64,
+    timed: AtomicU64,
 }
 
 /// What came of a rule.
@@ -348,6 +358,24 @@ pub struct RuleCounts {
     pub timed: u64,
 }
 
+impl RuleCounters {
+    /// Returns what they say.
+    pub fn counts(&self) -> RuleCounts {
+        RuleCounts {
+            asked: self.asked.load(Relaxed),
+            fitted: self.fitted.load(Relaxed),
+            ticks: self.ticks.load(Relaxed),
+            timed: self.timed.load(Relaxed),
+        }
+    }
+}
+
+/// Adds to a counter that only one thread writes.
+#[inline]
+fn add(counter: &AtomicU64, more: u64) {
+    counter.store(counter.load(Relaxed) + more, Relaxed);
+}
+
 /// One packet of this many has its rules timed.
 const TIMED_ONE_IN: u32 = 64;
 
@@ -361,7 +389,7 @@ impl Inspector {
             asked: Vec::with_capacity(rules),
             seen: vec![0; rules.div_ceil(64)],
             matches: Vec::with_capacity(MOST_MATCHES),
-            counts: vec![RuleCounts::default(); rules],
+            counters: (0..rules).map(|_| RuleCounters::default()).collect(),
             until_timed: TIMED_ONE_IN,
             bits_full: 0,
         }
@@ -370,6 +398,11 @@ impl Inspector {
     /// Rules of the last packet that are to be written down, by their places in [`RuleSet::rules`].
     pub fn matches(&self) -> &[u32] {
         &self.matches
+    }
+
+    /// Returns the counters of its rules.
+    pub fn counters(&self) -> Arc<[RuleCounters]> {
+        Arc::clone(&self.counters)
     }
 
     /// Rules that needed too many steps.
@@ -393,7 +426,7 @@ impl Inspector {
         let direction = usize::from(!packet.to_server);
         if with_packet {
             let by_ports = &set.packets[slot(packet.protocol)][direction];
-            self.search(&by_ports.any, parts.payload);
+            self.search(&by_ports.any, parts.payload, parts.new_from);
             for group in [
                 by_ports.receiver.group(packet.destination_port),
                 by_ports.sender.group(packet.source_port),
@@ -401,14 +434,14 @@ impl Inspector {
             .into_iter()
             .flatten()
             {
-                self.search(group, parts.payload);
+                self.search(group, parts.payload, parts.new_from);
             }
         }
         for buffer in ready.iter() {
             if let (Some(data), Some(groups)) =
                 (parts.buffer(buffer), set.messages.get(buffer as usize))
             {
-                self.search(&groups[direction], data);
+                self.search(&groups[direction], data, 0);
             }
         }
         if self.asked.is_empty() {
@@ -418,12 +451,16 @@ impl Inspector {
     }
 
     #[inline]
-    fn search(&mut self, group: &Group, data: &[u8]) {
+    fn search(&mut self, group: &Group, data: &[u8], new_from: usize) {
         for &rule in &group.always {
             self.ask_for(rule);
         }
         if let Some(search) = &group.search {
             for found in search.find_overlapping_iter(data) {
+                // What was there before was found before.
+                if found.end() <= new_from {
+                    continue;
+                }
                 for &rule in &group.found[found.pattern().as_usize()] {
                     self.ask_for(rule);
                 }
@@ -465,11 +502,11 @@ impl Inspector {
             let rule = &set.rules[number as usize];
             let began = if is_timed { taut_sys::ticks() } else { 0 };
             let fits = self.evaluator.fits(rule, packet, parts, bits);
-            let counts = &mut self.counts[number as usize];
-            counts.asked += 1;
+            let counters = &self.counters[number as usize];
+            add(&counters.asked, 1);
             if is_timed {
-                counts.ticks += taut_sys::ticks().saturating_sub(began);
-                counts.timed += 1;
+                add(&counters.ticks, taut_sys::ticks().saturating_sub(began));
+                add(&counters.timed, 1);
             }
             if !fits {
                 continue;
@@ -489,7 +526,7 @@ impl Inspector {
             if rated == Rated::NotYet {
                 continue;
             }
-            counts.fitted += 1;
+            add(&counters.fitted, 1);
             for change in &rule.bits {
                 self.bits_full += u64::from(!change_bits(change, bits));
             }

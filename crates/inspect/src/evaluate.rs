@@ -60,10 +60,12 @@ pub struct Packet<'a> {
 /// Buffers of a packet.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Parts<'a> {
-    /// Payload.
+    /// Payload; of a TCP stream with some bytes in front that came before.
     pub payload: &'a [u8],
-    /// Message of HTTP that the packet belongs to.
-    pub http: Option<&'a Http>,
+    /// Place in it at which the payload of this packet begins.
+    pub new_from: usize,
+    /// Message of HTTP that the packet belongs to, and whether it is a request.
+    pub http: Option<(&'a Http, bool)>,
     /// Name that a DNS query asks for.
     pub dns_query: Option<&'a [u8]>,
     /// Server name of a TLS client hello.
@@ -79,7 +81,9 @@ impl<'a> Parts<'a> {
             Buffer::DnsQuery => self.dns_query,
             Buffer::TlsSni => self.tls_sni,
             Buffer::Base64 => None,
-            _ => self.http.and_then(|http| http.buffer(buffer)),
+            _ => self
+                .http
+                .and_then(|(http, is_request)| http.buffer_of(is_request, buffer)),
         }
     }
 }
@@ -163,7 +167,12 @@ impl Evaluator {
         }
         self.steps_left = MOST_STEPS;
         self.decoded_len = 0;
-        let fits = self.steps_fit(&rule.steps, parts, (Buffer::Payload, false), 0);
+        // A rule that says where in the payload something is means that of the packet.
+        let mut parts = *parts;
+        if rule.is_positional && parts.new_from > 0 {
+            parts.payload = parts.payload.get(parts.new_from..).unwrap_or_default();
+        }
+        let fits = self.steps_fit(&rule.steps, &parts, (Buffer::Payload, false), 0);
         if self.steps_left == 0 {
             self.given_up += 1;
             return false;

@@ -1,11 +1,940 @@
-//! Stand-in until the inspector is here.
+//! HTTP/1.x of both directions of a connection (RFC 9112), read as bytes come. It is lenient, as those who attack are: what a server
+//! might take for a message is one here.
+//!
+//! What buffers hold: `http.uri` is the target decoded once, with `//`, `/./` and `/../` taken out of the path; a header line is
+//! `Name: value` and CR LF whatever it ended in, lines that go on in the next are one; cookies are not among them. Host names are in
+//! lower case and without port. Of bodies the first bytes are kept, with the heads of chunks taken out; nothing is decompressed.
+
 use crate::buffer::Buffer;
-/// Message of HTTP.
+
+/// Bytes of a head that are kept; a longer one is a fault.
+const HEAD_BYTES: usize = 8192;
+/// Bytes of a body that are kept.
+const BODY_BYTES: usize = 4096;
+/// Requests whose responses are awaited at a time.
+const AWAITED: usize = 16;
+
+pub use crate::buffer::BufferSet;
+
+/// What is wrong with a message; from there on its direction is not read any more, but for the first two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HttpFault {
+    /// A header line without a colon, or with white space in front of it. It is kept.
+    HeaderLine,
+    /// Lengths that contradict each other: chunks count (RFC 9112 section 6.3), or the first length.
+    Lengths,
+    /// A head that is too long.
+    LongHead,
+    /// A first line that is none.
+    FirstLine,
+    /// A length of a chunk that is none.
+    Chunk,
+}
+
+/// What became of bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Pushed {
+    /// Bytes that were read; the others are to come again.
+    pub consumed: usize,
+    /// Buffers that are new, or have more in them.
+    pub ready: BufferSet,
+    /// What is wrong.
+    pub fault: Option<HttpFault>,
+}
+
+/// Both directions of a connection.
+#[derive(Debug, Default)]
+pub struct Http {
+    request: Side,
+    response: Side,
+    /// Whether the response to each request that is awaited has no body, as that was `HEAD`.
+    awaited: [bool; AWAITED],
+    asked: usize,
+    answered: usize,
+}
+
+/// Place of bytes in a head.
+type Part = (u16, u16);
+
+/// Where a direction is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum State {
+    /// In the head, or in front of one.
+    #[default]
+    Head,
+    /// In a body of so many bytes more.
+    Body(u64),
+    /// In a body that ends with the connection.
+    UntilClose,
+    /// In the line with the length of a chunk; the length as far as it was read, and whether its digits are over.
+    ChunkLine(u64, bool),
+    /// In a chunk of so many bytes more.
+    Chunk(u64),
+    /// In the line end behind a chunk.
+    ChunkEnd,
+    /// In the lines behind the last chunk; bytes of the present line.
+    Trailer(u32),
+    /// Not read any more.
+    Opaque,
+}
+
 #[derive(Debug)]
-pub struct Http;
+struct Side {
+    state: State,
+    head: Box<[u8; HEAD_BYTES]>,
+    head_len: usize,
+    /// Whether only a line end has been read since the last line end: then the next one ends the head.
+    line_len: usize,
+    body: Box<[u8; BODY_BYTES]>,
+    body_len: usize,
+    /// First line and its parts.
+    line: Part,
+    parts: [Part; 3],
+    /// Header lines as they came.
+    raw_headers: Part,
+    /// What is made of the head: target or header lines in normal form, and so on.
+    made: Box<[u8; HEAD_BYTES]>,
+    made_len: usize,
+    target: Part,
+    headers: Part,
+    cookie: Part,
+    raw_cookie: Part,
+    host: Part,
+    user_agent: Part,
+    referer: Part,
+    content_type: Part,
+    accept: Part,
+    has: BufferSet,
+}
+
+impl Default for Side {
+    fn default() -> Self {
+        const NONE: Part = (0, 0);
+        Self {
+            state: State::Head,
+            head: Box::new([0; HEAD_BYTES]),
+            head_len: 0,
+            line_len: 0,
+            body: Box::new([0; BODY_BYTES]),
+            body_len: 0,
+            line: NONE,
+            parts: [NONE; 3],
+            raw_headers: NONE,
+            made: Box::new([0; HEAD_BYTES]),
+            made_len: 0,
+            target: NONE,
+            headers: NONE,
+            cookie: NONE,
+            raw_cookie: NONE,
+            host: NONE,
+            user_agent: NONE,
+            referer: NONE,
+            content_type: NONE,
+            accept: NONE,
+            has: BufferSet::default(),
+        }
+    }
+}
+
+/// What a head says about the body behind it.
+#[derive(Debug, Default)]
+struct Framing {
+    length: Option<u64>,
+    is_chunked: bool,
+    contradicts: bool,
+    is_odd: bool,
+}
+
 impl Http {
-    /// Returns a buffer.
-    pub fn buffer(&self, _: Buffer) -> Option<&[u8]> {
-        None
+    /// Makes it ready for another connection.
+    pub fn reset(&mut self) {
+        for side in [&mut self.request, &mut self.response] {
+            side.state = State::Head;
+            side.begin();
+        }
+        (self.asked, self.answered) = (0, 0);
+    }
+
+    /// Bytes of a direction are missing: it is not read any more.
+    pub fn gap(&mut self, to_server: bool) {
+        let side = if to_server {
+            &mut self.request
+        } else {
+            &mut self.response
+        };
+        side.state = State::Opaque;
+    }
+
+    /// Takes bytes of a direction, up to where buffers of a message are complete; the caller looks at those and comes again with the
+    /// rest.
+    pub fn push(&mut self, to_server: bool, data: &[u8]) -> Pushed {
+        let mut pushed = Pushed::default();
+        while pushed.consumed < data.len() {
+            let rest = &data[pushed.consumed..];
+            let side = if to_server {
+                &mut self.request
+            } else {
+                &mut self.response
+            };
+            let taken = match side.state {
+                State::Opaque => {
+                    pushed.consumed = data.len();
+                    return pushed;
+                }
+                State::Head => {
+                    let (taken, end) = side.head(rest);
+                    pushed.consumed += taken;
+                    match end {
+                        HeadEnd::NotYet => return pushed,
+                        HeadEnd::TooLong => {
+                            side.state = State::Opaque;
+                            pushed.fault = Some(HttpFault::LongHead);
+                        }
+                        HeadEnd::Here => self.head_is_here(to_server, &mut pushed),
+                    }
+                    return pushed;
+                }
+                State::Body(left) => {
+                    let taken = left.min(rest.len() as u64) as usize;
+                    let left = left - taken as u64;
+                    side.state = if left == 0 {
+                        State::Head
+                    } else {
+                        State::Body(left)
+                    };
+                    side.more_body(&rest[..taken], to_server, &mut pushed.ready);
+                    taken
+                }
+                State::UntilClose => {
+                    side.more_body(rest, to_server, &mut pushed.ready);
+                    rest.len()
+                }
+                State::ChunkLine(length, is_over) => {
+                    let byte = rest[0];
+                    match (char::from(byte).to_digit(16), is_over) {
+                        (Some(digit), false) if length < 1 << 56 => {
+                            side.state = State::ChunkLine(length << 4 | u64::from(digit), false);
+                        }
+                        _ if byte == b'\n' => {
+                            side.state = if length == 0 {
+                                State::Trailer(0)
+                            } else {
+                                State::Chunk(length)
+                            };
+                        }
+                        // An extension, which is passed over, or white space.
+                        _ if is_over || matches!(byte, b';' | b' ' | b'\t' | b'\r') => {
+                            side.state = State::ChunkLine(length, true);
+                        }
+                        _ => {
+                            side.state = State::Opaque;
+                            pushed.fault = Some(HttpFault::Chunk);
+                        }
+                    }
+                    1
+                }
+                State::Chunk(left) => {
+                    let taken = left.min(rest.len() as u64) as usize;
+                    let left = left - taken as u64;
+                    side.state = if left == 0 {
+                        State::ChunkEnd
+                    } else {
+                        State::Chunk(left)
+                    };
+                    side.more_body(&rest[..taken], to_server, &mut pushed.ready);
+                    taken
+                }
+                State::ChunkEnd => {
+                    if rest[0] == b'\n' {
+                        side.state = State::ChunkLine(0, false);
+                    } else if rest[0] != b'\r' {
+                        side.state = State::Opaque;
+                        pushed.fault = Some(HttpFault::Chunk);
+                    }
+                    1
+                }
+                State::Trailer(len) => {
+                    side.state = match rest[0] {
+                        b'\n' if len == 0 => State::Head,
+                        b'\n' => State::Trailer(0),
+                        b'\r' => State::Trailer(len),
+                        _ => State::Trailer(len.saturating_add(1)),
+                    };
+                    1
+                }
+            };
+            pushed.consumed += taken;
+            let is_over = side.state == State::Head;
+            if is_over {
+                // The next message begins in memory of its own once this one was looked at.
+                return pushed;
+            }
+        }
+        pushed
+    }
+
+    /// The head of a message is complete: says what is in it and what follows.
+    fn head_is_here(&mut self, to_server: bool, pushed: &mut Pushed) {
+        let side = if to_server {
+            &mut self.request
+        } else {
+            &mut self.response
+        };
+        let framing = match side.read_head(to_server) {
+            Some(framing) => framing,
+            None => {
+                side.state = State::Opaque;
+                pushed.fault = Some(HttpFault::FirstLine);
+                return;
+            }
+        };
+        pushed.ready = side.has;
+        if framing.contradicts {
+            pushed.fault = Some(HttpFault::Lengths);
+        } else if framing.is_odd {
+            pushed.fault = Some(HttpFault::HeaderLine);
+        }
+        let with_length = match (framing.is_chunked, framing.length) {
+            (true, _) => Some(State::ChunkLine(0, false)),
+            (false, Some(0)) => Some(State::Head),
+            (false, Some(length)) => Some(State::Body(length)),
+            (false, None) => None,
+        };
+        if to_server {
+            let method = side.of_head(side.parts[0]);
+            let (is_head, is_connect) = (method == b"HEAD", method == b"CONNECT");
+            if self.asked - self.answered < AWAITED {
+                self.awaited[self.asked % AWAITED] = is_head;
+            }
+            self.asked += 1;
+            side.state = if is_connect {
+                State::Opaque
+            } else {
+                with_length.unwrap_or(State::Head)
+            };
+            return;
+        }
+        let status: u16 = std::str::from_utf8(side.of_head(side.parts[1]))
+            .ok()
+            .and_then(|it| it.parse().ok())
+            .unwrap_or(0);
+        let is_head = self.answered < self.asked
+            && self.asked - self.answered <= AWAITED
+            && self.awaited[self.answered % AWAITED];
+        if !(100..200).contains(&status) {
+            self.answered += 1;
+        }
+        side.state = match status {
+            // Another protocol from here on.
+            101 => State::Opaque,
+            100..=199 | 204 | 304 => State::Head,
+            _ if is_head => State::Head,
+            _ => with_length.unwrap_or(State::UntilClose),
+        };
+    }
+
+    /// Returns a buffer of the present message of one direction.
+    pub fn buffer_of(&self, to_server: bool, buffer: Buffer) -> Option<&[u8]> {
+        let side = if to_server {
+            &self.request
+        } else {
+            &self.response
+        };
+        if !side.has.contains(buffer) {
+            return None;
+        }
+        side.buffer(buffer)
+    }
+}
+
+enum HeadEnd {
+    NotYet,
+    Here,
+    TooLong,
+}
+
+impl Side {
+    /// Begins another message.
+    fn begin(&mut self) {
+        (self.head_len, self.line_len, self.body_len, self.made_len) = (0, 0, 0, 0);
+        self.has = BufferSet::default();
+    }
+
+    /// Takes bytes of a head, up to the empty line that ends it.
+    fn head(&mut self, data: &[u8]) -> (usize, HeadEnd) {
+        if self.head_len == 0 {
+            self.begin();
+        }
+        for (at, &byte) in data.iter().enumerate() {
+            // Line ends in front of a message are passed over (RFC 9112 section 2.2).
+            if self.head_len == 0 && matches!(byte, b'\r' | b'\n') {
+                continue;
+            }
+            let Some(place) = self.head.get_mut(self.head_len) else {
+                return (at, HeadEnd::TooLong);
+            };
+            *place = byte;
+            self.head_len += 1;
+            match byte {
+                b'\n' if self.line_len == 0 => return (at + 1, HeadEnd::Here),
+                b'\n' => self.line_len = 0,
+                b'\r' => {}
+                _ => self.line_len += 1,
+            }
+        }
+        (data.len(), HeadEnd::NotYet)
+    }
+
+    fn of_head(&self, part: Part) -> &[u8] {
+        &self.head[usize::from(part.0)..usize::from(part.1)]
+    }
+
+    /// Puts bytes behind what is made; what finds no room is left out.
+    fn make(&mut self, bytes: &[u8]) {
+        let room = HEAD_BYTES - self.made_len;
+        let taken = bytes.len().min(room);
+        self.made[self.made_len..][..taken].copy_from_slice(&bytes[..taken]);
+        self.made_len += taken;
+    }
+
+    /// Reads the head: none if its first line is none.
+    fn read_head(&mut self, is_request: bool) -> Option<Framing> {
+        let end = self.head_len;
+        self.head_len = 0;
+        let line_end = self.head[..end].iter().position(|&byte| byte == b'\n')?;
+        let trimmed = line_end - usize::from(line_end > 0 && self.head[line_end - 1] == b'\r');
+        self.line = (0, trimmed as u16);
+        self.split_first_line(trimmed, is_request)?;
+        self.raw_headers = ((line_end + 1) as u16, end as u16);
+        let names: &[Buffer] = if is_request {
+            &[
+                Buffer::HttpMethod,
+                Buffer::HttpUri,
+                Buffer::HttpRawUri,
+                Buffer::HttpProtocol,
+                Buffer::HttpRequestLine,
+                Buffer::HttpHeader,
+                Buffer::HttpRawHeader,
+            ]
+        } else {
+            &[
+                Buffer::HttpProtocol,
+                Buffer::HttpStatusCode,
+                Buffer::HttpStatusMessage,
+                Buffer::HttpResponseLine,
+                Buffer::HttpHeader,
+                Buffer::HttpRawHeader,
+            ]
+        };
+        self.has = names.iter().copied().collect();
+        if is_request {
+            self.normalise_target();
+        }
+        Some(self.header_lines(line_end + 1, end, is_request))
+    }
+
+    /// Method, target, version; or version, status, reason.
+    fn split_first_line(&mut self, end: usize, is_request: bool) -> Option<()> {
+        let line = &self.head[..end];
+        let is_space = |&byte: &u8| matches!(byte, b' ' | b'\t');
+        let first = line.iter().position(|byte| is_space(byte))?;
+        let second_at = first + line[first..].iter().position(|byte| !is_space(byte))?;
+        let part = |from: usize, to: usize| (from as u16, to as u16);
+        if is_request {
+            // The version is behind the last space; a target may have spaces in it.
+            let last = line
+                .iter()
+                .rposition(|byte| is_space(byte))
+                .filter(|&last| last > second_at);
+            let (target_end, version) = match last {
+                Some(last) if line[last + 1..].starts_with(b"HTTP/") => (last, part(last + 1, end)),
+                _ => (end, part(end, end)),
+            };
+            let trimmed = line[..target_end]
+                .iter()
+                .rposition(|byte| !is_space(byte))
+                .map_or(second_at, |at| at + 1);
+            self.parts = [
+                part(0, first),
+                part(second_at, trimmed.max(second_at)),
+                version,
+            ];
+            return Some(());
+        }
+        if !line.starts_with(b"HTTP/") {
+            return None;
+        }
+        let status_end = second_at
+            + line[second_at..]
+                .iter()
+                .position(|byte| is_space(byte))
+                .unwrap_or(end - second_at);
+        let reason = (status_end + 1).min(end);
+        self.parts = [
+            part(0, first),
+            part(second_at, status_end),
+            part(reason, end),
+        ];
+        Some(())
+    }
+
+    /// Decodes the target once, and takes out of its path what a server would.
+    fn normalise_target(&mut self) {
+        let from = self.made_len;
+        let (begin, end) = (usize::from(self.parts[1].0), usize::from(self.parts[1].1));
+        let mut at = begin;
+        let mut in_query = false;
+        let mut path_begin = from;
+        while at < end && self.made_len < HEAD_BYTES {
+            let hex = |at: usize| char::from(self.head[at]).to_digit(16);
+            let byte = match self.head[at] {
+                b'%' if at + 2 < end => match (hex(at + 1), hex(at + 2)) {
+                    (Some(high), Some(low)) => {
+                        at += 2;
+                        (high << 4 | low) as u8
+                    }
+                    _ => b'%',
+                },
+                byte => {
+                    in_query |= byte == b'?';
+                    byte
+                }
+            };
+            at += 1;
+            // The path of `http://host/path` begins behind the host.
+            if byte == b'/' && !in_query && self.made[from..self.made_len].ends_with(b":/") {
+                path_begin = self.made_len + 1;
+            }
+            self.made[self.made_len] = byte;
+            self.made_len += 1;
+            if !in_query && byte == b'/' && self.made_len > path_begin + 1 {
+                self.fold_path(path_begin);
+            }
+        }
+        self.target = (from as u16, self.made_len as u16);
+    }
+
+    /// The path ends in a slash: takes what is in front of it out if that is nothing, `.` or `..`.
+    fn fold_path(&mut self, begin: usize) {
+        let path = &self.made[begin..self.made_len - 1];
+        let Some(slash) = path.iter().rposition(|&byte| byte == b'/') else {
+            return;
+        };
+        match &path[slash + 1..] {
+            b"" | b"." => self.made_len = begin + slash + 1,
+            b".." => {
+                let parent = path[..slash]
+                    .iter()
+                    .rposition(|&byte| byte == b'/')
+                    .unwrap_or(0);
+                self.made_len = begin + parent + 1;
+            }
+            _ => {}
+        }
+    }
+
+    /// Goes through the header lines: makes them normal, and finds those that are buffers of their own.
+    fn header_lines(&mut self, begin: usize, end: usize, is_request: bool) -> Framing {
+        let mut framing = Framing::default();
+        let headers_from = self.made_len;
+        let mut at = begin;
+        let mut cookies = [(0u16, 0u16); 8];
+        let mut n_cookies = 0;
+        while at < end {
+            let mut line_end = line_end_of(&self.head[..end], at);
+            // Lines that begin with white space belong to the one before.
+            while line_end < end && matches!(self.head[line_end], b' ' | b'\t') {
+                line_end = line_end_of(&self.head[..end], line_end);
+            }
+            let line = (at, line_end);
+            at = line_end;
+            let content_end = trim_end(&self.head[..line.1], line.0);
+            if content_end == line.0 {
+                continue;
+            }
+            let Some(colon) = self.head[line.0..content_end]
+                .iter()
+                .position(|&byte| byte == b':')
+                .map(|it| it + line.0)
+            else {
+                framing.is_odd = true;
+                self.make_line(line.0, content_end);
+                continue;
+            };
+            let name_end = trim_end(&self.head[..colon], line.0);
+            framing.is_odd |= name_end != colon || name_end == line.0;
+            let value = trim_start(&self.head[..content_end], colon + 1);
+            let mut name = [0; 20];
+            let name_len = name_end - line.0;
+            if name_len <= name.len() {
+                name[..name_len].copy_from_slice(&self.head[line.0..name_end]);
+                name[..name_len].make_ascii_lowercase();
+            }
+            let cookie_name: &[u8] = if is_request { b"cookie" } else { b"set-cookie" };
+            let name = &name[..name_len.min(20)];
+            if name_len <= 20 && name == cookie_name {
+                if n_cookies < cookies.len() {
+                    cookies[n_cookies] = (value as u16, content_end as u16);
+                    n_cookies += 1;
+                }
+                continue;
+            }
+            let from = self.made_len;
+            self.make_line_of(line.0, name_end, value, content_end);
+            // Where the value lies in what was made.
+            let made_value = (from + name_len + 2).min(self.made_len);
+            let made_end = self.made_len.saturating_sub(2).max(made_value);
+            let part = (made_value as u16, made_end as u16);
+            if name_len > 20 {
+                continue;
+            }
+            match name {
+                b"content-length" => self.content_length(part, &mut framing),
+                b"transfer-encoding" => {
+                    let value = &self.made[made_value..made_end];
+                    framing.is_chunked |= ends_in_chunked(value);
+                }
+                b"host" if is_request => {
+                    self.host = part;
+                    self.has.insert(Buffer::HttpHost);
+                }
+                b"user-agent" => {
+                    self.user_agent = part;
+                    self.has.insert(Buffer::HttpUserAgent);
+                }
+                b"referer" => {
+                    self.referer = part;
+                    self.has.insert(Buffer::HttpReferer);
+                }
+                b"content-type" => {
+                    self.content_type = part;
+                    self.has.insert(Buffer::HttpContentType);
+                }
+                b"accept" => {
+                    self.accept = part;
+                    self.has.insert(Buffer::HttpAccept);
+                }
+                _ => {}
+            }
+        }
+        self.headers = (headers_from as u16, self.made_len as u16);
+        self.make_host();
+        if n_cookies > 0 {
+            let from = self.made_len;
+            for (number, &(begin, end)) in cookies[..n_cookies].iter().enumerate() {
+                if number > 0 {
+                    self.make(b", ");
+                }
+                self.make_from_head(usize::from(begin), usize::from(end));
+            }
+            self.cookie = (from as u16, self.made_len as u16);
+            self.raw_cookie = self.cookie;
+            self.has.insert(Buffer::HttpCookie);
+            self.has.insert(Buffer::HttpRawCookie);
+        }
+        framing.contradicts |= framing.is_chunked && framing.length.is_some();
+        framing
+    }
+
+    /// The host in lower case and without port, behind what was made.
+    fn make_host(&mut self) {
+        if !self.has.contains(Buffer::HttpHost) {
+            return;
+        }
+        let (begin, end) = (usize::from(self.host.0), usize::from(self.host.1));
+        let value = &self.made[begin..end];
+        let port = match value.iter().rposition(|&byte| byte == b':') {
+            // Not one within the brackets of an address of IPv6.
+            Some(colon) if !value[colon..].contains(&b']') => colon,
+            _ => value.len(),
+        };
+        let from = self.made_len;
+        for at in begin..begin + port {
+            let byte = self.made[at].to_ascii_lowercase();
+            self.make(&[byte]);
+        }
+        self.host = (from as u16, self.made_len as u16);
+    }
+
+    fn content_length(&self, part: Part, framing: &mut Framing) {
+        let value = &self.made[usize::from(part.0)..usize::from(part.1)];
+        let is_digits =
+            !value.is_empty() && value.len() <= 18 && value.iter().all(u8::is_ascii_digit);
+        let length = value.iter().fold(0u64, |all, byte| {
+            all.wrapping_mul(10)
+                .wrapping_add(u64::from(byte.wrapping_sub(b'0')))
+        });
+        match framing.length {
+            _ if !is_digits => framing.contradicts = true,
+            Some(before) => framing.contradicts |= before != length,
+            None => framing.length = Some(length),
+        }
+    }
+
+    fn make_from_head(&mut self, begin: usize, end: usize) {
+        let taken = (end - begin).min(HEAD_BYTES - self.made_len);
+        self.made[self.made_len..][..taken].copy_from_slice(&self.head[begin..begin + taken]);
+        self.made_len += taken;
+    }
+
+    /// A line without a name.
+    fn make_line(&mut self, begin: usize, end: usize) {
+        self.make_from_head(begin, end);
+        self.make(b"\r\n");
+    }
+
+    /// `Name: value`, a value over several lines as one.
+    fn make_line_of(&mut self, begin: usize, name_end: usize, value: usize, end: usize) {
+        self.make_from_head(begin, name_end);
+        self.make(b": ");
+        let mut at = value;
+        while at < end {
+            let line = self.head[at..end]
+                .iter()
+                .position(|&byte| byte == b'\n')
+                .map_or(end, |it| at + it);
+            let content_end = if line < end {
+                trim_end(&self.head[..line], at)
+            } else {
+                line
+            };
+            self.make_from_head(at, content_end);
+            if line >= end {
+                break;
+            }
+            self.make(b" ");
+            at = trim_start(&self.head[..end], line + 1);
+        }
+        self.make(b"\r\n");
+    }
+
+    /// Keeps bytes of a body, as long as there is room.
+    fn more_body(&mut self, data: &[u8], is_request: bool, ready: &mut BufferSet) {
+        let taken = data.len().min(BODY_BYTES - self.body_len);
+        if taken == 0 {
+            return;
+        }
+        self.body[self.body_len..][..taken].copy_from_slice(&data[..taken]);
+        self.body_len += taken;
+        let buffer = if is_request {
+            Buffer::HttpClientBody
+        } else {
+            Buffer::HttpServerBody
+        };
+        self.has.insert(buffer);
+        ready.insert(buffer);
+    }
+
+    fn buffer(&self, buffer: Buffer) -> Option<&[u8]> {
+        let made = |part: Part| &self.made[usize::from(part.0)..usize::from(part.1)];
+        Some(match buffer {
+            Buffer::HttpMethod => self.of_head(self.parts[0]),
+            Buffer::HttpRawUri => self.of_head(self.parts[1]),
+            Buffer::HttpUri => made(self.target),
+            Buffer::HttpProtocol if self.has.contains(Buffer::HttpMethod) => {
+                self.of_head(self.parts[2])
+            }
+            Buffer::HttpProtocol => self.of_head(self.parts[0]),
+            Buffer::HttpStatusCode => self.of_head(self.parts[1]),
+            Buffer::HttpStatusMessage => self.of_head(self.parts[2]),
+            Buffer::HttpRequestLine | Buffer::HttpResponseLine => self.of_head(self.line),
+            Buffer::HttpHeader => made(self.headers),
+            Buffer::HttpRawHeader => self.of_head(self.raw_headers),
+            Buffer::HttpCookie => made(self.cookie),
+            Buffer::HttpRawCookie => made(self.raw_cookie),
+            Buffer::HttpHost => made(self.host),
+            Buffer::HttpUserAgent => made(self.user_agent),
+            Buffer::HttpReferer => made(self.referer),
+            Buffer::HttpContentType => made(self.content_type),
+            Buffer::HttpAccept => made(self.accept),
+            Buffer::HttpClientBody | Buffer::HttpServerBody => &self.body[..self.body_len],
+            _ => return None,
+        })
+    }
+}
+
+/// The place behind the line end of the line at `at`.
+fn line_end_of(bytes: &[u8], at: usize) -> usize {
+    bytes[at..]
+        .iter()
+        .position(|&byte| byte == b'\n')
+        .map_or(bytes.len(), |it| at + it + 1)
+}
+
+fn trim_end(bytes: &[u8], from: usize) -> usize {
+    bytes[from..]
+        .iter()
+        .rposition(|byte| !byte.is_ascii_whitespace())
+        .map_or(from, |it| from + it + 1)
+}
+
+fn trim_start(bytes: &[u8], from: usize) -> usize {
+    let rest = bytes.get(from..).unwrap_or_default();
+    rest.iter()
+        .position(|byte| !byte.is_ascii_whitespace())
+        .map_or(bytes.len().max(from), |it| from + it)
+}
+
+/// Whether chunks are what a list of codings ends in (RFC 9112 section 6.1).
+fn ends_in_chunked(value: &[u8]) -> bool {
+    let last = value
+        .rsplit(|&byte| byte == b',')
+        .next()
+        .unwrap_or_default();
+    last.trim_ascii().eq_ignore_ascii_case(b"chunked")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    /// All messages of a direction: what each has in its buffers at its end, whichever way the bytes are cut.
+    fn messages(
+        http: &mut Http,
+        to_server: bool,
+        pieces: &[&[u8]],
+    ) -> (Vec<Vec<(Buffer, Vec<u8>)>>, Vec<HttpFault>) {
+        let (mut all, mut faults) = (Vec::<Vec<(Buffer, Vec<u8>)>>::new(), Vec::new());
+        for piece in pieces {
+            let mut rest = *piece;
+            while !rest.is_empty() {
+                let pushed = http.push(to_server, rest);
+                assert!(pushed.consumed > 0);
+                rest = &rest[pushed.consumed..];
+                faults.extend(pushed.fault);
+                let is_head = pushed.ready.contains(Buffer::HttpHeader);
+                let now = pushed
+                    .ready
+                    .iter()
+                    .map(|it| (it, http.buffer_of(to_server, it).unwrap().to_vec()));
+                if is_head {
+                    all.push(now.collect());
+                } else if let Some(last) = all.last_mut() {
+                    for (buffer, bytes) in now {
+                        last.retain(|it| it.0 != buffer);
+                        last.push((buffer, bytes));
+                    }
+                }
+            }
+        }
+        (all, faults)
+    }
+
+    fn get(message: &[(Buffer, Vec<u8>)], buffer: Buffer) -> &str {
+        message
+            .iter()
+            .find(|it| it.0 == buffer)
+            .map_or("-", |it| std::str::from_utf8(&it.1).unwrap())
+    }
+
+    const REQUESTS: &[u8] = b"POST /a%2Fb/./c/../d//e?x=%41/../y HTTP/1.1\r\nHost: WWW.Example.com:8080\r\nUser-Agent:  curl/8\r\n\
+        Cookie: a=1\r\nX-Long: one\r\n  two\r\nContent-Length: 5\r\nCookie: b=2\r\n\r\nhelloGET / HTTP/1.0\nAccept: */*\n\n\
+        PUT /u HTTP/1.1\r\nTransfer-Encoding: gzip, chunked\r\n\r\n5;x=y\r\nabcde\r\n3\r\nfgh\r\n0\r\nTrailer: x\r\n\r\nHEAD /h HTTP/1.1\r\n\r\n";
+
+    #[test]
+    fn requests_one_behind_the_other_are_read() {
+        let (all, faults) = messages(&mut Http::default(), true, &[REQUESTS]);
+        assert_eq!((all.len(), faults), (4, vec![]));
+        let first = &all[0];
+        assert_eq!(get(first, Buffer::HttpMethod), "POST");
+        assert_eq!(
+            get(first, Buffer::HttpRawUri),
+            "/a%2Fb/./c/../d//e?x=%41/../y"
+        );
+        assert_eq!(get(first, Buffer::HttpUri), "/a/b/d/e?x=A/../y");
+        assert_eq!(get(first, Buffer::HttpHost), "www.example.com");
+        assert_eq!(get(first, Buffer::HttpUserAgent), "curl/8");
+        assert_eq!(get(first, Buffer::HttpCookie), "a=1, b=2");
+        assert_eq!(
+            get(first, Buffer::HttpHeader),
+            "Host: WWW.Example.com:8080\r\nUser-Agent: curl/8\r\nX-Long: one two\r\nContent-Length: 5\r\n"
+        );
+        assert_eq!(get(first, Buffer::HttpClientBody), "hello");
+        assert_eq!(get(&all[1], Buffer::HttpProtocol), "HTTP/1.0");
+        assert_eq!(get(&all[1], Buffer::HttpAccept), "*/*");
+        assert_eq!(get(&all[2], Buffer::HttpClientBody), "abcdefgh");
+        assert_eq!(get(&all[3], Buffer::HttpMethod), "HEAD");
+    }
+
+    #[test]
+    fn responses_end_where_their_requests_say() {
+        let mut http = Http::default();
+        messages(
+            &mut http,
+            true,
+            &[b"HEAD / HTTP/1.1\r\n\r\nGET / HTTP/1.1\r\n\r\nGET / HTTP/1.1\r\n\r\n"],
+        );
+        let answers = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nHTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 404 Not Found here\r\nSet-Cookie: s=1\r\n\
+            Content-Length: 3\r\n\r\nabcHTTP/1.1 200 OK\r\n\r\nall the rest HTTP/1.1 500 x\r\n\r\n";
+        let (all, faults) = messages(&mut http, false, &[answers]);
+        assert_eq!((all.len(), faults), (4, vec![]));
+        assert_eq!(get(&all[2], Buffer::HttpStatusCode), "404");
+        assert_eq!(get(&all[2], Buffer::HttpStatusMessage), "Not Found here");
+        assert_eq!(get(&all[2], Buffer::HttpCookie), "s=1");
+        assert_eq!(get(&all[2], Buffer::HttpServerBody), "abc");
+        assert!(get(&all[3], Buffer::HttpServerBody).starts_with("all the rest"));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        let faults =
+            |to_server, bytes: &[u8]| messages(&mut Http::default(), to_server, &[bytes]).1;
+        assert_eq!(
+            faults(true, b"GET / HTTP/1.1\r\nno colon\r\n\r\n"),
+            [HttpFault::HeaderLine]
+        );
+        assert_eq!(
+            faults(
+                true,
+                b"POST / HTTP/1.1\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabc"
+            ),
+            [HttpFault::Lengths]
+        );
+        let both =
+            b"POST / HTTP/1.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n";
+        assert_eq!(faults(true, both), [HttpFault::Lengths]);
+        assert_eq!(
+            faults(
+                true,
+                b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n"
+            ),
+            [HttpFault::Chunk]
+        );
+        assert_eq!(
+            faults(false, b"SSH-2.0-x y\r\n\r\n"),
+            [HttpFault::FirstLine]
+        );
+        assert_eq!(
+            faults(
+                true,
+                &[b"GET / HTTP/1.1\r\nX: ", &[b'a'; 9000][..]].concat()
+            ),
+            [HttpFault::LongHead]
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn messages_are_the_same_however_bytes_are_cut(cuts in prop::collection::vec(0usize..REQUESTS.len(), 0..12)) {
+            let mut cuts = cuts;
+            cuts.extend([0, REQUESTS.len()]);
+            cuts.sort_unstable();
+            let pieces: Vec<_> = cuts.windows(2).map(|it| &REQUESTS[it[0]..it[1]]).collect();
+            let whole = messages(&mut Http::default(), true, &[REQUESTS]);
+            prop_assert_eq!(messages(&mut Http::default(), true, &pieces), whole);
+        }
+
+        #[test]
+        fn no_bytes_break_it(bytes in prop::collection::vec(any::<u8>(), 0..200), at in 0usize..300, to_server in any::<bool>()) {
+            let mut http = Http::default();
+            messages(&mut http, to_server, &[&bytes]);
+            http.reset();
+            let mut damaged = REQUESTS.to_vec();
+            let at = at % damaged.len();
+            damaged.splice(at..at, bytes);
+            messages(&mut http, true, &[&damaged]);
+        }
     }
 }

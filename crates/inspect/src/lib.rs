@@ -9,14 +9,16 @@
 //!
 //! `syntax.rs` splits files into rules and options, `read.rs` says what they mean, `compile.rs` decides which rules a packet is asked
 //! about, `evaluate.rs` asks one. Inspectors fill the buffers: `http.rs`, `dns.rs`, `tls.rs`; `stream.rs` puts the bytes of a TCP
-//! connection in order, `fragments.rs` those of a datagram.
+//! connection in order.
 //!
 //! Begin with `rule.rs`. There is no input or output here, and after set-up no memory is asked for.
 
 #![forbid(unsafe_code)]
 
+pub mod arena;
 pub mod buffer;
 pub mod compile;
+pub mod dns;
 pub mod evaluate;
 pub mod fragments;
 pub mod http;
@@ -25,5 +27,7 @@ pub mod ranges;
 pub mod rates;
 pub mod read;
 pub mod rule;
+pub mod stream;
 pub mod syntax;
+pub mod tls;
 pub mod variables;

@@ -101,6 +101,19 @@ impl Regex {
         }
     }
 
+    /// Says whether it fits at the beginning or the end only, as far as its first and last sign say.
+    pub fn is_anchored(&self) -> bool {
+        let expression = match self {
+            Self::Linear(regex) => regex.as_str(),
+            Self::Backtracking { regex, .. } => regex
+                .as_str()
+                .rsplit("*LIMIT_HEAP")
+                .next()
+                .unwrap_or_default(),
+        };
+        expression.contains(['^', '$']) || expression.contains("\\A") || expression.contains("\\G")
+    }
+
     /// Times that it took too many steps, and was taken for not fitting.
     pub fn given_up(&self) -> u64 {
         match self {

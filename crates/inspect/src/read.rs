@@ -270,6 +270,7 @@ impl Reader<'_> {
             flow: FlowTest::default(),
             headers: Vec::new(),
             steps: Vec::new(),
+            is_positional: false,
             bits: Vec::new(),
             is_silent: false,
             rate: None,
@@ -313,6 +314,16 @@ impl Reader<'_> {
                     .position(|it| *it == (step.buffer, step.dotted))
             });
         }
+        let in_payload = |step: &&Step| step.buffer == Buffer::Payload;
+        rule.is_positional = rule
+            .steps
+            .iter()
+            .filter(in_payload)
+            .any(|step| step.test.is_positional())
+            || rule
+                .headers
+                .iter()
+                .any(|test| matches!(test, HeaderTest::PayloadLen(_)));
         for step in &rule.steps {
             if let Some(application) = step.buffer.application()
                 && !rule.applications.contains(&application)
@@ -538,7 +549,7 @@ impl Reader<'_> {
     /// Contents from here on are in that buffer; in the older spelling the content before is.
     fn select(&mut self, buffer: Buffer, name: &str, rule: &mut Rule) -> Read<()> {
         let is_modifier = self.dialect == Dialect::Suricata
-            && name.contains('_')
+            && !name.contains('.')
             && !matches!(
                 name,
                 "file_data" | "pkt_data" | "raw_data" | "base64_data" | "dns_query" | "tls_sni"

@@ -66,6 +66,9 @@ pub struct Rule {
     pub headers: Vec<HeaderTest>,
     /// What it asks of buffers, in order.
     pub steps: Vec<Step>,
+    /// Whether it says where in the payload something has to be, so that it is asked of a packet by itself; others are asked of what came
+    /// before in its stream, too.
+    pub is_positional: bool,
     /// What it asks of the flow's bits and does to them.
     pub bits: Vec<FlowBit>,
     /// Whether it only sets bits: no match is written down.
@@ -408,6 +411,20 @@ impl Content {
 }
 
 impl Test {
+    /// Says whether it depends on where in the buffer something is.
+    pub fn is_positional(&self) -> bool {
+        match self {
+            Self::Content(content) => {
+                content.offset.is_some() || content.depth.is_some() || content.at_end
+            }
+            Self::Regex {
+                regex, relative, ..
+            } => !relative && regex.is_anchored(),
+            Self::Len(_) => true,
+            _ => !self.is_relative(),
+        }
+    }
+
     /// Says whether it depends on where the last match ended.
     pub fn is_relative(&self) -> bool {
         match self {

@@ -1,0 +1,176 @@
+//! IPS: inspects packets by rules of Snort and Suricata, inline: each packet is let pass, dropped or rejected before the next one is
+//! looked at. (Gallenmüller 2021, section 5.4: what it costs, and what makes it late.)
+//!
+//! The worker finds the packet's flow (`flow.rs`), puts its bytes in order, has inspectors look for messages, and asks the rules
+//! (`plane.rs`; `taut-inspect`). One side decides which rules are in force (`rules.rs`) and swaps them while packets flow. What is
+//! found goes through a ring to a thread that writes (`events.rs`).
+
+mod events;
+mod flow;
+mod outcome;
+mod plane;
+mod rules;
+mod server;
+mod settings;
+mod slow;
+#[cfg(test)]
+mod tests;
+
+pub use rules::{Costs, Read, read_files};
+pub use server::{Answer, Request};
+
+use crate::control_socket::ControlSocket;
+use crate::{
+    ANY, Class, Context, Entry, Function, Handler, KernelVersion, Member, SettingsError, Shared,
+    Spread, settings,
+};
+use events::Writer;
+use outcome::Counters;
+use plane::Plane;
+use rules::Rules;
+use server::Deciding;
+use settings::{Checked, Settings};
+use slow::SlowPath;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use taut_port::{BATCH_CAPACITY, Batch, PortError};
+use taut_sys::Clock;
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "ips",
+    summary: "inspects packets by rules of Snort and Suricata, and drops, rejects or reports what fits",
+    class: Class::Advanced,
+    ports: None,
+    build: |table| {
+        let checked = settings::<Settings>(table)?.check()?;
+        // Mistakes in rules are said when the chain is read.
+        let rules = Rules::new(&checked, 0).map_err(SettingsError)?;
+        drop(rules);
+        Ok(Box::new(Ips::new(checked)) as Box<dyn Function>)
+    },
+    in_kernel: KernelVersion::No("it keeps flows and looks into payloads"),
+};
+
+/// What the functions of all workers share.
+#[derive(Clone)]
+struct Together {
+    deciding: Arc<Deciding>,
+    _socket: Option<Arc<ControlSocket>>,
+}
+
+struct Ips {
+    checked: Checked,
+    member: Member,
+    shared: Shared,
+    together: Option<Together>,
+    counters: Arc<Counters>,
+    plane: Option<Plane>,
+}
+
+impl Ips {
+    fn new(checked: Checked) -> Self {
+        Self {
+            checked,
+            member: Member::default(),
+            shared: Shared::default(),
+            together: None,
+            counters: Arc::default(),
+            plane: None,
+        }
+    }
+}
+
+impl Function for Ips {
+    fn process(&mut self, batch: &mut Batch, context: &Context) {
+        if let Some(plane) = &mut self.plane {
+            plane.process(batch, context);
+        }
+    }
+
+    /// A flow is one worker's, both directions of it.
+    fn spread(&self) -> Spread {
+        Spread::Homes
+    }
+
+    fn homes(&self, batch: &Batch, _: &Context, homes: &mut [u8; BATCH_CAPACITY]) {
+        for (packet, home) in batch.packets().iter().zip(homes) {
+            let hash = plane::hash_of(packet.bytes());
+            *home = hash.map_or(ANY, |hash| {
+                ((u64::from(hash) * self.member.of as u64) >> 32) as u8
+            });
+        }
+    }
+
+    fn join(&mut self, member: Member, shared: &Shared) -> Result<(), SettingsError> {
+        self.member = member;
+        self.shared = shared.clone();
+        Ok(())
+    }
+
+    fn prepare(&mut self) -> Result<(), PortError> {
+        let checked = &self.checked;
+        let workers = self.member.of;
+        let together = self.shared.lock(|together: &mut Option<Together>| {
+            if let Some(there) = together {
+                return Ok(there.clone());
+            }
+            let rules = Rules::new(checked, workers).map_err(|reason| {
+                PortError::system(
+                    "function \"ips\": reading its rules",
+                    std::io::Error::other(reason),
+                )
+            })?;
+            let rules = Arc::new(rules);
+            let events = checked
+                .events
+                .as_ref()
+                .map(|target| Writer::start(target, &rules))
+                .transpose()?;
+            let deciding = Arc::new(Deciding {
+                rules,
+                events,
+                counters: Mutex::default(),
+            });
+            let socket = checked
+                .control
+                .as_ref()
+                .map(|path| ControlSocket::start("ips", path, &deciding));
+            let made = Together {
+                deciding,
+                _socket: socket.transpose()?.map(Arc::new),
+            };
+            *together = Some(made.clone());
+            Ok::<_, PortError>(made)
+        })?;
+        let deciding = &together.deciding;
+        let counters = Arc::clone(&self.counters);
+        let events = deciding
+            .events
+            .as_ref()
+            .map(|writer| writer.worker(&counters));
+        deciding
+            .counters
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(Arc::clone(&counters));
+        let clock = Clock::calibrate(Duration::from_millis(2));
+        self.plane = Some(Plane::new(
+            checked,
+            self.member,
+            Arc::clone(&deciding.rules),
+            counters,
+            events,
+            &clock,
+        )?);
+        self.together = Some(together);
+        Ok(())
+    }
+
+    fn handler(&mut self) -> Option<Box<dyn Handler>> {
+        Some(Box::new(SlowPath::new()))
+    }
+
+    fn outcomes(&self) -> Vec<(&'static str, u64)> {
+        self.counters.outcomes().collect()
+    }
+}

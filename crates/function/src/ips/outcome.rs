@@ -1,0 +1,122 @@
+//! What becomes of packets in the inspection.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What became of a packet; every packet is counted once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// Rules were asked, and it passed.
+    Passed,
+    /// A rule dropped it.
+    DroppedByRule,
+    /// A rule rejected it.
+    Rejected,
+    /// A rule dropped one of its flow before.
+    DroppedWithFlow,
+    /// A rule let one of its flow pass before.
+    PassedWithFlow,
+    /// It passed without being inspected, as there was too much.
+    Bypassed,
+    /// It was dropped, as there was too much.
+    DroppedOverload,
+    /// It repeats bytes of its stream with other content.
+    DroppedOverlap,
+    /// It is a fragment, and waits for the others.
+    Fragment,
+    /// It is cut short or lies about a length; it passed.
+    Malformed,
+    /// It is no packet of IP; it passed.
+    NotIp,
+}
+
+pub(super) const OUTCOMES: [&str; 11] = [
+    "passed",
+    "dropped_by_rule",
+    "rejected",
+    "dropped_with_flow",
+    "passed_with_flow",
+    "bypassed",
+    "dropped_overload",
+    "dropped_overlap",
+    "fragments",
+    "malformed",
+    "not_ip",
+];
+
+/// Things worth knowing that are no outcome of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Note {
+    /// Matches that were written down.
+    Alerts,
+    /// Flows that were new.
+    Flows,
+    /// Flows that made room before their time.
+    FlowsForcedOut,
+    /// Messages of HTTP that no parser was free for.
+    NoParser,
+    /// Segments that came out of order and were kept.
+    OutOfOrder,
+    /// Places of streams at which bytes are missing for good.
+    Gaps,
+    /// Faults in messages of HTTP, DNS and TLS.
+    Faults,
+    /// Rules that needed too many steps for a packet.
+    GivenUp,
+    /// Bits of flows that found no room.
+    BitsFull,
+}
+
+pub(super) const NOTES: [&str; 9] = [
+    "alerts",
+    "flows",
+    "flows_forced_out",
+    "no_parser",
+    "out_of_order",
+    "gaps",
+    "faults",
+    "given_up",
+    "bits_full",
+];
+
+/// Counters of one worker; others may read them.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    outcomes: [AtomicU64; OUTCOMES.len()],
+    notes: [AtomicU64; NOTES.len()],
+}
+
+impl Counters {
+    #[inline]
+    pub fn count(&self, outcome: Outcome) {
+        add(&self.outcomes[outcome as usize], 1);
+    }
+
+    #[inline]
+    pub fn note(&self, note: Note, more: u64) {
+        if more > 0 {
+            add(&self.notes[note as usize], more);
+        }
+    }
+
+    pub fn set(&self, note: Note, count: u64) {
+        self.notes[note as usize].store(count, Ordering::Relaxed);
+    }
+
+    pub fn outcomes(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        OUTCOMES
+            .into_iter()
+            .zip(self.outcomes.iter().map(|it| it.load(Ordering::Relaxed)))
+    }
+
+    pub fn notes(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        NOTES
+            .into_iter()
+            .zip(self.notes.iter().map(|it| it.load(Ordering::Relaxed)))
+    }
+}
+
+/// Adds to a counter that only one thread writes.
+#[inline]
+fn add(counter: &AtomicU64, more: u64) {
+    counter.store(counter.load(Ordering::Relaxed) + more, Ordering::Relaxed);
+}

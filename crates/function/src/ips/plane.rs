@@ -1,0 +1,788 @@
+//! A worker's part of the inspection: its flows, streams and messages, and the rules that it asks.
+
+use super::events::{Ends, Event, Events, What};
+use super::flow::{Flow, Flows, Key, Settled};
+use super::outcome::{Counters, Note, Outcome};
+use super::rules::{InForce, Rules};
+use super::settings::{Checked, Overload};
+use crate::mix::mix;
+use crate::swapped::InUse;
+use crate::{Context, Member};
+use std::sync::Arc;
+use taut_inspect::arena::Arena;
+use taut_inspect::buffer::{Application, Buffer, BufferSet};
+use taut_inspect::compile::{Inspector, Verdict};
+use taut_inspect::evaluate::{Packet, Parts};
+use taut_inspect::http::Http;
+use taut_inspect::stream::{Segment, StreamLimits};
+use taut_inspect::tls::Progress;
+use taut_inspect::{dns, tls};
+use taut_port::{BATCH_CAPACITY, Batch, PortError, Punt};
+use taut_sys::Clock;
+use taut_wire::{Headers, Layer3};
+
+/// Messages of HTTP that are read at a time.
+const PARSERS: usize = 1024;
+/// Hellos of TLS that are put together at a time, and the longest one.
+const HELLOS: usize = 64;
+const HELLO_BYTES: usize = 16 * 1024;
+/// Places of the table of flows that are looked at in each batch for flows that are over.
+const SWEPT: usize = 4;
+/// Segments of a stream are limited so.
+const LIMITS: StreamLimits = StreamLimits {
+    window: 256,
+    out_of_order: 64 * 1024,
+};
+
+/// Hash of a flow, the same in both directions, for the choice of a worker.
+pub(super) fn hash_of(frame: &[u8]) -> Option<u32> {
+    let headers = Headers::of(frame);
+    if headers.layer3() == Layer3::Other || headers.fault().is_some() {
+        return None;
+    }
+    let (source, destination) = headers.addresses_in(frame);
+    let fold = |it: u128| mix((it ^ (it >> 64)) as u64, 0);
+    // All fragments of a datagram, of which but the first have no ports, go one way.
+    let ports = headers
+        .ports()
+        .filter(|_| !headers.is_fragment())
+        .unwrap_or_default();
+    let ends = fold(source).wrapping_add(fold(destination));
+    let both = u64::from(ports.0.min(ports.1)) << 16 | u64::from(ports.0.max(ports.1));
+    Some((mix(ends ^ both, 0) >> 32) as u32)
+}
+
+/// Numbers of things that are lent to flows, from 1.
+struct Lent<T> {
+    things: Box<[T]>,
+    free: Vec<u32>,
+}
+
+impl<T> Lent<T> {
+    fn new(most: usize, mut make: impl FnMut() -> T) -> Self {
+        Self {
+            things: (0..most).map(|_| make()).collect(),
+            free: (1..=most as u32).rev().collect(),
+        }
+    }
+
+    fn take(&mut self) -> Option<u32> {
+        self.free.pop()
+    }
+
+    fn give_back(&mut self, number: u32) {
+        if number > 0 && self.free.len() < self.things.len() {
+            self.free.push(number);
+        }
+    }
+
+    fn get(&mut self, number: u32) -> Option<&mut T> {
+        self.things.get_mut((number as usize).checked_sub(1)?)
+    }
+}
+
+/// First bytes of a TLS connection.
+struct Hello {
+    bytes: Box<[u8; HELLO_BYTES]>,
+    len: usize,
+    message: tls::ClientHello,
+}
+
+/// Things that flows borrow while a message is read.
+struct Messages {
+    http: Lent<Http>,
+    hellos: Lent<Hello>,
+    name: dns::Name,
+}
+
+impl Messages {
+    fn end(&mut self, flow: &mut Flow) {
+        match flow.application {
+            Some(Application::Http) => self.http.give_back(flow.parser),
+            Some(Application::Tls) => self.hellos.give_back(flow.parser),
+            _ => {}
+        }
+        flow.parser = 0;
+    }
+}
+
+pub(super) struct Plane {
+    rules: Arc<Rules>,
+    in_use: InUse<InForce>,
+    version: u64,
+    inspector: Inspector,
+    flows: Flows,
+    swept: usize,
+    arena: Arena,
+    messages: Messages,
+    /// Bytes of a stream in front of a segment and those of the segment.
+    joined: Vec<u8>,
+    counters: Arc<Counters>,
+    events: Option<Events>,
+    alert_only: bool,
+    overload: Overload,
+    bound_ticks: u64,
+    /// Time at which packets began to come without a pause.
+    busy_since: Option<u64>,
+    ticks_per_s: f64,
+}
+
+/// What is done with a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Pass,
+    Drop,
+    Reject,
+}
+
+impl Plane {
+    pub fn new(
+        checked: &Checked,
+        member: Member,
+        rules: Arc<Rules>,
+        counters: Arc<Counters>,
+        events: Option<Events>,
+        clock: &Clock,
+    ) -> Result<Self, PortError> {
+        let mut in_use = rules.worker();
+        let now = in_use.get();
+        let (version, inspector) = (now.version, now.inspector());
+        rules.counts(version, inspector.counters());
+        Ok(Self {
+            version,
+            inspector,
+            in_use,
+            rules,
+            flows: Flows::new(checked.flows, (member.number as u64) << 48 | 1),
+            swept: 0,
+            arena: Arena::new(checked.memory_bytes),
+            messages: Messages {
+                http: Lent::new(PARSERS, Http::default),
+                hellos: Lent::new(HELLOS, || Hello {
+                    bytes: Box::new([0; HELLO_BYTES]),
+                    len: 0,
+                    message: tls::ClientHello::default(),
+                }),
+                name: dns::Name::default(),
+            },
+            joined: Vec::with_capacity(1 << 17),
+            counters,
+            events,
+            alert_only: checked.alert_only,
+            overload: checked.overload,
+            bound_ticks: clock.to_ticks(checked.bound.as_nanos() as f64) as u64,
+            busy_since: None,
+            ticks_per_s: clock.to_ticks(1e9),
+        })
+    }
+
+    pub fn process(&mut self, batch: &mut Batch, context: &Context) {
+        if self.in_use.get().version != self.version {
+            let in_force = self.in_use.get();
+            self.version = in_force.version;
+            self.inspector = in_force.inspector();
+            self.rules.counts(self.version, self.inspector.counters());
+        }
+        let now_s = (context.now_ticks as f64 / self.ticks_per_s) as u32;
+        let is_too_much = self.is_too_much(batch.len(), context.now_ticks);
+        for i in 0..batch.len() {
+            if !batch.is_kept(i) {
+                continue;
+            }
+            let headers = batch.headers(i);
+            let frame = batch.packets()[i].bytes();
+            let (outcome, fate) = self.packet(&headers, frame, context, now_s, is_too_much);
+            self.counters.count(outcome);
+            match fate {
+                _ if self.alert_only => {}
+                Fate::Pass => {}
+                Fate::Drop => batch.mark_dropped(i),
+                Fate::Reject => batch.mark_punted(i, Punt::Prohibited),
+            }
+        }
+        self.sweep(context.now_ticks, now_s);
+        self.counters
+            .set(Note::FlowsForcedOut, self.flows.forced_out);
+        self.counters.set(Note::GivenUp, self.inspector.given_up());
+        self.counters.set(Note::BitsFull, self.inspector.bits_full);
+    }
+
+    /// Whether packets have come in full batches, without a pause, for longer than they may wait.
+    fn is_too_much(&mut self, len: usize, now_ticks: u64) -> bool {
+        if self.overload == Overload::Queue {
+            return false;
+        }
+        if len < BATCH_CAPACITY / 2 {
+            self.busy_since = None;
+            return false;
+        }
+        let since = *self.busy_since.get_or_insert(now_ticks);
+        now_ticks.saturating_sub(since) > self.bound_ticks
+    }
+
+    fn sweep(&mut self, now_ticks: u64, now_s: u32) {
+        let Self {
+            flows,
+            arena,
+            messages,
+            events,
+            ..
+        } = self;
+        self.swept = flows.sweep(self.swept, SWEPT, now_s, |flow| {
+            end(flow, arena, messages, events.as_mut(), now_ticks, "timeout");
+        });
+    }
+
+    fn packet(
+        &mut self,
+        headers: &Headers,
+        frame: &[u8],
+        context: &Context,
+        now_s: u32,
+        is_too_much: bool,
+    ) -> (Outcome, Fate) {
+        if headers.layer3() == Layer3::Other {
+            return (Outcome::NotIp, Fate::Pass);
+        }
+        if headers.fault().is_some() {
+            return (Outcome::Malformed, Fate::Pass);
+        }
+        if headers.is_fragment() {
+            return (Outcome::Fragment, Fate::Pass);
+        }
+        let Some((mut packet, payload)) = facts(headers, frame) else {
+            return (Outcome::Malformed, Fate::Pass);
+        };
+        let source = (packet.source, packet.source_port);
+        let destination = (packet.destination, packet.destination_port);
+        let (key, from_low) = Key::of(source, destination, packet.protocol);
+        let now_ticks = context.now_ticks;
+        let Self {
+            flows,
+            arena,
+            messages,
+            events,
+            ..
+        } = self;
+        let (place, is_new) = flows.find(&key, now_s, |flow| {
+            end(flow, arena, messages, events.as_mut(), now_ticks, "forced");
+        });
+        let flow = self.flows.at(place);
+
+        let is_tcp = packet.protocol == TCP;
+        let flags = packet.tcp_flags;
+        let has = |flag: u8| is_tcp && flags & flag != 0;
+        if is_new {
+            // Who answers a handshake is the server.
+            let is_answer = has(SYN) && has(ACK);
+            flow.client_is_low = from_low != is_answer;
+            self.counters.note(Note::Flows, 1);
+        }
+        let to_server = from_low == flow.client_is_low;
+        let direction = usize::from(!to_server);
+        flow.seen_s = now_s;
+        flow.packets[direction] = flow.packets[direction].saturating_add(1);
+        flow.bytes[direction] += frame.len() as u64;
+        flow.is_answered |= !to_server;
+        flow.is_over |= has(RST) || has(FIN);
+        match flow.settled {
+            Settled::Drops => return (Outcome::DroppedWithFlow, Fate::Drop),
+            Settled::Passes => return (Outcome::PassedWithFlow, Fate::Pass),
+            Settled::No => {}
+        }
+        if is_too_much {
+            // Flows that have brought much bring most of what is too much: they pass for good.
+            return match self.overload {
+                Overload::Drop => (Outcome::DroppedOverload, Fate::Drop),
+                _ => {
+                    if flow.bytes[0] + flow.bytes[1] > ELEPHANT_BYTES {
+                        flow.settled = Settled::Passes;
+                    }
+                    (Outcome::Bypassed, Fate::Pass)
+                }
+            };
+        }
+        let (is_syn, is_reset) = (has(SYN), has(RST));
+        packet.to_server = to_server;
+        packet.established = flow.is_answered && !is_syn;
+        let Self {
+            in_use,
+            inspector,
+            messages,
+            joined,
+            counters,
+            events,
+            arena,
+            ..
+        } = self;
+        let in_force = in_use.get();
+        let mut asking = Asking {
+            ask: Ask {
+                in_force,
+                inspector,
+                counters,
+                events: events.as_mut(),
+                packet,
+                verdict: Verdict::None,
+                is_asked: false,
+                now_s,
+                now_ticks,
+                port: context.from_port as u8,
+                alert_only: self.alert_only,
+            },
+            messages,
+            joined,
+        };
+        let mut is_overlap = false;
+        if is_tcp && (!payload.is_empty() || is_syn) {
+            // The stream is lent out of the flow while its bytes are looked at.
+            let mut stream = std::mem::take(&mut flow.streams[direction]);
+            if is_syn {
+                stream.close(arena);
+                stream.start(packet.tcp_sequence.wrapping_add(1));
+            } else {
+                if !stream.is_started() {
+                    stream.start(packet.tcp_sequence);
+                }
+                let segment =
+                    stream.push(arena, packet.tcp_sequence, payload, &LIMITS, &mut |piece| {
+                        if piece.gap {
+                            asking.gap(flow);
+                        }
+                        asking.bytes(flow, piece.before, piece.data);
+                    });
+                match segment {
+                    Segment::OutOfOrder(_) => counters.note(Note::OutOfOrder, 1),
+                    Segment::Overlap { differs: true } => is_overlap = true,
+                    _ => {}
+                }
+            }
+            flow.streams[direction] = stream;
+        }
+        if !asking.ask.is_asked {
+            asking.whole(flow, payload);
+        }
+        let verdict = asking.ask.verdict;
+        if is_reset {
+            for stream in &mut flow.streams {
+                stream.close(arena);
+            }
+            messages.end(flow);
+        }
+        match verdict {
+            Verdict::Pass => {
+                flow.settled = Settled::Passes;
+                (Outcome::PassedWithFlow, Fate::Pass)
+            }
+            Verdict::Drop | Verdict::Reject => {
+                if !self.alert_only {
+                    flow.settled = Settled::Drops;
+                }
+                if verdict == Verdict::Drop {
+                    (Outcome::DroppedByRule, Fate::Drop)
+                } else {
+                    (Outcome::Rejected, Fate::Reject)
+                }
+            }
+            Verdict::None if is_overlap => {
+                if let Some(events) = events {
+                    events.push(Event {
+                        at_ticks: now_ticks,
+                        flow: flow.id,
+                        ends: Ends {
+                            source,
+                            destination,
+                            protocol: packet.protocol,
+                        },
+                        application: flow.application,
+                        port: context.from_port as u8,
+                        what: What::Drop {
+                            reason: "stream overlap with other bytes",
+                        },
+                    });
+                }
+                (Outcome::DroppedOverlap, Fate::Drop)
+            }
+            Verdict::None => (Outcome::Passed, Fate::Pass),
+        }
+    }
+}
+
+/// Bytes from which on a flow is one of those that pass first when there is too much.
+const ELEPHANT_BYTES: u64 = 1 << 20;
+
+/// Gives back what a flow has borrowed, and writes down what became of it.
+fn end(
+    flow: &mut Flow,
+    arena: &mut Arena,
+    messages: &mut Messages,
+    events: Option<&mut Events>,
+    now_ticks: u64,
+    reason: &'static str,
+) {
+    for stream in &mut flow.streams {
+        stream.close(arena);
+    }
+    messages.end(flow);
+    if let Some(events) = events {
+        let (source, destination, protocol) = flow.ends();
+        events.push(Event {
+            at_ticks: now_ticks,
+            flow: flow.id,
+            ends: Ends {
+                source,
+                destination,
+                protocol,
+            },
+            application: flow.application,
+            port: 0,
+            what: What::Flow {
+                packets: flow.packets,
+                bytes: flow.bytes,
+                alerts: flow.alerts,
+                reason: if flow.is_over { "closed" } else { reason },
+            },
+        });
+    }
+}
+
+/// A packet about which rules are asked, and what they say.
+struct Ask<'a> {
+    in_force: &'a InForce,
+    inspector: &'a mut Inspector,
+    counters: &'a Counters,
+    events: Option<&'a mut Events>,
+    packet: Packet<'a>,
+    verdict: Verdict,
+    is_asked: bool,
+    now_s: u32,
+    now_ticks: u64,
+    port: u8,
+    alert_only: bool,
+}
+
+/// The same, with what inspectors need to find messages in it.
+struct Asking<'a> {
+    ask: Ask<'a>,
+    messages: &'a mut Messages,
+    joined: &'a mut Vec<u8>,
+}
+
+impl Asking<'_> {
+    /// Asks about a packet by itself: one of UDP or ICMP, or a segment without new bytes.
+    fn whole(&mut self, flow: &mut Flow, payload: &[u8]) {
+        let Self { ask, messages, .. } = self;
+        let mut dns_query = None;
+        if ask.packet.protocol == UDP && ask.is_port(DNS) {
+            flow.application = Some(Application::Dns);
+            match dns::query(payload, &mut messages.name) {
+                Ok(question) if !question.is_response => dns_query = Some(&messages.name[..]),
+                Ok(_) => {}
+                Err(_) => ask.counters.note(Note::Faults, 1),
+            }
+        }
+        let ready = dns_query.map(|_| Buffer::DnsQuery).into_iter().collect();
+        ask.about(
+            flow,
+            &Parts {
+                payload,
+                dns_query,
+                ..Parts::default()
+            },
+            true,
+            ready,
+        );
+    }
+
+    /// Asks about bytes of a stream in their order, with some that came before.
+    fn bytes(&mut self, flow: &mut Flow, before: &[u8], data: &[u8]) {
+        self.recognise(flow, before.is_empty(), data);
+        let Self {
+            ask,
+            messages,
+            joined,
+        } = self;
+        let whole: &[u8] = if before.is_empty() {
+            data
+        } else {
+            joined.clear();
+            joined.extend_from_slice(before);
+            joined.extend_from_slice(data);
+            joined
+        };
+        let parts = Parts {
+            payload: whole,
+            new_from: before.len(),
+            ..Parts::default()
+        };
+        match flow.application {
+            Some(Application::Http) => ask.http(messages, flow, &parts, data),
+            Some(Application::Tls) => ask.hello(messages, flow, &parts, data),
+            Some(Application::Dns) => ask.dns_over_tcp(messages, flow, &parts, data),
+            None => ask.about(flow, &parts, true, BufferSet::default()),
+        }
+    }
+
+    /// Bytes of a stream are missing for good.
+    fn gap(&mut self, flow: &mut Flow) {
+        self.ask.counters.note(Note::Gaps, 1);
+        if flow.application == Some(Application::Http)
+            && let Some(http) = self.messages.http.get(flow.parser)
+        {
+            http.gap(self.ask.packet.to_server);
+        }
+    }
+
+    /// Finds out which protocol a stream is of, by its first bytes.
+    fn recognise(&mut self, flow: &mut Flow, is_first: bool, data: &[u8]) {
+        if flow.application.is_some() || flow.is_opaque || data.is_empty() {
+            return;
+        }
+        let is_tls = data.len() >= 3 && data[0] == 22 && data[1] == 3;
+        let is_http = |data: &[u8]| {
+            let word = data
+                .iter()
+                .take(16)
+                .position(|byte| !byte.is_ascii_uppercase());
+            data.starts_with(b"HTTP/1.") || word.is_some_and(|end| end >= 3 && data[end] == b' ')
+        };
+        let is_dns = self.ask.is_port(DNS);
+        if !is_first {
+            flow.is_opaque = true;
+        } else if is_tls {
+            flow.application = Some(Application::Tls);
+            if let Some(number) = self.messages.hellos.take() {
+                flow.parser = number;
+                if let Some(hello) = self.messages.hellos.get(number) {
+                    hello.len = 0;
+                }
+            }
+        } else if is_http(data) {
+            match self.messages.http.take() {
+                Some(number) => {
+                    flow.application = Some(Application::Http);
+                    flow.parser = number;
+                    if let Some(http) = self.messages.http.get(number) {
+                        http.reset();
+                    }
+                }
+                None => {
+                    flow.is_opaque = true;
+                    self.ask.counters.note(Note::NoParser, 1);
+                }
+            }
+        } else if is_dns {
+            flow.application = Some(Application::Dns);
+        } else {
+            flow.is_opaque = true;
+        }
+    }
+}
+
+impl Ask<'_> {
+    fn is_port(&self, port: u16) -> bool {
+        self.packet.source_port == port || self.packet.destination_port == port
+    }
+
+    fn http(&mut self, messages: &mut Messages, flow: &mut Flow, parts: &Parts<'_>, data: &[u8]) {
+        let to_server = self.packet.to_server;
+        let Some(parser) = messages.http.get(flow.parser) else {
+            return self.about(flow, parts, true, BufferSet::default());
+        };
+        let (mut rest, mut is_first) = (data, true);
+        while !rest.is_empty() {
+            let pushed = parser.push(to_server, rest);
+            self.counters
+                .note(Note::Faults, u64::from(pushed.fault.is_some()));
+            if is_first || !pushed.ready.is_empty() {
+                let parts = Parts {
+                    http: Some((parser, to_server)),
+                    ..*parts
+                };
+                self.about(flow, &parts, is_first, pushed.ready);
+            }
+            is_first = false;
+            rest = rest.get(pushed.consumed.max(1)..).unwrap_or_default();
+        }
+    }
+
+    fn hello(&mut self, messages: &mut Messages, flow: &mut Flow, parts: &Parts<'_>, data: &[u8]) {
+        let records = tls::records(data);
+        (self.packet.tls, self.packet.tls_version) = (records.states, records.version);
+        let number = flow.parser;
+        let mut tls_sni = None;
+        let mut is_done = false;
+        if self.packet.to_server
+            && let Some(hello) = messages.hellos.get(number)
+        {
+            let taken = data.len().min(HELLO_BYTES - hello.len);
+            hello.bytes[hello.len..][..taken].copy_from_slice(&data[..taken]);
+            hello.len += taken;
+            match tls::client_hello(&hello.bytes[..hello.len], &mut hello.message) {
+                Ok(Progress::More(_)) => is_done = hello.len == HELLO_BYTES,
+                Ok(Progress::Done) => {
+                    is_done = true;
+                    tls_sni = Some(&hello.message.sni[..]);
+                }
+                Err(_) => {
+                    is_done = true;
+                    self.counters.note(Note::Faults, 1);
+                }
+            }
+        }
+        let ready = tls_sni.map(|_| Buffer::TlsSni).into_iter().collect();
+        self.about(flow, &Parts { tls_sni, ..*parts }, true, ready);
+        if is_done {
+            messages.end(flow);
+        }
+    }
+
+    fn dns_over_tcp(
+        &mut self,
+        messages: &mut Messages,
+        flow: &mut Flow,
+        parts: &Parts<'_>,
+        data: &[u8],
+    ) {
+        let mut dns_query = None;
+        if let Some((message, _)) = dns::over_tcp(data)
+            && let Ok(question) = dns::query(message, &mut messages.name)
+            && !question.is_response
+        {
+            dns_query = Some(&messages.name[..]);
+        }
+        let ready = dns_query.map(|_| Buffer::DnsQuery).into_iter().collect();
+        self.about(
+            flow,
+            &Parts {
+                dns_query,
+                ..*parts
+            },
+            true,
+            ready,
+        );
+    }
+
+    /// Asks the rules: those about packets, if `with_packet`, and those about messages of which there is something new.
+    fn about(&mut self, flow: &mut Flow, parts: &Parts<'_>, with_packet: bool, ready: BufferSet) {
+        self.is_asked = true;
+        if self.verdict == Verdict::Pass {
+            return;
+        }
+        self.packet.application = flow.application;
+        let set = &self.in_force.set;
+        let verdict = self.inspector.inspect(
+            set,
+            &self.packet,
+            parts,
+            with_packet,
+            ready,
+            &mut flow.bits,
+            self.now_s,
+        );
+        for &rule in self.inspector.matches() {
+            self.counters.note(Note::Alerts, 1);
+            flow.alerts = flow.alerts.saturating_add(1);
+            if let Some(events) = &mut self.events {
+                let is_blocked =
+                    !self.alert_only && matches!(verdict, Verdict::Drop | Verdict::Reject);
+                events.push(Event {
+                    at_ticks: self.now_ticks,
+                    flow: flow.id,
+                    ends: Ends {
+                        source: (self.packet.source, self.packet.source_port),
+                        destination: (self.packet.destination, self.packet.destination_port),
+                        protocol: self.packet.protocol,
+                    },
+                    application: flow.application,
+                    port: self.port,
+                    what: What::Alert {
+                        version: self.in_force.version,
+                        rule,
+                        is_blocked,
+                    },
+                });
+            }
+        }
+        self.verdict = match (self.verdict, verdict) {
+            (Verdict::None, new) => new,
+            (Verdict::Drop, Verdict::Reject) => Verdict::Reject,
+            (old, _) => old,
+        };
+    }
+}
+
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+const FIN: u8 = 1;
+const SYN: u8 = 2;
+const RST: u8 = 4;
+const ACK: u8 = 16;
+const DNS: u16 = 53;
+
+/// What rules can ask of the headers, and the payload behind them.
+fn facts<'a>(headers: &Headers, frame: &'a [u8]) -> Option<(Packet<'a>, &'a [u8])> {
+    let (source, destination) = headers.addresses_in(frame);
+    let (source_port, destination_port) = headers.ports().unwrap_or_default();
+    let mut packet = Packet {
+        protocol: headers.protocol().0,
+        source,
+        destination,
+        source_port,
+        destination_port,
+        ..Packet::default()
+    };
+    match headers.layer3() {
+        Layer3::Ipv4 => {
+            let ip = frame.get(headers.ip()..headers.transport())?;
+            let fixed = ip.first_chunk::<20>()?;
+            packet.tos = fixed[1];
+            packet.ip_id = u16::from_be_bytes([fixed[4], fixed[5]]);
+            let fragment = u16::from_be_bytes([fixed[6], fixed[7]]);
+            // In the order of Snort's letters: more, do not fragment, reserved.
+            packet.fragment_bits =
+                (fragment >> 13 & 1 | (fragment >> 14 & 1) << 1 | (fragment >> 15) << 2) as u8;
+            packet.fragment_offset = fragment & 0x1fff;
+            packet.ttl = fixed[8];
+            packet.ip_options = &ip[20..];
+        }
+        _ => {
+            let fixed = frame.get(headers.ip()..)?.first_chunk::<40>()?;
+            packet.tos = fixed[0] << 4 | fixed[1] >> 4;
+            packet.ttl = fixed[7];
+        }
+    }
+    let transport = headers.transport_in(frame);
+    let payload = match packet.protocol {
+        TCP => {
+            let tcp = transport.first_chunk::<20>()?;
+            packet.tcp_sequence = u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]]);
+            packet.tcp_acknowledgement = u32::from_be_bytes([tcp[8], tcp[9], tcp[10], tcp[11]]);
+            packet.tcp_flags = tcp[13];
+            packet.tcp_window = u16::from_be_bytes([tcp[14], tcp[15]]);
+            transport
+                .get(usize::from(tcp[12] >> 4) * 4..)
+                .filter(|_| tcp[12] >= 0x50)?
+        }
+        UDP => {
+            let udp = transport.first_chunk::<8>()?;
+            let len = usize::from(u16::from_be_bytes([udp[4], udp[5]]));
+            transport.get(8..len)?
+        }
+        1 | 58 => {
+            let icmp = transport.first_chunk::<4>()?;
+            packet.icmp = (icmp[0], icmp[1]);
+            let is_echo = matches!((packet.protocol, icmp[0]), (1, 0 | 8) | (58, 128 | 129));
+            packet.icmp_echo = transport.get(4..8).filter(|_| is_echo).map(|it| {
+                (
+                    u16::from_be_bytes([it[0], it[1]]),
+                    u16::from_be_bytes([it[2], it[3]]),
+                )
+            });
+            transport.get(8..).or_else(|| transport.get(4..))?
+        }
+        _ => transport,
+    };
+    packet.payload_len = payload.len();
+    Some((packet, payload))
+}

@@ -1,0 +1,275 @@
+//! Rules in force: read from their files, made ready aside, and swapped whole while packets flow.
+
+use super::settings::Checked;
+use crate::swapped::{InUse, Swapped};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use taut_inspect::compile::{Inspector, RuleCounters, RuleSet};
+use taut_inspect::read::{Options, Reading};
+use taut_inspect::rule::About;
+
+/// Counters of rates that a worker has.
+const RATE_COUNTERS: usize = 65_536;
+/// Sets of rules whose descriptions are kept for events that are still to be written.
+const KEPT: usize = 4;
+/// A file of rules is no longer than this.
+const MOST_FILE_BYTES: u64 = 256 << 20;
+
+/// A set of rules, and memory to ask it for each worker.
+pub(super) struct InForce {
+    pub version: u64,
+    pub set: RuleSet,
+    /// Taken by workers, one each, when they first see the set.
+    inspectors: Mutex<Vec<Inspector>>,
+}
+
+impl InForce {
+    /// Memory to ask the set; made anew if there is none left.
+    pub fn inspector(&self) -> Inspector {
+        let taken = self
+            .inspectors
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .pop();
+        taken.unwrap_or_else(|| Inspector::new(&self.set, RATE_COUNTERS))
+    }
+}
+
+/// Counters of all workers for a version, by worker.
+type OfVersion = (u64, Vec<Arc<[RuleCounters]>>);
+
+struct State {
+    swapped: Swapped<InForce>,
+    /// Descriptions of rules by version, the newest last.
+    about: Vec<(u64, Arc<Vec<About>>)>,
+    counters: OfVersion,
+    workers: usize,
+    read: Read,
+}
+
+/// What came of reading.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Read {
+    /// Rules in force.
+    pub rules: usize,
+    /// Rules that were left out, as a part of them was not understood.
+    pub left_out: usize,
+    /// Rules that are in force without a part that was not understood.
+    pub in_part: usize,
+    /// Rules of a number that another one had before.
+    pub doubled: usize,
+    /// Numbers of rules by the option that was not understood.
+    pub not_understood: BTreeMap<String, usize>,
+    /// Bytes of memory that searches take.
+    pub memory_bytes: usize,
+}
+
+/// A rule and what came of it.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Costs {
+    /// Group and number.
+    pub gid: u32,
+    /// Number.
+    pub sid: u32,
+    /// Message.
+    pub msg: String,
+    /// Times that it was asked.
+    pub asked: u64,
+    /// Times that it fitted.
+    pub fitted: u64,
+    /// Ticks that it took in packets that were looked at closely.
+    pub ticks: u64,
+    /// Times that it was asked in those.
+    pub timed: u64,
+}
+
+/// The side that decides.
+pub(super) struct Rules {
+    checked: Checked,
+    state: Mutex<State>,
+}
+
+impl Rules {
+    pub fn new(checked: &Checked, workers: usize) -> Result<Self, String> {
+        let (set, read) = compile(&checked.rules, &checked.options)?;
+        let about = describe(&set);
+        let in_force = ready(set, 1, workers);
+        Ok(Self {
+            checked: checked.clone(),
+            state: Mutex::new(State {
+                swapped: Swapped::new(in_force),
+                about: vec![(1, about)],
+                counters: (1, Vec::new()),
+                workers,
+                read,
+            }),
+        })
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes the end of one more worker.
+    pub fn worker(&self) -> InUse<InForce> {
+        self.lock().swapped.worker()
+    }
+
+    /// Is told of the counters that a worker has for a version.
+    pub fn counts(&self, version: u64, counters: Arc<[RuleCounters]>) {
+        let mut state = self.lock();
+        if state.counters.0 < version {
+            state.counters = (version, Vec::new());
+        }
+        if state.counters.0 == version {
+            state.counters.1.push(counters);
+        }
+    }
+
+    /// Reads all files again and swaps the rules; those in force stay if anything is wrong.
+    ///
+    /// # Errors
+    /// What is wrong, in one line.
+    pub fn reload(&self) -> Result<Read, String> {
+        let (set, read) = compile(&self.checked.rules, &self.checked.options)?;
+        let about = describe(&set);
+        let (version, workers) = {
+            let state = self.lock();
+            (state.about.last().map_or(0, |it| it.0) + 1, state.workers)
+        };
+        let in_force = ready(set, version, workers);
+        let mut state = self.lock();
+        state.about.push((version, about));
+        let surplus = state.about.len().saturating_sub(KEPT);
+        state.about.drain(..surplus);
+        state.swapped.swap(in_force);
+        state.read = read.clone();
+        Ok(read)
+    }
+
+    /// Waits until all workers go by the rules in force, and frees those before.
+    pub fn settle(&self, patience: std::time::Duration) -> bool {
+        self.lock().swapped.settle(patience)
+    }
+
+    pub fn read(&self) -> Read {
+        self.lock().read.clone()
+    }
+
+    /// What is known of a rule.
+    pub fn about(&self, version: u64, rule: u32) -> Option<About> {
+        let state = self.lock();
+        let (_, about) = state.about.iter().find(|it| it.0 == version)?;
+        about.get(rule as usize).cloned()
+    }
+
+    /// The rules that cost most or fitted most, those first.
+    pub fn top(&self, most: usize) -> Vec<Costs> {
+        let state = self.lock();
+        let (version, workers) = &state.counters;
+        let Some((_, about)) = state.about.iter().find(|it| it.0 == *version) else {
+            return Vec::new();
+        };
+        let mut all: Vec<Costs> = (0..about.len())
+            .map(|rule| {
+                let about = &about[rule];
+                let mut costs = Costs {
+                    gid: about.group,
+                    sid: about.id,
+                    msg: about.message.clone(),
+                    asked: 0,
+                    fitted: 0,
+                    ticks: 0,
+                    timed: 0,
+                };
+                for counters in workers {
+                    let counts = counters
+                        .get(rule)
+                        .map(RuleCounters::counts)
+                        .unwrap_or_default();
+                    costs.asked += counts.asked;
+                    costs.fitted += counts.fitted;
+                    costs.ticks += counts.ticks;
+                    costs.timed += counts.timed;
+                }
+                costs
+            })
+            .filter(|costs| costs.asked > 0)
+            .collect();
+        all.sort_by_key(|costs| std::cmp::Reverse((costs.ticks, costs.fitted, costs.asked)));
+        all.truncate(most);
+        all
+    }
+}
+
+fn ready(set: RuleSet, version: u64, workers: usize) -> InForce {
+    let inspectors = (0..workers)
+        .map(|_| Inspector::new(&set, RATE_COUNTERS))
+        .collect();
+    InForce {
+        version,
+        set,
+        inspectors: Mutex::new(inspectors),
+    }
+}
+
+fn describe(set: &RuleSet) -> Arc<Vec<About>> {
+    Arc::new(set.rules().iter().map(|rule| rule.about.clone()).collect())
+}
+
+/// Reads files of rules.
+///
+/// # Errors
+/// When a file cannot be read.
+pub fn read_files<P: AsRef<Path>>(files: &[P], options: &Options) -> Result<Reading, String> {
+    let mut reading = Reading::default();
+    for file in files {
+        let file = file.as_ref();
+        let cannot = |e: std::io::Error| format!("{}: {e}", file.display());
+        let size = std::fs::metadata(file).map_err(cannot)?;
+        if !size.is_file() || size.len() > MOST_FILE_BYTES {
+            return Err(format!(
+                "{}: want a file of {MOST_FILE_BYTES} bytes at most",
+                file.display()
+            ));
+        }
+        // Old rules have messages in other character sets than UTF-8.
+        let bytes = std::fs::read(file).map_err(cannot)?;
+        reading.read(&String::from_utf8_lossy(&bytes), options);
+    }
+    Ok(reading)
+}
+
+/// Reads files and makes their rules ready.
+///
+/// # Errors
+/// The first mistake, with file, line and column, and how many there are besides.
+fn compile<P: AsRef<Path>>(files: &[P], options: &Options) -> Result<(RuleSet, Read), String> {
+    let reading = read_files(files, options)?;
+    if let Some((file, mistake)) = reading.mistakes.first() {
+        let more = match reading.mistakes.len() - 1 {
+            0 => String::new(),
+            n => format!(" (and {n} mistakes more; `taut ips check` lists them)"),
+        };
+        return Err(format!(
+            "{}:{mistake}{more}",
+            files[*file].as_ref().display()
+        ));
+    }
+    let mut read = Read {
+        rules: reading.rules.len(),
+        left_out: reading.left_out,
+        in_part: reading.in_part,
+        doubled: reading.doubled,
+        not_understood: reading
+            .not_understood
+            .iter()
+            .map(|(name, rules)| (name.clone(), rules.len()))
+            .collect(),
+        memory_bytes: 0,
+    };
+    let set = RuleSet::new(reading.rules, reading.names)?;
+    read.memory_bytes = set.memory_bytes();
+    Ok((set, read))
+}

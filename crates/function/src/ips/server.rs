@@ -1,0 +1,122 @@
+//! What the control socket of an inspection is asked, and answers.
+
+use super::events::Writer;
+use super::outcome::Counters;
+use super::rules::{Costs, Read, Rules};
+use crate::control_socket::{Decides, Loading, refuse, write};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Request: `{"op": "reload"}`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "op", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Request {
+    /// Read all rule files again and go by them.
+    Reload {},
+    /// Rules by what they cost.
+    Top {
+        /// Number of rules at most.
+        most: usize,
+    },
+    /// State.
+    Status {},
+}
+
+/// Answer to a request.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Answer {
+    /// Whether the request was granted.
+    pub ok: bool,
+    /// Reason why it was not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// What came of reading the rules.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rules: Option<Read>,
+    /// Rules by what they cost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub top: Option<Vec<Costs>>,
+    /// What became of packets, by cause.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcomes: Option<BTreeMap<String, u64>>,
+    /// Other counters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub notes: Option<BTreeMap<String, u64>>,
+}
+
+/// What all workers share.
+pub(super) struct Deciding {
+    pub rules: Arc<Rules>,
+    pub events: Option<Writer>,
+    pub counters: Mutex<Vec<Arc<Counters>>>,
+}
+
+/// Time that workers may take until they go by other rules.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+impl Deciding {
+    fn status(&self) -> Answer {
+        let counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut outcomes = BTreeMap::new();
+        let mut notes = BTreeMap::new();
+        for counters in counters.iter() {
+            for (name, count) in counters.outcomes() {
+                *outcomes.entry(name.to_string()).or_insert(0) += count;
+            }
+            for (name, count) in counters.notes() {
+                *notes.entry(name.to_string()).or_insert(0) += count;
+            }
+        }
+        let lost = self.events.as_ref().map_or(0, Writer::lost);
+        notes.insert("events_lost".to_string(), lost);
+        Answer {
+            ok: true,
+            rules: Some(self.rules.read()),
+            outcomes: Some(outcomes),
+            notes: Some(notes),
+            ..Answer::default()
+        }
+    }
+}
+
+impl Decides for Deciding {
+    fn answer(
+        &self,
+        line: &[u8],
+        _: &mut dyn std::io::Read,
+        output: &mut dyn std::io::Write,
+        _: &Loading,
+    ) -> std::io::Result<()> {
+        let request: Request = match serde_json::from_slice(line) {
+            Ok(request) => request,
+            Err(e) => return refuse(output, format!("not a request: {e}")),
+        };
+        let answer = match request {
+            Request::Status {} => self.status(),
+            Request::Top { most } => Answer {
+                ok: true,
+                top: Some(self.rules.top(most)),
+                ..Answer::default()
+            },
+            Request::Reload {} => match self.rules.reload() {
+                Ok(read) => Answer {
+                    ok: true,
+                    rules: Some(read),
+                    ..Answer::default()
+                },
+                Err(wrong) => {
+                    return refuse(output, format!("the rules stay as they were: {wrong}"));
+                }
+            },
+        };
+        write(output, &answer)
+    }
+
+    /// A worker without packets is not called, and needs no rules until it is.
+    fn settle(&self) -> Result<(), String> {
+        self.rules.settle(PATIENCE);
+        Ok(())
+    }
+}

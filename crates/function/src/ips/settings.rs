@@ -1,0 +1,126 @@
+//! Settings of the inspection.
+
+use crate::SettingsError;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+use taut_inspect::read::{Dialect, Options};
+use taut_inspect::variables::Variables;
+use taut_settings::{Size, duration};
+
+/// What is done with more packets than can be inspected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Overload {
+    /// They wait in the ring of the port that they come from, and are lost where it is full.
+    Queue,
+    /// They pass without being inspected, those of the flows with most bytes first.
+    Bypass,
+    /// They are dropped.
+    Drop,
+}
+
+/// Language of rule files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+enum Language {
+    #[serde(rename = "snort3")]
+    Snort3,
+    #[serde(rename = "suricata")]
+    Suricata,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Settings {
+    #[serde(default)]
+    rules: Vec<PathBuf>,
+    #[serde(default)]
+    variables: BTreeMap<String, String>,
+    language: Option<Language>,
+    #[serde(default)]
+    lenient: bool,
+    #[serde(default)]
+    alert_only: bool,
+    events: Option<String>,
+    control: Option<PathBuf>,
+    flows: Option<usize>,
+    memory: Option<Size>,
+    overload: Option<Overload>,
+    bound: Option<String>,
+}
+
+/// Settings that make sense.
+#[derive(Debug, Clone)]
+pub(super) struct Checked {
+    /// Files of rules.
+    pub rules: Vec<PathBuf>,
+    /// How they are read.
+    pub options: Options,
+    /// Whether nothing is dropped.
+    pub alert_only: bool,
+    /// Where events go: a file, or a Unix socket behind `unix:`.
+    pub events: Option<String>,
+    /// Path of the control socket.
+    pub control: Option<PathBuf>,
+    /// Flows that a worker remembers at a time.
+    pub flows: usize,
+    /// Bytes that a worker keeps of streams.
+    pub memory_bytes: usize,
+    pub overload: Overload,
+    /// Time that packets may have come without a pause before something is done about it.
+    pub bound: Duration,
+}
+
+const FLOWS: usize = 65_536;
+const MOST_FLOWS: usize = 1 << 24;
+const MEMORY_BYTES: usize = 64 << 20;
+const BOUND: Duration = Duration::from_millis(1);
+
+impl Settings {
+    pub fn check(self) -> Result<Checked, SettingsError> {
+        let error = |text: String| Err(SettingsError(text));
+        let mut variables = Variables::default();
+        // Those that others refer to may come behind them: all are set, then all are looked at.
+        for (name, text) in &self.variables {
+            let _ = variables.set(name, text);
+        }
+        for (name, text) in &self.variables {
+            variables
+                .set(name, text)
+                .map_err(|reason| SettingsError(format!("variables: {name}: {reason}")))?;
+        }
+        let flows = self.flows.unwrap_or(FLOWS);
+        if !(1024..=MOST_FLOWS).contains(&flows) {
+            return error(format!("flows = {flows}: want 1024 to {MOST_FLOWS}"));
+        }
+        let bound = match self.bound {
+            None => BOUND,
+            Some(text) => duration(&text).ok_or_else(|| {
+                SettingsError(format!("bound = \"{text}\": want a time such as \"500us\""))
+            })?,
+        };
+        if self.rules.len() > 4096 {
+            return error("rules: more than 4096 files".to_string());
+        }
+        Ok(Checked {
+            rules: self.rules,
+            options: Options {
+                variables,
+                dialect: self.language.map(|language| match language {
+                    Language::Snort3 => Dialect::Snort3,
+                    Language::Suricata => Dialect::Suricata,
+                }),
+                with_disabled: false,
+                is_lenient: self.lenient,
+            },
+            alert_only: self.alert_only,
+            events: self.events,
+            control: self.control,
+            flows,
+            memory_bytes: self.memory.map_or(MEMORY_BYTES, |it| it.bytes as usize),
+            overload: self.overload.unwrap_or(Overload::Queue),
+            bound,
+        })
+    }
+}

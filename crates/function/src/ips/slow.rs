@@ -1,0 +1,160 @@
+//! What is done on the slow path: both ends of a connection that a rule rejects are told that it is over.
+
+use crate::slow::ErrorLimit;
+use crate::{Handler, Punted, slow};
+use std::net::{IpAddr, Ipv6Addr};
+use taut_port::{Pairs, Punt};
+use taut_wire::{
+    Headers, IcmpError, IpProtocol, Ipv4, Ipv4Repr, Ipv6, Ipv6Repr, Layer3, Tcp, TcpFlags, TcpRepr,
+    icmp_error,
+};
+
+/// The chain has two ports, or pairs of them.
+const PAIR: Pairs = Pairs::of(usize::MAX);
+/// Hops that a reset may make.
+const HOPS: u8 = 64;
+const MAC_BYTES: usize = 6;
+const TCP_BYTES: usize = 20;
+
+pub(super) struct SlowPath {
+    limit: ErrorLimit,
+}
+
+impl SlowPath {
+    pub fn new() -> Self {
+        Self {
+            limit: ErrorLimit::new(),
+        }
+    }
+}
+
+impl Handler for SlowPath {
+    fn handle(&mut self, punted: &Punted<'_>, send: &mut slow::Send<'_>) -> bool {
+        if punted.cause != Punt::Prohibited {
+            return false;
+        }
+        if !self.limit.admits() {
+            return true;
+        }
+        let frame = punted.frame;
+        let headers = Headers::of(frame);
+        if headers.protocol() == IpProtocol::TCP {
+            // The sender is told by the port that it came in through, the receiver by the partner of that.
+            if let Some(reset) = reset(&headers, frame, true) {
+                send(punted.from_port, &reset);
+            }
+            if let Some(reset) = reset(&headers, frame, false) {
+                send(PAIR.partner(punted.from_port), &reset);
+            }
+            return true;
+        }
+        let (_, destination) = headers.addresses_in(frame);
+        let destination = Ipv6Addr::from(destination);
+        let from = destination
+            .to_ipv4_mapped()
+            .map_or(IpAddr::V6(destination), IpAddr::V4);
+        let mut reply = [0; icmp_error::LONGEST_BYTES];
+        if let Some(length) = icmp_error(frame, IcmpError::NoPort, from, &mut reply) {
+            send(punted.from_port, &reply[..length]);
+        }
+        true
+    }
+}
+
+/// The frame that ends the connection for one of its ends (RFC 9293 section 3.5.2): for who sent this segment, as if by who was to get
+/// it, or for who was to get it, as if by who sent it.
+fn reset(headers: &Headers, frame: &[u8], to_sender: bool) -> Option<Vec<u8>> {
+    let link = frame.get(..headers.ip())?;
+    let segment = Tcp::new(headers.transport_in(frame)).ok()?;
+    let is_reset = segment.flags().contains(TcpFlags::RST);
+    if is_reset {
+        return None;
+    }
+    let opens = segment.flags().contains(TcpFlags::SYN);
+    let len = segment.payload().len() as u32
+        + u32::from(opens)
+        + u32::from(segment.flags().contains(TcpFlags::FIN));
+    let ports = (segment.source_port(), segment.destination_port());
+    let (source_port, destination_port) = if to_sender { (ports.1, ports.0) } else { ports };
+    let has_ack = segment.flags().contains(TcpFlags::ACK);
+    let (sequence, acknowledgement, flags) = match (to_sender, has_ack) {
+        (true, true) => (
+            segment.acknowledgement(),
+            segment.sequence().wrapping_add(len),
+            TcpFlags::RST.union(TcpFlags::ACK),
+        ),
+        (true, false) => (
+            0,
+            segment.sequence().wrapping_add(len),
+            TcpFlags::RST.union(TcpFlags::ACK),
+        ),
+        (false, _) => (segment.sequence(), 0, TcpFlags::RST),
+    };
+    let repr = TcpRepr {
+        source_port,
+        destination_port,
+        sequence,
+        acknowledgement,
+        flags,
+        window: 0,
+        urgent: 0,
+        options: &[],
+    };
+    let mut reply = link.to_vec();
+    if to_sender {
+        let (receiver, sender) = reply.get_mut(..2 * MAC_BYTES)?.split_at_mut(MAC_BYTES);
+        receiver.swap_with_slice(sender);
+    }
+    let packet = frame.get(headers.ip()..)?;
+    match headers.layer3() {
+        Layer3::Ipv4 => {
+            let ip = Ipv4::new(packet).ok()?;
+            let ends = (ip.source(), ip.destination());
+            let (source, destination) = if to_sender { (ends.1, ends.0) } else { ends };
+            let header = Ipv4Repr {
+                traffic_class: ip.traffic_class(),
+                identification: 0,
+                dont_fragment: true,
+                more_fragments: false,
+                fragment_offset_bytes: 0,
+                ttl: HOPS,
+                protocol: IpProtocol::TCP,
+                source,
+                destination,
+                options: &[],
+                payload_len_bytes: TCP_BYTES,
+            };
+            reply.resize(link.len() + 20 + TCP_BYTES, 0);
+            let mut ip = header.emit(&mut reply[link.len()..]).ok()?;
+            ip.fill_checksum();
+            let sum = ip.pseudo_header(TCP_BYTES as u16);
+            let mut tcp = repr.emit(ip.payload_mut()).ok()?;
+            tcp.fill_checksum(sum);
+        }
+        Layer3::Ipv6 => {
+            let ip = Ipv6::new(packet).ok()?;
+            let ends = (ip.source(), ip.destination());
+            let (source, destination) = if to_sender { (ends.1, ends.0) } else { ends };
+            let header = Ipv6Repr {
+                traffic_class: ip.traffic_class(),
+                flow_label: 0,
+                next_header: IpProtocol::TCP,
+                hop_limit: HOPS,
+                source,
+                destination,
+                payload_len_bytes: TCP_BYTES,
+            };
+            reply.resize(link.len() + 40 + TCP_BYTES, 0);
+            let mut ip = header.emit(&mut reply[link.len()..]).ok()?;
+            let sum = ip.pseudo_header(IpProtocol::TCP, TCP_BYTES as u32);
+            let mut tcp = repr.emit(ip.payload_mut()).ok()?;
+            tcp.fill_checksum(sum);
+        }
+        Layer3::Other => return None,
+    }
+    reply.resize(reply.len().max(SHORTEST_BYTES), 0);
+    Some(reply)
+}
+
+/// Shortest frame without its check sequence.
+const SHORTEST_BYTES: usize = 60;

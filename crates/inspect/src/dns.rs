@@ -1,0 +1,230 @@
+//! First question of a DNS message (RFC 1035 section 4.1).
+
+use std::ops::Deref;
+
+/// A name in dots, without the last one. Bytes of labels are kept as they are, dots within a label too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Name {
+    bytes: [u8; MOST_NAME],
+    len: usize,
+}
+
+/// Most bytes of a name in dots (RFC 1035 section 3.1).
+const MOST_NAME: usize = 255;
+/// Pointers that are followed at most.
+const MOST_POINTERS: usize = 16;
+
+impl Default for Name {
+    fn default() -> Self {
+        Self {
+            bytes: [0; MOST_NAME],
+            len: 0,
+        }
+    }
+}
+
+impl Deref for Name {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+impl Name {
+    /// Makes it empty.
+    pub fn clear(&mut self) {
+        self.len = 0;
+    }
+
+    /// Puts bytes behind it; false if there is no room.
+    pub fn extend(&mut self, bytes: &[u8]) -> bool {
+        match self.bytes.get_mut(self.len..self.len + bytes.len()) {
+            Some(room) => {
+                room.copy_from_slice(bytes);
+                self.len += bytes.len();
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+/// What is wrong with a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DnsFault {
+    /// It is cut short.
+    Short,
+    /// It has no question.
+    NoQuestion,
+    /// A label is of an unknown kind, or its pointers lead nowhere.
+    Label,
+    /// The name is longer than a name may be.
+    LongName,
+}
+
+/// Header and first question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Question {
+    /// Identifier.
+    pub id: u16,
+    /// Whether the message is a response.
+    pub is_response: bool,
+    /// Kind of query.
+    pub opcode: u8,
+    /// Code of a response.
+    pub code: u8,
+    /// Type that is asked for.
+    pub kind: u16,
+    /// Class.
+    pub class: u16,
+    /// Number of questions.
+    pub questions: u16,
+    /// Number of answers.
+    pub answers: u16,
+}
+
+/// Reads the header and the first question of a message.
+///
+/// # Errors
+/// What is wrong with it; `name` is then whatever was read of it.
+pub fn query(message: &[u8], name: &mut Name) -> Result<Question, DnsFault> {
+    name.clear();
+    let head = message.first_chunk::<12>().ok_or(DnsFault::Short)?;
+    let number = |at: usize| u16::from_be_bytes([head[at], head[at + 1]]);
+    let questions = number(4);
+    if questions == 0 {
+        return Err(DnsFault::NoQuestion);
+    }
+    let mut at = 12;
+    // Where the question goes on, if the name has led elsewhere.
+    let mut behind = None;
+    let mut pointers = 0;
+    loop {
+        let len = *message.get(at).ok_or(DnsFault::Short)?;
+        match len >> 6 {
+            0 if len == 0 => {
+                at += 1;
+                break;
+            }
+            0 => {
+                let label = message
+                    .get(at + 1..at + 1 + usize::from(len))
+                    .ok_or(DnsFault::Short)?;
+                if !(name.is_empty() || name.extend(b".")) || !name.extend(label) {
+                    return Err(DnsFault::LongName);
+                }
+                at += 1 + usize::from(len);
+            }
+            3 => {
+                let low = *message.get(at + 1).ok_or(DnsFault::Short)?;
+                behind.get_or_insert(at + 2);
+                pointers += 1;
+                let to = usize::from(len & 0x3f) << 8 | usize::from(low);
+                if to >= at || pointers > MOST_POINTERS {
+                    return Err(DnsFault::Label);
+                }
+                at = to;
+            }
+            _ => return Err(DnsFault::Label),
+        }
+    }
+    let at = behind.unwrap_or(at);
+    let tail = message
+        .get(at..)
+        .and_then(|rest| rest.first_chunk::<4>())
+        .ok_or(DnsFault::Short)?;
+    Ok(Question {
+        id: number(0),
+        is_response: head[2] & 0x80 != 0,
+        opcode: head[2] >> 3 & 0xf,
+        code: head[3] & 0xf,
+        kind: u16::from_be_bytes([tail[0], tail[1]]),
+        class: u16::from_be_bytes([tail[2], tail[3]]),
+        questions,
+        answers: number(6),
+    })
+}
+
+/// Takes the first message out of bytes of a TCP stream, where its length is in front (RFC 1035 section 4.2.2): the message and the
+/// bytes that it takes; none if it is not all there.
+pub fn over_tcp(bytes: &[u8]) -> Option<(&[u8], usize)> {
+    let len = bytes.first_chunk::<2>()?;
+    let end = 2 + usize::from(u16::from_be_bytes(*len));
+    Some((bytes.get(2..end)?, end))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    fn message(questions: u16, rest: &[u8]) -> Vec<u8> {
+        let mut message = vec![0x12, 0x34, 0x01, 0x00];
+        message.extend(questions.to_be_bytes());
+        message.extend([0; 6]);
+        message.extend(rest);
+        message
+    }
+
+    #[test]
+    fn a_name_is_read_in_dots() {
+        let mut name = Name::default();
+        let asked = message(1, b"\x03wWw\x07example\x03com\x00\x00\x01\x00\x01");
+        let question = query(&asked, &mut name).unwrap();
+        assert_eq!(&name[..], b"wWw.example.com");
+        assert_eq!(
+            (
+                question.id,
+                question.kind,
+                question.class,
+                question.is_response
+            ),
+            (0x1234, 1, 1, false)
+        );
+        let framed = [&(asked.len() as u16).to_be_bytes()[..], &asked, b"more"].concat();
+        assert_eq!(over_tcp(&framed), Some((&asked[..], asked.len() + 2)));
+        assert_eq!(over_tcp(&framed[..20]), None);
+    }
+
+    #[test]
+    fn names_that_lead_in_circles_or_go_on_for_ever_are_no_names() {
+        let mut name = Name::default();
+        let read = |rest: &[u8], name: &mut Name| query(&message(1, rest), name);
+        assert_eq!(
+            read(b"\xc0\x0c\x00\x01\x00\x01", &mut name),
+            Err(DnsFault::Label)
+        );
+        assert_eq!(
+            read(b"\x01a\xc0\x0c\x00\x01\x00\x01", &mut name),
+            Err(DnsFault::Label)
+        );
+        assert_eq!(
+            read(b"\x80\x00\x01\x00\x01", &mut name),
+            Err(DnsFault::Label)
+        );
+        assert_eq!(read(b"\x05abc", &mut name), Err(DnsFault::Short));
+        assert_eq!(read(b"\x01a\x00\x00\x01", &mut name), Err(DnsFault::Short));
+        assert_eq!(
+            query(&message(0, b""), &mut name),
+            Err(DnsFault::NoQuestion)
+        );
+        let long: Vec<u8> = std::iter::repeat_n(
+            b"\x3faaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa".to_vec(),
+            5,
+        )
+        .flatten()
+        .collect();
+        assert_eq!(read(&long, &mut name), Err(DnsFault::LongName));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_break_it(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            let mut name = Name::default();
+            let _ = query(&bytes, &mut name);
+            let _ = over_tcp(&bytes);
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! `taut ips`: reads rule files, and asks a running inspection (`taut forward` with the function `ips`) through its control socket.
+
+use crate::exit::Failure;
+use crate::terminal::conversation::Conversation;
+use crate::terminal::print;
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use taut_figure::table;
+use taut_function::ips::{Answer, Costs, Request, read_files};
+use taut_inspect::compile::RuleSet;
+use taut_inspect::read::{Dialect, Options, Reading};
+use taut_sys::Clock;
+
+/// Mistakes that are printed; the others are counted.
+const MOST_SAID: usize = 50;
+
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  taut ips check community.rules
+  taut ips check --variable 'HOME_NET=[10.0.0.0/8]' --disabled *.rules
+  taut ips status --control /run/ips.sock
+  taut ips top --control /run/ips.sock --json
+  taut ips reload --control /run/ips.sock")]
+pub struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    /// Read rule files: count rules, name mistakes with their places, and what is not understood
+    Check {
+        /// Files of rules
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+        /// What a name stands for, such as HOME_NET=[10.0.0.0/8] or HTTP_PORTS=[80,8080]; may be repeated
+        #[arg(long, value_name = "NAME=TEXT")]
+        variable: Vec<String>,
+        /// Language of the files; what they look like unless given
+        #[arg(long, value_name = "LANGUAGE")]
+        language: Option<Language>,
+        /// Count rules that are commented out, too
+        #[arg(long)]
+        disabled: bool,
+        /// Count rules that are understood in part as the function does with `lenient`: they are loaded without that part
+        #[arg(long)]
+        lenient: bool,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print what became of packets, and which rules are in force
+    Status {
+        #[command(flatten)]
+        asked: Asked,
+    },
+    /// Print the rules that cost most, with how often they were asked and fitted
+    Top {
+        /// Rules at most
+        #[arg(long, value_name = "N", default_value_t = 20)]
+        most: usize,
+        #[command(flatten)]
+        asked: Asked,
+    },
+    /// Read all rule files again, and go by them from the next packet on
+    Reload {
+        #[command(flatten)]
+        asked: Asked,
+    },
+}
+
+#[derive(clap::Args)]
+struct Asked {
+    /// The inspection's control socket: `control` among its settings
+    #[arg(long, value_name = "SOCKET")]
+    control: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Language {
+    Snort3,
+    Suricata,
+}
+
+pub fn run(arguments: Arguments) -> Result<(), Failure> {
+    match arguments.command {
+        Command::Check {
+            files,
+            variable,
+            language,
+            disabled,
+            lenient,
+            json,
+        } => {
+            let mut options = Options {
+                dialect: language.map(|it| match it {
+                    Language::Snort3 => Dialect::Snort3,
+                    Language::Suricata => Dialect::Suricata,
+                }),
+                with_disabled: disabled,
+                is_lenient: lenient,
+                ..Options::default()
+            };
+            for text in &variable {
+                let (name, text) = text
+                    .split_once('=')
+                    .ok_or_else(|| Failure::Input(format!("--variable {text}: want NAME=TEXT")))?;
+                options
+                    .variables
+                    .set(name, text)
+                    .map_err(|reason| Failure::Input(format!("--variable {name}: {reason}")))?;
+            }
+            check(&files, &options, json)
+        }
+        Command::Status { asked } => {
+            let (line, answer) = ask(&asked.control, &Request::Status {})?;
+            if asked.json {
+                print::line(line);
+            } else {
+                status(&answer);
+            }
+            Ok(())
+        }
+        Command::Top { most, asked } => {
+            let (line, answer) = ask(&asked.control, &Request::Top { most })?;
+            if asked.json {
+                print::line(line);
+            } else {
+                top(&answer.top.unwrap_or_default());
+            }
+            Ok(())
+        }
+        Command::Reload { asked } => {
+            let (line, answer) = ask(&asked.control, &Request::Reload {})?;
+            if asked.json {
+                print::line(line);
+            } else if let Some(read) = answer.rules {
+                print::line(format!(
+                    "{} rules in force, {} left out",
+                    read.rules, read.left_out
+                ));
+            }
+            Ok(())
+        }
+    }
+}
+
+fn ask(socket: &Path, request: &Request) -> Result<(String, Answer), Failure> {
+    let mut inspection = Conversation::begin("inspection", "ips", socket)?;
+    let line = inspection.ask(request, &[])?;
+    let answer: Answer = inspection.read(&line)?;
+    if !answer.ok {
+        return Err(Failure::Input(answer.error.unwrap_or_default()));
+    }
+    Ok((line, answer))
+}
+
+fn check(files: &[PathBuf], options: &Options, is_json: bool) -> Result<(), Failure> {
+    let Reading {
+        rules,
+        names,
+        mistakes,
+        not_understood,
+        left_out,
+        in_part,
+        doubled,
+        ..
+    } = read_files(files, options).map_err(Failure::Input)?;
+    let (loaded, bits) = (rules.len(), names.len());
+    let place = |file: &usize| files[*file].display();
+    let set = RuleSet::new(rules, names).map_err(Failure::Input)?;
+    let memory_bytes = set.memory_bytes();
+    if is_json {
+        let mistakes: Vec<_> = mistakes
+            .iter()
+            .map(|(file, it)| json!({"file": place(file).to_string(), "line": it.line, "column": it.column, "reason": it.reason}))
+            .collect();
+        print::line(json!({
+            "rules": loaded,
+            "left_out": left_out,
+            "in_part": in_part,
+            "doubled": doubled,
+            "mistakes": mistakes,
+            "not_understood": not_understood,
+            "bits": bits,
+            "memory_bytes": memory_bytes,
+        }));
+    } else {
+        for (file, mistake) in mistakes.iter().take(MOST_SAID) {
+            print::line(format!("{}:{mistake}", place(file)));
+        }
+        if mistakes.len() > MOST_SAID {
+            print::line(format!("and {} mistakes more", mistakes.len() - MOST_SAID));
+        }
+        let all = loaded + left_out;
+        let share = if all == 0 {
+            100.0
+        } else {
+            100.0 * loaded as f64 / all as f64
+        };
+        print::line(format!(
+            "{loaded} rules of {all} load ({share:.1} %), {left_out} are left out, {in_part} load in part, {doubled} are there twice; searches take {} MB",
+            memory_bytes.div_ceil(1_000_000)
+        ));
+        if !not_understood.is_empty() {
+            let mut options: Vec<_> = not_understood.iter().collect();
+            options.sort_by_key(|it| std::cmp::Reverse(it.1.len()));
+            let rows = options.into_iter().map(|(option, rules)| {
+                let such: Vec<_> = rules.iter().take(3).map(u32::to_string).collect();
+                [option.clone(), rules.len().to_string(), such.join(" ")]
+            });
+            print_table(["not understood", "rules", "such as"], rows);
+        }
+    }
+    match mistakes.len() {
+        0 => Ok(()),
+        n => Err(Failure::Input(format!(
+            "{n} mistakes in {} files",
+            files.len()
+        ))),
+    }
+}
+
+fn status(answer: &Answer) {
+    if let Some(read) = &answer.rules {
+        print::line(format!(
+            "{} rules in force, {} left out, {} in part; searches take {} MB",
+            read.rules,
+            read.left_out,
+            read.in_part,
+            read.memory_bytes.div_ceil(1_000_000)
+        ));
+    }
+    let counts = |counts: &Option<BTreeMap<String, u64>>| {
+        let counts = counts.iter().flatten().filter(|it| *it.1 > 0);
+        counts
+            .map(|(name, count)| [name.replace('_', " "), count.to_string()])
+            .collect::<Vec<_>>()
+    };
+    print_table(
+        ["what", "count"],
+        counts(&answer.outcomes)
+            .into_iter()
+            .chain(counts(&answer.notes)),
+    );
+}
+
+fn top(rules: &[Costs]) {
+    let clock = Clock::calibrate(Duration::from_millis(5));
+    let rows = rules.iter().map(|rule| {
+        let each = match rule.timed {
+            0 => String::new(),
+            timed => format!("{:.0}", clock.to_ns(rule.ticks) / timed as f64),
+        };
+        let name = format!("{}:{}", rule.gid, rule.sid);
+        [
+            name,
+            rule.asked.to_string(),
+            rule.fitted.to_string(),
+            each,
+            rule.msg.clone(),
+        ]
+    });
+    print_table(["rule", "asked", "fitted", "ns each", "message"], rows);
+}
+
+/// Prints rows below their heads.
+fn print_table<const N: usize>(head: [&str; N], rows: impl IntoIterator<Item = [String; N]>) {
+    let mut text = table::plain();
+    text.set_header(head);
+    for row in rows {
+        text.add_row(row);
+    }
+    table::set_columns(&mut text, None);
+    print::line(table::text(text, &[], table::terminal_width()));
+}
