@@ -497,14 +497,27 @@ impl Side {
                     _ => b'%',
                 },
                 byte => {
-                    in_query |= byte == b'?';
+                    if byte == b'?' && !in_query {
+                        self.fold_last(path_begin);
+                        in_query = true;
+                    }
                     byte
                 }
             };
             at += 1;
-            // The path of `http://host/path` begins behind the host.
-            if byte == b'/' && !in_query && self.made[from..self.made_len].ends_with(b":/") {
+            // The path of `http://host/path` begins behind the host; `:/` further behind is a part of the path.
+            let so_far = &self.made[from..self.made_len];
+            if byte == b'/'
+                && !in_query
+                && path_begin == from
+                && so_far
+                    .strip_suffix(b":/")
+                    .is_some_and(|scheme| !scheme.contains(&b'/'))
+            {
                 path_begin = self.made_len + 1;
+            }
+            if self.made_len == HEAD_BYTES {
+                break;
             }
             self.made[self.made_len] = byte;
             self.made_len += 1;
@@ -512,7 +525,21 @@ impl Side {
                 self.fold_path(path_begin);
             }
         }
+        if !in_query {
+            self.fold_last(path_begin);
+        }
         self.target = (from as u16, self.made_len as u16);
+    }
+
+    /// The path is over: if its last segment is `.` or `..`, a slash is meant behind it (RFC 3986 section 5.2.4).
+    fn fold_last(&mut self, begin: usize) {
+        let path = self.made.get(begin..self.made_len).unwrap_or_default();
+        let is_dots = path.ends_with(b"/.") || path.ends_with(b"/..");
+        if is_dots && self.made_len < HEAD_BYTES {
+            self.made[self.made_len] = b'/';
+            self.made_len += 1;
+            self.fold_path(begin);
+        }
     }
 
     /// The path ends in a slash: takes what is in front of it out if that is nothing, `.` or `..`.
@@ -527,7 +554,7 @@ impl Side {
                 let parent = path[..slash]
                     .iter()
                     .rposition(|&byte| byte == b'/')
-                    .unwrap_or(0);
+                    .unwrap_or(slash);
                 self.made_len = begin + parent + 1;
             }
             _ => {}
@@ -951,5 +978,27 @@ mod tests {
         let answers = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nHTTP/1.1 404 No\r\n\r\n";
         let (all, faults) = messages(&mut http, false, &[answers]);
         assert_eq!((all.len(), faults), (2, vec![]));
+    }
+
+    #[test]
+    fn paths_are_folded_as_servers_do() {
+        let table = [
+            ("/a/..", "/"),
+            ("/a/.?b/..", "/a/?b/.."),
+            ("/../../a", "/a"),
+            ("/a:/../b//c", "/b/c"),
+            ("/x://../y", "/y"),
+            ("http://host/../x", "http://host/x"),
+            ("http://host/a/../x//y", "http://host/x/y"),
+            ("/%2e%2e/%252e", "/%2e"),
+            ("*", "*"),
+            ("..", ".."),
+        ];
+        for (target, expected) in table {
+            let request = format!("GET {target} HTTP/1.1\r\n\r\n");
+            let (all, _) = messages(&mut Http::default(), true, &[request.as_bytes()]);
+            let found = all.first().map_or("", |first| get(first, Buffer::HttpUri));
+            assert_eq!(found, expected, "{target}");
+        }
     }
 }
