@@ -412,6 +412,10 @@ impl Inspector {
 
     /// Asks the rules about a packet. `with_packet` is false if only messages are asked about, as the payload was looked at before;
     /// `ready` are the buffers of messages that are new.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "each is another thing, and it is called in one place"
+    )]
     pub fn inspect(
         &mut self,
         set: &RuleSet,

@@ -321,7 +321,8 @@ impl Http {
         let is_head = self.answered < self.asked
             && self.asked - self.answered <= AWAITED
             && self.awaited[self.answered % AWAITED];
-        if !(100..200).contains(&status) {
+        // A response to no request, as a hostile server sends, takes the place of none.
+        if !(100..200).contains(&status) && self.answered < self.asked {
             self.answered += 1;
         }
         side.state = match status {
@@ -437,14 +438,14 @@ impl Side {
     fn split_first_line(&mut self, end: usize, is_request: bool) -> Option<()> {
         let line = &self.head[..end];
         let is_space = |&byte: &u8| matches!(byte, b' ' | b'\t');
-        let first = line.iter().position(|byte| is_space(byte))?;
+        let first = line.iter().position(is_space)?;
         let second_at = first + line[first..].iter().position(|byte| !is_space(byte))?;
         let part = |from: usize, to: usize| (from as u16, to as u16);
         if is_request {
             // The version is behind the last space; a target may have spaces in it.
             let last = line
                 .iter()
-                .rposition(|byte| is_space(byte))
+                .rposition(is_space)
                 .filter(|&last| last > second_at);
             let (target_end, version) = match last {
                 Some(last) if line[last + 1..].starts_with(b"HTTP/") => (last, part(last + 1, end)),
@@ -467,7 +468,7 @@ impl Side {
         let status_end = second_at
             + line[second_at..]
                 .iter()
-                .position(|byte| is_space(byte))
+                .position(is_space)
                 .unwrap_or(end - second_at);
         let reason = (status_end + 1).min(end);
         self.parts = [
@@ -496,14 +497,27 @@ impl Side {
                     _ => b'%',
                 },
                 byte => {
-                    in_query |= byte == b'?';
+                    if byte == b'?' && !in_query {
+                        self.fold_last(path_begin);
+                        in_query = true;
+                    }
                     byte
                 }
             };
             at += 1;
-            // The path of `http://host/path` begins behind the host.
-            if byte == b'/' && !in_query && self.made[from..self.made_len].ends_with(b":/") {
+            // The path of `http://host/path` begins behind the host; `:/` further behind is a part of the path.
+            let so_far = &self.made[from..self.made_len];
+            if byte == b'/'
+                && !in_query
+                && path_begin == from
+                && so_far
+                    .strip_suffix(b":/")
+                    .is_some_and(|scheme| !scheme.contains(&b'/'))
+            {
                 path_begin = self.made_len + 1;
+            }
+            if self.made_len == HEAD_BYTES {
+                break;
             }
             self.made[self.made_len] = byte;
             self.made_len += 1;
@@ -511,7 +525,21 @@ impl Side {
                 self.fold_path(path_begin);
             }
         }
+        if !in_query {
+            self.fold_last(path_begin);
+        }
         self.target = (from as u16, self.made_len as u16);
+    }
+
+    /// The path is over: if its last segment is `.` or `..`, a slash is meant behind it (RFC 3986 section 5.2.4).
+    fn fold_last(&mut self, begin: usize) {
+        let path = self.made.get(begin..self.made_len).unwrap_or_default();
+        let is_dots = path.ends_with(b"/.") || path.ends_with(b"/..");
+        if is_dots && self.made_len < HEAD_BYTES {
+            self.made[self.made_len] = b'/';
+            self.made_len += 1;
+            self.fold_path(begin);
+        }
     }
 
     /// The path ends in a slash: takes what is in front of it out if that is nothing, `.` or `..`.
@@ -526,7 +554,7 @@ impl Side {
                 let parent = path[..slash]
                     .iter()
                     .rposition(|&byte| byte == b'/')
-                    .unwrap_or(0);
+                    .unwrap_or(slash);
                 self.made_len = begin + parent + 1;
             }
             _ => {}
@@ -790,13 +818,16 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// What is in the buffers of a message.
+    type Message = Vec<(Buffer, Vec<u8>)>;
+
     /// All messages of a direction: what each has in its buffers at its end, whichever way the bytes are cut.
     fn messages(
         http: &mut Http,
         to_server: bool,
         pieces: &[&[u8]],
-    ) -> (Vec<Vec<(Buffer, Vec<u8>)>>, Vec<HttpFault>) {
-        let (mut all, mut faults) = (Vec::<Vec<(Buffer, Vec<u8>)>>::new(), Vec::new());
+    ) -> (Vec<Message>, Vec<HttpFault>) {
+        let (mut all, mut faults) = (Vec::<Message>::new(), Vec::new());
         for piece in pieces {
             let mut rest = *piece;
             while !rest.is_empty() {
@@ -935,6 +966,39 @@ mod tests {
             let at = at % damaged.len();
             damaged.splice(at..at, bytes);
             messages(&mut http, true, &[&damaged]);
+        }
+    }
+
+    #[test]
+    fn a_response_that_nobody_asked_for_answers_no_later_request() {
+        let mut http = Http::default();
+        let unasked = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+        messages(&mut http, false, &[unasked]);
+        messages(&mut http, true, &[b"HEAD / HTTP/1.1\r\n\r\n"]);
+        let answers = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nHTTP/1.1 404 No\r\n\r\n";
+        let (all, faults) = messages(&mut http, false, &[answers]);
+        assert_eq!((all.len(), faults), (2, vec![]));
+    }
+
+    #[test]
+    fn paths_are_folded_as_servers_do() {
+        let table = [
+            ("/a/..", "/"),
+            ("/a/.?b/..", "/a/?b/.."),
+            ("/../../a", "/a"),
+            ("/a:/../b//c", "/b/c"),
+            ("/x://../y", "/y"),
+            ("http://host/../x", "http://host/x"),
+            ("http://host/a/../x//y", "http://host/x/y"),
+            ("/%2e%2e/%252e", "/%2e"),
+            ("*", "*"),
+            ("..", ".."),
+        ];
+        for (target, expected) in table {
+            let request = format!("GET {target} HTTP/1.1\r\n\r\n");
+            let (all, _) = messages(&mut Http::default(), true, &[request.as_bytes()]);
+            let found = all.first().map_or("", |first| get(first, Buffer::HttpUri));
+            assert_eq!(found, expected, "{target}");
         }
     }
 }

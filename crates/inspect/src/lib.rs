@@ -9,9 +9,10 @@
 //!
 //! `syntax.rs` splits files into rules and options, `read.rs` says what they mean, `compile.rs` decides which rules a packet is asked
 //! about, `evaluate.rs` asks one. Inspectors fill the buffers: `http.rs`, `dns.rs`, `tls.rs`; `stream.rs` puts the bytes of a TCP
-//! connection in order.
+//! connection in order, `fragments.rs` those of a datagram.
 //!
-//! Begin with `rule.rs`. There is no input or output here, and after set-up no memory is asked for.
+//! Begin with `rule.rs`. There is no input or output here, and after set-up no memory is asked for, but for
+//! fragments.
 
 #![forbid(unsafe_code)]
 
@@ -20,6 +21,7 @@ pub mod buffer;
 pub mod compile;
 pub mod dns;
 pub mod evaluate;
+pub mod fragments;
 pub mod http;
 pub mod pattern;
 pub mod ranges;

@@ -19,7 +19,7 @@ pub enum Dialect {
 }
 
 /// How rules are read.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Options {
     /// Names and what they stand for.
     pub variables: Variables,
@@ -29,17 +29,6 @@ pub struct Options {
     pub with_disabled: bool,
     /// Whether a rule is loaded without what of it is not understood.
     pub is_lenient: bool,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            variables: Variables::default(),
-            dialect: None,
-            with_disabled: false,
-            is_lenient: false,
-        }
-    }
 }
 
 /// What came of rule files.

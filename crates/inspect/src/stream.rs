@@ -10,7 +10,8 @@ use crate::arena::{Arena, CHUNK_BYTES, NONE};
 pub struct StreamLimits {
     /// Bytes in front of a segment that are kept for it, [`MOST_WINDOW`] at most.
     pub window: usize,
-    /// Bytes that are kept out of order.
+    /// Bytes that are kept out of order, in whole chunks of [`CHUNK_BYTES`]: however small the segments are, memory and the time to look
+    /// through what is kept are bounded by it.
     pub out_of_order: usize,
 }
 
@@ -272,7 +273,7 @@ impl Stream {
             if (old as i32) < 0 {
                 return;
             }
-            self.unlink_first(arena, len);
+            self.unlink_first(arena);
             if (old as usize) < len {
                 let bytes = *arena.bytes(chunk);
                 self.hand_on(
@@ -287,9 +288,9 @@ impl Stream {
         }
     }
 
-    fn unlink_first(&mut self, arena: &Arena, len: usize) {
+    fn unlink_first(&mut self, arena: &Arena) {
         self.early = arena.next(self.early);
-        self.early_bytes -= len as u32;
+        self.early_bytes -= CHUNK_BYTES as u32;
     }
 
     /// Keeps bytes that came early, those that are not kept already.
@@ -336,7 +337,7 @@ impl Stream {
                 until = until.min(from + ahead as usize);
             }
             let len = (until - from).min(ROOM);
-            if self.early_bytes as usize + len > limits.out_of_order {
+            if self.early_bytes as usize + CHUNK_BYTES > limits.out_of_order {
                 has_failed = true;
                 break;
             }
@@ -354,20 +355,26 @@ impl Stream {
                 before => arena.link(before, new),
             }
             before = new;
-            self.early_bytes += len as u32;
+            self.early_bytes += CHUNK_BYTES as u32;
             kept += len;
             from += len;
         }
         if has_failed {
-            // What is missing is given up: on with what is there, as long as there is anything; then with these bytes.
-            self.give_up(arena, limits, take);
-            let old = self.next.wrapping_sub(sequence);
-            if (old as i32) < 0 {
-                self.next = sequence;
-                self.hand_on(arena, payload, true, limits, take);
-            } else if (old as usize) < payload.len() {
-                self.hand_on(arena, &payload[old as usize..], false, limits, take);
-            }
+            // What is missing in front of these bytes is given up: on with what is there of that, then with these bytes.
+            let at = sequence.wrapping_add(from as u32);
+            self.give_up(arena, at, limits, take);
+            let gap = self.next != at;
+            self.next = at;
+            let rest = &payload[from..];
+            let until = match self.early {
+                NONE => rest.len(),
+                chunk => (head(arena, chunk).0.wrapping_sub(at) as usize).min(rest.len()),
+            };
+            self.hand_on(arena, &rest[..until], gap, limits, take);
+            self.drain(arena, limits, take);
+            let handed = self.next.wrapping_sub(at) as usize;
+            let rest = rest.get(handed..).unwrap_or_default();
+            self.hand_on_before_early(arena, rest, limits, take);
             return Segment::NoMemory;
         }
         match overlaps {
@@ -376,22 +383,26 @@ impl Stream {
         }
     }
 
-    /// Hands on all that came early, with a gap wherever bytes are missing.
+    /// Hands on what came early in front of a byte, with a gap wherever bytes are missing.
     fn give_up(
         &mut self,
         arena: &mut Arena,
+        until: u32,
         limits: &StreamLimits,
         take: &mut dyn FnMut(Piece<'_>),
     ) {
         while self.early != NONE {
             let chunk = self.early;
             let (sequence, len) = head(arena, chunk);
+            if (sequence.wrapping_sub(until) as i32) >= 0 {
+                return;
+            }
             let gap = (sequence.wrapping_sub(self.next) as i32) > 0;
             if gap {
                 self.next = sequence;
             }
             let old = (self.next.wrapping_sub(sequence) as usize).min(len);
-            self.unlink_first(arena, len);
+            self.unlink_first(arena);
             let bytes = *arena.bytes(chunk);
             self.hand_on(arena, &bytes[HEAD + old..HEAD + len], gap, limits, take);
             arena.give_back(chunk);
@@ -566,7 +577,7 @@ mod tests {
         stream.start(0);
         let limits = StreamLimits {
             window: 16,
-            out_of_order: 2000,
+            out_of_order: 4 * CHUNK_BYTES,
         };
         let mut taken = Taken {
             bytes: Vec::new(),
@@ -590,5 +601,49 @@ mod tests {
             stream.push(&mut arena, 1 << 31, &data, &limits, &mut |_| {}),
             Segment::TooFar
         );
+    }
+
+    #[test]
+    fn segments_of_one_byte_take_no_more_memory_than_others() {
+        let mut arena = Arena::new(1 << 20);
+        let mut stream = Stream::default();
+        stream.start(0);
+        let limits = StreamLimits {
+            window: 0,
+            out_of_order: 16 * CHUNK_BYTES,
+        };
+        let mut handed = 0;
+        for at in 0..1000 {
+            let take = &mut |piece: Piece<'_>| handed += piece.data.len();
+            stream.push(&mut arena, 2 + 2 * at, b"x", &limits, take);
+            assert!(arena.used() <= 16);
+        }
+        assert!(handed >= 1000 - 16);
+    }
+
+    #[test]
+    fn a_segment_without_room_is_handed_on_in_its_place() {
+        let mut arena = Arena::new(1 << 20);
+        let mut stream = Stream::default();
+        stream.start(0);
+        let limits = StreamLimits {
+            window: 16,
+            out_of_order: CHUNK_BYTES,
+        };
+        let mut taken = Vec::new();
+        let take = &mut |piece: Piece<'_>| taken.push((piece.data.to_vec(), piece.gap));
+        let kept = stream.push(&mut arena, 10, b"late", &limits, take);
+        assert_eq!(kept, Segment::OutOfOrder(4));
+        // It lies in front of what is kept, and reaches into it and beyond.
+        let segment = stream.push(&mut arena, 5, b"firstXXXXbehind", &limits, take);
+        assert_eq!(segment, Segment::NoMemory);
+        let expected = [
+            (b"first".to_vec(), true),
+            (b"late".to_vec(), false),
+            (b"behind".to_vec(), false),
+        ];
+        assert_eq!(taken, expected);
+        stream.close(&mut arena);
+        assert_eq!(arena.used(), 0);
     }
 }

@@ -1,0 +1,7 @@
+//! Fragments of IP packets: arbitrary bytes put together.
+#![no_main]
+
+#[path = "../bodies/inspect.rs"]
+mod inspect;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| inspect::fragments(bytes));
