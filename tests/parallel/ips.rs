@@ -34,7 +34,7 @@ fn what_rules_forbid_does_not_reach_the_server_and_all_else_does() {
     let rules = "drop http any any -> any any (msg:\"dropped\"; flow:to_server,established; http.uri; content:\"/secret\"; sid:1;)\n\
                  reject tcp any any -> any any (msg:\"rejected\"; flow:to_server,established; content:\"GET /refused\"; sid:2;)\n\
                  alert http any any -> any any (msg:\"seen\"; flow:to_client; http.stat_code; content:\"404\"; sid:3;)\n\
-                 drop icmp any any -> any any (msg:\"large ping\"; itype:8; dsize:>900; sid:4;)\n\
+                 drop icmp any any -> any any (msg:\"large ping\"; itype:8; dsize:>900; dsize:<1500; sid:4;)\n\
                  drop icmp any any -> any any (msg:\"pattern over fragments\"; content:\"|fe ed fe ed|\"; sid:5;)\n";
     fs::write(folder.join("local.rules"), rules).unwrap();
     fs::write(folder.join("page"), "all is well").unwrap();
@@ -62,6 +62,15 @@ fn what_rules_forbid_does_not_reach_the_server_and_all_else_does() {
     assert_eq!(fetch(client, "page").success().stdout, "all is well");
     ping(client, "10.7.0.2", 3, &["-i", "0.02"], 3);
     ping(client, "10.7.0.2", 3, &["-i", "0.02", "-s", "1000"], 0);
+    // Two fragments each.
+    ping(client, "10.7.0.2", 3, &["-i", "0.02", "-s", "2500"], 3);
+    ping(
+        server,
+        "10.7.0.1",
+        3,
+        &["-i", "0.02", "-s", "1600", "-p", "feed"],
+        0,
+    );
     assert!(fetch(client, "nothing").success().stdout.contains("404"));
     // A path that is written another way is the same path.
     let dropped = fetch(client, "x/../%73ecret");

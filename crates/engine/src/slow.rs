@@ -268,6 +268,8 @@ mod tests {
             Punt::Unresolved,
             Punt::Unreachable,
             Punt::Prohibited,
+            Punt::Rejected,
+            Punt::Fragment,
         ];
         for cause in causes {
             for now_ticks in [0, 1 << 33, u64::MAX - (1 << 20)] {

@@ -27,6 +27,10 @@ pub enum Punt {
     Unreachable,
     /// The packet is forbidden, and its sender is to be told.
     Prohibited,
+    /// A rule rejects the packet, and both of its ends are to be told.
+    Rejected,
+    /// The packet is a fragment, which is to wait for the others of its datagram.
+    Fragment,
 }
 
 impl Punt {
@@ -42,6 +46,8 @@ impl Punt {
             Self::Unresolved => 5,
             Self::Unreachable => 6,
             Self::Prohibited => 7,
+            Self::Fragment => 8,
+            Self::Rejected => 9,
         }
     }
 
@@ -56,6 +62,8 @@ impl Punt {
             5 => Self::Unresolved,
             6 => Self::Unreachable,
             7 => Self::Prohibited,
+            8 => Self::Fragment,
+            9 => Self::Rejected,
             _ => Self::Local,
         }
     }

@@ -82,7 +82,12 @@ impl Answering {
                 let length = length.filter(|_| self.errors.admits());
                 Some(length.unwrap_or(0))
             }
-            Punt::TimeExceeded | Punt::Unresolved | Punt::Unreachable | Punt::Prohibited => None,
+            Punt::TimeExceeded
+            | Punt::Unresolved
+            | Punt::Unreachable
+            | Punt::Prohibited
+            | Punt::Rejected
+            | Punt::Fragment => None,
         }
     }
 }

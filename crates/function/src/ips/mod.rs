@@ -29,7 +29,7 @@ use outcome::Counters;
 use plane::Plane;
 use rules::Rules;
 use server::Deciding;
-use settings::{Checked, Settings};
+use settings::{Checked, Fragments, Settings};
 use slow::SlowPath;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -65,7 +65,13 @@ struct Ips {
     together: Option<Together>,
     counters: Arc<Counters>,
     plane: Option<Plane>,
+    /// What inspects datagrams that the slow path has put together of fragments.
+    beside: Option<Plane>,
 }
+
+/// Flows that are remembered of datagrams that were fragments, and memory for their streams.
+const FLOWS_BESIDE: usize = 1024;
+const BYTES_BESIDE: usize = 1 << 20;
 
 impl Ips {
     fn new(checked: Checked) -> Self {
@@ -76,6 +82,7 @@ impl Ips {
             together: None,
             counters: Arc::default(),
             plane: None,
+            beside: None,
         }
     }
 }
@@ -154,6 +161,28 @@ impl Function for Ips {
             .unwrap_or_else(PoisonError::into_inner)
             .push(Arc::clone(&counters));
         let clock = Clock::calibrate(Duration::from_millis(2));
+        if checked.fragments == Fragments::Inspect {
+            // Its packets are counted as fragments, by whoever saw them first; here only matches are.
+            let few = Checked {
+                flows: FLOWS_BESIDE,
+                memory_bytes: BYTES_BESIDE,
+                ..checked.clone()
+            };
+            let unseen = Arc::new(Counters::default());
+            let events = deciding
+                .events
+                .as_ref()
+                .map(|writer| writer.worker(&unseen));
+            let rules = Arc::clone(&deciding.rules);
+            self.beside = Some(Plane::new(
+                &few,
+                self.member,
+                rules,
+                unseen,
+                events,
+                &clock,
+            )?);
+        }
         self.plane = Some(Plane::new(
             checked,
             self.member,
@@ -167,7 +196,8 @@ impl Function for Ips {
     }
 
     fn handler(&mut self) -> Option<Box<dyn Handler>> {
-        Some(Box::new(SlowPath::new()))
+        let plane = self.beside.take();
+        Some(Box::new(SlowPath::new(plane, &self.counters)))
     }
 
     fn outcomes(&self) -> Vec<(&'static str, u64)> {

@@ -21,7 +21,7 @@ pub(super) enum Outcome {
     DroppedOverload,
     /// It repeats bytes of its stream with other content.
     DroppedOverlap,
-    /// It is a fragment, and waits for the others.
+    /// It is a fragment: it waits for the others of its datagram, or passes, as it is set.
     Fragment,
     /// It is cut short or lies about a length; it passed.
     Malformed,
@@ -58,24 +58,36 @@ pub(super) enum Note {
     OutOfOrder,
     /// Places of streams at which bytes are missing for good.
     Gaps,
+    /// Segments that came early and found no room: what was missing in front of them was given up.
+    NoMemory,
+    /// Segments further ahead than any window reaches; they were looked at by themselves.
+    TooFar,
     /// Faults in messages of HTTP, DNS and TLS.
     Faults,
     /// Rules that needed too many steps for a packet.
     GivenUp,
     /// Bits of flows that found no room.
     BitsFull,
+    /// Fragments that passed with their datagram.
+    FragmentsPassed,
+    /// Fragments that were dropped, by themselves or with their datagram.
+    FragmentsDropped,
 }
 
-pub(super) const NOTES: [&str; 9] = [
+pub(super) const NOTES: [&str; 13] = [
     "alerts",
     "flows",
     "flows_forced_out",
     "no_parser",
     "out_of_order",
     "gaps",
+    "no_memory",
+    "too_far",
     "faults",
     "given_up",
     "bits_full",
+    "fragments_passed",
+    "fragments_dropped",
 ];
 
 /// Counters of one worker; others may read them.
@@ -96,6 +108,11 @@ impl Counters {
         if more > 0 {
             add(&self.notes[note as usize], more);
         }
+    }
+
+    /// Adds to a note of which several threads know something.
+    pub fn note_elsewhere(&self, note: Note, more: u64) {
+        self.notes[note as usize].fetch_add(more, Ordering::Relaxed);
     }
 
     pub fn set(&self, note: Note, count: u64) {

@@ -4,7 +4,7 @@ use super::events::{Ends, Event, Events, What};
 use super::flow::{Flow, Flows, Key, Settled};
 use super::outcome::{Counters, Note, Outcome};
 use super::rules::{InForce, Rules};
-use super::settings::{Checked, Overload};
+use super::settings::{Checked, Fragments, Overload};
 use crate::mix::mix;
 use crate::swapped::InUse;
 use crate::{Context, Member};
@@ -120,6 +120,7 @@ pub(super) struct Plane {
     counters: Arc<Counters>,
     events: Option<Events>,
     alert_only: bool,
+    fragments: Fragments,
     overload: Overload,
     bound_ticks: u64,
     /// Time at which packets began to come without a pause.
@@ -129,10 +130,12 @@ pub(super) struct Plane {
 
 /// What is done with a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fate {
+pub(super) enum Fate {
     Pass,
     Drop,
     Reject,
+    /// It waits for the other fragments of its datagram.
+    Wait,
 }
 
 impl Plane {
@@ -169,6 +172,7 @@ impl Plane {
             counters,
             events,
             alert_only: checked.alert_only,
+            fragments: checked.fragments,
             overload: checked.overload,
             bound_ticks: clock.to_ticks(checked.bound.as_nanos() as f64) as u64,
             busy_since: None,
@@ -177,13 +181,8 @@ impl Plane {
     }
 
     pub fn process(&mut self, batch: &mut Batch, context: &Context) {
-        if self.in_use.get().version != self.version {
-            let in_force = self.in_use.get();
-            self.version = in_force.version;
-            self.inspector = in_force.inspector();
-            self.rules.counts(self.version, self.inspector.counters());
-        }
-        let now_s = (context.now_ticks as f64 / self.ticks_per_s) as u32;
+        self.go_by_newest();
+        let now_s = self.seconds(context.now_ticks);
         let is_too_much = self.is_too_much(batch.len(), context.now_ticks);
         for i in 0..batch.len() {
             if !batch.is_kept(i) {
@@ -194,10 +193,11 @@ impl Plane {
             let (outcome, fate) = self.packet(&headers, frame, context, now_s, is_too_much);
             self.counters.count(outcome);
             match fate {
-                _ if self.alert_only => {}
                 Fate::Pass => {}
+                Fate::Drop | Fate::Reject if self.alert_only => {}
                 Fate::Drop => batch.mark_dropped(i),
-                Fate::Reject => batch.mark_punted(i, Punt::Prohibited),
+                Fate::Reject => batch.mark_punted(i, Punt::Rejected),
+                Fate::Wait => batch.mark_punted(i, Punt::Fragment),
             }
         }
         self.sweep(context.now_ticks, now_s);
@@ -205,6 +205,32 @@ impl Plane {
             .set(Note::FlowsForcedOut, self.flows.forced_out);
         self.counters.set(Note::GivenUp, self.inspector.given_up());
         self.counters.set(Note::BitsFull, self.inspector.bits_full);
+    }
+
+    /// Goes by the newest rules.
+    fn go_by_newest(&mut self) {
+        let in_force = self.in_use.get();
+        if in_force.version != self.version {
+            self.version = in_force.version;
+            self.inspector = in_force.inspector();
+            self.rules.counts(self.version, self.inspector.counters());
+        }
+    }
+
+    fn seconds(&self, now_ticks: u64) -> u32 {
+        (now_ticks as f64 / self.ticks_per_s) as u32
+    }
+
+    /// Says what is to be done with a frame that was put together of fragments.
+    pub fn whole(&mut self, frame: &[u8], context: &Context) -> Fate {
+        self.go_by_newest();
+        let now_s = self.seconds(context.now_ticks);
+        let (_, fate) = self.packet(&Headers::of(frame), frame, context, now_s, false);
+        self.sweep(context.now_ticks, now_s);
+        match fate {
+            Fate::Drop | Fate::Reject if self.alert_only => Fate::Pass,
+            fate => fate,
+        }
     }
 
     /// Whether packets have come in full batches, without a pause, for longer than they may wait.
@@ -248,7 +274,10 @@ impl Plane {
             return (Outcome::Malformed, Fate::Pass);
         }
         if headers.is_fragment() {
-            return (Outcome::Fragment, Fate::Pass);
+            return match self.fragments {
+                Fragments::Pass => (Outcome::Fragment, Fate::Pass),
+                Fragments::Inspect => (Outcome::Fragment, Fate::Wait),
+            };
         }
         let Some((mut packet, payload)) = facts(headers, frame) else {
             return (Outcome::Malformed, Fate::Pass);
@@ -284,6 +313,7 @@ impl Plane {
         flow.packets[direction] = flow.packets[direction].saturating_add(1);
         flow.bytes[direction] += frame.len() as u64;
         flow.is_answered |= !to_server;
+        let was_over = flow.is_over;
         flow.is_over |= has(RST) || has(FIN);
         match flow.settled {
             Settled::Drops => return (Outcome::DroppedWithFlow, Fate::Drop),
@@ -337,10 +367,12 @@ impl Plane {
         if is_tcp && (!payload.is_empty() || is_syn) {
             // The stream is lent out of the flow while its bytes are looked at.
             let mut stream = std::mem::take(&mut flow.streams[direction]);
-            if is_syn {
+            // A SYN within a connection is refused by its receiver (RFC 5961 section 4), and moves nothing here.
+            if is_syn && (!stream.is_started() || was_over) {
                 stream.close(arena);
                 stream.start(packet.tcp_sequence.wrapping_add(1));
-            } else {
+                flow.is_over = false;
+            } else if !is_syn {
                 if !stream.is_started() {
                     stream.start(packet.tcp_sequence);
                 }
@@ -354,7 +386,9 @@ impl Plane {
                 match segment {
                     Segment::OutOfOrder(_) => counters.note(Note::OutOfOrder, 1),
                     Segment::Overlap { differs: true } => is_overlap = true,
-                    _ => {}
+                    Segment::NoMemory => counters.note(Note::NoMemory, 1),
+                    Segment::TooFar => counters.note(Note::TooFar, 1),
+                    Segment::InOrder | Segment::Old | Segment::Overlap { differs: false } => {}
                 }
             }
             flow.streams[direction] = stream;

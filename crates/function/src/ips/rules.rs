@@ -204,7 +204,8 @@ impl Rules {
 }
 
 fn ready(set: RuleSet, version: u64, workers: usize) -> InForce {
-    let inspectors = (0..workers)
+    // One for each worker, and one for each slow path.
+    let inspectors = (0..2 * workers)
         .map(|_| Inspector::new(&set, RATE_COUNTERS))
         .collect();
     InForce {

@@ -21,6 +21,17 @@ pub(super) enum Overload {
     Drop,
 }
 
+/// What is done with fragments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Fragments {
+    /// They wait until their datagram is whole, and pass if that does.
+    #[default]
+    Inspect,
+    /// They pass without being inspected.
+    Pass,
+}
+
 /// Language of rule files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 enum Language {
@@ -47,6 +58,8 @@ pub(super) struct Settings {
     flows: Option<usize>,
     memory: Option<Size>,
     overload: Option<Overload>,
+    #[serde(default)]
+    fragments: Fragments,
     bound: Option<String>,
 }
 
@@ -68,6 +81,7 @@ pub(super) struct Checked {
     /// Bytes that a worker keeps of streams.
     pub memory_bytes: usize,
     pub overload: Overload,
+    pub fragments: Fragments,
     /// Time that packets may have come without a pause before something is done about it.
     pub bound: Duration,
 }
@@ -120,6 +134,7 @@ impl Settings {
             flows,
             memory_bytes: self.memory.map_or(MEMORY_BYTES, |it| it.bytes as usize),
             overload: self.overload.unwrap_or(Overload::Queue),
+            fragments: self.fragments,
             bound,
         })
     }

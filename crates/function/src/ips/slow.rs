@@ -1,8 +1,15 @@
-//! What is done on the slow path: both ends of a connection that a rule rejects are told that it is over.
+//! What is done on the slow path: both ends of a connection that a rule rejects are told that it is over, and fragments wait until
+//! their datagram is whole, which is then inspected as any other packet.
 
+use super::outcome::{Counters, Note};
+use super::plane::{Fate, Plane};
 use crate::slow::ErrorLimit;
-use crate::{Handler, Punted, slow};
+use crate::{Context, Handler, Punted, slow};
+use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use taut_inspect::fragments::{FragmentLimits, Fragments, Outcome};
 use taut_port::{Pairs, Punt};
 use taut_wire::{
     Headers, IcmpError, IpProtocol, Ipv4, Ipv4Repr, Ipv6, Ipv6Repr, Layer3, Tcp, TcpFlags, TcpRepr,
@@ -16,25 +23,96 @@ const HOPS: u8 = 64;
 const MAC_BYTES: usize = 6;
 const TCP_BYTES: usize = 20;
 
+/// Fragments of a datagram keep their frames for so long at most.
+const EXPIRE: Duration = Duration::from_secs(1);
+
 pub(super) struct SlowPath {
     limit: ErrorLimit,
+    /// An inspection of its own, for datagrams that were put together.
+    plane: Option<Plane>,
+    fragments: Fragments,
+    /// Frames of fragments by their tokens, and where they came in.
+    frames: HashMap<u64, (usize, Vec<u8>)>,
+    next: u64,
+    begun: Instant,
+    expired: Instant,
+    counters: Arc<Counters>,
 }
 
 impl SlowPath {
-    pub fn new() -> Self {
+    pub fn new(plane: Option<Plane>, counters: &Arc<Counters>) -> Self {
         Self {
             limit: ErrorLimit::new(),
+            plane,
+            fragments: Fragments::new(FragmentLimits::default()),
+            frames: HashMap::new(),
+            next: 0,
+            begun: Instant::now(),
+            expired: Instant::now(),
+            counters: Arc::clone(counters),
         }
     }
-}
 
-impl Handler for SlowPath {
-    fn handle(&mut self, punted: &Punted<'_>, send: &mut slow::Send<'_>) -> bool {
-        if punted.cause != Punt::Prohibited {
-            return false;
+    fn drop_frames(&mut self, tokens: &[u64]) {
+        for token in tokens {
+            self.frames.remove(token);
         }
+        self.counters
+            .note_elsewhere(Note::FragmentsDropped, tokens.len() as u64);
+    }
+
+    fn expire(&mut self) {
+        if self.expired.elapsed() < EXPIRE {
+            return;
+        }
+        self.expired = Instant::now();
+        let mut gone = Vec::new();
+        self.fragments
+            .expire(self.begun.elapsed().as_nanos() as u64, &mut |token| {
+                gone.push(token)
+            });
+        self.drop_frames(&gone);
+    }
+
+    fn fragment(&mut self, punted: &Punted<'_>, send: &mut slow::Send<'_>) {
+        let frame = punted.frame;
+        let headers = Headers::of(frame);
+        let (token, now_ns) = (self.next, self.begun.elapsed().as_nanos() as u64);
+        self.next += 1;
+        self.frames
+            .insert(token, (punted.from_port, frame.to_vec()));
+        let packet = frame.get(headers.ip()..).unwrap_or_default();
+        match self.fragments.push(now_ns, packet, token) {
+            Outcome::Kept => {}
+            Outcome::Dropped { tokens, .. } => self.drop_frames(&tokens),
+            Outcome::Whole { packet, tokens } => {
+                let whole = [&frame[..headers.ip()], &packet].concat();
+                let context = Context {
+                    now_ticks: taut_sys::ticks(),
+                    from_port: punted.from_port,
+                    to_port: PAIR.partner(punted.from_port),
+                    ports: 2,
+                };
+                let fate = self
+                    .plane
+                    .as_mut()
+                    .map(|plane| plane.whole(&whole, &context));
+                if fate.is_some_and(|fate| fate != Fate::Pass) {
+                    return self.drop_frames(&tokens);
+                }
+                for token in tokens {
+                    if let Some((from_port, frame)) = self.frames.remove(&token) {
+                        send(PAIR.partner(from_port), &frame);
+                        self.counters.note_elsewhere(Note::FragmentsPassed, 1);
+                    }
+                }
+            }
+        }
+    }
+
+    fn reject(&mut self, punted: &Punted<'_>, send: &mut slow::Send<'_>) {
         if !self.limit.admits() {
-            return true;
+            return;
         }
         let frame = punted.frame;
         let headers = Headers::of(frame);
@@ -46,7 +124,7 @@ impl Handler for SlowPath {
             if let Some(reset) = reset(&headers, frame, false) {
                 send(PAIR.partner(punted.from_port), &reset);
             }
-            return true;
+            return;
         }
         let (_, destination) = headers.addresses_in(frame);
         let destination = Ipv6Addr::from(destination);
@@ -56,6 +134,17 @@ impl Handler for SlowPath {
         let mut reply = [0; icmp_error::LONGEST_BYTES];
         if let Some(length) = icmp_error(frame, IcmpError::NoPort, from, &mut reply) {
             send(punted.from_port, &reply[..length]);
+        }
+    }
+}
+
+impl Handler for SlowPath {
+    fn handle(&mut self, punted: &Punted<'_>, send: &mut slow::Send<'_>) -> bool {
+        self.expire();
+        match punted.cause {
+            Punt::Rejected => self.reject(punted, send),
+            Punt::Fragment => self.fragment(punted, send),
+            _ => return false,
         }
         true
     }

@@ -338,6 +338,8 @@ impl SlowPath {
             Punt::Unknown => self.tell(port, frame, IcmpError::NoRoute, send),
             Punt::Unreachable => self.tell(port, frame, IcmpError::NoNeighbour, send),
             Punt::Prohibited => self.tell(port, frame, IcmpError::Prohibited, send),
+            // They are others'.
+            Punt::Rejected | Punt::Fragment => {}
         }
     }
 
@@ -405,6 +407,9 @@ fn said(frame: &[u8]) -> Option<(IpAddr, Mac, Option<IpAddr>)> {
 
 impl Handler for SlowPath {
     fn handle(&mut self, punted: &Punted<'_>, send: &mut Send<'_>) -> bool {
+        if matches!(punted.cause, Punt::Rejected | Punt::Fragment) {
+            return false;
+        }
         let on_port = |it: &&Interface| usize::from(it.port) == punted.from_port;
         let vlan = vlan_of(punted.frame).filter(|_| self.has_tags);
         let is_it = |it: &Interface| on_port(&it) && it.vlan == vlan;
