@@ -122,6 +122,7 @@ fn what_rules_forbid_does_not_reach_the_server_and_all_else_does() {
         (2, "blocked"),
         (3, "allowed"),
         (4, "blocked"),
+        (5, "blocked"),
     ];
     assert_eq!(found, want.map(|(id, action)| (id, action.to_string())));
 }
