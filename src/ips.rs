@@ -51,6 +51,8 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Print 300 rules of our own, free of any licence, which use every option that is understood and fit nothing: for trials
+    Sample,
     /// Print what became of packets, and which rules are in force
     Status {
         #[command(flatten)]
@@ -116,6 +118,10 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
                     .map_err(|reason| Failure::Input(format!("--variable {name}: {reason}")))?;
             }
             check(&files, &options, json)
+        }
+        Command::Sample => {
+            print::line(taut_inspect::sample::rules().trim_end());
+            Ok(())
         }
         Command::Status { asked } => {
             let (line, answer) = ask(&asked.control, &Request::Status {})?;

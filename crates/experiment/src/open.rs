@@ -37,6 +37,7 @@ const REFERENCE: &[(&str, &str)] = built_in![
     "gallenmueller-fig5-9",
     "gallenmueller-table5-1",
     "gallenmueller-table5-3",
+    "gallenmueller-table5-3-inspection",
     "gallenmueller-table5-4",
     "energy-of-waiting",
     "lange-fig3",

@@ -28,6 +28,7 @@ pub mod ranges;
 pub mod rates;
 pub mod read;
 pub mod rule;
+pub mod sample;
 pub mod stream;
 pub mod syntax;
 pub mod tls;
