@@ -172,6 +172,9 @@ impl Evaluator {
         if rule.is_positional && parts.new_from > 0 {
             parts.payload = parts.payload.get(parts.new_from..).unwrap_or_default();
         }
+        if rule.steps.len() > 1 && !has_contents(rule, &parts) {
+            return false;
+        }
         let fits = self.steps_fit(&rule.steps, &parts, (Buffer::Payload, false), 0);
         if self.steps_left == 0 {
             self.given_up += 1;
@@ -464,6 +467,36 @@ impl Evaluator {
         }
         Some(((number & field.mask) >> field.mask.trailing_zeros(), behind))
     }
+}
+
+/// Whether contents that lie at places of their own are where they have to be: most packets fail here, before any other place of a
+/// content is tried.
+fn has_contents(rule: &Rule, parts: &Parts<'_>) -> bool {
+    let number = |number: Option<Number>, none: i64| match number {
+        Some(Number::Is(number)) => Some(number),
+        Some(Number::Read(_)) => None,
+        None => Some(none),
+    };
+    rule.steps.iter().all(|step| {
+        let Test::Content(content) = &step.test else {
+            return true;
+        };
+        if content.not || content.is_relative() || step.dotted || step.buffer == Buffer::Base64 {
+            return true;
+        }
+        let Some(data) = parts.buffer(step.buffer) else {
+            return false;
+        };
+        let (Some(from), Some(depth)) =
+            (number(content.offset, 0), number(content.depth, i64::MAX))
+        else {
+            return true;
+        };
+        let from = from.max(0);
+        let to = from.saturating_add(depth).min(data.len() as i64);
+        to - from >= content.bytes.len() as i64
+            && find(content, data, from as usize, to as usize).is_some()
+    })
 }
 
 /// Reads a number in digits, white space in front: the number and the bytes that it takes.
