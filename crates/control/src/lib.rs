@@ -22,6 +22,7 @@ pub mod controller;
 pub mod kpi;
 pub mod link;
 pub mod model;
+pub mod pitch;
 pub mod plant;
 pub mod protocol;
 pub mod simulation;
