@@ -112,6 +112,18 @@ pub struct Found {
     pub recovery_energy: Vec<f64>,
 }
 
+impl Found {
+    /// With the seeds of another search of the same.
+    pub fn with(mut self, other: Self) -> Self {
+        self.values.extend(other.values);
+        self.recovery_s.extend(other.recovery_s);
+        self.recovery_energy.extend(other.recovery_energy);
+        self.at_least &= other.at_least;
+        self.largest = median_interval(&self.values, CONFIDENCE);
+        self
+    }
+}
+
 /// Searches the largest value with which a scenario balances to its end, for each seed.
 ///
 /// # Errors

@@ -201,6 +201,11 @@ impl Station {
         due_ns
     }
 
+    /// Whether nothing that arrives before [`Station::due_ns`] changes anything: a command waits for its moment.
+    pub fn awaits_nothing(&self) -> bool {
+        self.pending
+    }
+
     /// Whether all periods are over, or the plant has fallen: 0 is applied, and nothing more is read.
     pub fn is_over(&self) -> bool {
         self.stopped
