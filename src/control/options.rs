@@ -58,7 +58,7 @@ pub struct Loop {
 }
 
 impl LoopOptions {
-    /// `by_hand` says whether the plant is lifted first, where NCSbench's messages leave no other way to begin.
+    /// Checked all together; messages do not matter where time is virtual.
     pub fn of_loop(&self, is_virtual: bool) -> Result<Loop, Failure> {
         let mut model = named(&self.plant)?;
         if let Some(period) = self.period {

@@ -162,6 +162,37 @@ impl Kpis {
     }
 }
 
+/// Half of the time over which [`pitch_of_rates`] takes the drift for the mean, ns.
+const DRIFT_NS: u64 = 1_000_000_000;
+
+/// The pitch, from rates that a gyroscope read at these times, for recordings that do not say it: rates are integrated by
+/// trapezoids, and from each value the mean of all within a second of it is taken off, as a robot that balances is upright on
+/// average and the integral drifts. In the unit of the rates times seconds.
+///
+/// The filter behind table 6.4 is not published; this one is ours.
+pub fn pitch_of_rates(readings: &[(u64, f64)]) -> Vec<f64> {
+    let mut angle = 0.0;
+    let mut angles: Vec<f64> = Vec::with_capacity(readings.len());
+    for (number, (at_ns, rate)) in readings.iter().enumerate() {
+        if let Some((before_ns, before)) = number.checked_sub(1).map(|it| readings[it]) {
+            angle += (rate + before) / 2.0 * at_ns.saturating_sub(before_ns) as f64 / 1e9;
+        }
+        angles.push(angle);
+    }
+    let near = |at_ns: u64| {
+        let from = readings.partition_point(|(ns, _)| ns.saturating_add(DRIFT_NS) < at_ns);
+        let to = readings.partition_point(|(ns, _)| *ns <= at_ns.saturating_add(DRIFT_NS));
+        &angles[from..to]
+    };
+    let drift = |at_ns: u64| {
+        let near = near(at_ns);
+        near.iter().sum::<f64>() / near.len().max(1) as f64
+    };
+    let each = readings.iter().zip(&angles);
+    each.map(|((at_ns, _), angle)| angle - drift(*at_ns))
+        .collect()
+}
+
 fn count(records: &[Record], outcome: Outcome) -> usize {
     records.iter().filter(|it| it.outcome == outcome).count()
 }
@@ -275,6 +306,20 @@ mod tests {
         let kpis = Kpis::of(&records, 2, true, None);
         assert_eq!((kpis.late, kpis.lost), (1, 3));
         assert_eq!(kpis.runs, BTreeMap::from([(1, 2), (2, 1)]));
+    }
+
+    #[test]
+    fn a_swing_comes_out_of_rates_that_have_an_offset() {
+        let swing = |s: f64| (s * std::f64::consts::TAU * 2.0).sin();
+        let rates = (0..2000).map(|k| {
+            let s = f64::from(k) * 0.005;
+            let rate = (swing(s + 1e-4) - swing(s - 1e-4)) / 2e-4;
+            (k as u64 * 5_000_000, rate + 3.0)
+        });
+        let pitch = pitch_of_rates(&rates.collect::<Vec<_>>());
+        for (k, pitch) in pitch.iter().enumerate().take(1700).skip(300) {
+            assert!((pitch - swing(k as f64 * 0.005)).abs() < 0.02, "{k}");
+        }
     }
 
     #[test]
