@@ -22,7 +22,6 @@ pub mod controller;
 pub mod kpi;
 pub mod link;
 pub mod model;
-pub mod pitch;
 pub mod plant;
 pub mod protocol;
 pub mod simulation;
