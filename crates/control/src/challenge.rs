@@ -36,10 +36,14 @@ impl Axis {
         Self::Push,
     ];
 
-    /// Greatest value that is tried, and the step to which a value is found.
-    fn range(self) -> (f64, f64) {
+    /// Greatest value that is tried with this sampling period, and the step to which a value is found.
+    fn range(self, period_ns: u64) -> (f64, f64) {
         match self {
-            Self::Delay | Self::Jitter => (1000.0, 0.5),
+            Self::Delay | Self::Jitter => {
+                // A second, of slow plants as many periods as the robot has in a second.
+                let most = f64::max(1000.0, period_ns as f64 / 35e6 * 1000.0);
+                (most, most / 2000.0)
+            }
             Self::Loss => (100.0, 0.5),
             Self::Burst => (50.0, 1.0),
             Self::Push => (1000.0, 1.0),
@@ -129,7 +133,7 @@ impl Found {
 /// # Errors
 /// The controller cannot be had for this plant.
 pub fn largest(scenario: &Scenario, axis: Axis, seeds: &[u64]) -> Result<Found, ModelError> {
-    let (most, step) = axis.range();
+    let (most, step) = axis.range(scenario.model.period_ns());
     let mut found = Found {
         axis,
         unit: axis.unit().to_owned(),
