@@ -63,6 +63,7 @@ const REFERENCE: &[(&str, &str)] = built_in![
     "chain-payload",
     "chain-full-rate",
     "chain-length",
+    "control-over-chain",
     "compact-or-distributed",
 ];
 
