@@ -1,7 +1,25 @@
-//! What the fuzz target of control messages does with its bytes; `cargo test` runs the same over seeded noise.
+//! What the fuzz targets of control loops do with their bytes; `cargo test` runs the same over seeded noise and damage.
 
+use taut_control::controller::Settings;
+use taut_control::plant::model_of_file;
 use taut_control::protocol::MOST_BYTES;
-use taut_control::{Format, Message, Shape};
+use taut_control::{Controller, Format, Message, Scenario, Shape, simulate};
+
+/// Reads a plant file, and controls the plant for some periods if there is a controller for it.
+pub fn plant(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else {
+        return;
+    };
+    let Ok(model) = model_of_file(text, "plant.toml") else {
+        return;
+    };
+    if Controller::new(&model, Settings::default()).is_ok() {
+        let mut scenario = Scenario::new(model);
+        scenario.station.periods = 20;
+        scenario.link.loss = 0.3;
+        simulate(&scenario).expect("there is a controller");
+    }
+}
 
 /// Reads a datagram as either side would, in both formats, writes what it says and reads that again.
 pub fn message(bytes: &[u8]) {

@@ -41,7 +41,7 @@ pub struct LoopOptions {
     #[arg(long, value_name = "TIME", value_parser = quantity::duration)]
     expected_delay: Option<Duration>,
     /// Periods to run
-    #[arg(long, value_name = "N", default_value_t = 1400, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 1400, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     periods: u32,
     /// Seed of the sensors' noise, and of the network in virtual time
     #[arg(long, default_value_t = 1)]
@@ -186,14 +186,9 @@ pub struct LinkOptions {
 
 impl LinkOptions {
     pub fn settings(&self) -> LinkSettings {
-        let ns = |time: Option<Duration>| {
-            let ns = time.unwrap_or_default().as_nanos();
-            // An hour is as good as never.
-            u64::try_from(ns).unwrap_or(u64::MAX).min(3_600_000_000_000)
-        };
         LinkSettings {
-            delay_ns: ns(self.delay),
-            jitter_ns: ns(self.jitter),
+            delay_ns: within_an_hour(self.delay),
+            jitter_ns: within_an_hour(self.jitter),
             loss: self.loss.unwrap_or(0.0),
             burst: self.burst.unwrap_or(1),
             every: self.every.unwrap_or(0),
@@ -213,6 +208,12 @@ impl LinkOptions {
         .into_iter()
         .find_map(|(name, given)| given.then_some(name))
     }
+}
+
+/// A time in ns; an hour is as good as never.
+pub fn within_an_hour(time: Option<Duration>) -> u64 {
+    let ns = time.unwrap_or_default().as_nanos();
+    u64::try_from(ns).unwrap_or(u64::MAX).min(3_600_000_000_000)
 }
 
 /// A plant by its name or file.

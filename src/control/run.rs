@@ -1,6 +1,6 @@
 //! `taut control run`: both sides, over sockets or in virtual time.
 
-use super::options::{LinkOptions, Loop, LoopOptions};
+use super::options::{LinkOptions, Loop, LoopOptions, within_an_hour};
 use super::{plant, show};
 use crate::exit::{self, Failure};
 use crate::terminal::quantity;
@@ -90,16 +90,13 @@ fn in_virtual_time(
     of: Loop,
     mut report: ControlReport,
 ) -> Result<(ControlReport, Vec<Record>), Failure> {
-    let ns = |time: Option<Duration>| {
-        u64::try_from(time.unwrap_or_default().as_nanos()).unwrap_or(u64::MAX / 4)
-    };
     let inputs = of.model.inputs();
     let scenario = Scenario {
         controller: of.controller,
         station: of.station,
         link: arguments.link.settings(),
-        sensing_ns: ns(arguments.sensing),
-        processing_ns: ns(arguments.processing),
+        sensing_ns: within_an_hour(arguments.sensing),
+        processing_ns: within_an_hour(arguments.processing),
         push: None,
         seed: of.seed,
         model: of.model,

@@ -6,6 +6,7 @@ use crate::terminal::print;
 use std::path::Path;
 use taut_control::controller::gain_of;
 use taut_control::kpi::Delay;
+use taut_control::steps::eigenvalues;
 use taut_figure::table;
 use taut_lab::controlled::{Column, ControlReport, HEAD, TABLE_6_3, TABLE_6_4};
 use taut_traffic::control::End;
@@ -38,13 +39,12 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     let model = named(&arguments.what)?;
     let gain = gain_of(&model)?;
-    let poles = model.a().complex_eigenvalues();
+    let poles = eigenvalues(model.a()).unwrap_or_default();
     let rows: Vec<Vec<f64>> = gain
         .row_iter()
         .map(|row| row.iter().copied().collect())
         .collect();
     if arguments.json {
-        let poles: Vec<[f64; 2]> = poles.iter().map(|it| [it.re, it.im]).collect();
         let text = serde_json::json!({
             "plant": model.name(),
             "period_ns": model.period_ns(),
@@ -65,9 +65,12 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     ));
     let poles: Vec<String> = poles
         .iter()
-        .map(|it| match it.im {
-            im if im.abs() < 1e-9 => format!("{:.3}", it.re),
-            im => format!("{:.3}{im:+.3}i", it.re),
+        .map(|[re, im]| {
+            if im.abs() < 1e-9 {
+                format!("{re:.3}")
+            } else {
+                format!("{re:.3}{im:+.3}i")
+            }
         })
         .collect();
     print::line(format!("poles (1/s): {}", poles.join(", ")));

@@ -40,9 +40,9 @@ impl Axis {
     fn range(self, period_ns: u64) -> (f64, f64) {
         match self {
             Self::Delay | Self::Jitter => {
-                // A second, of slow plants as many periods as the robot has in a second.
-                let most = f64::max(1000.0, period_ns as f64 / 35e6 * 1000.0);
-                (most, most / 2000.0)
+                // A second; of plants slower than the robot, so many more.
+                let seconds = (period_ns as f64 / 35e6).ceil();
+                (seconds * 1000.0, seconds * 0.5)
             }
             Self::Loss => (100.0, 0.5),
             Self::Burst => (50.0, 1.0),

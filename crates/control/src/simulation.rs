@@ -6,8 +6,7 @@ use crate::model::{Model, ModelError};
 use crate::plant;
 use crate::protocol::{Command, Report, Stage, Stamps};
 use crate::station::{self, Record, Station};
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::BTreeMap;
 
 /// What is simulated.
 #[derive(Debug, Clone, PartialEq)]
@@ -61,7 +60,28 @@ pub struct Simulated {
     pub energy: f64,
 }
 
-/// What happens, by time and then by order.
+/// What is to happen, by time and then by order.
+#[derive(Debug, Default)]
+struct Events {
+    queue: BTreeMap<(u64, u64), Event>,
+    count: u64,
+}
+
+impl Events {
+    fn add(&mut self, ns: u64, event: Event) {
+        self.count += 1;
+        self.queue.insert((ns, self.count), event);
+    }
+
+    /// The next one, if it is at that time at the latest.
+    fn next(&mut self, by_ns: u64) -> Option<(u64, Event)> {
+        let next = self.queue.first_entry().filter(|it| it.key().0 <= by_ns)?;
+        let ((ns, _), event) = next.remove_entry();
+        Some((ns, event))
+    }
+}
+
+/// One of them.
 #[derive(Debug)]
 enum Event {
     Reported(Box<Report>, u64),
@@ -80,14 +100,9 @@ pub fn simulate(scenario: &Scenario) -> Result<Simulated, ModelError> {
     let plant = plant::plant(&scenario.model, scenario.seed);
     let mut station = Station::new(plant, scenario.station, START_NS);
     let mut link = Link::new(&scenario.link, scenario.seed ^ 0x6C69_6E6B);
-    let mut queue = BinaryHeap::new();
-    let mut events: Vec<Option<Event>> = Vec::new();
-    let add = |queue: &mut BinaryHeap<_>, events: &mut Vec<_>, ns: u64, event: Event| {
-        queue.push(Reverse((ns, events.len())));
-        events.push(Some(event));
-    };
+    let mut events = Events::default();
     if let Some((ns, rate)) = scenario.push {
-        add(&mut queue, &mut events, START_NS + ns, Event::Pushed(rate));
+        events.add(START_NS + ns, Event::Pushed(rate));
     }
     // A controller that never speaks, as nothing reaches it, would be waited for without end.
     let patience_ns = scenario.model.period_ns() * (scenario.station.periods + 1000);
@@ -97,28 +112,24 @@ pub fn simulate(scenario: &Scenario) -> Result<Simulated, ModelError> {
             station.stop(due_ns);
             break;
         }
-        match queue.peek() {
-            Some(&Reverse((ns, number))) if ns <= due_ns => {
-                queue.pop();
-                match events[number].take() {
-                    Some(Event::Reported(report, back_ns)) => {
-                        let sent_ns = ns + scenario.processing_ns;
-                        if let Some(command) = controller.command(&report) {
-                            let mut stamps = report.stamps;
-                            stamps.set(Stage::ReportReceived, ns);
-                            stamps.set(Stage::CommandSent, sent_ns);
-                            let event = Event::Commanded(Box::new(command), stamps);
-                            add(&mut queue, &mut events, sent_ns + back_ns, event);
-                        }
-                    }
-                    Some(Event::Commanded(command, stamps)) => {
-                        station.receive(ns, &command, &stamps);
-                    }
-                    Some(Event::Pushed(rate)) => station.push(ns, rate),
-                    None => {}
+        match events.next(due_ns) {
+            Some((ns, Event::Reported(report, back_ns))) => {
+                let sent_ns = ns + scenario.processing_ns;
+                if let Some(command) = controller.command(&report) {
+                    let mut stamps = report.stamps;
+                    stamps.set(Stage::ReportReceived, ns);
+                    stamps.set(Stage::CommandSent, sent_ns);
+                    events.add(
+                        sent_ns + back_ns,
+                        Event::Commanded(Box::new(command), stamps),
+                    );
                 }
             }
-            _ => {
+            Some((ns, Event::Commanded(command, stamps))) => {
+                station.receive(ns, &command, &stamps);
+            }
+            Some((ns, Event::Pushed(rate))) => station.push(ns, rate),
+            None => {
                 let Some(mut report) = station.step(due_ns) else {
                     continue;
                 };
@@ -126,8 +137,10 @@ pub fn simulate(scenario: &Scenario) -> Result<Simulated, ModelError> {
                 station.sent(sent_ns);
                 report.stamps.set(Stage::ReportSent, sent_ns);
                 if let Some([there_ns, back_ns]) = link.round() {
-                    let event = Event::Reported(Box::new(report), back_ns);
-                    add(&mut queue, &mut events, sent_ns + there_ns, event);
+                    events.add(
+                        sent_ns + there_ns,
+                        Event::Reported(Box::new(report), back_ns),
+                    );
                 }
             }
         }

@@ -77,16 +77,24 @@ pub(crate) fn with_inputs(a: &DMatrix<f64>, b: &DMatrix<f64>) -> DMatrix<f64> {
 
 /// Greatest magnitude of the eigenvalues: a discrete system is stable below 1. Infinite where they cannot be found.
 pub fn spectral_radius(matrix: &DMatrix<f64>) -> f64 {
+    let values = eigenvalues(matrix);
+    values.map_or(f64::INFINITY, |values| {
+        let magnitudes = values.iter().map(|[re, im]| re.hypot(*im));
+        magnitudes.fold(0.0, f64::max)
+    })
+}
+
+/// Iterations after which eigenvalues are given up: those of a matrix take a few for each row.
+const ITERATIONS: usize = 10_000;
+
+/// Eigenvalues, real and imaginary part; of A they are the poles of a plant, 1/s. None where they cannot be found.
+pub fn eigenvalues(matrix: &DMatrix<f64>) -> Option<Vec<[f64; 2]>> {
     if matrix.iter().any(|value| !value.is_finite()) {
-        return f64::INFINITY;
+        return None;
     }
-    nalgebra::linalg::Schur::try_new(matrix.clone(), 1e-13, 100_000).map_or(
-        f64::INFINITY,
-        |schur| {
-            let values = schur.complex_eigenvalues();
-            values.iter().map(|value| value.norm()).fold(0.0, f64::max)
-        },
-    )
+    let schur = nalgebra::linalg::Schur::try_new(matrix.clone(), 1e-13, ITERATIONS)?;
+    let values = schur.complex_eigenvalues();
+    Some(values.iter().map(|value| [value.re, value.im]).collect())
 }
 
 #[cfg(test)]

@@ -2,6 +2,8 @@
 
 #[path = "../../../fuzz/bodies/control.rs"]
 mod control;
+#[path = "../../../fuzz/bodies/damage.rs"]
+mod damage;
 
 use taut_control::protocol::{Command, MOST_BYTES, SLOTS};
 use taut_control::{Format, Report, Shape, Stage, Stamps};
@@ -70,5 +72,28 @@ fn noise_of_any_length_is_answered_without_a_panic() {
     for _ in 0..20_000 {
         let noise: Vec<u8> = (0..random.usize(..520)).map(|_| random.u8(..)).collect();
         control::message(&noise);
+    }
+}
+
+#[test]
+fn plant_files_survive_seeded_damage_and_extreme_numbers() {
+    let whole = include_str!("../src/plant/drone-axis.toml");
+    let mut random = fastrand::Rng::with_seed(0x7AFF);
+    for _ in 0..300 {
+        control::plant(&damage::damaged(whole, &mut random));
+    }
+    // Each number of the file in turn.
+    for extreme in ["0.0", "-1e9", "1e9", "1e-9", "1e5"] {
+        for (at, _) in whole
+            .match_indices("25.0")
+            .chain(whole.match_indices("1500.0"))
+            .chain(whole.match_indices("1.0"))
+        {
+            let length = whole[at..]
+                .find(|c: char| !c.is_ascii_digit() && c != '.')
+                .unwrap();
+            let text = format!("{}{extreme}{}", &whole[..at], &whole[at + length..]);
+            control::plant(text.as_bytes());
+        }
     }
 }

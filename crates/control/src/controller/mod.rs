@@ -14,7 +14,7 @@ pub use riccati::{Cost, filter_gain, gain, riccati, sampled_gain};
 
 use crate::model::{Inputs, MOST_INPUTS, Model, ModelError};
 use crate::protocol::{Command, Report, SLOTS};
-use crate::steps::Steps;
+use crate::steps::{Steps, eigenvalues};
 use estimate::Estimator;
 use nalgebra::{DMatrix, DVector};
 use std::collections::{BTreeMap, VecDeque};
@@ -121,8 +121,8 @@ impl Controller {
     pub fn new(model: &Model, settings: Settings) -> Result<Self, ModelError> {
         let (a, b) = model.with_integral();
         if settings.strategy == Strategy::Smith {
-            let poles = model.a().complex_eigenvalues();
-            if poles.iter().any(|pole| pole.re > DRIFTS) {
+            let poles = eigenvalues(model.a());
+            if poles.is_none_or(|poles| poles.iter().any(|[re, _]| *re > DRIFTS)) {
                 return Err(ModelError::NotForPlant {
                     what: "a Smith predictor",
                     plant: model.name().to_owned(),

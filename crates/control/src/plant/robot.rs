@@ -22,8 +22,8 @@ pub const DUTY_VOLTAGE: f64 = 8.087;
 const GYROSCOPE_LAG_S: f64 = 0.015;
 
 /// Weights of integral, wheel angle, pitch, their rates, yaw and its rate in the cost that the published gains minimise. They
-/// are not published: these reproduce all 91 rows of the published table to its last digit but one, which
-/// `controller/gains.rs` checks. The gyroscope's lag costs nothing.
+/// are not published: these reproduce all 91 rows of the published table to half a millionth; `controller/gains.rs`
+/// checks eleven of them. The gyroscope's lag costs nothing.
 const WEIGHTS: [f64; 8] = [0.08, 1e-4, 0.1, 1e-4, 1e-4, 100.0, 1e-4, 0.0];
 
 /// The robot. Angles in rad and voltages in V; its sensors, a gyroscope for the pitch rate and an encoder at each wheel, read
