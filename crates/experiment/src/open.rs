@@ -64,6 +64,7 @@ const REFERENCE: &[(&str, &str)] = built_in![
     "chain-full-rate",
     "chain-length",
     "control-over-chain",
+    "control-virtual-time",
     "compact-or-distributed",
 ];
 
