@@ -5,6 +5,7 @@
 mod bearer;
 mod bench;
 mod chain;
+mod control;
 mod demo;
 mod exit;
 mod experiment;
@@ -65,6 +66,8 @@ enum Command {
     Script(script::Arguments),
     /// Round trips between ordinary sockets, and the highest rate without loss: what an application sees of a path
     Probe(probe::Arguments),
+    /// Close a control loop over a network: run plant and controller, and search what they bear
+    Control(control::Arguments),
     /// See packets enter and leave a device, and what the device alone takes
     Tap(tap::Arguments),
     /// Predict rate, latency and overload from a few measurements, and say how sure that is
@@ -119,6 +122,7 @@ fn main() -> ExitCode {
         Command::Generate(arguments) => generate::run(arguments),
         Command::Script(arguments) => script::run(arguments),
         Command::Probe(arguments) => probe::run(&arguments),
+        Command::Control(arguments) => control::run(&arguments),
         Command::Tap(arguments) => tap::run(&arguments),
         Command::Experiment(arguments) => experiment::run(&arguments),
         Command::Node(arguments) => match node::run(arguments) {

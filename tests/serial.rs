@@ -14,6 +14,7 @@ mod serial {
     mod bench_rfc2544;
     mod chain;
     mod compared;
+    mod control;
     mod disturbed;
     mod dpdk_port;
     mod experiment;

@@ -603,6 +603,66 @@ fn foreign_packets_are_counted_and_not_measured() {
 }
 
 #[test]
+fn control_loops_that_cannot_be() {
+    let _turn = alone();
+    let plant = include_str!("../../crates/control/src/plant/drone-axis.toml");
+    let other = |from: &str, to: &str| plant.replacen(from, to, 1).into_bytes();
+    table(
+        &[
+            ("zero.toml", &other("\"10ms\"", "\"0ms\"")),
+            ("shape.toml", &other("a = [", "a = [[1.0],")),
+            ("reach.toml", &other("[1500.0]", "[0.0]")),
+            ("text.toml", b"\xff\xfe"),
+        ],
+        &[
+            ("control run --plant robt", INPUT, "did you mean `robot`"),
+            ("control run --plant zero.toml", INPUT, "period"),
+            ("control run --plant shape.toml", INPUT, "a: has"),
+            (
+                "control run --plant reach.toml",
+                INPUT,
+                "inputs do not reach",
+            ),
+            ("control run --plant text.toml", INPUT, "no text file"),
+            ("control run --plant none.toml", INPUT, "none.toml"),
+            ("control run --virtual --strategy smith", INPUT, "unstable"),
+            (
+                "control run --virtual --plant conveyor --filter original",
+                INPUT,
+                "kalman",
+            ),
+            ("control run --apply arrival", INPUT, "--protocol taut"),
+            ("control run --delay 1ms", INPUT, "--virtual"),
+            ("control run --cores 1", INPUT, "--cores"),
+            (
+                "control run --plant-in nowhere",
+                INPUT,
+                "no such network namespace",
+            ),
+            ("control run --virtual --period 1us", INPUT, "period"),
+            ("control run --virtual --loss 5", INPUT, "share"),
+            ("control run --strategy best", INPUT, "one of"),
+            (
+                "control run --virtual --delay 40ms",
+                LIMIT,
+                "no command came",
+            ),
+            ("control plant", INPUT, "controller"),
+            ("control plant 1.2.3.4.5", INPUT, "no address"),
+            (
+                "control plant 127.0.0.1 --bind 192.0.2.1:1",
+                INPUT,
+                "--bind",
+            ),
+            ("control controller --bind 192.0.2.1:1", INPUT, "--bind"),
+            ("control challenge --axis luck", INPUT, "one of"),
+            ("control show folder", INPUT, "no summary.json"),
+            ("control show nothing", INPUT, "no such plant"),
+        ],
+    );
+}
+
+#[test]
 fn a_reader_that_goes_away_is_no_reason_to_panic() {
     let _turn = alone();
     for line in [

@@ -39,6 +39,12 @@ const REFERENCE: &[(&str, &str)] = built_in![
     "gallenmueller-table5-3",
     "gallenmueller-table5-3-inspection",
     "gallenmueller-table5-4",
+    "gallenmueller-table6-3",
+    "gallenmueller-table6-4",
+    "xiang-fig1",
+    "gain-scheduling",
+    "compensation",
+    "challenge",
     "energy-of-waiting",
     "lange-fig3",
     "lange-fig4",
@@ -58,6 +64,8 @@ const REFERENCE: &[(&str, &str)] = built_in![
     "chain-payload",
     "chain-full-rate",
     "chain-length",
+    "control-over-chain",
+    "control-virtual-time",
     "compact-or-distributed",
 ];
 

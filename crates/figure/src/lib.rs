@@ -16,6 +16,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod animation;
 pub mod bars;
 pub mod boxes;
 pub mod cdf;

@@ -64,6 +64,25 @@ impl Svg {
         self.out.push('\n');
     }
 
+    /// Moves or turns the group opened last: `values` are of moments equally far apart, with `;` between them, over and over in so
+    /// many seconds.
+    pub fn animate_transform(&mut self, kind: &str, values: &str, seconds: f64) {
+        let _ = writeln!(
+            self.out,
+            "<animateTransform attributeName=\"transform\" type=\"{kind}\" values=\"{values}\" dur=\"{}s\" repeatCount=\"indefinite\"/>",
+            number(seconds)
+        );
+    }
+
+    /// Changes an attribute of the group opened last from one value to the next, without what lies between; as above.
+    pub fn animate(&mut self, attribute: &str, values: &str, seconds: f64) {
+        let _ = writeln!(
+            self.out,
+            "<animate attributeName=\"{attribute}\" calcMode=\"discrete\" values=\"{values}\" dur=\"{}s\" repeatCount=\"indefinite\"/>",
+            number(seconds)
+        );
+    }
+
     /// Closes the group opened last.
     pub fn close(&mut self) {
         self.out.push_str("</g>\n");

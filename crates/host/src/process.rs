@@ -186,6 +186,12 @@ impl DeviceProcess {
         self.child.id()
     }
 
+    /// File that its standard output goes to.
+    #[must_use]
+    pub fn stdout(&self) -> &Path {
+        &self.stdout
+    }
+
     /// Whether the device still runs.
     pub fn is_alive(&mut self) -> bool {
         matches!(self.reap(), Ok(None))

@@ -9,7 +9,7 @@
 //! A measurement writes a folder (`taut_results`); its report reads it again, evaluates, has figures drawn
 //! (`taut_figure`), and writes the page. Nothing goes from the measurement to the page but by the folder, so the same folder
 //! gives the same bytes. [`benchmark::kinds`] lists every kind of folder. [`io_cost`] and [`generators`] are benchmarks in
-//! the frame; [`comparison`] and [`rfc2544`] have a course of their own; [`probed`] and [`tapped`] are smaller ones.
+//! the frame; [`comparison`] and [`rfc2544`] have a course of their own; [`probed`], [`tapped`] and [`controlled`] are smaller ones.
 //!
 //! Begin with `benchmark/mod.rs`, then `io_cost/mod.rs`, then `device/mod.rs`.
 
@@ -17,6 +17,7 @@
 
 pub mod benchmark;
 pub mod comparison;
+pub mod controlled;
 pub mod costs;
 pub mod device;
 pub mod evaluate;

@@ -12,12 +12,13 @@
 //! loop asks each stream's [`Schedule`] what is due, stamps packets last before it hands them over, and reads the time
 //! first after packets came. A [`Sampler`] hands every packet's times to another thread without waiting. [`Flood`]
 //! sends as fast as a port takes, [`Receiver`] measures other generators, [`InlineTap`] relays between a generator and
-//! a device, and [`probe`] measures round trips between sockets.
+//! a device, [`probe`] measures round trips between sockets, and [`control`] closes a control loop over them.
 //!
 //! Begin with `instrument/run.rs` (`run_with` is the loop), then `record.rs` and `stream.rs`.
 
 #![forbid(unsafe_code)]
 
+pub mod control;
 #[cfg(test)]
 mod every_packet;
 mod field;

@@ -1,0 +1,222 @@
+//! How much a loop bears: the largest delay, jitter, loss, run of losses and push with which it still balances, by search.
+//!
+//! Gallenmüller's dissertation (section 6.1) calls it the challenge, and the push's figures disturbance indicators; it defines
+//! both and measures neither. Each seed draws its own sensors and network and gets a search of its own; an interval is of
+//! the median over seeds.
+
+use crate::kpi::{Recovered, recovered};
+use crate::model::ModelError;
+use crate::simulation::{Scenario, simulate};
+use serde::{Deserialize, Serialize};
+use taut_measure::{Interval, median_interval};
+
+/// What is made worse until the plant falls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Axis {
+    /// Constant delay of both ways together, ms.
+    Delay,
+    /// What is added to the delay of both ways together at most, uniformly, ms.
+    Jitter,
+    /// Share of the rounds that are lost, one by one at random, percent.
+    Loss,
+    /// Rounds that are lost in a row, every 60 rounds.
+    Burst,
+    /// Change of the balance's rate by one push, units per second.
+    Push,
+}
+
+impl Axis {
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::Delay,
+        Self::Jitter,
+        Self::Loss,
+        Self::Burst,
+        Self::Push,
+    ];
+
+    /// Greatest value that is tried with this sampling period, and the step to which a value is found.
+    fn range(self, period_ns: u64) -> (f64, f64) {
+        match self {
+            Self::Delay | Self::Jitter => {
+                // A second; of plants slower than the robot, so many more.
+                let seconds = (period_ns as f64 / 35e6).ceil();
+                (seconds * 1000.0, seconds * 0.5)
+            }
+            Self::Loss => (100.0, 0.5),
+            Self::Burst => (50.0, 1.0),
+            Self::Push => (1000.0, 1.0),
+        }
+    }
+
+    /// Unit of the values; that of a push begins with the unit of the plant's results.
+    pub fn unit(self) -> &'static str {
+        match self {
+            Self::Delay | Self::Jitter => "ms",
+            Self::Loss => "%",
+            Self::Burst => "rounds",
+            Self::Push => "per second",
+        }
+    }
+
+    /// The scenario with so much of it added.
+    fn applied(self, scenario: &Scenario, value: f64) -> Scenario {
+        let mut scenario = scenario.clone();
+        let each_ns = (value / 2.0 * 1e6) as u64;
+        let link = &mut scenario.link;
+        match self {
+            Self::Delay => link.delay_ns += each_ns,
+            Self::Jitter => link.jitter_ns += each_ns,
+            Self::Loss => link.loss = value / 100.0,
+            Self::Burst => {
+                link.burst = value as u32;
+                link.every = if value < 1.0 { 0 } else { BETWEEN_BURSTS };
+            }
+            Self::Push => {
+                let at_ns = scenario.model.period_ns() * PUSH_AFTER_PERIODS;
+                scenario.push = Some((at_ns, value));
+            }
+        }
+        scenario
+    }
+}
+
+/// Rounds from the beginning of a burst to that of the next.
+const BETWEEN_BURSTS: u32 = 60;
+/// Periods before a push, in which the loop settles.
+const PUSH_AFTER_PERIODS: u64 = 100;
+/// Steps from which a search goes up by doubling.
+const FIRST_STEPS: f64 = 4.0;
+/// How often intervals are to cover the median.
+const CONFIDENCE: f64 = 0.95;
+/// Share of the bound within which a pushed plant counts as recovered: of the robot one degree.
+const BAND: f64 = 1.0 / 45.0;
+
+/// What was found for one thing that was made worse.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Found {
+    /// What it was.
+    pub axis: Axis,
+    /// Unit of the values.
+    pub unit: String,
+    /// Largest value with which the plant balanced, by seed; -1 where it fell without any.
+    pub values: Vec<f64>,
+    /// Median of them and its interval.
+    pub largest: Option<Interval>,
+    /// Whether the plant balanced with the most that was tried, for all seeds: it may bear more.
+    pub at_least: bool,
+    /// Of pushes, the time to recover from half of the largest one, by seed, s.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub recovery_s: Vec<f64>,
+    /// Of pushes, what recovering from half of the largest took: the integral of the inputs' square, beyond that of the
+    /// same run without a push.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub recovery_energy: Vec<f64>,
+}
+
+impl Found {
+    /// With the seeds of another search of the same.
+    pub fn with(mut self, other: Self) -> Self {
+        self.values.extend(other.values);
+        self.recovery_s.extend(other.recovery_s);
+        self.recovery_energy.extend(other.recovery_energy);
+        self.at_least &= other.at_least;
+        self.largest = median_interval(&self.values, CONFIDENCE);
+        self
+    }
+}
+
+/// Searches the largest value with which a scenario balances to its end, for each seed.
+///
+/// # Errors
+/// The controller cannot be had for this plant.
+pub fn largest(scenario: &Scenario, axis: Axis, seeds: &[u64]) -> Result<Found, ModelError> {
+    let (most, step) = axis.range(scenario.model.period_ns());
+    let mut found = Found {
+        axis,
+        unit: axis.unit().to_owned(),
+        values: Vec::new(),
+        largest: None,
+        at_least: !seeds.is_empty(),
+        recovery_s: Vec::new(),
+        recovery_energy: Vec::new(),
+    };
+    for seed in seeds {
+        let mut scenario = scenario.clone();
+        scenario.seed = *seed;
+        let balances = |value: f64| -> Result<bool, ModelError> {
+            let run = simulate(&axis.applied(&scenario, value))?;
+            Ok(run.fallen_ns.is_none() && !run.records.is_empty())
+        };
+        let value = search(most, step, balances)?;
+        found.at_least &= value >= most;
+        found.values.push(value);
+        if axis == Axis::Push && value > 0.0 {
+            let half = value / 2.0;
+            let pushed = axis.applied(&scenario, half);
+            let (with, without) = (simulate(&pushed)?, simulate(&scenario)?);
+            let band = {
+                let parts = scenario.model.parts();
+                BAND * parts.bound * parts.scale[0]
+            };
+            // Simulations begin a millisecond after the stamp of 0.
+            let push_ns = pushed.push.map_or(0, |(ns, _)| ns + 1_000_000);
+            if let Some(Recovered { seconds, .. }) = recovered(&with.records, push_ns, band) {
+                found.recovery_s.push(seconds);
+                found.recovery_energy.push(with.energy - without.energy);
+            }
+        }
+    }
+    found.largest = median_interval(&found.values, CONFIDENCE);
+    Ok(found)
+}
+
+/// Largest multiple of `step` up to `most` for which `holds`, if it holds below and not above; -1 if not even for 0.
+fn search<E>(
+    most: f64,
+    step: f64,
+    mut holds: impl FnMut(f64) -> Result<bool, E>,
+) -> Result<f64, E> {
+    if !holds(0.0)? {
+        return Ok(-1.0);
+    }
+    let (mut good, mut next) = (0.0, FIRST_STEPS);
+    let steps = most / step;
+    let mut bad = loop {
+        let tried = f64::min(next, steps);
+        if !holds(tried * step)? {
+            break tried;
+        }
+        good = tried;
+        if tried >= steps {
+            return Ok(most);
+        }
+        next *= 2.0;
+    };
+    while bad - good > 1.0 {
+        let middle = ((good + bad) / 2.0).floor();
+        if holds(middle * step)? {
+            good = middle;
+        } else {
+            bad = middle;
+        }
+    }
+    Ok(good * step)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_search_ends_at_the_last_step_that_holds() {
+        for limit in [0.0, 0.5, 2.0, 7.5, 99.5, 100.0] {
+            let found = search(100.0, 0.5, |value| Ok::<_, ()>(value <= limit)).unwrap();
+            assert_eq!(found, limit);
+        }
+        assert_eq!(search(100.0, 0.5, |_| Ok::<_, ()>(false)).unwrap(), -1.0);
+    }
+}

@@ -1,0 +1,336 @@
+//! What a run comes to: delays by stage, what was late or lost, and how well the plant was balanced.
+//!
+//! Gallenmüller, dissertation, section 6.1.7 and tables 6.3 and 6.4. Where the print differs from what gives its numbers, the
+//! latter is followed: half of the network's delay is what is left of the round trip once the controller's own time is taken
+//! off (equation 6.1 leaves that out), the period is from reading to applying, and the last column of table 6.3, printed as
+//! the 99.9th percentile, is the 99th.
+
+use crate::protocol::Stage;
+use crate::station::{Outcome, Record};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use taut_measure::{Interval, quantile_interval};
+
+/// How often intervals are to cover the median.
+const CONFIDENCE: f64 = 0.95;
+
+/// A delay, ms, as table 6.3 shows it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Delay {
+    /// Rounds that it is known of.
+    pub count: usize,
+    /// Median and its interval; none of fewer rounds than it takes.
+    pub median_ms: Option<Interval>,
+    /// Lower quartile.
+    pub q25_ms: f64,
+    /// Upper quartile.
+    pub q75_ms: f64,
+    /// 99th percentile.
+    pub p99_ms: f64,
+    /// Greatest.
+    pub max_ms: f64,
+}
+
+impl Delay {
+    /// Sums up delays in ms; none of none.
+    pub fn of(mut values_ms: Vec<f64>) -> Option<Self> {
+        values_ms.sort_by(f64::total_cmp);
+        let at = |q: f64| {
+            let rank = (q * values_ms.len() as f64).ceil().max(1.0) as usize;
+            values_ms.get(rank - 1).copied()
+        };
+        Some(Self {
+            count: values_ms.len(),
+            median_ms: quantile_interval(&values_ms, 0.5, CONFIDENCE),
+            q25_ms: at(0.25)?,
+            q75_ms: at(0.75)?,
+            p99_ms: at(0.99)?,
+            max_ms: *values_ms.last()?,
+        })
+    }
+}
+
+/// What a run comes to.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Kpis {
+    /// Rounds from the first command on.
+    pub rounds: usize,
+    /// Rounds whose command came after the bound.
+    pub late: usize,
+    /// Rounds without a command.
+    pub lost: usize,
+    /// How many times so many rounds in a row were late or lost.
+    pub runs: BTreeMap<usize, usize>,
+    /// d_P,S: from reading sensors to sending the report.
+    pub sensing: Option<Delay>,
+    /// d_N: half of the round trip without the controller's time.
+    pub network: Option<Delay>,
+    /// d_P,C: from receiving the report to sending the command.
+    pub controller: Option<Delay>,
+    /// d_P,A: from receiving the command to applying it.
+    pub actuating: Option<Delay>,
+    /// From reading sensors to receiving the command.
+    pub round_trip: Option<Delay>,
+    /// From reading sensors to applying.
+    pub period: Option<Delay>,
+    /// From one reading to the next.
+    pub cycle: Option<Delay>,
+    /// Report on its way; where both sides have one clock.
+    pub there: Option<Delay>,
+    /// Command on its way; where both sides have one clock.
+    pub back: Option<Delay>,
+    /// Magnitude of the difference of round trips of one round and the next, without the controller's time.
+    pub jitter: Option<Delay>,
+    /// Sum over the rounds of the magnitude of what has to stay small (equation 6.2; of the robot the pitch in degrees).
+    pub sum_balance: f64,
+    /// Sum of how far the plant was away (equation 6.3; of the robot the wheels' angle in degrees).
+    pub sum_travel: f64,
+    /// Sum of the mean magnitude of the inputs (equation 6.4; of the robot in volts).
+    pub sum_inputs: f64,
+    /// Greatest magnitude of what has to stay small.
+    pub most_balance: f64,
+    /// Whether the plant fell.
+    pub has_fallen: bool,
+    /// When it fell, seconds after the first command's reading.
+    pub fallen_s: Option<f64>,
+}
+
+impl Kpis {
+    /// Sums up rounds of a plant with so many inputs; `one_clock` says whether stamps of both sides can be compared.
+    pub fn of(records: &[Record], inputs: usize, one_clock: bool, fallen_ns: Option<u64>) -> Self {
+        let ms = |ns: u64| ns as f64 / 1e6;
+        let between = |from: Stage, to: Stage| {
+            let each = records.iter().filter_map(|it| it.stamps.between(from, to));
+            Delay::of(each.map(ms).collect())
+        };
+        let both_ways = |it: &Record| {
+            let whole = it
+                .stamps
+                .between(Stage::ReportSent, Stage::CommandReceived)?;
+            whole.checked_sub(
+                it.stamps
+                    .between(Stage::ReportReceived, Stage::CommandSent)?,
+            )
+        };
+        let network = records.iter().filter_map(both_ways);
+        let pairs = records.windows(2);
+        let jitter =
+            pairs.filter_map(|pair| Some(ms(both_ways(&pair[0])?.abs_diff(both_ways(&pair[1])?))));
+        let cycle = records.windows(2).filter_map(|pair| {
+            let next_to = pair[1].sequence == pair[0].sequence + 1;
+            let (first, second) = (
+                pair[0].stamps.at(Stage::Read)?,
+                pair[1].stamps.at(Stage::Read)?,
+            );
+            second.checked_sub(first).filter(|_| next_to).map(ms)
+        });
+        let one_way = |from, to| one_clock.then(|| between(from, to)).flatten();
+        let sum = |value: fn(&Record) -> f64| records.iter().map(|it| value(it).abs()).sum::<f64>();
+        let mean_input = |it: &Record| {
+            let all = it.inputs.iter().take(inputs).map(|input| input.abs());
+            all.sum::<f64>() / inputs.max(1) as f64
+        };
+        let first_ns = records.first().and_then(|it| it.stamps.at(Stage::Read));
+        let fallen_s = fallen_ns.zip(first_ns);
+        Self {
+            rounds: records.len(),
+            late: count(records, Outcome::Late),
+            lost: count(records, Outcome::Lost),
+            runs: runs(records.iter().map(|it| it.outcome != Outcome::InTime)),
+            sensing: between(Stage::Read, Stage::ReportSent),
+            network: Delay::of(network.map(|ns| ms(ns) / 2.0).collect()),
+            controller: between(Stage::ReportReceived, Stage::CommandSent),
+            actuating: between(Stage::CommandReceived, Stage::Applied),
+            round_trip: between(Stage::Read, Stage::CommandReceived),
+            period: between(Stage::Read, Stage::Applied),
+            cycle: Delay::of(cycle.collect()),
+            there: one_way(Stage::ReportSent, Stage::ReportReceived),
+            back: one_way(Stage::CommandSent, Stage::CommandReceived),
+            jitter: Delay::of(jitter.collect()),
+            sum_balance: sum(|it| it.balance),
+            sum_travel: sum(|it| it.travel),
+            sum_inputs: records.iter().map(mean_input).sum(),
+            most_balance: records
+                .iter()
+                .map(|it| it.balance.abs())
+                .fold(0.0, f64::max),
+            has_fallen: fallen_ns.is_some(),
+            fallen_s: fallen_s.map(|(at, from)| at.saturating_sub(from) as f64 / 1e9),
+        }
+    }
+}
+
+/// Half of the time over which [`pitch_of_rates`] takes the drift for the mean, ns.
+const DRIFT_NS: u64 = 1_000_000_000;
+
+/// The pitch, from rates that a gyroscope read at these times, for recordings that do not say it: rates are integrated by
+/// trapezoids, and from each value the mean of all within a second of it is taken off, as a robot that balances is upright on
+/// average and the integral drifts. In the unit of the rates times seconds.
+///
+/// The filter behind table 6.4 is not published; this one is ours.
+pub fn pitch_of_rates(readings: &[(u64, f64)]) -> Vec<f64> {
+    let mut angle = 0.0;
+    let mut angles: Vec<f64> = Vec::with_capacity(readings.len());
+    for (number, (at_ns, rate)) in readings.iter().enumerate() {
+        if let Some((before_ns, before)) = number.checked_sub(1).map(|it| readings[it]) {
+            angle += (rate + before) / 2.0 * at_ns.saturating_sub(before_ns) as f64 / 1e9;
+        }
+        angles.push(angle);
+    }
+    let near = |at_ns: u64| {
+        let from = readings.partition_point(|(ns, _)| ns.saturating_add(DRIFT_NS) < at_ns);
+        let to = readings.partition_point(|(ns, _)| *ns <= at_ns.saturating_add(DRIFT_NS));
+        &angles[from..to]
+    };
+    let drift = |at_ns: u64| {
+        let near = near(at_ns);
+        near.iter().sum::<f64>() / near.len().max(1) as f64
+    };
+    let each = readings.iter().zip(&angles);
+    each.map(|((at_ns, _), angle)| angle - drift(*at_ns))
+        .collect()
+}
+
+fn count(records: &[Record], outcome: Outcome) -> usize {
+    records.iter().filter(|it| it.outcome == outcome).count()
+}
+
+/// How many times so many in a row are true.
+fn runs(missed: impl Iterator<Item = bool>) -> BTreeMap<usize, usize> {
+    let mut runs = BTreeMap::new();
+    let mut length = 0;
+    for missed in missed.chain([false]) {
+        if missed {
+            length += 1;
+        } else if length > 0 {
+            *runs.entry(length).or_default() += 1;
+            length = 0;
+        }
+    }
+    runs
+}
+
+/// What a push came to: how long until the plant was quiet again, and what that took.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Recovered {
+    /// From the push until the balance stays within the band, s.
+    pub seconds: f64,
+    /// Greatest magnitude of the balance after the push.
+    pub most_balance: f64,
+}
+
+/// When a plant that was pushed at `push_ns` was back: from when on its balance stayed within `band` for a second. None if it
+/// was not.
+pub fn recovered(records: &[Record], push_ns: u64, band: f64) -> Option<Recovered> {
+    let after = records.iter().filter_map(|it| {
+        let read_ns = it.stamps.at(Stage::Read)?;
+        (read_ns >= push_ns).then_some((read_ns, it.balance.abs()))
+    });
+    let after: Vec<(u64, f64)> = after.collect();
+    let outside = after.iter().rposition(|(_, balance)| *balance > band);
+    let back = match outside {
+        Some(last) => after.get(last + 1)?.0,
+        None => after.first()?.0,
+    };
+    let quiet_ns = after.last()?.0.checked_sub(back)?;
+    (quiet_ns >= 1_000_000_000).then(|| Recovered {
+        seconds: (back - push_ns) as f64 / 1e9,
+        most_balance: after
+            .iter()
+            .map(|(_, balance)| *balance)
+            .fold(0.0, f64::max),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::protocol::Stamps;
+
+    fn record(sequence: u64, balance: f64, outcome: Outcome) -> Record {
+        let mut stamps = Stamps::default();
+        let start = sequence * 35_000_000;
+        for (stage, ms) in [
+            (Stage::Read, 0),
+            (Stage::ReportSent, 3),
+            (Stage::ReportReceived, 10),
+            (Stage::CommandSent, 11),
+            (Stage::CommandReceived, 16),
+            (Stage::Applied, 32),
+        ] {
+            stamps.set(stage, start + ms * 1_000_000);
+        }
+        Record {
+            sequence,
+            stamps,
+            outcome,
+            balance,
+            travel: -2.0,
+            inputs: [1.0, -3.0],
+            readings: [0.0; 6],
+            prediction: None,
+        }
+    }
+
+    #[test]
+    fn delays_are_those_of_the_stages_and_the_controllers_time_is_no_networks() {
+        let records: Vec<Record> = (1..=20).map(|k| record(k, 1.0, Outcome::InTime)).collect();
+        let kpis = Kpis::of(&records, 2, true, None);
+        let at = |delay: &Option<Delay>| delay.as_ref().unwrap().median_ms.unwrap().point;
+        assert_eq!(at(&kpis.sensing), 3.0);
+        assert_eq!(at(&kpis.network), 6.0, "(13 - 1) / 2");
+        assert_eq!((at(&kpis.there), at(&kpis.back)), (7.0, 5.0));
+        assert_eq!((at(&kpis.actuating), at(&kpis.period)), (16.0, 32.0));
+        assert_eq!((at(&kpis.cycle), at(&kpis.jitter)), (35.0, 0.0));
+        assert_eq!(
+            (kpis.sum_balance, kpis.sum_travel, kpis.sum_inputs),
+            (20.0, 40.0, 40.0)
+        );
+        let apart = Kpis::of(&records, 2, false, None);
+        assert_eq!(apart.there, None);
+    }
+
+    #[test]
+    fn losses_are_told_with_their_runs() {
+        use Outcome::{InTime, Late, Lost};
+        let outcomes = [Lost, InTime, Late, Lost, InTime, Lost];
+        let records: Vec<Record> = outcomes
+            .into_iter()
+            .enumerate()
+            .map(|(k, outcome)| record(k as u64 + 1, 0.0, outcome))
+            .collect();
+        let kpis = Kpis::of(&records, 2, true, None);
+        assert_eq!((kpis.late, kpis.lost), (1, 3));
+        assert_eq!(kpis.runs, BTreeMap::from([(1, 2), (2, 1)]));
+    }
+
+    #[test]
+    fn a_swing_comes_out_of_rates_that_have_an_offset() {
+        let swing = |s: f64| (s * std::f64::consts::TAU * 2.0).sin();
+        let rates = (0..2000).map(|k| {
+            let s = f64::from(k) * 0.005;
+            let rate = (swing(s + 1e-4) - swing(s - 1e-4)) / 2e-4;
+            (k as u64 * 5_000_000, rate + 3.0)
+        });
+        let pitch = pitch_of_rates(&rates.collect::<Vec<_>>());
+        for (k, pitch) in pitch.iter().enumerate().take(1700).skip(300) {
+            assert!((pitch - swing(k as f64 * 0.005)).abs() < 0.02, "{k}");
+        }
+    }
+
+    #[test]
+    fn a_plant_is_back_when_it_stays_quiet_for_a_second() {
+        let quiet = |k: u64| if (10..20).contains(&k) { 5.0 } else { 0.1 };
+        let records: Vec<Record> = (1..=80)
+            .map(|k| record(k, quiet(k), Outcome::InTime))
+            .collect();
+        let push_ns = 10 * 35_000_000;
+        let found = recovered(&records, push_ns, 1.0).unwrap();
+        assert!((found.seconds - 0.35).abs() < 1e-9 && found.most_balance == 5.0);
+        assert_eq!(recovered(&records[..30], push_ns, 1.0), None);
+    }
+}

@@ -1,0 +1,151 @@
+//! A network between plant and controller in virtual time: delay, jitter, and rounds that are lost, alone or in a row.
+
+use serde::Serialize;
+
+/// A link in both directions.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct LinkSettings {
+    /// Delay of each direction, ns.
+    pub delay_ns: u64,
+    /// Up to so much is added to each delay, uniformly, ns.
+    pub jitter_ns: u64,
+    /// Share of the rounds that are lost, 0..1.
+    pub loss: f64,
+    /// Rounds that are lost in a row each time.
+    pub burst: u32,
+    /// If not 0, losses come every so many rounds instead of at random, and `loss` is not looked at.
+    pub every: u32,
+    /// Delays of both directions that were recorded, ns, one pair a round, over and over; in place of delay and jitter.
+    pub recorded_ns: Vec<[u64; 2]>,
+}
+
+impl Default for LinkSettings {
+    fn default() -> Self {
+        Self {
+            delay_ns: 0,
+            jitter_ns: 0,
+            loss: 0.0,
+            burst: 1,
+            every: 0,
+            recorded_ns: Vec::new(),
+        }
+    }
+}
+
+/// The link as it goes on.
+#[derive(Debug, Clone)]
+pub struct Link {
+    settings: LinkSettings,
+    random: fastrand::Rng,
+    round: u64,
+    left: u32,
+}
+
+impl Link {
+    /// Makes a link; the same seed loses and delays the same rounds.
+    pub fn new(settings: &LinkSettings, seed: u64) -> Self {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let phase = random.u64(0..u64::from(settings.every.max(1)));
+        Self {
+            settings: settings.clone(),
+            random,
+            round: phase,
+            left: 0,
+        }
+    }
+
+    /// Delays of the next round, there and back; none if it is lost.
+    pub fn round(&mut self) -> Option<[u64; 2]> {
+        let settings = &self.settings;
+        let number = self.round;
+        self.round += 1;
+        // So that as many are lost as asked for: a burst is followed by as many good rounds as its length asks for.
+        let burst = settings.burst.max(1);
+        let begins = if settings.every > 0 {
+            self.round.is_multiple_of(u64::from(settings.every))
+        } else {
+            let good = f64::from(burst) * (1.0 - settings.loss);
+            self.random.f64() < settings.loss / (settings.loss + good)
+        };
+        if self.left == 0 && begins {
+            self.left = burst;
+        }
+        if self.left > 0 {
+            self.left -= 1;
+            return None;
+        }
+        if !settings.recorded_ns.is_empty() {
+            return Some(
+                settings.recorded_ns[(number % settings.recorded_ns.len() as u64) as usize],
+            );
+        }
+        let mut delay = || settings.delay_ns + self.random.u64(0..=settings.jitter_ns);
+        Some([delay(), delay()])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn as_many_rounds_are_lost_as_asked_for_whatever_the_burst() {
+        for burst in [1, 3, 10] {
+            let settings = LinkSettings {
+                loss: 0.1,
+                burst,
+                ..LinkSettings::default()
+            };
+            let mut link = Link::new(&settings, 5);
+            let lost = (0..200_000).filter(|_| link.round().is_none()).count();
+            let share = lost as f64 / 200_000.0;
+            // Six standard deviations of bursts of ten.
+            assert!((share - 0.1).abs() < 0.013, "{burst}: {share}");
+        }
+    }
+
+    #[test]
+    fn regular_losses_are_as_long_as_asked_for() {
+        let settings = LinkSettings {
+            burst: 3,
+            every: 40,
+            ..LinkSettings::default()
+        };
+        let mut link = Link::new(&settings, 5);
+        let lost: Vec<bool> = (0..400).map(|_| link.round().is_none()).collect();
+        let runs: Vec<usize> = lost
+            .split(|lost| !lost)
+            .map(<[bool]>::len)
+            .filter(|length| *length > 0)
+            .collect();
+        assert!(
+            runs.len() >= 9 && runs[1..runs.len() - 1].iter().all(|run| *run == 3),
+            "{runs:?}"
+        );
+    }
+
+    #[test]
+    fn delays_lie_within_delay_and_jitter_and_recordings_are_played_back() {
+        let mut settings = LinkSettings {
+            delay_ns: 100,
+            jitter_ns: 50,
+            ..LinkSettings::default()
+        };
+        let mut link = Link::new(&settings, 5);
+        for _ in 0..1000 {
+            assert!(
+                link.round()
+                    .unwrap()
+                    .iter()
+                    .all(|ns| (100..=150).contains(ns))
+            );
+        }
+        settings.recorded_ns = vec![[1, 2], [3, 4]];
+        let mut link = Link::new(&settings, 5);
+        assert_eq!(
+            [link.round(), link.round(), link.round()],
+            [Some([1, 2]), Some([3, 4]), Some([1, 2])]
+        );
+    }
+}

@@ -1,0 +1,349 @@
+//! A plant as the linear model that controllers are designed for: x' = A x + B u, with sensors, limits and weights.
+
+use nalgebra::{DMatrix, DVector};
+
+/// Most inputs of a plant: as many voltages as NCSbench's messages carry for a moment.
+pub const MOST_INPUTS: usize = 2;
+/// Most sensors of a plant.
+pub const MOST_SENSORS: usize = 6;
+/// Most states of a plant, without the integral.
+pub const MOST_STATES: usize = 12;
+
+/// Inputs of a plant; those that it does not have are 0.
+pub type Inputs = [f64; MOST_INPUTS];
+/// Readings of the sensors of a plant; those that it does not have are 0.
+pub type Readings = [f64; MOST_SENSORS];
+
+/// A sensor: a sum of states, as it comes out of the device.
+#[derive(Debug, Clone, PartialEq, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sensor {
+    /// Name, for people.
+    pub name: String,
+    /// Factor of each state.
+    pub row: Vec<f64>,
+    /// Smallest step of a reading, in its unit; 0 for none.
+    #[serde(default)]
+    pub resolution: f64,
+    /// Standard deviation of the noise of a reading, before it is rounded.
+    #[serde(default)]
+    pub noise: f64,
+    /// Standard deviation of the offset, which is drawn once.
+    #[serde(default)]
+    pub bias: f64,
+}
+
+/// What makes a [`Model`]. Lengths and values are checked by [`Model::new`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct Parts {
+    /// Name of the plant.
+    pub name: String,
+    /// Names of the states.
+    pub states: Vec<String>,
+    /// Rows of A, 1/s.
+    pub a: Vec<Vec<f64>>,
+    /// Rows of B.
+    pub b: Vec<Vec<f64>>,
+    /// The sensors.
+    pub sensors: Vec<Sensor>,
+    /// State of which the controller also weighs the integral.
+    pub integral: Option<usize>,
+    /// State that has to stay within `bound`.
+    pub balance: usize,
+    /// Magnitude of that state beyond which the plant has fallen.
+    pub bound: f64,
+    /// State that tells how far the plant goes.
+    pub travel: usize,
+    /// What the two states are multiplied by in results, such as degrees per radian.
+    pub scale: [f64; 2],
+    /// Unit of both in results.
+    pub units: [String; 2],
+    /// States at the beginning.
+    pub start: Vec<f64>,
+    /// Greatest magnitude of an input.
+    pub limit: f64,
+    /// Smallest step of an input; 0 for none.
+    pub step: f64,
+    /// Sampling period, ns.
+    pub period_ns: u64,
+    /// Weights of the states in the cost of the controller, that of the integral first.
+    pub weights: Vec<f64>,
+    /// Weight of each input in that cost.
+    pub input_weight: f64,
+}
+
+/// Why there is no such plant or controller.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum ModelError {
+    /// A list or matrix that is too long or too short.
+    #[error("{what}: has {found}, and it needs {needed}")]
+    Shape {
+        /// What it is.
+        what: String,
+        /// Its length.
+        found: usize,
+        /// The right length, in words.
+        needed: String,
+    },
+    /// A value that cannot be.
+    #[error("{what}: {found}: want {needed}")]
+    Value {
+        /// What it is.
+        what: String,
+        /// What it was.
+        found: f64,
+        /// What would be right, in words.
+        needed: &'static str,
+    },
+    /// No gain makes the plant stable.
+    #[error(
+        "{plant}: no controller balances it at this period: its inputs do not reach what is unstable (matrices a and b), or a weight that \
+         belongs there is 0"
+    )]
+    NotControllable {
+        /// Name of the plant.
+        plant: String,
+    },
+    /// The sensors do not show the states.
+    #[error(
+        "{plant}: its sensors do not show what is unstable in it: add a sensor or a factor in its row"
+    )]
+    NotObservable {
+        /// Name of the plant.
+        plant: String,
+    },
+    /// Something that only some plants can have.
+    #[error("{what}: not for {plant}: {reason}")]
+    NotForPlant {
+        /// What was asked for.
+        what: &'static str,
+        /// Name of the plant.
+        plant: String,
+        /// Reason, and what to do instead.
+        reason: &'static str,
+    },
+}
+
+/// A plant as a linear model that is whole: shapes fit, values are finite.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Model {
+    parts: Parts,
+    a: DMatrix<f64>,
+    b: DMatrix<f64>,
+    c: DMatrix<f64>,
+}
+
+impl Model {
+    /// Makes a model.
+    ///
+    /// # Errors
+    /// A shape or a value is wrong.
+    pub fn new(parts: Parts) -> Result<Self, ModelError> {
+        let states = parts.states.len();
+        length("states", states, 1..=MOST_STATES)?;
+        let a = matrix("a", &parts.a, states, states)?;
+        let inputs = parts.b.first().map_or(0, Vec::len);
+        length("columns of b", inputs, 1..=MOST_INPUTS)?;
+        let b = matrix("b", &parts.b, states, inputs)?;
+        length("sensors", parts.sensors.len(), 1..=MOST_SENSORS)?;
+        let rows: Vec<Vec<f64>> = parts.sensors.iter().map(|it| it.row.clone()).collect();
+        let c = matrix("row of a sensor", &rows, rows.len(), states)?;
+        for sensor in &parts.sensors {
+            not_negative("resolution", sensor.resolution)?;
+            not_negative("noise", sensor.noise)?;
+            not_negative("bias", sensor.bias)?;
+        }
+        for (what, index) in [("balance", parts.balance), ("travel", parts.travel)]
+            .into_iter()
+            .chain(parts.integral.map(|index| ("integral", index)))
+        {
+            exactly(what, usize::from(index < states), 1, "a state of the plant")?;
+        }
+        exactly("start", parts.start.len(), states, "one for each state")?;
+        for value in &parts.start {
+            finite("start", *value)?;
+        }
+        let weighed = states + usize::from(parts.integral.is_some());
+        let needed = "one for each state, before them one for the integral if there is one";
+        exactly("weights", parts.weights.len(), weighed, needed)?;
+        for value in &parts.weights {
+            not_negative("weights", *value)?;
+        }
+        positive("bound", parts.bound)?;
+        positive("limit", parts.limit)?;
+        not_negative("step", parts.step)?;
+        positive("input_weight", parts.input_weight)?;
+        let period_s = parts.period_ns as f64 * 1e-9;
+        if !(100_000..=10_000_000_000).contains(&parts.period_ns) {
+            return Err(ModelError::Value {
+                what: "period".to_owned(),
+                found: period_s,
+                needed: "0.0001 to 10 seconds",
+            });
+        }
+        Ok(Self { parts, a, b, c })
+    }
+
+    /// What the model was made of.
+    pub fn parts(&self) -> &Parts {
+        &self.parts
+    }
+
+    /// Name of the plant.
+    pub fn name(&self) -> &str {
+        &self.parts.name
+    }
+
+    /// A, 1/s.
+    pub fn a(&self) -> &DMatrix<f64> {
+        &self.a
+    }
+
+    /// B.
+    pub fn b(&self) -> &DMatrix<f64> {
+        &self.b
+    }
+
+    /// Rows of the sensors.
+    pub fn c(&self) -> &DMatrix<f64> {
+        &self.c
+    }
+
+    /// Number of states.
+    pub fn states(&self) -> usize {
+        self.a.nrows()
+    }
+
+    /// Number of inputs.
+    pub fn inputs(&self) -> usize {
+        self.b.ncols()
+    }
+
+    /// Sampling period, ns.
+    pub fn period_ns(&self) -> u64 {
+        self.parts.period_ns
+    }
+
+    /// States at the beginning.
+    pub fn start(&self) -> DVector<f64> {
+        DVector::from_column_slice(&self.parts.start)
+    }
+
+    /// A and B with the integral, if there is one, as the first state.
+    pub fn with_integral(&self) -> (DMatrix<f64>, DMatrix<f64>) {
+        let Some(of) = self.parts.integral else {
+            return (self.a.clone(), self.b.clone());
+        };
+        let mut a = self.a.clone().insert_row(0, 0.0).insert_column(0, 0.0);
+        a[(0, of + 1)] = 1.0;
+        (a, self.b.clone().insert_row(0, 0.0))
+    }
+
+    /// The state that is the rate of the balance: the one that its row of A depends on most, itself aside.
+    pub(crate) fn rate_of_balance(&self) -> Option<usize> {
+        let row = self.a.row(self.parts.balance);
+        let others = (0..self.states()).filter(|state| *state != self.parts.balance);
+        let most = others.max_by(|one, other| row[*one].abs().total_cmp(&row[*other].abs()))?;
+        (row[most] != 0.0).then_some(most)
+    }
+
+    /// The same plant with another sampling period.
+    ///
+    /// # Errors
+    /// The period is out of range.
+    pub fn with_period_ns(&self, period_ns: u64) -> Result<Self, ModelError> {
+        let mut parts = self.parts.clone();
+        parts.period_ns = period_ns;
+        Self::new(parts)
+    }
+
+    /// What an actuator makes of inputs: within the limit and in whole steps; what is no number becomes 0.
+    pub fn actuated(&self, inputs: &Inputs) -> Inputs {
+        let (limit, step) = (self.parts.limit, self.parts.step);
+        inputs.map(|input| {
+            let within = if input.is_finite() {
+                input.clamp(-limit, limit)
+            } else {
+                0.0
+            };
+            if step > 0.0 {
+                (within / step).round() * step
+            } else {
+                within
+            }
+        })
+    }
+}
+
+fn matrix(
+    what: &str,
+    rows: &[Vec<f64>],
+    height: usize,
+    width: usize,
+) -> Result<DMatrix<f64>, ModelError> {
+    exactly(what, rows.len(), height, "a row for each state")?;
+    for row in rows {
+        exactly(what, row.len(), width, "as many numbers in each row")?;
+        for value in row {
+            finite(what, *value)?;
+        }
+    }
+    Ok(DMatrix::from_fn(height, width, |row, column| {
+        rows[row][column]
+    }))
+}
+
+fn length(
+    what: &str,
+    found: usize,
+    range: std::ops::RangeInclusive<usize>,
+) -> Result<(), ModelError> {
+    if range.contains(&found) {
+        return Ok(());
+    }
+    Err(ModelError::Shape {
+        what: what.to_owned(),
+        found,
+        needed: format!("{} to {}", range.start(), range.end()),
+    })
+}
+
+fn exactly(what: &str, found: usize, needed: usize, words: &str) -> Result<(), ModelError> {
+    if found == needed {
+        return Ok(());
+    }
+    Err(ModelError::Shape {
+        what: what.to_owned(),
+        found,
+        needed: format!("{needed}: {words}"),
+    })
+}
+
+fn value(what: &str, found: f64, right: bool, needed: &'static str) -> Result<(), ModelError> {
+    if right {
+        return Ok(());
+    }
+    Err(ModelError::Value {
+        what: what.to_owned(),
+        found,
+        needed,
+    })
+}
+
+/// Magnitude beyond which numbers of a plant are taken for mistakes: reckoning with them would overflow.
+const MOST: f64 = 1e9;
+
+fn finite(what: &str, found: f64) -> Result<(), ModelError> {
+    let right = found.abs() <= MOST;
+    value(what, found, right, "a number of magnitude at most 1e9")
+}
+
+fn not_negative(what: &str, found: f64) -> Result<(), ModelError> {
+    let right = (0.0..=MOST).contains(&found);
+    value(what, found, right, "a number from 0 to 1e9")
+}
+
+fn positive(what: &str, found: f64) -> Result<(), ModelError> {
+    let right = (1e-9..=MOST).contains(&found);
+    value(what, found, right, "a number from 1e-9 to 1e9")
+}

@@ -1,0 +1,693 @@
+//! Messages between plant and controller: those of NCSbench, and ours, which carries the stamps of every stage.
+//!
+//! NCSbench (`packet.py`, MIT): numbers of 64 bits in the byte order of the machines that it ran on, little-endian. A
+//! report is eleven (88 bytes): sequence, four times of the round before in units of 100 ns (read, sent, received,
+//! applied), pitch rate, two wheel angles, offset of the gyroscope, and two voltages, times a million. A command is 24 (192
+//! bytes): sequence, time, and eleven pairs of voltages in microvolts, the first for now and the others predicted.
+//!
+//! Ours begins with a mark and a version; it grows at the end only. All numbers are little-endian.
+//!
+//! | Bytes | Both |
+//! |---|---|
+//! | 4 | the mark `tCtl` |
+//! | 1 | version, 1 |
+//! | 1 | kind: 1 report, 2 command, 3 farewell |
+//! | 1 | numbers of the kind: sensors of a report, inputs of a command |
+//! | 1 | inputs of the plant |
+//! | 8 | sequence |
+//! | 80 | stamps of this round, ns, in the order of [`Stage`]; 0 where not known |
+//!
+//! A report goes on with the round whose inputs are in force (sequence, read, applied), the offset of the first sensor, the inputs
+//! in force, and the readings; a command with eleven moments of inputs. A farewell ends here: the controller goes, and the plant
+//! applies 0.
+
+use crate::model::{Inputs, MOST_INPUTS, MOST_SENSORS, Readings};
+
+/// Port to which NCSbench's robot sends reports.
+pub const REPORT_PORT: u16 = 34543;
+/// Port at which NCSbench's robot hears commands.
+pub const COMMAND_PORT: u16 = 34544;
+/// Length of NCSbench's report.
+pub const NCSBENCH_REPORT_BYTES: usize = 88;
+/// Length of NCSbench's command.
+pub const NCSBENCH_COMMAND_BYTES: usize = 192;
+/// Moments in a command: now and ten predictions.
+pub const SLOTS: usize = 11;
+/// Longest message of either format.
+pub const MOST_BYTES: usize = 512;
+
+const MARK: [u8; 4] = *b"tCtl";
+const VERSION: u8 = 1;
+const HEAD_BYTES: usize = 96;
+/// Greatest magnitude of a number that is taken for one.
+const MOST: f64 = 1e12;
+
+/// Stages of a round, in order (Gallenmüller, dissertation, Fig. 6.5): S is the plant as it senses, then the controller as
+/// it receives; A the way back. APP is the application, STX and SRX the socket, NTX and NRX the network interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(usize)]
+pub enum Stage {
+    /// S,R: sensors read.
+    Read,
+    /// S,STX: report handed to the socket.
+    ReportSent,
+    /// S,NTX: report left the plant's interface.
+    ReportLeft,
+    /// S,NRX: report reached the controller's interface.
+    ReportReached,
+    /// S,SRX: report received by the controller.
+    ReportReceived,
+    /// A,STX: command handed to the socket.
+    CommandSent,
+    /// A,NTX: command left the controller's interface.
+    CommandLeft,
+    /// A,NRX: command reached the plant's interface.
+    CommandReached,
+    /// A,SRX: command received by the plant.
+    CommandReceived,
+    /// A,W: inputs applied.
+    Applied,
+}
+
+/// Number of stages.
+pub const STAGES: usize = 10;
+
+/// Stamps of a round by stage, ns; 0 where not known. Those of plant and controller are by their own clocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Stamps(pub [u64; STAGES]);
+
+impl Stamps {
+    /// When a stage was, if it is known.
+    pub fn at(&self, stage: Stage) -> Option<u64> {
+        Some(self.0[stage as usize]).filter(|ns| *ns > 0)
+    }
+
+    /// Notes when a stage was.
+    pub fn set(&mut self, stage: Stage, ns: u64) {
+        self.0[stage as usize] = ns;
+    }
+
+    /// From one stage to a later one, ns. None where one is not known, or stamps go backwards.
+    pub fn between(&self, from: Stage, to: Stage) -> Option<u64> {
+        self.at(to)?.checked_sub(self.at(from)?)
+    }
+}
+
+/// A round that the plant tells of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Round {
+    /// Sequence of its report.
+    pub sequence: u64,
+    /// When sensors were read, ns.
+    pub read_ns: u64,
+    /// When the report was sent, ns; NCSbench only.
+    pub sent_ns: Option<u64>,
+    /// When the command was received, ns; NCSbench only.
+    pub received_ns: Option<u64>,
+    /// When inputs were applied, ns.
+    pub applied_ns: Option<u64>,
+}
+
+/// What a plant reports.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Report {
+    /// Number of the period, from 1.
+    pub sequence: u64,
+    /// When sensors were read, ns of the plant's clock; NCSbench does not say, so it is one nominal period after the
+    /// round before.
+    pub read_ns: u64,
+    /// Stamps that the message carries; ours only.
+    pub stamps: Stamps,
+    /// The round whose inputs are in force; of NCSbench the round before.
+    pub previous: Option<Round>,
+    /// Offset of the first sensor.
+    pub offset: f64,
+    /// Inputs in force.
+    pub applied: Inputs,
+    /// Readings.
+    pub readings: Readings,
+}
+
+/// What a controller says.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Command {
+    /// Sequence of the report that it answers.
+    pub sequence: u64,
+    /// When it was sent, ns of the controller's clock.
+    pub time_ns: u64,
+    /// Inputs for now and for the periods to come.
+    pub inputs: [Inputs; SLOTS],
+}
+
+/// A message of either side.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Message {
+    /// A report.
+    Report(Report),
+    /// A command, and stamps that it carries; those of NCSbench none.
+    Command(Command, Stamps),
+    /// The controller goes.
+    Farewell,
+}
+
+/// Which messages are spoken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Format {
+    /// Those of NCSbench.
+    #[default]
+    Ncsbench,
+    /// Ours.
+    Taut,
+}
+
+/// Why a datagram is no message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ProtocolError {
+    /// Its length is not that of any message of this format.
+    #[error("{0} bytes: no message of this format is that long")]
+    Length(usize),
+    /// It does not begin with our mark.
+    #[error("no message of taut: both sides need --protocol taut")]
+    Mark,
+    /// It is of another version.
+    #[error(
+        "version {0} of the protocol, and this is version {VERSION}: use the same taut on both sides"
+    )]
+    Version(u8),
+    /// A value that cannot be.
+    #[error("{0} cannot be")]
+    Value(&'static str),
+}
+
+/// Number and shape of what the messages of a plant carry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shape {
+    /// Sensors of the plant.
+    pub sensors: usize,
+    /// Inputs of the plant.
+    pub inputs: usize,
+}
+
+impl Format {
+    /// Whether messages of this format have room for a plant.
+    pub fn carries(self, shape: Shape) -> bool {
+        match self {
+            Self::Ncsbench => shape.sensors <= 3 && shape.inputs <= 2,
+            Self::Taut => shape.sensors <= MOST_SENSORS && shape.inputs <= MOST_INPUTS,
+        }
+    }
+
+    /// Reads a datagram.
+    ///
+    /// # Errors
+    /// It is no message of this format, or of another version.
+    pub fn parse(
+        self,
+        bytes: &[u8],
+        shape: Shape,
+        period_ns: u64,
+    ) -> Result<Message, ProtocolError> {
+        match self {
+            Self::Ncsbench => ncsbench(bytes, period_ns),
+            Self::Taut => taut(bytes, shape),
+        }
+    }
+
+    /// Writes a report, and returns its length.
+    pub fn emit_report(self, report: &Report, shape: Shape, bytes: &mut [u8; MOST_BYTES]) -> usize {
+        let mut to = Writer { bytes, at: 0 };
+        match self {
+            Self::Ncsbench => {
+                let round = report.previous;
+                let time = |ns: Option<u64>| whole(ns.unwrap_or(0) / 100);
+                to.i64(whole(report.sequence));
+                to.i64(time(round.map(|it| it.read_ns)));
+                to.i64(time(round.and_then(|it| it.sent_ns)));
+                to.i64(time(round.and_then(|it| it.received_ns)));
+                to.i64(time(round.and_then(|it| it.applied_ns)));
+                for reading in &report.readings[..3] {
+                    to.i64(millionths(*reading));
+                }
+                to.i64(millionths(report.offset));
+                for input in report.applied {
+                    to.i64(millionths(input));
+                }
+            }
+            Self::Taut => {
+                let sensors = shape.sensors.min(MOST_SENSORS);
+                to.head(
+                    Kind::Report,
+                    sensors,
+                    shape,
+                    report.sequence,
+                    &report.stamps,
+                );
+                let round = report.previous;
+                to.u64(round.map_or(0, |it| it.sequence));
+                to.u64(round.map_or(0, |it| it.read_ns));
+                to.u64(round.and_then(|it| it.applied_ns).unwrap_or(0));
+                to.f64(report.offset);
+                for input in &report.applied[..shape.inputs.min(MOST_INPUTS)] {
+                    to.f64(*input);
+                }
+                for reading in &report.readings[..sensors] {
+                    to.f64(*reading);
+                }
+            }
+        }
+        to.at
+    }
+
+    /// Writes a command, and returns its length.
+    pub fn emit_command(
+        self,
+        command: &Command,
+        stamps: &Stamps,
+        shape: Shape,
+        bytes: &mut [u8; MOST_BYTES],
+    ) -> usize {
+        let mut to = Writer { bytes, at: 0 };
+        match self {
+            Self::Ncsbench => {
+                to.i64(whole(command.sequence));
+                to.i64(whole(command.time_ns / 100));
+                for input in command.inputs.iter().flatten() {
+                    to.i64(millionths(*input));
+                }
+            }
+            Self::Taut => {
+                let inputs = shape.inputs.min(MOST_INPUTS);
+                to.head(Kind::Command, inputs, shape, command.sequence, stamps);
+                for slot in &command.inputs {
+                    for input in &slot[..inputs] {
+                        to.f64(*input);
+                    }
+                }
+            }
+        }
+        to.at
+    }
+
+    /// Writes a farewell, and returns its length. NCSbench has none: 0.
+    pub fn emit_farewell(self, shape: Shape, bytes: &mut [u8; MOST_BYTES]) -> usize {
+        let mut to = Writer { bytes, at: 0 };
+        if self == Self::Taut {
+            to.head(Kind::Farewell, 0, shape, 0, &Stamps::default());
+        }
+        to.at
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Report = 1,
+    Command = 2,
+    Farewell = 3,
+}
+
+fn whole(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// A number as NCSbench writes it: cut, not rounded, as its Python does.
+fn millionths(value: f64) -> i64 {
+    // Saturates, and makes 0 of what is no number.
+    (value * 1e6) as i64
+}
+
+fn ncsbench(bytes: &[u8], period_ns: u64) -> Result<Message, ProtocolError> {
+    let mut from = Reader { bytes, at: 0 };
+    let time = |value: i64| {
+        let hundreds = u64::try_from(value).ok();
+        let ns = hundreds.and_then(|hundreds| hundreds.checked_mul(100));
+        ns.ok_or(ProtocolError::Value("a time below 0 or beyond all clocks"))
+    };
+    let value = |value: i64| {
+        let value = value as f64 / 1e6;
+        let right = value.abs() <= MOST;
+        right
+            .then_some(value)
+            .ok_or(ProtocolError::Value("a number beyond 1e12"))
+    };
+    let sequence = |value: i64| {
+        let number = u64::try_from(value).ok().filter(|number| *number > 0);
+        number.ok_or(ProtocolError::Value("a sequence number below 1"))
+    };
+    match bytes.len() {
+        NCSBENCH_REPORT_BYTES => {
+            let sequence = sequence(from.i64())?;
+            let times = [
+                time(from.i64())?,
+                time(from.i64())?,
+                time(from.i64())?,
+                time(from.i64())?,
+            ];
+            let [read_ns, sent_ns, received_ns, applied_ns] = times;
+            let known = |ns: u64| Some(ns).filter(|ns| *ns > 0);
+            let mut readings = [0.0; MOST_SENSORS];
+            for reading in &mut readings[..3] {
+                *reading = value(from.i64())?;
+            }
+            let offset = value(from.i64())?;
+            let applied = [value(from.i64())?, value(from.i64())?];
+            // Before anything was received, the original sends times of its start.
+            let previous = (received_ns > 0).then(|| Round {
+                sequence: sequence - 1,
+                read_ns,
+                sent_ns: known(sent_ns),
+                received_ns: known(received_ns),
+                applied_ns: known(applied_ns),
+            });
+            Ok(Message::Report(Report {
+                sequence,
+                read_ns: read_ns.saturating_add(period_ns),
+                stamps: Stamps::default(),
+                previous,
+                offset,
+                applied,
+                readings,
+            }))
+        }
+        NCSBENCH_COMMAND_BYTES => {
+            let mut command = Command {
+                sequence: sequence(from.i64())?,
+                time_ns: time(from.i64())?,
+                inputs: [[0.0; MOST_INPUTS]; SLOTS],
+            };
+            for input in command.inputs.iter_mut().flatten() {
+                *input = value(from.i64())?;
+            }
+            Ok(Message::Command(command, Stamps::default()))
+        }
+        length => Err(ProtocolError::Length(length)),
+    }
+}
+
+fn taut(bytes: &[u8], shape: Shape) -> Result<Message, ProtocolError> {
+    let mut from = Reader { bytes, at: 0 };
+    if bytes.len() < 5 || bytes[..4] != MARK {
+        return Err(ProtocolError::Mark);
+    }
+    if bytes[4] != VERSION {
+        return Err(ProtocolError::Version(bytes[4]));
+    }
+    if bytes.len() < HEAD_BYTES {
+        return Err(ProtocolError::Length(bytes.len()));
+    }
+    let (kind, numbers, inputs) = (bytes[5], usize::from(bytes[6]), usize::from(bytes[7]));
+    if inputs != shape.inputs {
+        return Err(ProtocolError::Value(
+            "another number of inputs than the plant has",
+        ));
+    }
+    from.at = 8;
+    let sequence = from.u64();
+    let mut stamps = Stamps::default();
+    for stamp in &mut stamps.0 {
+        *stamp = from.u64();
+    }
+    let needs = |length: usize, of: usize, numbers_wanted: usize| {
+        if numbers != numbers_wanted {
+            return Err(ProtocolError::Value(
+                "another number of sensors or inputs than the plant has",
+            ));
+        }
+        if length == of {
+            Ok(())
+        } else {
+            Err(ProtocolError::Length(length))
+        }
+    };
+    match kind {
+        1 => {
+            needs(
+                bytes.len(),
+                HEAD_BYTES + 8 * (4 + inputs + numbers),
+                shape.sensors,
+            )?;
+            let (round, read_ns, applied_ns) = (from.u64(), from.u64(), from.u64());
+            let offset = from.f64()?;
+            let mut applied = [0.0; MOST_INPUTS];
+            for input in &mut applied[..inputs] {
+                *input = from.f64()?;
+            }
+            let mut readings = [0.0; MOST_SENSORS];
+            for reading in &mut readings[..numbers] {
+                *reading = from.f64()?;
+            }
+            if sequence == 0 {
+                return Err(ProtocolError::Value("a sequence number below 1"));
+            }
+            if applied_ns > 0 && (applied_ns < read_ns || round >= sequence) {
+                return Err(ProtocolError::Value("stamps that go backwards"));
+            }
+            let Some(this_ns) = stamps.at(Stage::Read) else {
+                return Err(ProtocolError::Value(
+                    "a report without the time of its reading",
+                ));
+            };
+            Ok(Message::Report(Report {
+                sequence,
+                read_ns: this_ns,
+                stamps,
+                previous: (applied_ns > 0).then_some(Round {
+                    sequence: round,
+                    read_ns,
+                    sent_ns: None,
+                    received_ns: None,
+                    applied_ns: Some(applied_ns),
+                }),
+                offset,
+                applied,
+                readings,
+            }))
+        }
+        2 => {
+            needs(bytes.len(), HEAD_BYTES + 8 * SLOTS * inputs, inputs)?;
+            let mut all = [[0.0; MOST_INPUTS]; SLOTS];
+            for slot in &mut all {
+                for input in &mut slot[..inputs] {
+                    *input = from.f64()?;
+                }
+            }
+            if sequence == 0 {
+                return Err(ProtocolError::Value("a sequence number below 1"));
+            }
+            let command = Command {
+                sequence,
+                time_ns: stamps.at(Stage::CommandSent).unwrap_or(0),
+                inputs: all,
+            };
+            Ok(Message::Command(command, stamps))
+        }
+        3 => needs(bytes.len(), HEAD_BYTES, 0).map(|()| Message::Farewell),
+        _ => Err(ProtocolError::Value("a message of this kind")),
+    }
+}
+
+/// Writes numbers one behind the other.
+struct Writer<'a> {
+    bytes: &'a mut [u8; MOST_BYTES],
+    at: usize,
+}
+
+impl Writer<'_> {
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.bytes[self.at..self.at + bytes.len()].copy_from_slice(bytes);
+        self.at += bytes.len();
+    }
+
+    fn i64(&mut self, value: i64) {
+        self.bytes(&value.to_le_bytes());
+    }
+
+    fn u64(&mut self, value: u64) {
+        self.bytes(&value.to_le_bytes());
+    }
+
+    fn f64(&mut self, value: f64) {
+        self.bytes(&value.to_le_bytes());
+    }
+
+    fn head(&mut self, kind: Kind, numbers: usize, shape: Shape, sequence: u64, stamps: &Stamps) {
+        self.bytes(&MARK);
+        // At most six and two, so that each is one byte.
+        self.bytes(&[VERSION, kind as u8, numbers as u8, shape.inputs as u8]);
+        self.u64(sequence);
+        for stamp in stamps.0 {
+            self.u64(stamp);
+        }
+    }
+}
+
+/// Reads numbers one behind the other; whoever calls has looked at the length.
+struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl Reader<'_> {
+    fn word(&mut self) -> [u8; 8] {
+        let mut word = [0; 8];
+        word.copy_from_slice(&self.bytes[self.at..self.at + 8]);
+        self.at += 8;
+        word
+    }
+
+    fn i64(&mut self) -> i64 {
+        i64::from_le_bytes(self.word())
+    }
+
+    fn u64(&mut self) -> u64 {
+        u64::from_le_bytes(self.word())
+    }
+
+    fn f64(&mut self) -> Result<f64, ProtocolError> {
+        let value = f64::from_le_bytes(self.word());
+        let right = value.abs() <= MOST;
+        right
+            .then_some(value)
+            .ok_or(ProtocolError::Value("a number beyond 1e12"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    const ROBOT: Shape = Shape {
+        sensors: 3,
+        inputs: 2,
+    };
+    const PERIOD_NS: u64 = 35_000_000;
+
+    fn report() -> Report {
+        let mut stamps = Stamps::default();
+        stamps.set(Stage::Read, 5_000);
+        Report {
+            sequence: 7,
+            read_ns: 5_000,
+            stamps,
+            previous: Some(Round {
+                sequence: 6,
+                read_ns: 1_000,
+                sent_ns: None,
+                received_ns: None,
+                applied_ns: Some(4_000),
+            }),
+            offset: 0.25,
+            applied: [1.5, -1.5],
+            readings: [3.0, -4.0, 5.0, 0.0, 0.0, 0.0],
+        }
+    }
+
+    #[test]
+    fn ncsbench_reports_are_as_its_packet_format_says() {
+        let mut sent = report();
+        sent.previous = Some(Round {
+            sequence: 6,
+            read_ns: 12_300,
+            sent_ns: Some(45_600),
+            received_ns: Some(78_900),
+            applied_ns: Some(99_900),
+        });
+        let mut bytes = [0; MOST_BYTES];
+        let length = Format::Ncsbench.emit_report(&sent, ROBOT, &mut bytes);
+        assert_eq!(length, NCSBENCH_REPORT_BYTES);
+        let numbers: Vec<i64> = bytes[..length]
+            .chunks(8)
+            .map(|word| i64::from_le_bytes(word.try_into().unwrap()))
+            .collect();
+        assert_eq!(
+            numbers,
+            [
+                7, 123, 456, 789, 999, 3_000_000, -4_000_000, 5_000_000, 250_000, 1_500_000,
+                -1_500_000
+            ]
+        );
+        let read = Format::Ncsbench
+            .parse(&bytes[..length], ROBOT, PERIOD_NS)
+            .unwrap();
+        let Message::Report(read) = read else {
+            panic!("{read:?}");
+        };
+        assert_eq!(
+            (read.previous, read.readings),
+            (sent.previous, sent.readings)
+        );
+        assert_eq!(read.read_ns, 12_300 + PERIOD_NS);
+    }
+
+    #[test]
+    fn messages_of_others_are_told_from_ours() {
+        let mut bytes = [0; MOST_BYTES];
+        let length = Format::Taut.emit_report(&report(), ROBOT, &mut bytes);
+        let parse = |bytes: &[u8]| Format::Taut.parse(bytes, ROBOT, PERIOD_NS);
+        assert_eq!(parse(&bytes[..length]).unwrap(), Message::Report(report()));
+        assert_eq!(
+            parse(&bytes[..length - 1]),
+            Err(ProtocolError::Length(length - 1))
+        );
+        assert_eq!(
+            parse(&bytes[..length + 1]),
+            Err(ProtocolError::Length(length + 1))
+        );
+        let mut other = bytes;
+        other[4] = 2;
+        assert_eq!(parse(&other[..length]), Err(ProtocolError::Version(2)));
+        other[0] = 0;
+        assert_eq!(parse(&other[..length]), Err(ProtocolError::Mark));
+        let mut other = bytes;
+        other[HEAD_BYTES + 16..HEAD_BYTES + 24].copy_from_slice(&1_u64.to_le_bytes());
+        assert_eq!(
+            parse(&other[..length]),
+            Err(ProtocolError::Value("stamps that go backwards"))
+        );
+        let mut other = bytes;
+        other[length - 8..length].copy_from_slice(&f64::NAN.to_le_bytes());
+        assert!(parse(&other[..length]).is_err());
+        let length = Format::Taut.emit_farewell(ROBOT, &mut bytes);
+        assert_eq!(parse(&bytes[..length]), Ok(Message::Farewell));
+    }
+
+    #[test]
+    fn delays_of_stamps_that_go_backwards_are_not_known() {
+        let mut stamps = Stamps::default();
+        stamps.set(Stage::Read, 5);
+        stamps.set(Stage::Applied, 4);
+        assert_eq!(stamps.between(Stage::Read, Stage::Applied), None);
+        assert_eq!(stamps.between(Stage::Read, Stage::ReportSent), None);
+    }
+
+    proptest! {
+        #[test]
+        fn commands_come_back_as_they_were_sent(
+            sequence in 1_u64..1 << 60,
+            values in proptest::collection::vec(-8_000_000_i64..8_000_000, 2 * SLOTS),
+            times in proptest::collection::vec(0_u64..1 << 60, STAGES),
+        ) {
+            let mut command = Command { sequence, time_ns: 0, inputs: [[0.0; 2]; SLOTS] };
+            for (input, value) in command.inputs.iter_mut().flatten().zip(&values) {
+                *input = *value as f64 / 1e6;
+            }
+            let stamps = Stamps(times.try_into().unwrap());
+            let mut bytes = [0; MOST_BYTES];
+            let length = Format::Taut.emit_command(&command, &stamps, ROBOT, &mut bytes);
+            command.time_ns = stamps.at(Stage::CommandSent).unwrap_or(0);
+            prop_assert_eq!(
+                Format::Taut.parse(&bytes[..length], ROBOT, PERIOD_NS),
+                Ok(Message::Command(command.clone(), stamps))
+            );
+            let length = Format::Ncsbench.emit_command(&command, &stamps, ROBOT, &mut bytes);
+            prop_assert_eq!(length, NCSBENCH_COMMAND_BYTES);
+            let read = Format::Ncsbench.parse(&bytes[..length], ROBOT, PERIOD_NS).unwrap();
+            let Message::Command(read, _) = read else { panic!("{read:?}") };
+            for (read, sent) in read.inputs.iter().flatten().zip(command.inputs.iter().flatten()) {
+                prop_assert!((read - sent).abs() < 1.001e-6);
+            }
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! Plant, controller and network in virtual time: the code of the real loop, a thousand times faster.
+
+use crate::controller::{self, Controller};
+use crate::link::{Link, LinkSettings};
+use crate::model::{Model, ModelError};
+use crate::plant;
+use crate::protocol::{Command, Report, Stage, Stamps};
+use crate::station::{self, Record, Station};
+use std::collections::BTreeMap;
+
+/// What is simulated.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Scenario {
+    /// The plant.
+    pub model: Model,
+    /// Its controller; if it is for another model than the plant's, that one.
+    pub controller: controller::Settings,
+    /// The plant's side.
+    pub station: station::Settings,
+    /// The network.
+    pub link: LinkSettings,
+    /// From reading to sending, ns.
+    pub sensing_ns: u64,
+    /// From receiving a report to sending its command, ns.
+    pub processing_ns: u64,
+    /// A push: when, ns, and how fast, in the unit of the results per second.
+    pub push: Option<(u64, f64)>,
+    /// Seed of sensors and network.
+    pub seed: u64,
+}
+
+impl Scenario {
+    /// A plant and the controller and network of default settings.
+    pub fn new(model: Model) -> Self {
+        let station = station::Settings::for_period(model.period_ns());
+        Self {
+            controller: controller::Settings {
+                expected_delay_ns: station.apply_ns,
+                ..controller::Settings::default()
+            },
+            station,
+            link: LinkSettings::default(),
+            sensing_ns: 0,
+            processing_ns: 0,
+            push: None,
+            seed: 1,
+            model,
+        }
+    }
+}
+
+/// What came of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Simulated {
+    /// Rounds from the first command on.
+    pub records: Vec<Record>,
+    /// When the plant fell, ns.
+    pub fallen_ns: Option<u64>,
+    /// Integral over time of the mean square of the inputs.
+    pub energy: f64,
+}
+
+/// What is to happen, by time and then by order.
+#[derive(Debug, Default)]
+struct Events {
+    queue: BTreeMap<(u64, u64), Event>,
+    count: u64,
+}
+
+impl Events {
+    fn add(&mut self, ns: u64, event: Event) {
+        self.count += 1;
+        self.queue.insert((ns, self.count), event);
+    }
+
+    /// The next one, if it is at that time at the latest.
+    fn next(&mut self, by_ns: u64) -> Option<(u64, Event)> {
+        let next = self.queue.first_entry().filter(|it| it.key().0 <= by_ns)?;
+        let ((ns, _), event) = next.remove_entry();
+        Some((ns, event))
+    }
+}
+
+/// One of them.
+#[derive(Debug)]
+enum Event {
+    Reported(Box<Report>, u64),
+    Commanded(Box<Command>, Stamps),
+    Pushed(f64),
+}
+
+/// Simulates until all periods are over or the plant has fallen.
+///
+/// # Errors
+/// The controller cannot be had for this plant.
+pub fn simulate(scenario: &Scenario) -> Result<Simulated, ModelError> {
+    // Stamps of 0 are not known ones.
+    const START_NS: u64 = 1_000_000;
+    let mut controller = Controller::new(&scenario.model, scenario.controller)?;
+    let plant = plant::plant(&scenario.model, scenario.seed);
+    let mut station = Station::new(plant, scenario.station, START_NS);
+    let mut link = Link::new(&scenario.link, scenario.seed ^ 0x6C69_6E6B);
+    let mut events = Events::default();
+    if let Some((ns, rate)) = scenario.push {
+        events.add(START_NS + ns, Event::Pushed(rate));
+    }
+    // A controller that never speaks, as nothing reaches it, would be waited for without end.
+    let patience_ns = scenario.model.period_ns() * (scenario.station.periods + 1000);
+    while !station.is_over() {
+        let due_ns = station.due_ns();
+        if !station.is_controlled() && due_ns > START_NS + patience_ns {
+            station.stop(due_ns);
+            break;
+        }
+        match events.next(due_ns) {
+            Some((ns, Event::Reported(report, back_ns))) => {
+                let sent_ns = ns + scenario.processing_ns;
+                if let Some(command) = controller.command(&report) {
+                    let mut stamps = report.stamps;
+                    stamps.set(Stage::ReportReceived, ns);
+                    stamps.set(Stage::CommandSent, sent_ns);
+                    events.add(
+                        sent_ns + back_ns,
+                        Event::Commanded(Box::new(command), stamps),
+                    );
+                }
+            }
+            Some((ns, Event::Commanded(command, stamps))) => {
+                station.receive(ns, &command, &stamps);
+            }
+            Some((ns, Event::Pushed(rate))) => station.push(ns, rate),
+            None => {
+                let Some(mut report) = station.step(due_ns) else {
+                    continue;
+                };
+                let sent_ns = due_ns + scenario.sensing_ns;
+                station.sent(sent_ns);
+                report.stamps.set(Stage::ReportSent, sent_ns);
+                if let Some([there_ns, back_ns]) = link.round() {
+                    events.add(
+                        sent_ns + there_ns,
+                        Event::Reported(Box::new(report), back_ns),
+                    );
+                }
+            }
+        }
+    }
+    Ok(Simulated {
+        fallen_ns: station.fallen_ns(),
+        energy: station.energy(),
+        records: station.into_records(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::controller::{Faults, Filter, Strategy};
+    use crate::kpi::Kpis;
+    use crate::plant::{NAMES, model, robot};
+    use crate::station::{Discipline, OnLoss, Outcome};
+
+    fn kpis(scenario: &Scenario) -> Kpis {
+        let run = simulate(scenario).unwrap();
+        Kpis::of(&run.records, scenario.model.inputs(), true, run.fallen_ns)
+    }
+
+    fn scenario(name: &str) -> Scenario {
+        Scenario::new(model(name).unwrap())
+    }
+
+    /// NCSbench's controller and robot as they are.
+    fn original() -> Scenario {
+        let mut scenario = scenario("robot");
+        scenario.controller.filter = Filter::Original;
+        scenario.controller.faults = Faults::ORIGINAL;
+        scenario.station.repeated_slot = true;
+        scenario
+    }
+
+    fn arrival(mut scenario: Scenario, strategy: Strategy, delay_ms: u64) -> Scenario {
+        scenario.station.discipline = Discipline::Arrival;
+        scenario.controller.strategy = strategy;
+        scenario.controller.expected_delay_ns = delay_ms * 1_000_000;
+        scenario.link.delay_ns = delay_ms * 500_000;
+        scenario.station.periods = 400;
+        scenario
+    }
+
+    #[test]
+    fn every_plant_of_this_room_is_balanced_over_1400_periods() {
+        for name in NAMES {
+            let kpis = kpis(&scenario(name));
+            assert_eq!((kpis.rounds, kpis.late, kpis.lost), (1400, 0, 0), "{name}");
+            assert!(!kpis.has_fallen, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_original_balances_and_survives_three_losses_in_a_row() {
+        for seed in 0..4 {
+            let mut scenario = original();
+            scenario.seed = seed;
+            let plain = kpis(&scenario);
+            assert!(!plain.has_fallen && plain.rounds == 1400);
+            scenario.link.burst = 3;
+            scenario.link.every = 60;
+            let lossy = kpis(&scenario);
+            assert!(!lossy.has_fallen, "seed {seed}");
+            assert!(lossy.runs.keys().all(|run| *run <= 3) && lossy.lost > 60);
+            assert!(lossy.sum_balance > plain.sum_balance, "losses show");
+        }
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_run_and_another_one_another() {
+        let mut scenario = original();
+        scenario.station.periods = 100;
+        scenario.link.loss = 0.1;
+        let first = simulate(&scenario).unwrap();
+        assert_eq!(first, simulate(&scenario).unwrap());
+        scenario.seed += 1;
+        assert_ne!(first, simulate(&scenario).unwrap());
+    }
+
+    /// The reason for the lag in `plant/robot.rs`.
+    #[test]
+    fn with_an_ideal_gyroscope_the_originals_filter_lets_the_robot_fall() {
+        for delay_ms in [10, 20] {
+            let lagging = arrival(original(), Strategy::Fixed, delay_ms);
+            assert!(!kpis(&lagging).has_fallen, "{delay_ms} ms");
+            let mut ideal = lagging;
+            let mut parts = robot().parts().clone();
+            parts.sensors[0].row = vec![0.0, 0.0, 0.0, 1_f64.to_degrees(), 0.0, 0.0, 0.0];
+            ideal.model = Model::new(parts).unwrap();
+            assert!(kpis(&ideal).has_fallen, "{delay_ms} ms");
+            ideal.controller.filter = Filter::Kalman;
+            assert!(
+                !kpis(&ideal).has_fallen,
+                "{delay_ms} ms: a filter that knows the model"
+            );
+        }
+    }
+
+    #[test]
+    fn gains_for_the_measured_delay_survive_more_than_one_and_a_half_times_the_delay_of_fixed_ones()
+    {
+        let falls = |strategy, delay_ms| {
+            let mut scenario = arrival(scenario("robot"), strategy, delay_ms);
+            // What the controller expects is wrong: it has to measure.
+            scenario.controller.expected_delay_ns = 0;
+            kpis(&scenario).has_fallen
+        };
+        assert!(!falls(Strategy::Fixed, 90));
+        assert!(falls(Strategy::Fixed, 110));
+        for strategy in [Strategy::Compensated, Strategy::Scheduled] {
+            assert!(!falls(strategy, 165), "{strategy:?}");
+        }
+    }
+
+    #[test]
+    fn commands_beyond_the_bound_are_late_and_never_applied() {
+        let mut scenario = scenario("robot");
+        scenario.station.periods = 200;
+        scenario.link.recorded_ns = vec![[1_000_000; 2]; 9];
+        scenario.link.recorded_ns.push([15_000_000; 2]);
+        let run = simulate(&scenario).unwrap();
+        let late = run.records.iter().filter(|it| it.outcome == Outcome::Late);
+        let late: Vec<&Record> = late.collect();
+        assert_eq!(late.len(), 20);
+        for record in late {
+            assert_eq!(record.prediction, Some(1));
+            let applied = record.stamps.between(Stage::Read, Stage::Applied);
+            assert_eq!(applied, Some(station::BOUND_NS));
+        }
+        assert_eq!(run.fallen_ns, None);
+    }
+
+    #[test]
+    fn a_smith_predictor_is_for_plants_that_do_not_fall() {
+        let smith = |name| arrival(scenario(name), Strategy::Smith, 400);
+        let refused = simulate(&smith("robot")).unwrap_err();
+        assert!(refused.to_string().contains("unstable"), "{refused}");
+        let sum = |scenario: &Scenario| kpis(scenario).sum_balance;
+        let fixed = sum(&arrival(scenario("conveyor"), Strategy::Fixed, 400));
+        let with = sum(&smith("conveyor"));
+        assert!(with < fixed / 2.0, "{with} {fixed}");
+    }
+
+    #[test]
+    fn a_controller_that_falls_silent_leaves_the_plant_at_0() {
+        let mut scenario = scenario("conveyor");
+        scenario.station.periods = 60;
+        scenario.link.recorded_ns = vec![[0, 0]; 20];
+        scenario.link.recorded_ns.resize(100, [10_000_000_000; 2]);
+        for on_loss in [OnLoss::Predict, OnLoss::Hold, OnLoss::Zero] {
+            scenario.station.on_loss = on_loss;
+            let run = simulate(&scenario).unwrap();
+            let silent = run.records.iter().filter(|it| it.prediction.is_some());
+            let voltages: Vec<f64> = silent.map(|it| it.inputs[0]).collect();
+            assert!(voltages.len() > 12, "{on_loss:?} {}", voltages.len());
+            assert!(
+                voltages[11..].iter().all(|voltage| *voltage == 0.0),
+                "{on_loss:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,602 @@
+//! The plant's side of the loop: reads sensors each period, and applies what arrives in time, or what was predicted.
+//!
+//! The discipline of NCSbench's robot (Gallenmüller, dissertation, section 6.2): of a period of 35 ms, commands are waited for
+//! until 29 ms after the reading and applied at 32 ms; if none came, the next prediction of the last one is applied at 29 ms.
+//! Its clock is told, not read, so that the same code runs over sockets in real time and in a simulation.
+
+use crate::model::{Inputs, MOST_INPUTS, Readings};
+use crate::plant::Plant;
+use crate::protocol::{Command, Report, Round, SLOTS, Shape, Stage, Stamps};
+use std::collections::VecDeque;
+
+/// Time after a reading until which its command is waited for, of NCSbench's 35 ms.
+pub const BOUND_NS: u64 = 29_000_000;
+/// Time after a reading at which its command is applied.
+pub const APPLY_NS: u64 = 32_000_000;
+/// Rounds that stay open for commands that come later.
+const OPEN_ROUNDS: usize = 128;
+/// Rates at which a robot is lifted, degrees/s, and periods of the first; together they lift from -1.0325 rad just past upright.
+const LIFT_RATES: [f64; 2] = [200.0, 10.0];
+const FAST_PERIODS: u64 = 8;
+
+/// When commands are applied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Discipline {
+    /// At a fixed time after the reading, if they have arrived by the bound: the delay is always the same.
+    #[default]
+    Deadline,
+    /// When they arrive, the newest wins. One is missing when none has come for one and a half periods.
+    Arrival,
+}
+
+/// What is applied when no command arrives by the bound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnLoss {
+    /// The next prediction of the last command; after ten, 0.
+    #[default]
+    Predict,
+    /// What holds; after ten periods, 0.
+    Hold,
+    /// 0.
+    Zero,
+}
+
+/// How a plant's side works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+pub struct Settings {
+    /// When commands are applied.
+    pub discipline: Discipline,
+    /// What is applied when none arrives.
+    pub on_loss: OnLoss,
+    /// After a reading, how long a command counts as in time, ns.
+    pub bound_ns: u64,
+    /// With deadlines, when a command is applied after its reading, ns.
+    pub apply_ns: u64,
+    /// Whether the first prediction repeats the command (a fault of NCSbench's robot).
+    pub repeated_slot: bool,
+    /// Whether the plant lies and is lifted first: NCSbench's controller begins when it has seen that.
+    pub lifted: bool,
+    /// Periods after the first command; then the plant stops.
+    pub periods: u64,
+}
+
+impl Settings {
+    /// NCSbench's, in proportion where the period is not 35 ms; 1,400 periods.
+    pub fn for_period(period_ns: u64) -> Self {
+        let share = |of: u64| (u128::from(period_ns) * u128::from(of) / 35_000_000) as u64;
+        Self {
+            discipline: Discipline::default(),
+            on_loss: OnLoss::default(),
+            bound_ns: share(BOUND_NS),
+            apply_ns: share(APPLY_NS),
+            repeated_slot: false,
+            lifted: false,
+            periods: 1400,
+        }
+    }
+}
+
+/// What became of a round's command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// It has not arrived.
+    #[default]
+    Lost,
+    /// It arrived after the bound.
+    Late,
+    /// It arrived in time.
+    InTime,
+}
+
+/// A round, as it is evaluated.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Record {
+    /// Number of the period.
+    pub sequence: u64,
+    /// Stamps that are known of it.
+    pub stamps: Stamps,
+    /// What became of its command.
+    pub outcome: Outcome,
+    /// What has to stay small, when sensors were read, in the unit of the plant's results.
+    pub balance: f64,
+    /// How far the plant had gone.
+    pub travel: f64,
+    /// Inputs that were applied in this round.
+    pub inputs: Inputs,
+    /// Readings.
+    pub readings: Readings,
+    /// Which prediction was applied, from 1; none of a command that was in time.
+    pub prediction: Option<usize>,
+}
+
+/// What [`Station::receive`] did with a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Receipt {
+    /// It is or will be applied.
+    Taken,
+    /// It is older than what is applied, or came after the bound.
+    TooLate,
+    /// It answers a report that was not sent: forged, or of another run.
+    NotAsked,
+}
+
+/// The plant's side.
+pub struct Station {
+    plant: Box<dyn Plant>,
+    settings: Settings,
+    period_ns: u64,
+    now_ns: u64,
+    read_ns: u64,
+    next_read_ns: u64,
+    sequence: u64,
+    /// First round whose command was taken.
+    first: Option<u64>,
+    /// A command waits for its moment.
+    pending: bool,
+    /// The last reading's command has come, or has been done without.
+    settled: bool,
+    /// When commands are applied on arrival: without another until then, one is missing.
+    overdue_ns: u64,
+    newest: u64,
+    last_command: Option<Command>,
+    since_command: usize,
+    in_force: Inputs,
+    in_force_of: Option<Round>,
+    open: VecDeque<Record>,
+    records: Vec<Record>,
+    energy: f64,
+    fallen_ns: Option<u64>,
+    stopped: bool,
+    missed: u64,
+}
+
+impl Station {
+    /// Puts a plant on its feet; its first reading is at `start_ns`.
+    pub fn new(plant: Box<dyn Plant>, settings: Settings, start_ns: u64) -> Self {
+        let period_ns = plant.model().period_ns();
+        Self {
+            plant,
+            settings,
+            period_ns,
+            now_ns: start_ns,
+            read_ns: start_ns,
+            next_read_ns: start_ns,
+            sequence: 0,
+            first: None,
+            pending: false,
+            settled: true,
+            overdue_ns: u64::MAX,
+            newest: 0,
+            last_command: None,
+            since_command: 0,
+            in_force: [0.0; MOST_INPUTS],
+            in_force_of: None,
+            open: VecDeque::new(),
+            records: Vec::new(),
+            energy: 0.0,
+            fallen_ns: None,
+            stopped: false,
+            missed: 0,
+        }
+    }
+
+    /// What messages of this plant carry.
+    pub fn shape(&self) -> Shape {
+        Shape {
+            sensors: self.plant.model().parts().sensors.len(),
+            inputs: self.plant.model().inputs(),
+        }
+    }
+
+    /// When [`Station::step`] has to be called next, ns.
+    pub fn due_ns(&self) -> u64 {
+        if self.stopped {
+            return u64::MAX;
+        }
+        let own_ns = match self.settings.discipline {
+            _ if self.first.is_none() => u64::MAX,
+            Discipline::Deadline if self.pending => self.read_ns + self.settings.apply_ns,
+            Discipline::Deadline if self.settled => u64::MAX,
+            Discipline::Deadline => self.read_ns + self.settings.bound_ns,
+            Discipline::Arrival => self.overdue_ns,
+        };
+        own_ns.min(self.next_read_ns)
+    }
+
+    /// Whether nothing that arrives before [`Station::due_ns`] changes anything: a command waits for its moment.
+    pub fn awaits_nothing(&self) -> bool {
+        self.pending
+    }
+
+    /// Whether all periods are over, or the plant has fallen: 0 is applied, and nothing more is read.
+    pub fn is_over(&self) -> bool {
+        self.stopped
+    }
+
+    /// Whether a command has come.
+    pub fn is_controlled(&self) -> bool {
+        self.first.is_some()
+    }
+
+    /// When the plant fell, ns.
+    pub fn fallen_ns(&self) -> Option<u64> {
+        self.fallen_ns
+    }
+
+    /// Integral over time of the mean square of the inputs, unit² s: what a push costs in volts.
+    pub fn energy(&self) -> f64 {
+        self.energy
+    }
+
+    /// Periods without a reading, as the process was not there in time.
+    pub fn missed(&self) -> u64 {
+        self.missed
+    }
+
+    /// The plant.
+    pub fn plant(&self) -> &dyn Plant {
+        self.plant.as_ref()
+    }
+
+    /// Does what is due, and reads sensors if it is time: what is to be sent then.
+    pub fn step(&mut self, now_ns: u64) -> Option<Report> {
+        if self.stopped {
+            return None;
+        }
+        self.advance(now_ns);
+        if self.first.is_some() && !self.stopped {
+            self.act(now_ns);
+        }
+        if now_ns < self.next_read_ns || self.stopped {
+            return None;
+        }
+        self.read(now_ns)
+    }
+
+    /// Notes that the report of the last reading was sent.
+    pub fn sent(&mut self, now_ns: u64) {
+        if let Some(record) = self.open.back_mut() {
+            record.stamps.set(Stage::ReportSent, now_ns);
+        }
+    }
+
+    /// Takes a command that has arrived, with the stamps that it carried.
+    pub fn receive(&mut self, now_ns: u64, command: &Command, stamps: &Stamps) -> Receipt {
+        if self.stopped || command.sequence > self.sequence || command.sequence == 0 {
+            return Receipt::NotAsked;
+        }
+        let Some(record) = Self::of(&mut self.open, command.sequence) else {
+            return Receipt::TooLate;
+        };
+        if record.stamps.at(Stage::CommandReceived).is_some() {
+            // A copy.
+            return Receipt::TooLate;
+        }
+        for stage in [
+            Stage::ReportReceived,
+            Stage::CommandSent,
+            Stage::ReportReached,
+        ] {
+            if let Some(ns) = stamps.at(stage) {
+                record.stamps.set(stage, ns);
+            }
+        }
+        record.stamps.set(Stage::CommandReceived, now_ns);
+        let round_trip = record.stamps.between(Stage::Read, Stage::CommandReceived);
+        let in_time = round_trip.is_some_and(|ns| ns <= self.settings.bound_ns);
+        record.outcome = if in_time {
+            Outcome::InTime
+        } else {
+            Outcome::Late
+        };
+        let taken = match self.settings.discipline {
+            Discipline::Deadline => {
+                in_time && command.sequence == self.sequence && !self.settled && !self.pending
+            }
+            Discipline::Arrival => command.sequence > self.newest,
+        };
+        if !taken {
+            return Receipt::TooLate;
+        }
+        if self.first.is_none() {
+            self.first = Some(self.sequence);
+            if self.settings.lifted {
+                self.plant.push(LIFT_RATES[1]);
+            }
+            self.now_ns = now_ns;
+        }
+        self.advance(now_ns);
+        self.newest = command.sequence;
+        self.last_command = Some(command.clone());
+        self.since_command = 0;
+        self.settled = true;
+        match self.settings.discipline {
+            Discipline::Deadline => self.pending = true,
+            Discipline::Arrival => {
+                self.overdue_ns = now_ns + self.period_ns + self.period_ns / 2;
+                self.apply(command.inputs[0], command.sequence, now_ns, None);
+            }
+        }
+        Receipt::Taken
+    }
+
+    /// Pushes the plant: its balance changes at this rate more, in the unit of the results per second.
+    pub fn push(&mut self, now_ns: u64, rate: f64) {
+        self.advance(now_ns);
+        self.plant.push(rate);
+    }
+
+    /// Applies 0 and ends: nobody controls the plant any more.
+    pub fn stop(&mut self, now_ns: u64) {
+        self.advance(now_ns);
+        self.in_force = self.plant.apply(&[0.0; MOST_INPUTS]);
+        self.stopped = true;
+    }
+
+    /// The rounds from the first command on; those at the end whose command may still be under way are left out.
+    pub fn into_records(mut self) -> Vec<Record> {
+        // Those that were read when all was over were never to be answered.
+        while self
+            .open
+            .back()
+            .is_some_and(|it| it.outcome == Outcome::Lost && it.prediction.is_none())
+            && self.open.back().map(|it| it.sequence) > Some(self.newest)
+        {
+            self.open.pop_back();
+        }
+        let first = self.first.unwrap_or(u64::MAX);
+        self.records.extend(self.open);
+        self.records.retain(|record| record.sequence >= first);
+        self.records
+    }
+
+    fn of(open: &mut VecDeque<Record>, sequence: u64) -> Option<&mut Record> {
+        let oldest = open.front()?.sequence;
+        let back = usize::try_from(sequence.checked_sub(oldest)?).ok()?;
+        open.get_mut(back).filter(|it| it.sequence == sequence)
+    }
+
+    fn advance(&mut self, now_ns: u64) {
+        let Some(ns) = now_ns.checked_sub(self.now_ns) else {
+            return;
+        };
+        self.now_ns = now_ns;
+        // Until a command comes, somebody holds the plant.
+        if self.first.is_none() {
+            return;
+        }
+        self.plant.advance(ns);
+        let inputs = &self.in_force[..self.plant.model().inputs()];
+        let squares: f64 = inputs.iter().map(|input| input * input).sum();
+        self.energy += squares / inputs.len() as f64 * ns as f64 * 1e-9;
+        if self.plant.has_fallen() && !self.stopped {
+            self.fallen_ns = Some(now_ns);
+            self.in_force = self.plant.apply(&[0.0; MOST_INPUTS]);
+            self.stopped = true;
+        }
+    }
+
+    fn apply(&mut self, inputs: Inputs, sequence: u64, now_ns: u64, prediction: Option<usize>) {
+        self.in_force = self.plant.apply(&inputs);
+        let (in_force, applied_ns) = (self.in_force, now_ns);
+        let Some(record) = Self::of(&mut self.open, sequence) else {
+            return;
+        };
+        record.inputs = in_force;
+        record.prediction = prediction;
+        record.stamps.set(Stage::Applied, applied_ns);
+        let stamps = &record.stamps;
+        self.in_force_of = stamps.at(Stage::Read).map(|read_ns| Round {
+            sequence,
+            read_ns,
+            sent_ns: stamps.at(Stage::ReportSent),
+            // What is applied without a command counts as received then, as in NCSbench.
+            received_ns: stamps.at(Stage::CommandReceived).or(Some(applied_ns)),
+            applied_ns: Some(applied_ns),
+        });
+    }
+
+    /// Applies what is due, if anything is.
+    fn act(&mut self, now_ns: u64) {
+        match self.settings.discipline {
+            Discipline::Deadline if self.pending => {
+                if now_ns >= self.read_ns + self.settings.apply_ns {
+                    self.pending = false;
+                    let command = self.last_command.as_ref().map(|it| it.inputs[0]);
+                    self.apply(command.unwrap_or_default(), self.sequence, now_ns, None);
+                }
+            }
+            Discipline::Deadline => {
+                if !self.settled && now_ns >= self.read_ns + self.settings.bound_ns {
+                    self.settled = true;
+                    let (slot, inputs) = self.without_command();
+                    self.apply(inputs, self.sequence, now_ns, Some(slot));
+                }
+            }
+            Discipline::Arrival => {
+                if now_ns >= self.overdue_ns {
+                    self.overdue_ns += self.period_ns;
+                    // Whose round this is nobody knows, as commands may be under way for long.
+                    let (_, inputs) = self.without_command();
+                    self.in_force = self.plant.apply(&inputs);
+                }
+            }
+        }
+    }
+
+    /// What to apply when no command has come: which prediction that is, from 1, and the inputs.
+    fn without_command(&mut self) -> (usize, Inputs) {
+        self.since_command += 1;
+        let slot = self.since_command;
+        let zero = [0.0; MOST_INPUTS];
+        let exhausted = slot >= SLOTS;
+        let inputs = match (self.settings.on_loss, &self.last_command) {
+            _ if exhausted => zero,
+            (OnLoss::Predict, Some(command)) => {
+                command.inputs[slot - usize::from(self.settings.repeated_slot)]
+            }
+            (OnLoss::Hold, _) => self.in_force,
+            _ => zero,
+        };
+        (slot, inputs)
+    }
+
+    fn read(&mut self, now_ns: u64) -> Option<Report> {
+        let begun = self.first.map_or(0, |first| self.sequence + 1 - first);
+        if self.first.is_some() && begun >= self.settings.periods {
+            self.stop(now_ns);
+            return None;
+        }
+        self.sequence += 1;
+        self.settled = false;
+        self.read_ns = now_ns;
+        self.next_read_ns += self.period_ns;
+        while self.next_read_ns + self.period_ns <= now_ns {
+            self.next_read_ns += self.period_ns;
+            self.missed += 1;
+        }
+        let mut readings = self.plant.read();
+        if self.first.is_none() && self.settings.lifted {
+            readings[0] += LIFT_RATES[usize::from(self.sequence > FAST_PERIODS)];
+        }
+        let mut stamps = Stamps::default();
+        stamps.set(Stage::Read, now_ns);
+        if self.open.len() == OPEN_ROUNDS {
+            self.records.extend(self.open.pop_front());
+        }
+        self.open.push_back(Record {
+            sequence: self.sequence,
+            stamps,
+            outcome: Outcome::Lost,
+            balance: self.plant.balance(),
+            travel: self.plant.travel(),
+            inputs: self.in_force,
+            readings,
+            prediction: None,
+        });
+        Some(Report {
+            sequence: self.sequence,
+            read_ns: now_ns,
+            stamps,
+            previous: self.in_force_of,
+            offset: self.plant.offset(),
+            applied: self.in_force,
+            readings,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::plant::{LinearPlant, robot};
+
+    fn station() -> Station {
+        let model = robot();
+        let settings = Settings::for_period(model.period_ns());
+        Station::new(Box::new(LinearPlant::new(&model, 1)), settings, 1_000)
+    }
+
+    fn command(sequence: u64, voltage: f64) -> Command {
+        Command {
+            sequence,
+            time_ns: 0,
+            inputs: [[voltage; 2]; SLOTS],
+        }
+    }
+
+    #[test]
+    fn a_command_waits_for_its_moment_and_a_copy_or_a_forged_one_is_not_taken() {
+        let mut station = station();
+        let report = station.step(1_000).unwrap();
+        assert_eq!(report.sequence, 1);
+        let none = Stamps::default();
+        let mut receive = |ms: u64, sequence, voltage| {
+            station.receive(1_000 + ms * 1_000_000, &command(sequence, voltage), &none)
+        };
+        assert_eq!(receive(1, 2, 8.0), Receipt::NotAsked);
+        assert_eq!(receive(1, 0, 8.0), Receipt::NotAsked);
+        assert_eq!(receive(2, 1, 2.0), Receipt::Taken);
+        assert_eq!(receive(3, 1, 8.0), Receipt::TooLate);
+        assert_eq!(station.due_ns(), 1_000 + APPLY_NS);
+        assert!(station.step(1_000 + APPLY_NS).is_none());
+        let next = station.step(1_000 + 35_000_000).unwrap();
+        // 2 V are 24.7 % of 8.087 V.
+        assert!((next.applied[0] - 0.25 * 8.087).abs() < 1e-12);
+        assert_eq!(next.previous.unwrap().applied_ns, Some(1_000 + APPLY_NS));
+    }
+
+    #[test]
+    fn inputs_hold_between_commands_that_are_applied_on_arrival_and_silence_ends_at_0() {
+        for on_loss in [OnLoss::Predict, OnLoss::Hold, OnLoss::Zero] {
+            let mut station = station();
+            station.settings.discipline = Discipline::Arrival;
+            station.settings.on_loss = on_loss;
+            let mut applied = Vec::new();
+            for period in 0..40 {
+                let read_ns = 1_000 + period * 35_000_000;
+                while station.due_ns() < read_ns {
+                    station.step(station.due_ns());
+                }
+                let Some(report) = station.step(read_ns) else {
+                    break;
+                };
+                applied.push(report.applied[0]);
+                // Each command comes three periods after its reading, until there are no more.
+                if (3..9).contains(&period) {
+                    let command = command(report.sequence - 3, 2.0);
+                    let receipt = station.receive(read_ns + 1, &command, &Stamps::default());
+                    assert_eq!(receipt, Receipt::Taken);
+                }
+            }
+            let voltage = 0.25 * 8.087;
+            assert!(
+                applied[4..10].iter().all(|it| (it - voltage).abs() < 1e-12),
+                "{applied:?}"
+            );
+            if applied.len() == 40 {
+                assert_eq!(applied.last(), Some(&0.0), "{on_loss:?}");
+            } else {
+                assert!(station.fallen_ns().is_some() && station.in_force == [0.0; 2]);
+            }
+        }
+    }
+
+    #[test]
+    fn a_process_that_comes_late_leaves_periods_out_and_counts_them() {
+        let mut station = station();
+        station.step(1_000).unwrap();
+        let late = station.step(1_000 + 3 * 35_000_000 + 5).unwrap();
+        assert_eq!((late.sequence, station.missed()), (2, 1));
+        assert_eq!(station.due_ns(), 1_000 + 3 * 35_000_000);
+    }
+
+    #[test]
+    fn a_lifted_robot_tells_a_filter_like_ncsbenchs_that_it_is_upright() {
+        let model = robot();
+        let mut settings = Settings::for_period(model.period_ns());
+        settings.lifted = true;
+        for seed in 0..20 {
+            let plant = Box::new(LinearPlant::new(&model, seed));
+            let mut station = Station::new(plant, settings, 0);
+            let mut pitch = -1.0325_f64;
+            let mut upright = None;
+            for period in 0..40 {
+                let report = station.step(period * 35_000_000).unwrap();
+                pitch += (report.readings[0] - report.offset).to_radians() * 0.035;
+                if pitch > 0.0 && upright.is_none() {
+                    upright = Some((period, pitch.to_degrees()));
+                }
+            }
+            let (period, pitch) = upright.unwrap();
+            assert!(
+                (10..30).contains(&period) && pitch < 0.5,
+                "{period} {pitch}"
+            );
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! The controller's side: answers reports with commands, at once.
+
+use super::{Datagrams, LOOK_NS, complain, next, now_ns, open};
+use rustix::thread::set_current_timer_slack;
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::num::NonZeroU64;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use taut_control::controller::Settings;
+use taut_control::protocol::{MOST_BYTES, ProtocolError};
+use taut_control::{Controller, Format, Message, Model, ModelError, Shape, Stage};
+use taut_sys::Alarm;
+
+/// Silence after which a plant that begins again is taken for another run, ns.
+const NEW_RUN_NS: u64 = 500_000_000;
+
+/// When a report came and its command went, ns of this machine's monotonic clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Heard {
+    /// Sequence of the report.
+    pub sequence: u64,
+    /// S,SRX.
+    pub received_ns: u64,
+    /// A,STX.
+    pub sent_ns: u64,
+}
+
+/// What came of a run.
+#[derive(Debug)]
+pub struct ControllerRun {
+    /// Reports that were answered, of the last plant.
+    pub heard: Vec<Heard>,
+    /// What came over the socket.
+    pub datagrams: Datagrams,
+    /// What was wrong with the first datagram that was no message.
+    pub complaint: Option<ProtocolError>,
+}
+
+/// The controller's socket.
+#[derive(Debug)]
+pub struct ControllerSide {
+    socket: UdpSocket,
+}
+
+impl ControllerSide {
+    /// Hears reports at `bind`.
+    ///
+    /// # Errors
+    /// The address is taken, or not of this machine.
+    pub fn open(bind: SocketAddr) -> io::Result<Self> {
+        open(bind).map(|socket| Self { socket })
+    }
+
+    /// Where it hears reports.
+    ///
+    /// # Errors
+    /// The socket is gone.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.socket.local_addr()
+    }
+
+    /// Answers until `stop` is set, whichever plant speaks first: commands go to `answer_port` of the address that it has, or
+    /// back to where reports come from. A plant that begins again after a silence is a new one. At the end the plant is told.
+    ///
+    /// # Errors
+    /// There is no such controller for this plant.
+    pub fn run(
+        &self,
+        model: &Model,
+        settings: Settings,
+        format: Format,
+        answer_port: Option<u16>,
+        stop: &AtomicBool,
+    ) -> Result<ControllerRun, ModelError> {
+        // The kernel may not wake it later to save energy; if it refuses, it does.
+        let _ = set_current_timer_slack(NonZeroU64::new(1));
+        let shape = Shape {
+            sensors: model.parts().sensors.len(),
+            inputs: model.inputs(),
+        };
+        let fresh = Controller::new(model, settings)?;
+        let mut controller = fresh.clone();
+        let mut plant: Option<SocketAddr> = None;
+        let mut last = (0, 0);
+        let mut run = ControllerRun {
+            heard: Vec::new(),
+            datagrams: Datagrams::default(),
+            complaint: None,
+        };
+        let datagrams = &mut run.datagrams;
+        let mut alarm = Alarm::default();
+        let mut bytes = [0; MOST_BYTES + 1];
+        let mut command_bytes = [0; MOST_BYTES];
+        while !stop.load(Ordering::Relaxed) {
+            let Some((length, from)) = next(&self.socket, &mut bytes) else {
+                alarm.clear();
+                alarm.watch(self.socket.as_fd());
+                alarm.wait(Duration::from_nanos(LOOK_NS));
+                continue;
+            };
+            let received_ns = now_ns();
+            let report = match format.parse(&bytes[..length], shape, model.period_ns()) {
+                Ok(Message::Report(report)) => report,
+                Ok(_) => {
+                    datagrams.not_asked += 1;
+                    continue;
+                }
+                Err(error) => {
+                    complain(datagrams, &mut run.complaint, error);
+                    continue;
+                }
+            };
+            let (sequence, heard_ns) = last;
+            let silent_ns = received_ns.saturating_sub(heard_ns);
+            if report.sequence <= sequence && silent_ns > NEW_RUN_NS {
+                controller = fresh.clone();
+                plant = None;
+                run.heard.clear();
+            } else if report.sequence <= sequence {
+                datagrams.not_asked += 1;
+                continue;
+            }
+            let to = SocketAddr::new(from.ip(), answer_port.unwrap_or(from.port()));
+            if *plant.get_or_insert(to) != to {
+                datagrams.strangers += 1;
+                continue;
+            }
+            last = (report.sequence, received_ns);
+            datagrams.taken += 1;
+            let Some(mut command) = controller.command(&report) else {
+                continue;
+            };
+            let sent_ns = now_ns();
+            command.time_ns = sent_ns;
+            let mut stamps = report.stamps;
+            stamps.set(Stage::ReportReceived, received_ns);
+            stamps.set(Stage::CommandSent, sent_ns);
+            let length = format.emit_command(&command, &stamps, shape, &mut command_bytes);
+            match self.socket.send_to(&command_bytes[..length], to) {
+                Ok(_) => datagrams.sent += 1,
+                Err(_) => datagrams.not_sent += 1,
+            }
+            run.heard.push(Heard {
+                sequence: report.sequence,
+                received_ns,
+                sent_ns,
+            });
+        }
+        let length = format.emit_farewell(shape, &mut command_bytes);
+        if let Some(to) = plant
+            && length > 0
+        {
+            let _ = self.socket.send_to(&command_bytes[..length], to);
+        }
+        Ok(run)
+    }
+}

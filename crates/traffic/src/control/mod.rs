@@ -1,0 +1,157 @@
+//! Both sides of a control loop as processes over UDP sockets, paced by absolute time.
+//!
+//! What they do when is decided by `taut_control`, which reads no clock: here are the clock and the sockets.
+
+mod controller;
+mod plant;
+
+pub use controller::{ControllerRun, ControllerSide, Heard};
+pub use plant::{End, PlantRun, PlantSide};
+
+use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use taut_control::protocol::{MOST_BYTES, ProtocolError};
+
+/// Longest that a side sleeps before it looks whether it is to stop, ns.
+const LOOK_NS: u64 = 100_000_000;
+
+/// What came over a socket.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Datagrams {
+    /// Messages sent.
+    pub sent: u64,
+    /// Messages that the kernel did not take.
+    pub not_sent: u64,
+    /// Messages that were followed.
+    pub taken: u64,
+    /// Commands that came too late, and copies.
+    pub too_late: u64,
+    /// Commands for reports that were never sent, and reports older than the last: forged, or overtaken.
+    pub not_asked: u64,
+    /// What is no message of the format.
+    pub malformed: u64,
+    /// What came from another address than the peer's.
+    pub strangers: u64,
+}
+
+/// Nanoseconds of `CLOCK_MONOTONIC`, which both sides share on one machine.
+fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// A socket that never blocks.
+fn open(bind: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = UdpSocket::bind(bind)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+/// The next datagram, if there is one. What is longer than any message is cut off, and so is none.
+fn next(socket: &UdpSocket, bytes: &mut [u8; MOST_BYTES + 1]) -> Option<(usize, SocketAddr)> {
+    // Errors are of datagrams sent before, to somebody who is not there (yet).
+    socket.recv_from(bytes).ok()
+}
+
+/// Keeps the first complaint about what came, which tells most.
+fn complain(
+    datagrams: &mut Datagrams,
+    complaint: &mut Option<ProtocolError>,
+    error: ProtocolError,
+) {
+    datagrams.malformed += 1;
+    complaint.get_or_insert(error);
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
+    use taut_control::controller::Settings;
+    use taut_control::{Format, Kpis, plant, station};
+
+    const HERE: &str = "127.0.0.1:0";
+
+    /// Both sides on the loopback interface for some periods; `meanwhile` knows both addresses.
+    fn loop_of(
+        format: Format,
+        periods: u64,
+        meanwhile: impl FnOnce(SocketAddr, SocketAddr) + Send,
+    ) -> (PlantRun, ControllerRun) {
+        let model = plant::model("robot").unwrap();
+        let controller = ControllerSide::open(HERE.parse().unwrap()).unwrap();
+        let to = controller.address().unwrap();
+        let side = PlantSide::open(HERE.parse().unwrap(), to).unwrap();
+        let at = side.address().unwrap();
+        let lifted = format == Format::Ncsbench;
+        let settings = Settings {
+            lifted,
+            ..Settings::default()
+        };
+        let mut station = station::Settings::for_period(model.period_ns());
+        station.lifted = lifted;
+        station.periods = periods;
+        let (stop, never) = (AtomicBool::new(false), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let controls = scope.spawn(|| {
+                controller
+                    .run(&model, settings, format, Some(at.port()), &stop)
+                    .unwrap()
+            });
+            scope.spawn(move || meanwhile(at, to));
+            let patience = Duration::from_secs(20);
+            let body = plant::plant(&model, 1);
+            let run = side.run(body, format, station, patience, &never);
+            stop.store(true, Ordering::Relaxed);
+            (run, controls.join().unwrap())
+        })
+    }
+
+    #[test]
+    fn the_loop_closes_over_sockets_in_both_formats_whatever_else_arrives() {
+        for format in [Format::Ncsbench, Format::Taut] {
+            let (run, controls) = loop_of(format, 30, |plant, controller| {
+                let stranger = UdpSocket::bind("127.0.0.2:0").unwrap();
+                for to in [plant, controller] {
+                    for noise in [&[0_u8; 192][..], &[0; 88], b"tCtl\x02", b"", &[7; 1400]] {
+                        let _ = stranger.send_to(noise, to);
+                    }
+                }
+            });
+            let kpis = Kpis::of(&run.records, 2, true, run.fallen_ns);
+            assert!(kpis.rounds > 0, "{format:?}: {run:?}");
+            // A machine that is busy elsewhere may let it fall, but not silently.
+            assert!(matches!(run.end, End::Periods | End::Fallen), "{run:?}");
+            assert!(
+                run.datagrams.strangers + run.datagrams.malformed >= 4,
+                "{run:?}"
+            );
+            assert!(controls.datagrams.malformed >= 4, "{controls:?}");
+            assert!(!controls.heard.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_plant_that_nobody_answers_says_so() {
+        let model = plant::model("conveyor").unwrap();
+        let nobody = UdpSocket::bind(HERE).unwrap().local_addr().unwrap();
+        let side = PlantSide::open(HERE.parse().unwrap(), nobody).unwrap();
+        let station = station::Settings::for_period(model.period_ns());
+        let body = plant::plant(&model, 1);
+        let never = AtomicBool::new(false);
+        let run = side.run(
+            body,
+            Format::Taut,
+            station,
+            Duration::from_millis(50),
+            &never,
+        );
+        assert_eq!((run.end, run.records.len()), (End::NobodyAnswered, 0));
+        assert!(run.datagrams.sent >= 1);
+    }
+}

@@ -1,0 +1,189 @@
+//! The plant's side: a plant in software that sends reports and applies commands in real time.
+
+use super::{Datagrams, LOOK_NS, complain, next, now_ns, open};
+use rustix::thread::{clock_nanosleep_absolute, set_current_timer_slack};
+use rustix::time::{ClockId, Timespec};
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::num::NonZeroU64;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use taut_control::plant::Plant;
+use taut_control::protocol::{MOST_BYTES, ProtocolError};
+use taut_control::station::{Receipt, Settings};
+use taut_control::{Format, Message, Record, Stage, Station};
+use taut_sys::Alarm;
+
+/// Time from the start to the first reading, ns: so that it is not late.
+const LEAD_NS: u64 = 5_000_000;
+/// Periods without a command after which the controller is taken for gone; 0 is applied long before.
+const SILENT_PERIODS: u64 = 64;
+
+/// Why a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum End {
+    /// All periods are over.
+    Periods,
+    /// The plant fell.
+    Fallen,
+    /// The controller said that it goes, or fell silent.
+    Gone,
+    /// No command ever came.
+    NobodyAnswered,
+    /// It was told to stop.
+    Stopped,
+}
+
+/// What came of a run. Stamps are ns of this machine's monotonic clock.
+#[derive(Debug)]
+pub struct PlantRun {
+    /// Rounds from the first command on.
+    pub records: Vec<Record>,
+    /// When the plant fell, ns.
+    pub fallen_ns: Option<u64>,
+    /// Why it ended.
+    pub end: End,
+    /// What came over the socket.
+    pub datagrams: Datagrams,
+    /// What was wrong with the first datagram that was no message.
+    pub complaint: Option<ProtocolError>,
+    /// Periods without a reading, as this process was held up.
+    pub missed: u64,
+}
+
+/// The plant's socket.
+#[derive(Debug)]
+pub struct PlantSide {
+    socket: UdpSocket,
+    controller: SocketAddr,
+}
+
+impl PlantSide {
+    /// Hears commands at `bind` and sends reports from there to the controller.
+    ///
+    /// # Errors
+    /// The address is taken, or not of this machine.
+    pub fn open(bind: SocketAddr, controller: SocketAddr) -> io::Result<Self> {
+        let socket = open(bind)?;
+        Ok(Self { socket, controller })
+    }
+
+    /// Where it hears commands.
+    ///
+    /// # Errors
+    /// The socket is gone.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.socket.local_addr()
+    }
+
+    /// Runs a plant until its periods are over, it falls, or nobody controls it any more; then 0 is applied. Readings are at
+    /// absolute times, so that what is late once does not shift those that follow.
+    pub fn run(
+        &self,
+        plant: Box<dyn Plant>,
+        format: Format,
+        settings: Settings,
+        patience: Duration,
+        stop: &AtomicBool,
+    ) -> PlantRun {
+        // The kernel may not wake it later to save energy; if it refuses, it does.
+        let _ = set_current_timer_slack(NonZeroU64::new(1));
+        let period_ns = plant.model().period_ns();
+        let start_ns = now_ns() + LEAD_NS;
+        let patience_ns = u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX / 4);
+        let mut station = Station::new(plant, settings, start_ns);
+        let shape = station.shape();
+        let (mut datagrams, mut complaint) = (Datagrams::default(), None);
+        let mut last_ns = start_ns;
+        let mut farewell = false;
+        let mut alarm = Alarm::default();
+        let mut bytes = [0; MOST_BYTES + 1];
+        let mut report_bytes = [0; MOST_BYTES];
+        let end = loop {
+            while let Some((length, from)) = next(&self.socket, &mut bytes) {
+                let received_ns = now_ns();
+                if from.ip() != self.controller.ip() {
+                    datagrams.strangers += 1;
+                    continue;
+                }
+                match format.parse(&bytes[..length], shape, period_ns) {
+                    Ok(Message::Command(command, stamps)) => {
+                        match station.receive(received_ns, &command, &stamps) {
+                            Receipt::Taken => {
+                                datagrams.taken += 1;
+                                last_ns = received_ns;
+                            }
+                            Receipt::TooLate => datagrams.too_late += 1,
+                            Receipt::NotAsked => datagrams.not_asked += 1,
+                        }
+                    }
+                    Ok(Message::Farewell) => farewell = true,
+                    Ok(Message::Report(_)) => datagrams.not_asked += 1,
+                    Err(error) => complain(&mut datagrams, &mut complaint, error),
+                }
+            }
+            let now = now_ns();
+            if let Some(mut report) = station.step(now) {
+                let sent_ns = now_ns();
+                report.stamps.set(Stage::ReportSent, sent_ns);
+                station.sent(sent_ns);
+                let length = format.emit_report(&report, shape, &mut report_bytes);
+                match self
+                    .socket
+                    .send_to(&report_bytes[..length], self.controller)
+                {
+                    Ok(_) => datagrams.sent += 1,
+                    Err(_) => datagrams.not_sent += 1,
+                }
+            }
+            let silent_ns = now.saturating_sub(last_ns);
+            let why = if station.is_over() {
+                let fell = station.fallen_ns().is_some();
+                Some(if fell { End::Fallen } else { End::Periods })
+            } else if stop.load(Ordering::Relaxed) {
+                Some(End::Stopped)
+            } else if !station.is_controlled() {
+                (silent_ns > patience_ns).then_some(End::NobodyAnswered)
+            } else {
+                (farewell || silent_ns > SILENT_PERIODS * period_ns).then_some(End::Gone)
+            };
+            if let Some(why) = why {
+                break why;
+            }
+            self.sleep(&mut alarm, &station);
+        };
+        station.stop(now_ns());
+        PlantRun {
+            fallen_ns: station.fallen_ns(),
+            missed: station.missed(),
+            records: station.into_records(),
+            end,
+            datagrams,
+            complaint,
+        }
+    }
+
+    /// Sleeps until something is due or arrives.
+    fn sleep(&self, alarm: &mut Alarm, station: &Station) {
+        let (now, due_ns) = (now_ns(), station.due_ns());
+        let left_ns = due_ns.saturating_sub(now);
+        if left_ns == 0 {
+            return;
+        }
+        if station.awaits_nothing() && left_ns < LOOK_NS {
+            let until = Timespec {
+                tv_sec: (due_ns / 1_000_000_000) as i64,
+                tv_nsec: (due_ns % 1_000_000_000) as i64,
+            };
+            // A signal ends the sleep early, and the loop comes back.
+            let _ = clock_nanosleep_absolute(ClockId::Monotonic, &until);
+            return;
+        }
+        alarm.clear();
+        alarm.watch(self.socket.as_fd());
+        alarm.wait(Duration::from_nanos(left_ns.min(LOOK_NS)));
+    }
+}

@@ -1,0 +1,7 @@
+//! Plant files: arbitrary bytes read as one, and the plant controlled for some periods.
+#![no_main]
+
+#[path = "../bodies/control.rs"]
+mod control;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| control::plant(bytes));

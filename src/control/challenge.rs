@@ -1,0 +1,130 @@
+//! `taut control challenge`: how much a loop bears.
+
+use super::options::{LinkOptions, LoopOptions, choice};
+use crate::exit::{self, Failure};
+use crate::terminal::{Bar, print};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use taut_control::Scenario;
+use taut_control::challenge::{Axis, Found, largest};
+use taut_lab::benchmark::Observer;
+
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  taut control challenge
+  taut control challenge --axis delay --apply arrival --strategy fixed
+  taut control challenge --filter original --faults all --axis burst --seeds 20
+
+In virtual time. Each seed gets a search of its own; the interval is of the median over seeds. With --apply deadline, no delay beyond
+the bound is survived (29 ms of a period of 35 ms).")]
+pub struct Arguments {
+    #[command(flatten)]
+    options: LoopOptions,
+    #[command(flatten)]
+    link: LinkOptions,
+    /// What is made worse: delay, jitter, loss, burst, push; may be repeated [default: all]
+    #[arg(long, value_name = "NAME", value_parser = choice::<Axis>)]
+    axis: Vec<Axis>,
+    /// How many seeds
+    #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    seeds: u32,
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let of = arguments.options.of_loop(true)?;
+    let scenario = Scenario {
+        controller: of.controller,
+        station: of.station,
+        link: arguments.link.settings(),
+        ..Scenario::new(of.model)
+    };
+    let axes = match arguments.axis[..] {
+        [] => Axis::ALL.to_vec(),
+        _ => arguments.axis.clone(),
+    };
+    let stop = exit::stop_flag()?;
+    let mut bar = Bar::new();
+    let (mut all, seeds) = (Vec::new(), arguments.seeds);
+    for axis in axes {
+        // One seed at a time, so that Ctrl-C is heard and progress seen.
+        let mut values: Option<Found> = None;
+        let mut given = Vec::new();
+        for seed in 0..seeds {
+            bar.progress(
+                Duration::from_secs(u64::from(seed)),
+                Duration::from_secs(u64::from(seeds)),
+                &format!("{axis:?}, seed {} of {seeds}", seed + 1),
+            );
+            if stop.load(Ordering::Relaxed) {
+                bar.clear();
+                return Err(Failure::Interrupted(
+                    "stopped before all was found".to_owned(),
+                ));
+            }
+            given.push(largest(
+                &scenario,
+                axis,
+                &[of.seed.wrapping_add(u64::from(seed))],
+            )?);
+        }
+        for found in given {
+            values = Some(match values {
+                None => found,
+                Some(before) => before.with(found),
+            });
+        }
+        all.extend(values);
+    }
+    bar.clear();
+    if arguments.json {
+        let text = serde_json::to_string(&serde_json::json!({
+            "plant": scenario.model.name(),
+            "controller": scenario.controller,
+            "station": scenario.station,
+            "link": scenario.link,
+            "found": all,
+        }));
+        print::line(text.map_err(|e| Failure::Missing(e.to_string()))?);
+    } else {
+        for found in &all {
+            show(found, &scenario.model.parts().units[0]);
+        }
+    }
+    if all.iter().any(|found| found.values.contains(&-1.0)) {
+        return Err(Failure::Limit(format!(
+            "{} falls even with nothing added",
+            scenario.model.name()
+        )));
+    }
+    Ok(())
+}
+
+fn show(found: &Found, unit: &str) {
+    let Some(largest) = &found.largest else {
+        return;
+    };
+    let plain = |value: f64| format!("{value}");
+    let unit = match found.axis {
+        Axis::Push => format!("{unit} {}", found.unit),
+        _ => found.unit.clone(),
+    };
+    let least = if found.at_least { "at least " } else { "" };
+    let name = format!("{:?}", found.axis).to_lowercase();
+    let words = largest.words(plain);
+    print::line(format!(
+        "{name:<8}{least}{} {unit} ({words})",
+        largest.point
+    ));
+    if !found.recovery_s.is_empty() {
+        let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
+        print::line(format!(
+            "        half of that takes {:.2} s to recover from and {:.1} units\u{b2} s of input (means of {})",
+            mean(&found.recovery_s),
+            mean(&found.recovery_energy),
+            found.recovery_s.len()
+        ));
+    }
+}

@@ -1,0 +1,96 @@
+//! `taut control controller`: the controller's side as a process.
+
+use super::options::{LoopOptions, address};
+use crate::exit::{self, Failure};
+use crate::forward;
+use crate::terminal::print;
+use serde_json::json;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use taut_control::protocol::{COMMAND_PORT, REPORT_PORT};
+use taut_results::write_whole;
+use taut_traffic::control::ControllerSide;
+
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  taut control controller
+  taut control controller --strategy fixed --filter original --faults all     as NCSbench's
+
+Answers the plant that speaks first until Ctrl-C, and tells it then that it goes. It drives the robot of NCSbench too.")]
+pub struct Arguments {
+    #[command(flatten)]
+    options: LoopOptions,
+    /// Address to hear reports at
+    #[arg(long, value_name = "ADDRESS:PORT", default_value_t = format!("0.0.0.0:{REPORT_PORT}"))]
+    bind: String,
+    /// Port of the plant that commands go to
+    #[arg(long, value_name = "PORT", default_value_t = COMMAND_PORT, value_parser = clap::value_parser!(u16).range(1..))]
+    answer_port: u16,
+    /// Send commands to where reports come from, whatever the port
+    #[arg(long, conflicts_with = "answer_port")]
+    answer_to_sender: bool,
+    /// End when standard input closes: for programs that start the controller and must not leave it behind
+    #[arg(long)]
+    until_stdin_closes: bool,
+    /// Write when reports came and commands went into this file (CSV)
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
+    /// Print JSON: one object at the start, one at the end
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let of = arguments.options.of_loop(false)?;
+    let bind = address(&arguments.bind, REPORT_PORT)?;
+    let signalled = exit::stop_flag()?;
+    let side = ControllerSide::open(bind).map_err(|e| {
+        Failure::Input(format!(
+            "cannot hear reports at {bind}: {e}; another --bind?"
+        ))
+    })?;
+    let at = side
+        .address()
+        .map_err(|e| Failure::Missing(e.to_string()))?;
+    print::line(forward::json_or_text(
+        arguments.json,
+        || json!({"event": "started", "address": at}),
+        || format!("controls {} at {at}", of.model.name()),
+    ));
+    let answer_port = (!arguments.answer_to_sender).then_some(arguments.answer_port);
+    let stop = AtomicBool::new(false);
+    let found = std::thread::scope(|scope| {
+        let running =
+            scope.spawn(|| side.run(&of.model, of.controller, of.format, answer_port, &stop));
+        forward::wait(signalled, &[], arguments.until_stdin_closes, None);
+        stop.store(true, Ordering::Relaxed);
+        let found = running.join();
+        found.map_err(|_| Failure::Missing("the controller's thread died".to_owned()))
+    })??;
+    if let Some(log) = &arguments.log {
+        let mut text = "sequence,report_received_ns,command_sent_ns\n".to_owned();
+        for it in &found.heard {
+            let _ = writeln!(text, "{},{},{}", it.sequence, it.received_ns, it.sent_ns);
+        }
+        write_whole(log, text.as_bytes())?;
+    }
+    let datagrams = found.datagrams;
+    let complaint = found.complaint.map(|it| it.to_string());
+    print::line(forward::json_or_text(
+        arguments.json,
+        || json!({"event": "summary", "datagrams": datagrams, "complaint": complaint}),
+        || {
+            let complaint = complaint.as_ref();
+            format!(
+                "answered {} reports; not followed: {} that are no messages{}, {} of strangers, {} out of order",
+                datagrams.sent,
+                datagrams.malformed,
+                complaint.map_or(String::new(), |it| format!(" ({it})")),
+                datagrams.strangers,
+                datagrams.not_asked
+            )
+        },
+    ));
+    Ok(())
+}

@@ -1,0 +1,65 @@
+//! `taut control`: a plant that falls unless it is balanced, its controller, and the network between both.
+
+mod challenge;
+mod controller;
+mod options;
+mod plant;
+mod run;
+mod show;
+
+use crate::exit::Failure;
+use taut_control::ModelError;
+use taut_control::plant::PlantError;
+use taut_lab::controlled::RunError;
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(clap::Subcommand)]
+enum What {
+    /// Run plant and controller, over sockets or in virtual time, and say how well the plant was balanced
+    Run(run::Arguments),
+    /// Be the plant: send reports, apply commands
+    Plant(plant::Arguments),
+    /// Be the controller: answer reports with commands
+    Controller(controller::Arguments),
+    /// Search the largest delay, jitter, loss, run of losses and push with which the plant stays up
+    Challenge(challenge::Arguments),
+    /// Show a folder of `taut control run --out` again, or a plant
+    Show(show::Arguments),
+}
+
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    match &arguments.what {
+        What::Run(arguments) => run::run(arguments),
+        What::Plant(arguments) => plant::run(arguments),
+        What::Controller(arguments) => controller::run(arguments),
+        What::Challenge(arguments) => challenge::run(arguments),
+        What::Show(arguments) => show::run(arguments),
+    }
+}
+
+impl From<ModelError> for Failure {
+    fn from(e: ModelError) -> Self {
+        Self::Input(e.to_string())
+    }
+}
+
+impl From<PlantError> for Failure {
+    fn from(e: PlantError) -> Self {
+        Self::Input(e.to_string())
+    }
+}
+
+impl From<RunError> for Failure {
+    fn from(e: RunError) -> Self {
+        match e {
+            RunError::Results(e) => e.into(),
+            RunError::Stopped => Self::Interrupted(e.to_string()),
+            other => Self::Missing(other.to_string()),
+        }
+    }
+}

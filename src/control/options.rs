@@ -1,0 +1,257 @@
+//! What both sides of a loop have to agree on, as options.
+
+use crate::exit::Failure;
+use crate::terminal::quantity;
+use serde::de::DeserializeOwned;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::time::Duration;
+use taut_control::controller::{self, Faults, Filter, Strategy};
+use taut_control::plant::{NAMES, model, model_of_file};
+use taut_control::station::{self, Discipline, OnLoss};
+use taut_control::{Format, LinkSettings, Model, Shape};
+use taut_settings::{SettingsFileError, suggestion};
+
+#[derive(Clone, clap::Args)]
+pub struct LoopOptions {
+    /// robot, pendulum, drone-axis, conveyor, or a plant file (TOML)
+    #[arg(long, value_name = "NAME|FILE", default_value = "robot")]
+    plant: String,
+    /// Messages: ncsbench, or taut, which carries the stamps of all stages
+    #[arg(long, value_name = "FORMAT", default_value = "ncsbench", value_parser = choice::<Format>)]
+    protocol: Format,
+    /// What commands are made of: fixed, compensated, scheduled, smith
+    #[arg(long, value_name = "NAME", default_value = "compensated", value_parser = choice::<Strategy>)]
+    strategy: Strategy,
+    /// How states are found: original (of NCSbench), pitch, kalman
+    #[arg(long, value_name = "NAME", default_value = "kalman", value_parser = choice::<Filter>)]
+    filter: Filter,
+    /// Faults of NCSbench to have: undelayed-state, repeated-slot, clipped-scalars, all
+    #[arg(long, value_name = "FAULT,...", value_delimiter = ',', value_parser = ["undelayed-state", "repeated-slot", "clipped-scalars", "all"])]
+    faults: Vec<String>,
+    /// When commands are applied: deadline (as NCSbench: 32 of 35 ms after the reading), arrival
+    #[arg(long, value_name = "WHEN", default_value = "deadline", value_parser = choice::<Discipline>)]
+    apply: Discipline,
+    /// What is applied when no command comes in time: predict, hold, zero
+    #[arg(long, value_name = "WHAT", default_value = "predict", value_parser = choice::<OnLoss>)]
+    on_loss: OnLoss,
+    /// Sampling period, such as 20ms [default: the plant's]
+    #[arg(long, value_name = "TIME", value_parser = quantity::some_time)]
+    period: Option<Duration>,
+    /// Delay from reading to applying that the controller assumes until it has measured one [default: that of the deadline]
+    #[arg(long, value_name = "TIME", value_parser = quantity::duration)]
+    expected_delay: Option<Duration>,
+    /// Periods to run
+    #[arg(long, value_name = "N", default_value_t = 1400, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    periods: u32,
+    /// Seed of the sensors' noise, and of the network in virtual time
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+/// What the options come to.
+pub struct Loop {
+    pub model: Model,
+    pub format: Format,
+    pub controller: controller::Settings,
+    pub station: station::Settings,
+    pub seed: u64,
+}
+
+impl LoopOptions {
+    /// Checked all together; messages do not matter where time is virtual.
+    pub fn of_loop(&self, is_virtual: bool) -> Result<Loop, Failure> {
+        let mut model = named(&self.plant)?;
+        if let Some(period) = self.period {
+            let period_ns = u64::try_from(period.as_nanos()).unwrap_or(u64::MAX);
+            model = model.with_period_ns(period_ns)?;
+        }
+        let shape = Shape {
+            sensors: model.parts().sensors.len(),
+            inputs: model.inputs(),
+        };
+        let over_sockets = !is_virtual;
+        if over_sockets && !self.protocol.carries(shape) {
+            return Err(Failure::Input(format!(
+                "--protocol ncsbench: has room for three sensors, and {} has {}; use --protocol taut",
+                model.name(),
+                shape.sensors
+            )));
+        }
+        if over_sockets && self.protocol == Format::Ncsbench && self.apply == Discipline::Arrival {
+            return Err(Failure::Input(
+                "--apply arrival: NCSbench's messages do not say which command is in force; use --protocol taut"
+                    .to_owned(),
+            ));
+        }
+        // The original's controller integrates from where its robot lies.
+        let lifted = over_sockets && self.protocol == Format::Ncsbench && model.name() == "robot";
+        let mut station = station::Settings::for_period(model.period_ns());
+        let faults = self.faults();
+        station.discipline = self.apply;
+        station.on_loss = self.on_loss;
+        station.repeated_slot = faults.repeated_slot;
+        station.lifted = lifted;
+        station.periods = u64::from(self.periods);
+        let expected = self.expected_delay;
+        let expected_ns = expected.map(|it| u64::try_from(it.as_nanos()).unwrap_or(u64::MAX));
+        let controller = controller::Settings {
+            strategy: self.strategy,
+            filter: self.filter,
+            faults,
+            expected_delay_ns: expected_ns.unwrap_or(match self.apply {
+                Discipline::Deadline => station.apply_ns,
+                Discipline::Arrival => 0,
+            }),
+            lifted,
+        };
+        // Refused here rather than by a side that has started.
+        taut_control::Controller::new(&model, controller)?;
+        Ok(Loop {
+            model,
+            format: self.protocol,
+            controller,
+            station,
+            seed: self.seed,
+        })
+    }
+
+    fn faults(&self) -> Faults {
+        let has = |name: &str| self.faults.iter().any(|it| it == name || it == "all");
+        Faults {
+            undelayed_state: has("undelayed-state"),
+            repeated_slot: has("repeated-slot"),
+            clipped_scalars: has("clipped-scalars"),
+        }
+    }
+
+    /// The same as words, for the processes of both sides.
+    pub fn words(&self) -> Vec<String> {
+        let mut words = Vec::new();
+        let mut add = |name: &str, value: String| {
+            words.push(format!("--{name}"));
+            words.push(value);
+        };
+        add("plant", self.plant.clone());
+        add("protocol", word(self.protocol));
+        add("strategy", word(self.strategy));
+        add("filter", word(self.filter));
+        if !self.faults.is_empty() {
+            add("faults", self.faults.join(","));
+        }
+        add("apply", word(self.apply));
+        add("on-loss", word(self.on_loss));
+        for (name, time) in [
+            ("period", self.period),
+            ("expected-delay", self.expected_delay),
+        ] {
+            if let Some(time) = time {
+                add(name, format!("{}ns", time.as_nanos()));
+            }
+        }
+        add("periods", self.periods.to_string());
+        add("seed", self.seed.to_string());
+        words
+    }
+
+    /// Settings as the report has them.
+    pub fn as_json(&self, of: &Loop) -> serde_json::Value {
+        serde_json::json!({
+            "protocol": self.protocol,
+            "controller": of.controller,
+            "station": of.station,
+            "seed": self.seed,
+        })
+    }
+}
+
+/// Network of virtual time.
+#[derive(clap::Args)]
+pub struct LinkOptions {
+    /// In virtual time: delay of each direction
+    #[arg(long, value_name = "TIME", value_parser = quantity::duration)]
+    delay: Option<Duration>,
+    /// In virtual time: up to so much more in each direction, uniformly
+    #[arg(long, value_name = "TIME", value_parser = quantity::duration)]
+    jitter: Option<Duration>,
+    /// In virtual time: share of the rounds that are lost, such as 5%
+    #[arg(long, value_name = "SHARE", value_parser = quantity::share)]
+    loss: Option<f64>,
+    /// In virtual time: rounds that are lost in a row each time
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    burst: Option<u32>,
+    /// In virtual time: lose one burst every N rounds instead of at random
+    #[arg(long, value_name = "N", conflicts_with = "loss", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    every: Option<u32>,
+}
+
+impl LinkOptions {
+    pub fn settings(&self) -> LinkSettings {
+        LinkSettings {
+            delay_ns: within_an_hour(self.delay),
+            jitter_ns: within_an_hour(self.jitter),
+            loss: self.loss.unwrap_or(0.0),
+            burst: self.burst.unwrap_or(1),
+            every: self.every.unwrap_or(0),
+            recorded_ns: Vec::new(),
+        }
+    }
+
+    /// The first option that was given.
+    pub fn given(&self) -> Option<&'static str> {
+        [
+            ("--delay", self.delay.is_some()),
+            ("--jitter", self.jitter.is_some()),
+            ("--loss", self.loss.is_some()),
+            ("--burst", self.burst.is_some()),
+            ("--every", self.every.is_some()),
+        ]
+        .into_iter()
+        .find_map(|(name, given)| given.then_some(name))
+    }
+}
+
+/// A time in ns; an hour is as good as never.
+pub fn within_an_hour(time: Option<Duration>) -> u64 {
+    let ns = time.unwrap_or_default().as_nanos();
+    u64::try_from(ns).unwrap_or(u64::MAX).min(3_600_000_000_000)
+}
+
+/// A plant by its name or file.
+pub fn named(plant: &str) -> Result<Model, Failure> {
+    if let Some(model) = model(plant) {
+        return Ok(model);
+    }
+    let path = std::path::Path::new(plant);
+    if !plant.contains(['.', '/']) && !path.exists() {
+        let near = suggestion(plant, NAMES);
+        let all = NAMES.join(", ");
+        return Err(Failure::Input(format!(
+            "{plant}: no such plant{near}; there are {all}, and plant files such as plant.toml"
+        )));
+    }
+    let text = SettingsFileError::read(path).map_err(|e| Failure::Input(e.to_string()))?;
+    Ok(model_of_file(&text, plant)?)
+}
+
+/// One of the words that a type is written as.
+pub fn choice<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+    let value = serde_json::Value::String(text.to_owned());
+    serde_json::from_value(value).map_err(|e| e.to_string())
+}
+
+fn word(value: impl serde::Serialize) -> String {
+    let value = serde_json::to_value(value).unwrap_or_default();
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+/// An address that a person has written, with the port that is meant if it has none.
+pub fn address(text: &str, port: u16) -> Result<SocketAddr, Failure> {
+    let of = |found: std::io::Result<std::vec::IntoIter<SocketAddr>>| found.ok()?.next();
+    let found = of(text.to_socket_addrs())
+        .or_else(|| of((text.trim_matches(['[', ']']), port).to_socket_addrs()));
+    found.ok_or_else(|| {
+        Failure::Input(format!(
+            "{text}: no address of this name; want a host or an address, such as 192.0.2.2 or 192.0.2.2:{port}"
+        ))
+    })
+}

@@ -1,0 +1,120 @@
+//! `taut control plant`: the plant's side as a process.
+
+use super::options::{LoopOptions, address};
+use super::show;
+use crate::exit::{self, Failure};
+use crate::forward;
+use crate::terminal::{print, quantity};
+use serde_json::json;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use taut_control::protocol::{COMMAND_PORT, REPORT_PORT};
+use taut_control::{Kpis, plant};
+use taut_lab::controlled::{ControlReport, write_report};
+use taut_results::refuse_results;
+use taut_traffic::control::{End, PlantSide};
+
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  taut control plant 127.0.0.1
+  taut control plant 192.0.2.2 --protocol taut --plant pendulum --out results/pendulum
+
+Sends a report each period and applies what is answered, as the robot of NCSbench does: its unmodified controller balances
+this one. Whatever ends it leaves the plant at 0 V. Ends with code 1 if the plant fell or nobody answered.")]
+pub struct Arguments {
+    /// Where the controller is: host, address, or either with a port [default port: 34543]
+    controller: String,
+    #[command(flatten)]
+    options: LoopOptions,
+    /// Address to hear commands at, and to send reports from
+    #[arg(long, value_name = "ADDRESS:PORT", default_value_t = format!("0.0.0.0:{COMMAND_PORT}"))]
+    bind: String,
+    /// How long to wait for the first command
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = quantity::some_time)]
+    patience: Duration,
+    /// End when standard input closes: for programs that start the plant and must not leave it behind
+    #[arg(long)]
+    until_stdin_closes: bool,
+    /// Write rounds and summary into this folder
+    #[arg(long, value_name = "FOLDER")]
+    out: Option<PathBuf>,
+    /// Print JSON: one object at the start, one at the end
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let of = arguments.options.of_loop(false)?;
+    let controller = address(&arguments.controller, REPORT_PORT)?;
+    let bind = address(&arguments.bind, COMMAND_PORT)?;
+    if let Some(out) = &arguments.out {
+        refuse_results(out)?;
+    }
+    let signalled = exit::stop_flag()?;
+    let side = PlantSide::open(bind, controller).map_err(|e| {
+        Failure::Input(format!(
+            "cannot hear commands at {bind}: {e}; another --bind?"
+        ))
+    })?;
+    let at = side
+        .address()
+        .map_err(|e| Failure::Missing(e.to_string()))?;
+    let words = std::env::args().collect::<Vec<_>>().join(" ");
+    let mut report = ControlReport::new(words, &of.model);
+    report.settings = arguments.options.as_json(&of);
+    print::line(forward::json_or_text(
+        arguments.json,
+        || json!({"event": "started", "address": at}),
+        || format!("{} at {at}, controlled from {controller}", of.model.name()),
+    ));
+    let stop = AtomicBool::new(false);
+    let (ended, open) =
+        std::io::pipe().map_err(|e| Failure::Missing(format!("cannot make a pipe: {e}")))?;
+    let found = std::thread::scope(|scope| {
+        let stop = &stop;
+        let side = &side;
+        let body = plant::plant(&of.model, of.seed);
+        let running = scope.spawn(move || {
+            let found = side.run(body, of.format, of.station, arguments.patience, stop);
+            // Closed, it wakes who waits below.
+            drop(open);
+            found
+        });
+        forward::wait(signalled, &[&ended], arguments.until_stdin_closes, None);
+        stop.store(true, Ordering::Relaxed);
+        let found = running.join();
+        found.map_err(|_| Failure::Missing("the plant's thread died".to_owned()))
+    })?;
+    report.end = found.end;
+    report.missed = found.missed;
+    report.plant_datagrams = found.datagrams;
+    report.complaint = found.complaint.map(|it| it.to_string());
+    // The controller may have another clock.
+    report.kpis = Kpis::of(&found.records, of.model.inputs(), false, found.fallen_ns);
+    if let Some(out) = &arguments.out {
+        report.write(out, &found.records)?;
+        write_report(out)?;
+    }
+    show::report(&report, arguments.json)?;
+    verdict(&report)
+}
+
+/// How a run ends for who started it.
+pub fn verdict(report: &ControlReport) -> Result<(), Failure> {
+    let complaint = report.complaint.as_ref();
+    let came = complaint.map_or(String::new(), |it| format!("; what came was {it}"));
+    match report.end {
+        End::Periods => Ok(()),
+        End::Fallen => Err(Failure::Limit(format!("{} fell{came}", report.plant))),
+        End::Gone => Err(Failure::Limit(format!(
+            "the controller has gone: the plant was left at 0{came}"
+        ))),
+        End::NobodyAnswered => Err(Failure::Limit(format!(
+            "no command came: is the controller there, and with the same --plant and --protocol?{came}"
+        ))),
+        End::Stopped => Err(Failure::Interrupted(
+            "stopped before all periods were over; the plant was left at 0".to_owned(),
+        )),
+    }
+}

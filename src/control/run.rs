@@ -1,0 +1,173 @@
+//! `taut control run`: both sides, over sockets or in virtual time.
+
+use super::options::{LinkOptions, Loop, LoopOptions, within_an_hour};
+use super::{plant, show};
+use crate::exit::{self, Failure};
+use crate::terminal::quantity;
+use std::path::PathBuf;
+use std::time::Duration;
+use taut_control::{Kpis, Record, Scenario, simulate};
+use taut_host::cores_for;
+use taut_lab::controlled::{self, ControlReport, Sides, write_report};
+use taut_results::refuse_results;
+use taut_traffic::control::End;
+
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  taut control run --periods 200
+  taut control run --virtual --loss 5% --burst 3 --out results/lossy
+  taut control run --plant-in west --controller-in east --at 10.9.0.2
+
+The last one runs over whatever joins two network namespaces, such as a chain that `taut chain up` keeps between them; --at is the
+controller's address there. Ends with code 1 if the plant fell.")]
+pub struct Arguments {
+    #[command(flatten)]
+    options: LoopOptions,
+    /// In virtual time, in one process: a thousand times as fast
+    #[arg(long = "virtual")]
+    is_virtual: bool,
+    #[command(flatten)]
+    link: LinkOptions,
+    /// In virtual time: from reading to sending
+    #[arg(long, value_name = "TIME", value_parser = quantity::duration)]
+    sensing: Option<Duration>,
+    /// In virtual time: from receiving a report to sending its command
+    #[arg(long, value_name = "TIME", value_parser = quantity::duration)]
+    processing: Option<Duration>,
+    /// Cores of plant and controller, such as 1,2 [default: those that disturb each other least]
+    #[arg(
+        long,
+        value_name = "CPU,CPU",
+        value_delimiter = ',',
+        conflicts_with = "is_virtual"
+    )]
+    cores: Vec<usize>,
+    /// Network namespace to run the plant in
+    #[arg(long, value_name = "NAME", conflicts_with = "is_virtual")]
+    plant_in: Option<String>,
+    /// Network namespace to run the controller in
+    #[arg(
+        long,
+        value_name = "NAME",
+        conflicts_with = "is_virtual",
+        requires = "at"
+    )]
+    controller_in: Option<String>,
+    /// Address of the controller, if not the loopback interface
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "is_virtual")]
+    at: Option<std::net::IpAddr>,
+    /// Write rounds and summary into this folder
+    #[arg(long, value_name = "FOLDER")]
+    out: Option<PathBuf>,
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let of = arguments.options.of_loop(arguments.is_virtual)?;
+    if let Some(out) = &arguments.out {
+        refuse_results(out)?;
+    }
+    let words = std::env::args().collect::<Vec<_>>().join(" ");
+    let mut report = ControlReport::new(words, &of.model);
+    report.settings = arguments.options.as_json(&of);
+    report.is_virtual = arguments.is_virtual;
+    let (report, records) = if arguments.is_virtual {
+        in_virtual_time(arguments, of, report)?
+    } else {
+        over_sockets(arguments, &of, report)?
+    };
+    if let Some(out) = &arguments.out {
+        report.write(out, &records)?;
+        write_report(out)?;
+    }
+    show::report(&report, arguments.json)?;
+    plant::verdict(&report)
+}
+
+fn in_virtual_time(
+    arguments: &Arguments,
+    of: Loop,
+    mut report: ControlReport,
+) -> Result<(ControlReport, Vec<Record>), Failure> {
+    let inputs = of.model.inputs();
+    let scenario = Scenario {
+        controller: of.controller,
+        station: of.station,
+        link: arguments.link.settings(),
+        sensing_ns: within_an_hour(arguments.sensing),
+        processing_ns: within_an_hour(arguments.processing),
+        push: None,
+        seed: of.seed,
+        model: of.model,
+    };
+    report.settings["link"] = serde_json::json!(scenario.link);
+    report.settings["sensing_ns"] = scenario.sensing_ns.into();
+    report.settings["processing_ns"] = scenario.processing_ns.into();
+    let found = simulate(&scenario)?;
+    report.kpis = Kpis::of(&found.records, inputs, true, found.fallen_ns);
+    report.end = match found.fallen_ns {
+        Some(_) => End::Fallen,
+        None if found.records.is_empty() => End::NobodyAnswered,
+        None => End::Periods,
+    };
+    Ok((report, found.records))
+}
+
+fn over_sockets(
+    arguments: &Arguments,
+    of: &Loop,
+    report: ControlReport,
+) -> Result<(ControlReport, Vec<Record>), Failure> {
+    let times = [
+        ("--sensing", arguments.sensing),
+        ("--processing", arguments.processing),
+    ];
+    let time = times.iter().find_map(|(name, it)| it.map(|_| *name));
+    if let Some(name) = arguments.link.given().or(time) {
+        return Err(Failure::Input(format!(
+            "{name}: needs --virtual; over sockets the network is what lies between both sides, such as a chain with the function \
+             impair"
+        )));
+    }
+    let cores = match arguments.cores[..] {
+        [plant, controller] => [plant, controller],
+        // On one core they share it, as the controller works while the plant waits.
+        [] => match cores_for(2).as_deref() {
+            Some([plant, controller]) => [*plant, *controller],
+            _ => [taut_host::allowed_cpus().first().copied().unwrap_or(0); 2],
+        },
+        _ => {
+            return Err(Failure::Input(
+                "--cores: want two, the plant's and the controller's, such as 1,2".to_owned(),
+            ));
+        }
+    };
+    let namespaces = [arguments.plant_in.clone(), arguments.controller_in.clone()];
+    for name in namespaces.iter().flatten() {
+        if !taut_host::net::namespace_exists(name) {
+            return Err(Failure::Input(format!(
+                "{name}: no such network namespace; `ip netns` lists those there are"
+            )));
+        }
+    }
+    let to_plant = match arguments.at {
+        None => "127.0.0.1:0",
+        Some(at) if at.is_ipv4() => "0.0.0.0:0",
+        Some(_) => "[::]:0",
+    };
+    let at = arguments.at.unwrap_or([127, 0, 0, 1].into());
+    let sides = Sides {
+        program: exit::own_program()?,
+        options: arguments.options.words(),
+        cores,
+        namespaces,
+        addresses: [
+            std::net::SocketAddr::new(at, 0).to_string(),
+            to_plant.to_owned(),
+        ],
+        inputs: of.model.inputs(),
+    };
+    Ok(controlled::run(&sides, report, exit::stop_flag()?)?)
+}

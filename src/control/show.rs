@@ -1,0 +1,133 @@
+//! `taut control show`, and what all of them show of a run.
+
+use super::options::named;
+use crate::exit::Failure;
+use crate::terminal::print;
+use std::path::Path;
+use taut_control::controller::gain_of;
+use taut_control::steps::eigenvalues;
+use taut_figure::table;
+use taut_lab::controlled::{ControlReport, HEAD, PUBLISHED, is_published, outcome, rows, runs};
+
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  taut control show results/lossy
+  taut control show robot
+  taut control show plant.toml
+
+Of a plant: its poles, its gains, and with which constant delay they leave it stable.")]
+pub struct Arguments {
+    /// A folder of `taut control run --out`, a plant or a plant file
+    what: String,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let folder = Path::new(&arguments.what);
+    if folder.is_dir() {
+        if !folder.join(HEAD).exists() {
+            return Err(Failure::Input(format!(
+                "{}: no {HEAD} here; name a folder that `taut control run --out` has written",
+                folder.display()
+            )));
+        }
+        return report(&ControlReport::read(folder)?, arguments.json);
+    }
+    let model = named(&arguments.what)?;
+    let gain = gain_of(&model)?;
+    let poles = eigenvalues(model.a()).unwrap_or_default();
+    let rows: Vec<Vec<f64>> = gain
+        .row_iter()
+        .map(|row| row.iter().copied().collect())
+        .collect();
+    if arguments.json {
+        let text = serde_json::json!({
+            "plant": model.name(),
+            "period_ns": model.period_ns(),
+            "states": model.parts().states,
+            "poles_per_s": poles,
+            "gain": rows,
+        });
+        print::line(text);
+        return Ok(());
+    }
+    print::line(format!(
+        "{}: {} states, {} inputs, {} sensors, a period of {} ms",
+        model.name(),
+        model.states(),
+        model.inputs(),
+        model.parts().sensors.len(),
+        model.period_ns() as f64 / 1e6
+    ));
+    let poles: Vec<String> = poles
+        .iter()
+        .map(|[re, im]| {
+            if im.abs() < 1e-9 {
+                format!("{re:.3}")
+            } else {
+                format!("{re:.3}{im:+.3}i")
+            }
+        })
+        .collect();
+    print::line(format!("poles (1/s): {}", poles.join(", ")));
+    for row in rows {
+        let gains: Vec<String> = row.iter().map(|it| format!("{it:.6}")).collect();
+        print::line(format!("gains: {}", gains.join(", ")));
+    }
+    Ok(())
+}
+
+/// Shows a run.
+pub fn report(report: &ControlReport, json: bool) -> Result<(), Failure> {
+    if json {
+        let text = serde_json::to_string(report);
+        print::line(text.map_err(|e| Failure::Missing(e.to_string()))?);
+        return Ok(());
+    }
+    print::line(outcome(report));
+    if let Some(runs) = runs(report) {
+        print::line(format!("runs of late or lost: {runs}"));
+    }
+    let mut lines = table::plain();
+    let (head, rows) = rows(report);
+    lines.set_header(head);
+    for row in rows {
+        lines.add_row(row);
+    }
+    table::set_columns(&mut lines, Some(1));
+    let least = [
+        (5, "max"),
+        (9, "B wireless"),
+        (8, "B wired"),
+        (7, "A wireless"),
+        (6, "A wired"),
+    ];
+    let text = table::text(lines, &least, table::terminal_width());
+    for line in text.lines() {
+        print::line(line);
+    }
+    if is_published(report) && report.kpis.rounds > 0 {
+        print::line(PUBLISHED);
+    }
+    let datagrams = &report.plant_datagrams;
+    let strange = datagrams.malformed + datagrams.strangers + datagrams.not_asked;
+    if strange > 0 {
+        let complaint = report.complaint.as_ref();
+        print::line(format!(
+            "not followed: {} datagrams that are no messages{}, {} of strangers, {} that nobody asked for",
+            datagrams.malformed,
+            complaint.map_or(String::new(), |it| format!(" ({it})")),
+            datagrams.strangers,
+            datagrams.not_asked
+        ));
+    }
+    if report.missed > 0 {
+        print::line(format!(
+            "{} periods without a reading: this process was held up",
+            report.missed
+        ));
+    }
+    Ok(())
+}

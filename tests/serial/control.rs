@@ -1,0 +1,243 @@
+//! `taut control`: a loop over real sockets balances, survives what is sent to it by hand, notices who dies, leaves nothing
+//! behind; NCSbench's own controller, where it is, balances our robot.
+
+use crate::support::hosts::{Namespace, ip};
+use crate::support::leftovers::Watch;
+use crate::support::program::{Program, run};
+use crate::support::{alone, alone_and_root, json, names, scratch, taut, within_attempts};
+use serde_json::Value;
+use std::fs;
+use std::net::UdpSocket;
+use std::process::Command;
+use std::time::Duration;
+
+/// A side that has started, and where it listens.
+fn side(arguments: &[&str]) -> (Program, String) {
+    let mut command = taut(&["control"]);
+    let mut program = Program::start(command.args(arguments).arg("--json"));
+    program.wait_for_stdout("started");
+    let line = program.stdout();
+    let started: Value = serde_json::from_str(line.lines().next().unwrap()).unwrap();
+    (program, started["address"].as_str().unwrap().to_owned())
+}
+
+const FORMATS: [&str; 2] = ["ncsbench", "taut"];
+
+#[test]
+fn two_seconds_on_the_loopback_interface_balance_and_fill_a_folder() {
+    let _turn = alone();
+    let watch = Watch::begin();
+    for format in FORMATS {
+        // A stall of a shared machine lets the robot fall.
+        within_attempts(5, || {
+            let folder = scratch();
+            let out = folder.path().join("out");
+            let mut command = taut(&["control", "run", "--periods", "57", "--json"]);
+            command.args(["--protocol", format, "--out"]).arg(&out);
+            let finished = run(watch.over(&mut command));
+            if finished.code() != Some(0) {
+                return Err(format!("{format}: {finished:?}"));
+            }
+            let found = finished.last_json();
+            let kpis = &found["kpis"];
+            assert_eq!(
+                (&kpis["rounds"], &found["end"]),
+                (&57.into(), &"periods".into())
+            );
+            // Stamps of both sides are there, whichever messages carry them.
+            for delay in [
+                "sensing",
+                "network",
+                "controller",
+                "actuating",
+                "period",
+                "there",
+            ] {
+                assert!(
+                    kpis[delay]["count"].as_u64().unwrap() > 20,
+                    "{format} {delay}: {kpis}"
+                );
+            }
+            assert_eq!(
+                names(&out),
+                ["figures", "report.html", "rounds.csv", "summary.json"]
+                    .map(String::from)
+                    .into()
+            );
+            assert_eq!(json(&out.join("summary.json")), found);
+            let again = run(taut(&["control", "show", "--json"]).arg(&out)).success();
+            assert_eq!(again.last_json(), found);
+            let refused = run(&mut command);
+            assert_eq!(refused.code(), Some(2), "{refused:?}");
+            Ok(())
+        });
+    }
+    watch.nothing_is_left();
+}
+
+#[test]
+fn garbage_at_both_ports_is_counted_and_changes_nothing() {
+    let _turn = alone();
+    for format in FORMATS {
+        let options = [
+            "--protocol",
+            format,
+            "--plant",
+            "conveyor",
+            "--bind",
+            "127.0.0.1:0",
+        ];
+        let (controller, to) =
+            side(&[&["controller", "--answer-to-sender"][..], &options].concat());
+        let arguments = [&["plant", &to, "--periods", "60"][..], &options].concat();
+        let (plant, at) = side(&arguments);
+        let by_hand = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let mut random = fastrand::Rng::with_seed(7);
+        for number in 0..200 {
+            // Of the lengths that messages have, of others, and with the mark of ours.
+            let length = [0, 1, 88, 96, 192, 1400][number % 6];
+            let mut noise: Vec<u8> = (0..length).map(|_| random.u8(..)).collect();
+            if number % 2 == 0 && length > 5 {
+                noise[..5].copy_from_slice(b"tCtl\x01");
+            }
+            for address in [&to, &at] {
+                by_hand.send_to(&noise, address).unwrap();
+            }
+        }
+        let plant = plant.finish();
+        assert_eq!(plant.code(), Some(0), "{format}: {plant:?}");
+        let found = plant.last_json();
+        assert_eq!(found["end"], "periods");
+        // What a socket has no room for meanwhile is not counted. The port of the sender does not tell them from the controller's, as that may have another.
+        let datagrams = &found["plant_datagrams"];
+        assert!(datagrams["malformed"].as_u64().unwrap() > 20, "{datagrams}");
+        let controller = controller.interrupt().success().last_json();
+        let datagrams = &controller["datagrams"];
+        assert!(datagrams["malformed"].as_u64().unwrap() > 20, "{datagrams}");
+    }
+}
+
+#[test]
+fn a_controller_that_is_killed_leaves_the_plant_at_0() {
+    let _turn = alone();
+    let folder = scratch();
+    let out = folder.path().join("out");
+    let options = ["--plant", "conveyor", "--bind", "127.0.0.1:0"];
+    let (controller, to) = side(&[&["controller", "--answer-to-sender"][..], &options].concat());
+    let out_text = out.display().to_string();
+    let (plant, _) = side(&[&["plant", &to, "--out", &out_text][..], &options].concat());
+    std::thread::sleep(Duration::from_millis(400));
+    controller.kill();
+    let plant = plant.finish();
+    assert_eq!(plant.code(), Some(1), "{plant:?}");
+    assert!(plant.stderr.contains("left at 0"), "{plant:?}");
+    let rounds = fs::read_to_string(out.join("rounds.csv")).unwrap();
+    let last = rounds.lines().last().unwrap();
+    assert_eq!(last.split(',').nth(5), Some("0"), "{last}");
+}
+
+#[test]
+fn a_controller_of_another_protocol_or_version_is_named() {
+    let _turn = alone();
+    let options = ["--plant", "conveyor", "--bind", "127.0.0.1:0"];
+    let taut = [&options[..], &["--protocol", "taut"]].concat();
+    let (_controller, to) = side(&[&["controller", "--answer-to-sender"][..], &options].concat());
+    let arguments = [&["plant", &to, "--patience", "500ms"][..], &taut].concat();
+    let (plant, _) = side(&arguments);
+    let plant = plant.finish();
+    assert_eq!(plant.code(), Some(1), "{plant:?}");
+    assert!(plant.stderr.contains("--protocol"), "{plant:?}");
+
+    let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let to = stranger.local_addr().unwrap().to_string();
+    let (plant, at) = side(&[&["plant", &to, "--patience", "500ms"][..], &taut].concat());
+    stranger
+        .send_to(b"tCtl\x09and what another version has to say", at)
+        .unwrap();
+    let plant = plant.finish();
+    assert!(plant.stderr.contains("version 9"), "{plant:?}");
+}
+
+#[test]
+fn an_interrupted_run_leaves_nothing_behind() {
+    let _turn = alone();
+    let watch = Watch::begin();
+    let mut command = taut(&["control", "run", "--plant", "conveyor", "--json"]);
+    let program = Program::start(watch.over(&mut command));
+    std::thread::sleep(Duration::from_millis(900));
+    let finished = program.interrupt();
+    assert_eq!(finished.code(), Some(130), "{finished:?}");
+    watch.nothing_is_left();
+}
+
+#[test]
+fn the_loop_closes_between_two_namespaces() {
+    let Some(_turn) = alone_and_root() else {
+        return;
+    };
+    let sides = ["w", "e"].map(|side| {
+        let name = format!("t{}-c{side}", std::process::id());
+        ip(&format!("netns add {name}"));
+        Namespace(name)
+    });
+    let [west, east] = sides.each_ref().map(|it| it.0.as_str());
+    ip(&format!(
+        "link add eth0 netns {west} type veth peer name eth0 netns {east}"
+    ));
+    for (name, address) in [(west, "10.9.0.1"), (east, "10.9.0.2")] {
+        ip(&format!("-n {name} address add {address}/24 dev eth0"));
+        ip(&format!("-n {name} link set eth0 up"));
+    }
+    let arguments = [
+        "control",
+        "run",
+        "--plant",
+        "conveyor",
+        "--periods",
+        "40",
+        "--json",
+    ];
+    let mut command = taut(&arguments);
+    command.args([
+        "--plant-in",
+        west,
+        "--controller-in",
+        east,
+        "--at",
+        "10.9.0.2",
+    ]);
+    let found = run(&mut command).success().last_json();
+    assert_eq!(found["kpis"]["rounds"], 40, "{found}");
+}
+
+/// NCSbench is fetched by whoever wants this test: `NCSBENCH` is its folder `src`, and python3 has to have numpy and scipy.
+#[test]
+fn the_controller_of_ncsbench_balances_our_robot() {
+    let Some(source) = std::env::var_os("NCSBENCH") else {
+        println!("skipped: needs NCSBENCH, the folder src of tum-lkn/NCSbench");
+        return;
+    };
+    let _turn = alone();
+    within_attempts(5, || {
+        let folder = scratch();
+        let python = std::env::var_os("NCSBENCH_PYTHON").unwrap_or("python3".into());
+        let mut command = Command::new(python);
+        let script = std::path::Path::new(&source).join("controller.py");
+        // It reads its matrices in the folder that it runs in, and logs there.
+        let matrices = "controller_simulation_matrices.mat";
+        fs::copy(
+            std::path::Path::new(&source).join(matrices),
+            folder.path().join(matrices),
+        )
+        .unwrap();
+        let mut controller = Program::start(command.arg(script).current_dir(folder.path()));
+        controller.wait_for_stderr("Waitig for packets");
+        let finished = run(&mut taut(&["control", "plant", "127.0.0.1", "--json"]));
+        controller.kill();
+        let found = finished.last_json();
+        match finished.code() {
+            Some(0) if found["kpis"]["rounds"] == 1400 => Ok(()),
+            _ => Err(format!("{finished:?}")),
+        }
+    });
+}
