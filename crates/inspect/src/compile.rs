@@ -157,7 +157,7 @@ fn place_of(rule: &Rule) -> Option<Buffer> {
     pattern.or_else(|| rule.steps.iter().find(of_messages).map(|step| step.buffer))
 }
 
-/// The content of a rule that is searched for, and its buffer: the one that it says, else the longest; where it looks into messages,
+/// The content of a rule that is searched for, and its buffer: the one that it says, else the one that tells most; where it looks into messages,
 /// one of those.
 fn pattern(rule: &Rule) -> Option<(Buffer, &[u8])> {
     let in_messages = rule
@@ -184,10 +184,22 @@ fn pattern(rule: &Rule) -> Option<(Buffer, &[u8])> {
         }
         _ => None,
     });
-    let best =
-        contents.max_by_key(|(_, bytes, is_fast)| (*is_fast && !bytes.is_empty(), bytes.len()));
+    let best = contents.max_by_key(|(_, bytes, is_fast)| {
+        let rarity: u32 = bytes.iter().map(|&byte| rarity(byte)).sum();
+        (*is_fast && !bytes.is_empty(), rarity)
+    });
     best.map(|(buffer, bytes, _)| (buffer, bytes))
         .filter(|(_, bytes)| !bytes.is_empty())
+}
+
+/// How much a byte tells: what fills packets tells little, letters some, all else much.
+fn rarity(byte: u8) -> u32 {
+    match byte {
+        0 | 0xff => 1,
+        1 | b' ' | b'\r' | b'\n' | b'.' | b'/' => 3,
+        byte if byte.is_ascii_alphanumeric() => 4,
+        _ => 6,
+    }
 }
 
 impl ByPorts {
@@ -378,6 +390,8 @@ fn add(counter: &AtomicU64, more: u64) {
 
 /// One packet of this many has its rules timed.
 const TIMED_ONE_IN: u32 = 64;
+/// Ticks from which on a rule was not alone: the core was taken away meanwhile.
+const INTERRUPTED_TICKS: u64 = 100_000;
 
 impl Inspector {
     /// Makes one for a set, with room for that many counters of rates.
@@ -508,8 +522,13 @@ impl Inspector {
             let fits = self.evaluator.fits(rule, packet, parts, bits);
             let counters = &self.counters[number as usize];
             add(&counters.asked, 1);
-            if is_timed {
-                add(&counters.ticks, taut_sys::ticks().saturating_sub(began));
+            let took = if is_timed {
+                taut_sys::ticks().saturating_sub(began)
+            } else {
+                0
+            };
+            if is_timed && took < INTERRUPTED_TICKS {
+                add(&counters.ticks, took);
                 add(&counters.timed, 1);
             }
             if !fits {
