@@ -60,7 +60,9 @@ fn two_seconds_on_the_loopback_interface_balance_and_fill_a_folder() {
             }
             assert_eq!(
                 names(&out),
-                ["rounds.csv", "summary.json"].map(String::from).into()
+                ["figures", "report.html", "rounds.csv", "summary.json"]
+                    .map(String::from)
+                    .into()
             );
             assert_eq!(json(&out.join("summary.json")), found);
             let again = run(taut(&["control", "show", "--json"]).arg(&out)).success();

@@ -4,15 +4,20 @@
 //! ```text
 //! DIR/summary.json     what `--json` prints
 //! DIR/rounds.csv       one row for each period: stamps, what became of it, how the plant stood
+//! DIR/report.html, figures/   made from these by [`write_report`]
 //! ```
 
 mod published;
+mod report;
 mod rounds;
 mod run;
+mod shown;
 
 pub use published::{Column, TABLE_6_3, TABLE_6_4, Table63, Table64};
+pub use report::{is_controlled, write_report};
 pub use rounds::{RoundsError, read_rounds, rounds_text};
 pub use run::{RunError, Sides, run};
+pub use shown::{PUBLISHED, is_published, outcome, rows, runs};
 
 use serde::{Deserialize, Serialize};
 use std::path::Path;
