@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use taut_control::protocol::{COMMAND_PORT, REPORT_PORT};
 use taut_control::{Kpis, plant};
-use taut_lab::controlled::ControlReport;
+use taut_lab::controlled::{ControlReport, write_report};
 use taut_results::refuse_results;
 use taut_traffic::control::{End, PlantSide};
 
@@ -94,6 +94,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     report.kpis = Kpis::of(&found.records, of.model.inputs(), false, found.fallen_ns);
     if let Some(out) = &arguments.out {
         report.write(out, &found.records)?;
+        write_report(out)?;
     }
     show::report(&report, arguments.json)?;
     verdict(&report)

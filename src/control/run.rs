@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use taut_control::{Kpis, Record, Scenario, simulate};
 use taut_host::cores_for;
-use taut_lab::controlled::{self, ControlReport, Sides};
+use taut_lab::controlled::{self, ControlReport, Sides, write_report};
 use taut_results::refuse_results;
 use taut_traffic::control::End;
 
@@ -80,6 +80,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     };
     if let Some(out) = &arguments.out {
         report.write(out, &records)?;
+        write_report(out)?;
     }
     show::report(&report, arguments.json)?;
     plant::verdict(&report)

@@ -5,11 +5,9 @@ use crate::exit::Failure;
 use crate::terminal::print;
 use std::path::Path;
 use taut_control::controller::gain_of;
-use taut_control::kpi::Delay;
 use taut_control::steps::eigenvalues;
 use taut_figure::table;
-use taut_lab::controlled::{Column, ControlReport, HEAD, TABLE_6_3, TABLE_6_4};
-use taut_traffic::control::End;
+use taut_lab::controlled::{ControlReport, HEAD, PUBLISHED, is_published, outcome, rows, runs};
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
@@ -88,96 +86,15 @@ pub fn report(report: &ControlReport, json: bool) -> Result<(), Failure> {
         print::line(text.map_err(|e| Failure::Missing(e.to_string()))?);
         return Ok(());
     }
-    let kpis = &report.kpis;
-    let end = match report.end {
-        End::Periods => "all periods balanced".to_owned(),
-        End::Fallen => kpis
-            .fallen_s
-            .map_or("fell".to_owned(), |s| format!("fell after {s:.2} s")),
-        End::Gone => "the controller went, the plant was left at 0".to_owned(),
-        End::NobodyAnswered => "no command came".to_owned(),
-        End::Stopped => "stopped".to_owned(),
-    };
-    print::line(format!(
-        "{}: {} rounds, {} late, {} lost: {end}",
-        report.plant, kpis.rounds, kpis.late, kpis.lost
-    ));
-    let runs: Vec<String> = kpis
-        .runs
-        .iter()
-        .map(|(length, times)| format!("{times} of {length}"))
-        .collect();
-    if !runs.is_empty() {
-        print::line(format!("runs of late or lost: {}", runs.join(", ")));
+    print::line(outcome(report));
+    if let Some(runs) = runs(report) {
+        print::line(format!("runs of late or lost: {runs}"));
     }
-    // Published figures are of the robot.
-    let is_robot = report.plant == "robot";
     let mut lines = table::plain();
-    let mut head = vec!["ms", "median", "q25", "q75", "p99", "max"];
-    if is_robot {
-        head.extend(Column::ALL.map(Column::name));
-    }
+    let (head, rows) = rows(report);
     lines.set_header(head);
-    let published = |row: fn(&taut_lab::controlled::Table63) -> [f64; 4]| {
-        TABLE_6_3.iter().map(move |column| row(column)[0])
-    };
-    type Row<'a> = (&'a str, &'a Option<Delay>, Vec<f64>);
-    let rows: [Row<'_>; 8] = [
-        (
-            "sensing",
-            &kpis.sensing,
-            published(|it| it.sensing).collect(),
-        ),
-        (
-            "network",
-            &kpis.network,
-            published(|it| it.network).collect(),
-        ),
-        (
-            "controller",
-            &kpis.controller,
-            published(|it| it.controller).collect(),
-        ),
-        (
-            "actuating",
-            &kpis.actuating,
-            published(|it| it.actuating).collect(),
-        ),
-        ("period", &kpis.period, published(|it| it.period).collect()),
-        ("round trip", &kpis.round_trip, Vec::new()),
-        ("cycle", &kpis.cycle, Vec::new()),
-        ("jitter", &kpis.jitter, Vec::new()),
-    ];
-    for (name, delay, published) in rows {
-        let Some(delay) = delay else {
-            continue;
-        };
-        let ms = |value: f64| format!("{value:.3}");
-        let median = delay.median_ms.map_or("-".to_owned(), |it| ms(it.point));
-        let mut cells = vec![name.to_owned(), median];
-        cells.extend([delay.q25_ms, delay.q75_ms, delay.p99_ms, delay.max_ms].map(ms));
-        if is_robot {
-            cells.extend(published.iter().map(|it| format!("{it:.2}")));
-            cells.resize(10, String::new());
-        }
-        lines.add_row(cells);
-    }
-    let sums = [
-        (
-            "sum balance",
-            kpis.sum_balance,
-            TABLE_6_4.map(|it| it.pitch),
-        ),
-        ("sum travel", kpis.sum_travel, TABLE_6_4.map(|it| it.wheels)),
-        ("sum inputs", kpis.sum_inputs, TABLE_6_4.map(|it| it.volts)),
-    ];
-    for (name, sum, published) in sums {
-        let mut cells = vec![name.to_owned(), format!("{sum:.1}")];
-        cells.resize(6, String::new());
-        if is_robot {
-            cells.extend(published.map(|it| format!("{it:.1}")));
-        }
-        lines.add_row(cells);
+    for row in rows {
+        lines.add_row(row);
     }
     table::set_columns(&mut lines, Some(1));
     let least = [
@@ -191,10 +108,8 @@ pub fn report(report: &ControlReport, json: bool) -> Result<(), Failure> {
     for line in text.lines() {
         print::line(line);
     }
-    if is_robot && kpis.rounds > 0 {
-        print::line(
-            "A and B: medians and sums published for NCSbench's robot (Gallenm\u{fc}ller 2021, tables 6.3 and 6.4; 1,400 rounds)",
-        );
+    if is_published(report) && report.kpis.rounds > 0 {
+        print::line(PUBLISHED);
     }
     let datagrams = &report.plant_datagrams;
     let strange = datagrams.malformed + datagrams.strangers + datagrams.not_asked;

@@ -26,7 +26,7 @@ pub enum Discipline {
     /// At a fixed time after the reading, if they have arrived by the bound: the delay is always the same.
     #[default]
     Deadline,
-    /// When they arrive, the newest wins.
+    /// When they arrive, the newest wins. One is missing when none has come for one and a half periods.
     Arrival,
 }
 
@@ -134,8 +134,12 @@ pub struct Station {
     sequence: u64,
     /// First round whose command was taken.
     first: Option<u64>,
+    /// A command waits for its moment.
     pending: bool,
+    /// The last reading's command has come, or has been done without.
     settled: bool,
+    /// When commands are applied on arrival: without another until then, one is missing.
+    overdue_ns: u64,
     newest: u64,
     last_command: Option<Command>,
     since_command: usize,
@@ -164,6 +168,7 @@ impl Station {
             first: None,
             pending: false,
             settled: true,
+            overdue_ns: u64::MAX,
             newest: 0,
             last_command: None,
             since_command: 0,
@@ -188,17 +193,17 @@ impl Station {
 
     /// When [`Station::step`] has to be called next, ns.
     pub fn due_ns(&self) -> u64 {
-        let deadline = self.settings.discipline == Discipline::Deadline;
-        let mut due_ns = self.next_read_ns;
-        if self.pending {
-            due_ns = due_ns.min(self.read_ns + self.settings.apply_ns);
-        } else if !self.settled
-            && self.first.is_some()
-            && (deadline || self.settings.on_loss == OnLoss::Zero)
-        {
-            due_ns = due_ns.min(self.read_ns + self.settings.bound_ns);
+        if self.stopped {
+            return u64::MAX;
         }
-        due_ns
+        let own_ns = match self.settings.discipline {
+            _ if self.first.is_none() => u64::MAX,
+            Discipline::Deadline if self.pending => self.read_ns + self.settings.apply_ns,
+            Discipline::Deadline if self.settled => u64::MAX,
+            Discipline::Deadline => self.read_ns + self.settings.bound_ns,
+            Discipline::Arrival => self.overdue_ns,
+        };
+        own_ns.min(self.next_read_ns)
     }
 
     /// Whether nothing that arrives before [`Station::due_ns`] changes anything: a command waits for its moment.
@@ -242,19 +247,8 @@ impl Station {
             return None;
         }
         self.advance(now_ns);
-        if self.pending && now_ns >= self.read_ns + self.settings.apply_ns {
-            self.pending = false;
-            if let Some(command) = &self.last_command {
-                let inputs = command.inputs[0];
-                self.apply(inputs, self.sequence, now_ns, None);
-            }
-        } else if !self.pending
-            && !self.settled
-            && self.first.is_some()
-            && now_ns >= self.read_ns + self.settings.bound_ns
-        {
-            self.settled = true;
-            self.without_command(now_ns);
+        if self.first.is_some() && !self.stopped {
+            self.act(now_ns);
         }
         if now_ns < self.next_read_ns || self.stopped {
             return None;
@@ -322,6 +316,7 @@ impl Station {
         match self.settings.discipline {
             Discipline::Deadline => self.pending = true,
             Discipline::Arrival => {
+                self.overdue_ns = now_ns + self.period_ns + self.period_ns / 2;
                 self.apply(command.inputs[0], command.sequence, now_ns, None);
             }
         }
@@ -404,8 +399,36 @@ impl Station {
         });
     }
 
-    /// No command has come in time for the last reading.
-    fn without_command(&mut self, now_ns: u64) {
+    /// Applies what is due, if anything is.
+    fn act(&mut self, now_ns: u64) {
+        match self.settings.discipline {
+            Discipline::Deadline if self.pending => {
+                if now_ns >= self.read_ns + self.settings.apply_ns {
+                    self.pending = false;
+                    let command = self.last_command.as_ref().map(|it| it.inputs[0]);
+                    self.apply(command.unwrap_or_default(), self.sequence, now_ns, None);
+                }
+            }
+            Discipline::Deadline => {
+                if !self.settled && now_ns >= self.read_ns + self.settings.bound_ns {
+                    self.settled = true;
+                    let (slot, inputs) = self.without_command();
+                    self.apply(inputs, self.sequence, now_ns, Some(slot));
+                }
+            }
+            Discipline::Arrival => {
+                if now_ns >= self.overdue_ns {
+                    self.overdue_ns += self.period_ns;
+                    // Whose round this is nobody knows, as commands may be under way for long.
+                    let (_, inputs) = self.without_command();
+                    self.in_force = self.plant.apply(&inputs);
+                }
+            }
+        }
+    }
+
+    /// What to apply when no command has come: which prediction that is, from 1, and the inputs.
+    fn without_command(&mut self) -> (usize, Inputs) {
         self.since_command += 1;
         let slot = self.since_command;
         let zero = [0.0; MOST_INPUTS];
@@ -418,7 +441,7 @@ impl Station {
             (OnLoss::Hold, _) => self.in_force,
             _ => zero,
         };
-        self.apply(inputs, self.sequence, now_ns, Some(slot));
+        (slot, inputs)
     }
 
     fn read(&mut self, now_ns: u64) -> Option<Report> {
@@ -426,14 +449,6 @@ impl Station {
         if self.first.is_some() && begun >= self.settings.periods {
             self.stop(now_ns);
             return None;
-        }
-        if self.settings.discipline == Discipline::Arrival && self.first.is_some() && !self.settled
-        {
-            // With predictions or holding, losses only count; silence for long is the end of the controller.
-            self.since_command += 1;
-            if self.since_command >= OPEN_ROUNDS / 2 {
-                self.in_force = self.plant.apply(&[0.0; MOST_INPUTS]);
-            }
         }
         self.sequence += 1;
         self.settled = false;
@@ -513,6 +528,42 @@ mod tests {
         // 2 V are 24.7 % of 8.087 V.
         assert!((next.applied[0] - 0.25 * 8.087).abs() < 1e-12);
         assert_eq!(next.previous.unwrap().applied_ns, Some(1_000 + APPLY_NS));
+    }
+
+    #[test]
+    fn inputs_hold_between_commands_that_are_applied_on_arrival_and_silence_ends_at_0() {
+        for on_loss in [OnLoss::Predict, OnLoss::Hold, OnLoss::Zero] {
+            let mut station = station();
+            station.settings.discipline = Discipline::Arrival;
+            station.settings.on_loss = on_loss;
+            let mut applied = Vec::new();
+            for period in 0..40 {
+                let read_ns = 1_000 + period * 35_000_000;
+                while station.due_ns() < read_ns {
+                    station.step(station.due_ns());
+                }
+                let Some(report) = station.step(read_ns) else {
+                    break;
+                };
+                applied.push(report.applied[0]);
+                // Each command comes three periods after its reading, until there are no more.
+                if (3..9).contains(&period) {
+                    let command = command(report.sequence - 3, 2.0);
+                    let receipt = station.receive(read_ns + 1, &command, &Stamps::default());
+                    assert_eq!(receipt, Receipt::Taken);
+                }
+            }
+            let voltage = 0.25 * 8.087;
+            assert!(
+                applied[4..10].iter().all(|it| (it - voltage).abs() < 1e-12),
+                "{applied:?}"
+            );
+            if applied.len() == 40 {
+                assert_eq!(applied.last(), Some(&0.0), "{on_loss:?}");
+            } else {
+                assert!(station.fallen_ns().is_some() && station.in_force == [0.0; 2]);
+            }
+        }
     }
 
     #[test]
