@@ -91,7 +91,7 @@ fn plant_files_survive_seeded_damage_and_extreme_numbers() {
         {
             let length = whole[at..]
                 .find(|c: char| !c.is_ascii_digit() && c != '.')
-                .unwrap();
+                .unwrap_or(1);
             let text = format!("{}{extreme}{}", &whole[..at], &whole[at + length..]);
             control::plant(text.as_bytes());
         }
