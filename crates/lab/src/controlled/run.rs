@@ -82,7 +82,9 @@ pub fn run(
     let address = started(&mut controller)?;
     let out = folder.join("plant");
     let out_text = out.display().to_string();
-    let words = ["plant", &address, "--bind", to_plant, "--out", &out_text];
+    // The controller listens already, so that nobody answers only where the network does not let it.
+    let mut words = vec!["plant", &address, "--bind", to_plant, "--out", &out_text];
+    words.extend(["--patience", "10s"]);
     let mut plant = start(sides, 0, "plant", &words, folder)?;
     started(&mut plant)?;
     while plant.is_alive() {
