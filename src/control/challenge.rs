@@ -38,7 +38,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let scenario = Scenario {
         controller: of.controller,
         station: of.station,
-        link: arguments.link.settings(),
+        link: arguments.link.settings()?,
         ..Scenario::new(of.model)
     };
     let axes = match arguments.axis[..] {
