@@ -16,7 +16,7 @@ use taut_function::{Context, Function};
 use taut_port::{Batch, Link, PoolHandle, Port, PortCounters, PortSpec, Resources};
 use taut_sys::Clock;
 use taut_traffic::{InlineTap, Instrument, Stream, Summaries, TappedWire, Trial, sightings};
-use taut_wire::{StampLayout, UdpFlow};
+use taut_wire::{Protocol, StampLayout, UdpFlow};
 
 thread_local! {
     /// Allocations of this thread. Without a destructor and made at compile time, so that counting
@@ -333,6 +333,64 @@ fn files_and_pairs_allocate_nothing_for_packets() {
     let before = allocations();
     pass_on(1_000_000);
     assert_eq!(allocations() - before, 0);
+}
+
+#[test]
+fn an_inspection_allocates_nothing_for_packets() {
+    let folder = support::scratch();
+    let rules = folder.path().join("rules");
+    std::fs::write(&rules, taut_inspect::sample::rules()).unwrap();
+    let settings = format!("rules = [\"{}\"]", rules.display());
+    let mut ips = taut_function::build("ips", settings.parse().unwrap()).unwrap();
+    ips.prepare().unwrap();
+    let context = Context {
+        to_port: 1,
+        ports: 2,
+        ..Context::default()
+    };
+    let mut flow = UdpFlow {
+        dst_port: 53,
+        ..UdpFlow::default()
+    };
+    let datagram = flow.frame(500).unwrap();
+    (flow.protocol, flow.dst_port) = (Protocol::Tcp, 80);
+    let request = b"GET /index.html HTTP/1.1\r\nHost: www.example.org\r\nUser-Agent: test\r\nCookie: a=b\r\n\r\n";
+    let mut segment = flow.frame(54 + request.len() + 4).unwrap();
+    segment[54..][..request.len()].copy_from_slice(request);
+    let pool = PoolHandle::new(64, false).unwrap();
+    let mut batch = Batch::new();
+    let mut sequence = 1u32;
+    let mut pass = |rounds: usize| {
+        for _ in 0..rounds {
+            for is_tcp in [false, true] {
+                let frame = if is_tcp {
+                    &mut segment
+                } else {
+                    &mut datagram.clone()
+                };
+                if is_tcp {
+                    sequence = sequence.wrapping_add(request.len() as u32);
+                    frame[38..42].copy_from_slice(&sequence.to_be_bytes());
+                }
+                let before = allocations();
+                pool.fill(&mut batch, 1, frame.len() as u16);
+                batch.packets_mut()[0].bytes_mut().copy_from_slice(frame);
+                ips.process(&mut batch, &context);
+                batch.clear();
+                COUNTED.with(|counted| counted.set(counted.get() + allocations() - before));
+            }
+        }
+    };
+    // Expressions make their memory when they are first asked.
+    pass(100);
+    COUNTED.with(|counted| counted.set(0));
+    pass(10_000);
+    assert_eq!(COUNTED.with(Cell::get), 0);
+}
+
+thread_local! {
+    /// Allocations while packets were inspected.
+    static COUNTED: Cell<u64> = const { Cell::new(0) };
 }
 
 #[test]

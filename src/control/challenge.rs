@@ -4,7 +4,7 @@ use super::options::{LinkOptions, LoopOptions, choice};
 use crate::exit::{self, Failure};
 use crate::terminal::{Bar, print};
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::Instant;
 use taut_control::Scenario;
 use taut_control::challenge::{Axis, Found, largest};
 use taut_lab::benchmark::Observer;
@@ -38,7 +38,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let scenario = Scenario {
         controller: of.controller,
         station: of.station,
-        link: arguments.link.settings(),
+        link: arguments.link.settings()?,
         ..Scenario::new(of.model)
     };
     let axes = match arguments.axis[..] {
@@ -48,35 +48,28 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let stop = exit::stop_flag()?;
     let mut bar = Bar::new();
     let (mut all, seeds) = (Vec::new(), arguments.seeds);
+    let (begun, searches) = (Instant::now(), axes.len() as u32 * seeds);
+    let mut done = 0;
     for axis in axes {
         // One seed at a time, so that Ctrl-C is heard and progress seen.
-        let mut values: Option<Found> = None;
         let mut given = Vec::new();
         for seed in 0..seeds {
-            bar.progress(
-                Duration::from_secs(u64::from(seed)),
-                Duration::from_secs(u64::from(seeds)),
-                &format!("{axis:?}, seed {} of {seeds}", seed + 1),
-            );
+            let elapsed = begun.elapsed();
+            // Each search takes as long as those before.
+            let whole = elapsed * searches / done.max(1);
+            let name = format!("{axis:?}").to_lowercase();
+            bar.progress(elapsed, whole, &format!("{name}, seed {}", seed + 1));
             if stop.load(Ordering::Relaxed) {
                 bar.clear();
                 return Err(Failure::Interrupted(
                     "stopped before all was found".to_owned(),
                 ));
             }
-            given.push(largest(
-                &scenario,
-                axis,
-                &[of.seed.wrapping_add(u64::from(seed))],
-            )?);
+            let seed = of.seed.wrapping_add(u64::from(seed));
+            given.push(largest(&scenario, axis, &[seed])?);
+            done += 1;
         }
-        for found in given {
-            values = Some(match values {
-                None => found,
-                Some(before) => before.with(found),
-            });
-        }
-        all.extend(values);
+        all.extend(given.into_iter().reduce(Found::with));
     }
     bar.clear();
     if arguments.json {

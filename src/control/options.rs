@@ -6,9 +6,11 @@ use serde::de::DeserializeOwned;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 use taut_control::controller::{self, Faults, Filter, Strategy};
+use taut_control::link::recorded;
 use taut_control::plant::{NAMES, model, model_of_file};
 use taut_control::station::{self, Discipline, OnLoss};
 use taut_control::{Format, LinkSettings, Model, Shape};
+use taut_lab::controlled::ControlReport;
 use taut_settings::{SettingsFileError, suggestion};
 
 #[derive(Clone, clap::Args)]
@@ -182,18 +184,22 @@ pub struct LinkOptions {
     /// In virtual time: lose one burst every N rounds instead of at random
     #[arg(long, value_name = "N", conflicts_with = "loss", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     every: Option<u32>,
+    /// In virtual time: delays and losses as a run had them, from the folder of its --out, over and over; the above comes on top
+    #[arg(long, value_name = "FOLDER")]
+    as_recorded: Option<std::path::PathBuf>,
 }
 
 impl LinkOptions {
-    pub fn settings(&self) -> LinkSettings {
-        LinkSettings {
+    pub fn settings(&self) -> Result<LinkSettings, Failure> {
+        let recorded = self.as_recorded.as_deref().map(recorded_in).transpose()?;
+        Ok(LinkSettings {
             delay_ns: within_an_hour(self.delay),
             jitter_ns: within_an_hour(self.jitter),
             loss: self.loss.unwrap_or(0.0),
             burst: self.burst.unwrap_or(1),
             every: self.every.unwrap_or(0),
-            recorded_ns: Vec::new(),
-        }
+            recorded_ns: recorded.unwrap_or_default(),
+        })
     }
 
     /// The first option that was given.
@@ -204,6 +210,7 @@ impl LinkOptions {
             ("--loss", self.loss.is_some()),
             ("--burst", self.burst.is_some()),
             ("--every", self.every.is_some()),
+            ("--as-recorded", self.as_recorded.is_some()),
         ]
         .into_iter()
         .find_map(|(name, given)| given.then_some(name))
@@ -214,6 +221,21 @@ impl LinkOptions {
 pub fn within_an_hour(time: Option<Duration>) -> u64 {
     let ns = time.unwrap_or_default().as_nanos();
     u64::try_from(ns).unwrap_or(u64::MAX).min(3_600_000_000_000)
+}
+
+/// The network of a run, from its folder.
+fn recorded_in(folder: &std::path::Path) -> Result<Vec<Option<[u64; 2]>>, Failure> {
+    let report = ControlReport::read(folder)?;
+    // One way alone is known only where both sides had one clock.
+    let one_clock = report.kpis.there.is_some();
+    let found = recorded(&ControlReport::read_records(folder)?, one_clock);
+    if found.iter().all(Option::is_none) {
+        return Err(Failure::Input(format!(
+            "--as-recorded {}: no command arrived in that run; name the folder of another",
+            folder.display()
+        )));
+    }
+    Ok(found)
 }
 
 /// A plant by its name or file.

@@ -95,7 +95,7 @@ fn in_virtual_time(
     let scenario = Scenario {
         controller: of.controller,
         station: of.station,
-        link: arguments.link.settings(),
+        link: arguments.link.settings()?,
         sensing_ns: within_an_hour(arguments.sensing),
         processing_ns: within_an_hour(arguments.processing),
         push: None,

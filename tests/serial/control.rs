@@ -210,6 +210,28 @@ fn the_loop_closes_between_two_namespaces() {
     assert_eq!(found["kpis"]["rounds"], 40, "{found}");
 }
 
+#[test]
+fn the_network_of_a_run_is_that_of_another_in_virtual_time() {
+    let folder = scratch();
+    let out = folder.path().join("out");
+    let virtual_run = || taut(&["control", "run", "--virtual", "--periods", "200", "--json"]);
+    let mut first = virtual_run();
+    first.args(["--delay", "2ms", "--loss", "10%", "--out"]);
+    let first = run(first.arg(&out)).success().last_json();
+    let mut again = virtual_run();
+    again.args(["--delay", "1ms", "--as-recorded"]).arg(&out);
+    let again = run(&mut again).success().last_json();
+    assert_eq!(again["kpis"]["network"]["median_ms"]["point"], 3.0);
+    assert!(first["kpis"]["lost"].as_u64() > Some(0));
+    assert_eq!(first["kpis"]["lost"], again["kpis"]["lost"]);
+    fs::write(out.join("rounds.csv"), "nonsense").unwrap();
+    for wrong in [folder.path(), &out] {
+        let refused = run(virtual_run().arg("--as-recorded").arg(wrong));
+        assert_eq!(refused.code(), Some(2), "{refused:?}");
+        assert_eq!(refused.stderr.lines().count(), 1, "{refused:?}");
+    }
+}
+
 /// NCSbench is fetched by whoever wants this test: `NCSBENCH` is its folder `src`, and python3 has to have numpy and scipy.
 #[test]
 fn the_controller_of_ncsbench_balances_our_robot() {

@@ -1,5 +1,7 @@
-//! A network between plant and controller in virtual time: delay, jitter, and rounds that are lost, alone or in a row.
+//! A network between plant and controller in virtual time: delay, jitter, and rounds that are lost, alone or in a row; or as a run had it.
 
+use crate::protocol::Stage;
+use crate::station::Record;
 use serde::Serialize;
 
 /// A link in both directions.
@@ -15,8 +17,10 @@ pub struct LinkSettings {
     pub burst: u32,
     /// If not 0, losses come every so many rounds instead of at random, and `loss` is not looked at.
     pub every: u32,
-    /// Delays of both directions that were recorded, ns, one pair a round, over and over; in place of delay and jitter.
-    pub recorded_ns: Vec<[u64; 2]>,
+    /// Delays of both directions that were recorded, ns, one pair a round and none of a lost one, over and over; what is above comes
+    /// on top.
+    #[serde(skip)]
+    pub recorded_ns: Vec<Option<[u64; 2]>>,
 }
 
 impl Default for LinkSettings {
@@ -30,6 +34,27 @@ impl Default for LinkSettings {
             recorded_ns: Vec::new(),
         }
     }
+}
+
+/// Delays of both directions in a run, ns, as [`LinkSettings::recorded_ns`] takes them. Where the clocks of both sides differ, each
+/// direction is taken for half of both; rounds whose command never came are lost.
+pub fn recorded(records: &[Record], one_clock: bool) -> Vec<Option<[u64; 2]>> {
+    let each = records.iter().map(|it| {
+        let stamps = &it.stamps;
+        let both = stamps.between(Stage::ReportSent, Stage::CommandReceived)?;
+        let between = |from, to| stamps.between(from, to);
+        let ways = [
+            between(Stage::ReportSent, Stage::ReportReceived),
+            between(Stage::CommandSent, Stage::CommandReceived),
+        ];
+        if let ([Some(there), Some(back)], true) = (ways, one_clock) {
+            return Some([there, back]);
+        }
+        let controller = between(Stage::ReportReceived, Stage::CommandSent).unwrap_or(0);
+        let half = both.saturating_sub(controller) / 2;
+        Some([half, half])
+    });
+    each.collect()
 }
 
 /// The link as it goes on.
@@ -74,13 +99,15 @@ impl Link {
             self.left -= 1;
             return None;
         }
-        if !settings.recorded_ns.is_empty() {
-            return Some(
-                settings.recorded_ns[(number % settings.recorded_ns.len() as u64) as usize],
-            );
-        }
-        let mut delay = || settings.delay_ns + self.random.u64(0..=settings.jitter_ns);
-        Some([delay(), delay()])
+        let recorded = match settings.recorded_ns.len() as u64 {
+            0 => [0; 2],
+            length => settings.recorded_ns[(number % length) as usize]?,
+        };
+        let (delay_ns, jitter_ns) = (settings.delay_ns, settings.jitter_ns);
+        Some(recorded.map(|ns| {
+            let own = delay_ns + self.random.u64(0..=jitter_ns);
+            ns.saturating_add(own)
+        }))
     }
 }
 
@@ -141,11 +168,13 @@ mod tests {
                     .all(|ns| (100..=150).contains(ns))
             );
         }
-        settings.recorded_ns = vec![[1, 2], [3, 4]];
+        (settings.delay_ns, settings.jitter_ns) = (10, 0);
+        settings.recorded_ns = vec![Some([1, 2]), None, Some([3, 4])];
         let mut link = Link::new(&settings, 5);
+        let rounds: Vec<_> = (0..4).map(|_| link.round()).collect();
         assert_eq!(
-            [link.round(), link.round(), link.round()],
-            [Some([1, 2]), Some([3, 4]), Some([1, 2])]
+            rounds,
+            [Some([11, 12]), None, Some([13, 14]), Some([11, 12])]
         );
     }
 }

@@ -263,8 +263,8 @@ mod tests {
     fn commands_beyond_the_bound_are_late_and_never_applied() {
         let mut scenario = scenario("robot");
         scenario.station.periods = 200;
-        scenario.link.recorded_ns = vec![[1_000_000; 2]; 9];
-        scenario.link.recorded_ns.push([15_000_000; 2]);
+        scenario.link.recorded_ns = vec![Some([1_000_000; 2]); 9];
+        scenario.link.recorded_ns.push(Some([15_000_000; 2]));
         let run = simulate(&scenario).unwrap();
         let late = run.records.iter().filter(|it| it.outcome == Outcome::Late);
         let late: Vec<&Record> = late.collect();
@@ -292,8 +292,11 @@ mod tests {
     fn a_controller_that_falls_silent_leaves_the_plant_at_0() {
         let mut scenario = scenario("conveyor");
         scenario.station.periods = 60;
-        scenario.link.recorded_ns = vec![[0, 0]; 20];
-        scenario.link.recorded_ns.resize(100, [10_000_000_000; 2]);
+        scenario.link.recorded_ns = vec![Some([0, 0]); 20];
+        scenario
+            .link
+            .recorded_ns
+            .resize(100, Some([10_000_000_000; 2]));
         for on_loss in [OnLoss::Predict, OnLoss::Hold, OnLoss::Zero] {
             scenario.station.on_loss = on_loss;
             let run = simulate(&scenario).unwrap();

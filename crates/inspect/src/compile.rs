@@ -53,7 +53,7 @@ struct Group {
 }
 
 /// Bytes of all patterns of a group up to which they are made a table of states, which is faster, and larger.
-const TABLE_BYTES: usize = 2 * 1024;
+const TABLE_BYTES: usize = 8 * 1024;
 
 impl RuleSet {
     /// Makes rules ready.
@@ -479,7 +479,12 @@ impl Inspector {
                 if found.end() <= new_from {
                     continue;
                 }
-                for &rule in &group.found[found.pattern().as_usize()] {
+                // Its first rule stands for all of them: what fills packets is found at every byte.
+                let rules = &group.found[found.pattern().as_usize()];
+                if rules.first().is_some_and(|&rule| self.is_asked_for(rule)) {
+                    continue;
+                }
+                for &rule in rules {
                     self.ask_for(rule);
                 }
             }
@@ -487,10 +492,14 @@ impl Inspector {
     }
 
     #[inline]
+    fn is_asked_for(&self, rule: u32) -> bool {
+        self.seen[rule as usize / 64] & (1 << (rule % 64)) != 0
+    }
+
+    #[inline]
     fn ask_for(&mut self, rule: u32) {
-        let (word, bit) = (rule as usize / 64, 1u64 << (rule % 64));
-        if self.seen[word] & bit == 0 {
-            self.seen[word] |= bit;
+        if !self.is_asked_for(rule) {
+            self.seen[rule as usize / 64] |= 1 << (rule % 64);
             self.asked.push(rule);
         }
     }

@@ -98,6 +98,19 @@ impl ControlReport {
         write_json(&dir.join(HEAD), self)
     }
 
+    /// Reads the rounds of a folder.
+    ///
+    /// # Errors
+    /// There are none, or they are damaged.
+    pub fn read_records(dir: &Path) -> Result<Vec<Record>, ResultsError> {
+        let path = dir.join(ROUNDS);
+        let text = std::fs::read_to_string(&path).map_err(ResultsError::io(&path))?;
+        read_rounds(&text).map_err(|e| ResultsError::Samples {
+            path,
+            reason: e.to_string(),
+        })
+    }
+
     /// Reads a folder's report.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 //! inputs over time, and where the time of each round went.
 
 use super::shown::{PUBLISHED, is_published, outcome, rows, runs};
-use super::{ControlReport, ROUNDS, read_rounds};
+use super::{ControlReport, ROUNDS};
 use crate::benchmark::{Shell, write_page};
 use crate::report::{Drawn, ReportError};
 use askama::Template;
@@ -14,7 +14,6 @@ use taut_figure::animation::{self, Frame};
 use taut_figure::lines::{self, Line};
 use taut_figure::{Chart, Scale, Series, Style};
 use taut_measure::quantity::Quantity;
-use taut_results::ResultsError;
 use taut_traffic::control::End;
 
 /// Length of the run that is played, s: around its worst moment.
@@ -44,11 +43,9 @@ pub fn is_controlled(dir: &Path) -> bool {
 /// When the folder cannot be read or written.
 pub fn write_report(dir: &Path) -> Result<PathBuf, ReportError> {
     let report = ControlReport::read(dir)?;
-    let path = dir.join(ROUNDS);
     let mut problems = Vec::new();
-    let text = std::fs::read_to_string(&path).map_err(ResultsError::io(&path))?;
-    let records = read_rounds(&text).unwrap_or_else(|e| {
-        problems.push(format!("{ROUNDS}: {e}"));
+    let records = ControlReport::read_records(dir).unwrap_or_else(|e| {
+        problems.push(e.to_string());
         Vec::new()
     });
     let figures = draw(&report, &records);

@@ -13,7 +13,7 @@ const COLUMNS: usize = 5 + MOST_INPUTS + STAGES + MOST_SENSORS;
 
 /// Why a table of rounds cannot be read.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("line {line}: {reason}; the file is damaged, run it again")]
+#[error("line {line}: {reason}")]
 pub struct RoundsError {
     line: usize,
     reason: String,
