@@ -9,6 +9,9 @@ use crate::buffer::Buffer;
 
 /// Bytes of a head that are kept; a longer one is a fault.
 const HEAD_BYTES: usize = 8192;
+/// Bytes that are made of a head: the shortest line, a colon and LF, becomes twice as long, and with values that are there a second
+/// time, such as the host's, no line more than that.
+const MADE_BYTES: usize = 2 * HEAD_BYTES;
 /// Bytes of a body that are kept.
 const BODY_BYTES: usize = 4096;
 /// Requests whose responses are awaited at a time.
@@ -47,10 +50,22 @@ pub struct Pushed {
 pub struct Http {
     request: Side,
     response: Side,
-    /// Whether the response to each request that is awaited has no body, as that was `HEAD`.
-    awaited: [bool; AWAITED],
+    awaited: [Asked; AWAITED],
     asked: usize,
     answered: usize,
+    /// Whether more requests were awaited than are kept: which response answers what is not known from there on.
+    is_lost: bool,
+}
+
+/// What of a request matters for its response.
+#[derive(Debug, Clone, Copy, Default)]
+struct Asked {
+    /// The response has no body.
+    is_head: bool,
+    /// What follows a response that agrees is not HTTP.
+    is_connect: bool,
+    /// What follows status 101 is not HTTP.
+    upgrades: bool,
 }
 
 /// Place of bytes in a head.
@@ -93,7 +108,7 @@ struct Side {
     /// Header lines as they came.
     raw_headers: Part,
     /// What is made of the head: target or header lines in normal form, and so on.
-    made: Box<[u8; HEAD_BYTES]>,
+    made: Box<[u8; MADE_BYTES]>,
     made_len: usize,
     target: Part,
     headers: Part,
@@ -120,7 +135,7 @@ impl Default for Side {
             line: NONE,
             parts: [NONE; 3],
             raw_headers: NONE,
-            made: Box::new([0; HEAD_BYTES]),
+            made: Box::new([0; MADE_BYTES]),
             made_len: 0,
             target: NONE,
             headers: NONE,
@@ -143,6 +158,7 @@ struct Framing {
     is_chunked: bool,
     contradicts: bool,
     is_odd: bool,
+    upgrades: bool,
 }
 
 impl Http {
@@ -152,7 +168,7 @@ impl Http {
             side.state = State::Head;
             side.begin();
         }
-        (self.asked, self.answered) = (0, 0);
+        (self.asked, self.answered, self.is_lost) = (0, 0, false);
     }
 
     /// Bytes of a direction are missing: it is not read any more.
@@ -302,36 +318,45 @@ impl Http {
         };
         if to_server {
             let method = side.of_head(side.parts[0]);
-            let (is_head, is_connect) = (method == b"HEAD", method == b"CONNECT");
+            let asked = Asked {
+                is_head: method == b"HEAD",
+                is_connect: method == b"CONNECT",
+                upgrades: framing.upgrades,
+            };
             if self.asked - self.answered < AWAITED {
-                self.awaited[self.asked % AWAITED] = is_head;
+                self.awaited[self.asked % AWAITED] = asked;
+            } else {
+                self.is_lost = true;
             }
             self.asked += 1;
-            side.state = if is_connect {
-                State::Opaque
-            } else {
-                with_length.unwrap_or(State::Head)
-            };
+            side.state = with_length.unwrap_or(State::Head);
             return;
         }
         let status: u16 = std::str::from_utf8(side.of_head(side.parts[1]))
             .ok()
             .and_then(|it| it.parse().ok())
             .unwrap_or(0);
-        let is_head = self.answered < self.asked
-            && self.asked - self.answered <= AWAITED
-            && self.awaited[self.answered % AWAITED];
-        // A response to no request, as a hostile server sends, takes the place of none.
+        let asked = if self.answered < self.asked && !self.is_lost {
+            self.awaited[self.answered % AWAITED]
+        } else {
+            Asked::default()
+        };
         if !(100..200).contains(&status) && self.answered < self.asked {
             self.answered += 1;
         }
+        // A tunnel from here on, whatever lengths the head has (RFC 9112 section 6.3).
+        let is_tunnel = asked.is_connect && (200..300).contains(&status);
         side.state = match status {
             // Another protocol from here on.
             101 => State::Opaque,
+            _ if is_tunnel => State::Opaque,
             100..=199 | 204 | 304 => State::Head,
-            _ if is_head => State::Head,
+            _ if asked.is_head => State::Head,
             _ => with_length.unwrap_or(State::UntilClose),
         };
+        if is_tunnel || (status == 101 && asked.upgrades) {
+            self.request.state = State::Opaque;
+        }
     }
 
     /// Returns a buffer of the present message of one direction.
@@ -392,7 +417,7 @@ impl Side {
 
     /// Puts bytes behind what is made; what finds no room is left out.
     fn make(&mut self, bytes: &[u8]) {
-        let room = HEAD_BYTES - self.made_len;
+        let room = MADE_BYTES - self.made_len;
         let taken = bytes.len().min(room);
         self.made[self.made_len..][..taken].copy_from_slice(&bytes[..taken]);
         self.made_len += taken;
@@ -486,7 +511,7 @@ impl Side {
         let mut at = begin;
         let mut in_query = false;
         let mut path_begin = from;
-        while at < end && self.made_len < HEAD_BYTES {
+        while at < end && self.made_len < MADE_BYTES {
             let hex = |at: usize| char::from(self.head[at]).to_digit(16);
             let byte = match self.head[at] {
                 b'%' if at + 2 < end => match (hex(at + 1), hex(at + 2)) {
@@ -516,7 +541,7 @@ impl Side {
             {
                 path_begin = self.made_len + 1;
             }
-            if self.made_len == HEAD_BYTES {
+            if self.made_len == MADE_BYTES {
                 break;
             }
             self.made[self.made_len] = byte;
@@ -535,7 +560,7 @@ impl Side {
     fn fold_last(&mut self, begin: usize) {
         let path = self.made.get(begin..self.made_len).unwrap_or_default();
         let is_dots = path.ends_with(b"/.") || path.ends_with(b"/..");
-        if is_dots && self.made_len < HEAD_BYTES {
+        if is_dots && self.made_len < MADE_BYTES {
             self.made[self.made_len] = b'/';
             self.made_len += 1;
             self.fold_path(begin);
@@ -642,6 +667,7 @@ impl Side {
                     self.accept = part;
                     self.has.insert(Buffer::HttpAccept);
                 }
+                b"upgrade" => framing.upgrades = true,
                 _ => {}
             }
         }
@@ -700,7 +726,7 @@ impl Side {
     }
 
     fn make_from_head(&mut self, begin: usize, end: usize) {
-        let taken = (end - begin).min(HEAD_BYTES - self.made_len);
+        let taken = (end - begin).min(MADE_BYTES - self.made_len);
         self.made[self.made_len..][..taken].copy_from_slice(&self.head[begin..begin + taken]);
         self.made_len += taken;
     }
@@ -978,6 +1004,62 @@ mod tests {
         let answers = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nHTTP/1.1 404 No\r\n\r\n";
         let (all, faults) = messages(&mut http, false, &[answers]);
         assert_eq!((all.len(), faults), (2, vec![]));
+    }
+
+    #[test]
+    fn nothing_made_of_a_head_finds_no_room() {
+        let head = |line: &[u8], n: usize, rest: &[u8]| {
+            [b"POST /x HTTP/1.1\r\n", &line.repeat(n)[..], rest].concat()
+        };
+        let rest = b"Transfer-Encoding: chunked\r\nHost: h\r\n\r\n4\r\nbody\r\n0\r\n\r\n";
+        for (line, n) in [(&b"a:b\n"[..], 1640), (b":\n", 4050), (b"Accept:\n", 1000)] {
+            let (all, faults) = messages(&mut Http::default(), true, &[&head(line, n, rest)]);
+            assert!(faults.iter().all(|it| *it == HttpFault::HeaderLine));
+            assert_eq!(get(&all[0], Buffer::HttpHost), "h");
+            assert_eq!(get(&all[0], Buffer::HttpClientBody), "body");
+        }
+        let long = "h".repeat(8100);
+        let request = format!("GET / HTTP/1.1\nHost:{long}\n\n");
+        let (all, _) = messages(&mut Http::default(), true, &[request.as_bytes()]);
+        assert_eq!(get(&all[0], Buffer::HttpHost), long);
+    }
+
+    #[test]
+    fn a_tunnel_begins_where_the_server_agrees() {
+        const NEXT: &[u8] = b"GET /next HTTP/1.1\r\n\r\n";
+        let connect = b"CONNECT h:443 HTTP/1.1\r\n\r\n";
+        let upgrade = b"GET / HTTP/1.1\r\nUpgrade: websocket\r\n\r\n";
+        let plain = b"GET / HTTP/1.1\r\n\r\n";
+        for (request, status, is_read) in [
+            (&connect[..], 200, false),
+            (connect, 405, true),
+            (connect, 101, true),
+            (upgrade, 101, false),
+            (upgrade, 200, true),
+            (plain, 101, true),
+            (plain, 200, true),
+        ] {
+            let mut http = Http::default();
+            messages(&mut http, true, &[request]);
+            let answer = format!("HTTP/1.1 {status} x\r\nContent-Length: 0\r\n\r\n");
+            messages(&mut http, false, &[answer.as_bytes()]);
+            let (all, _) = messages(&mut http, true, &[NEXT]);
+            assert_eq!(all.len(), usize::from(is_read), "{status}");
+        }
+    }
+
+    #[test]
+    fn with_more_requests_awaited_than_are_kept_all_are_ordinary() {
+        let mut http = Http::default();
+        messages(&mut http, true, &[&b"HEAD / HTTP/1.1\r\n\r\n".repeat(16)]);
+        messages(&mut http, true, &[&b"GET / HTTP/1.1\r\n\r\n".repeat(4)]);
+        let answers = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc".repeat(20);
+        let (all, faults) = messages(&mut http, false, &[&answers]);
+        assert_eq!((all.len(), faults), (20, vec![]));
+        assert!(
+            all.iter()
+                .all(|it| get(it, Buffer::HttpServerBody) == "abc")
+        );
     }
 
     #[test]
