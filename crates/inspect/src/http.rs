@@ -3,7 +3,7 @@
 //!
 //! What buffers hold: `http.uri` is the target decoded once, with `//`, `/./` and `/../` taken out of the path; a header line is
 //! `Name: value` and CR LF whatever it ended in, lines that go on in the next are one; cookies are not among them. Host names are in
-//! lower case and without port. Of bodies the first bytes are kept, with the heads of chunks taken out; nothing is decompressed.
+//! lower case and without port. What is said in several headers of a name is joined by `, `. Of bodies the first bytes are kept, with the heads of chunks taken out; nothing is decompressed.
 
 use crate::buffer::Buffer;
 
@@ -22,7 +22,7 @@ pub use crate::buffer::BufferSet;
 /// What is wrong with a message; from there on its direction is not read any more, but for the first two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HttpFault {
-    /// A header line without a colon, or with white space in front of it. It is kept.
+    /// A header line without a colon, with white space in front of its name or in it, or a second `Host`. It is kept.
     HeaderLine,
     /// Lengths that contradict each other: chunks count (RFC 9112 section 6.3), or the first length.
     Lengths,
@@ -81,8 +81,8 @@ enum State {
     Body(u64),
     /// In a body that ends with the connection.
     UntilClose,
-    /// In the line with the length of a chunk; the length as far as it was read, and whether its digits are over.
-    ChunkLine(u64, bool),
+    /// In the line with the length of a chunk, which may have white space in front; the length as far as it was read.
+    ChunkLine(u64, Digits),
     /// In a chunk of so many bytes more.
     Chunk(u64),
     /// In the line end behind a chunk.
@@ -91,6 +91,14 @@ enum State {
     Trailer(u32),
     /// Not read any more.
     Opaque,
+}
+
+/// Where the digits of a chunk's length are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Digits {
+    Ahead,
+    Here,
+    Over,
 }
 
 #[derive(Debug)]
@@ -161,6 +169,18 @@ struct Framing {
     upgrades: bool,
 }
 
+/// A header line, with those that continue it.
+struct Line {
+    begin: usize,
+    /// Behind its name, which is nothing without a colon.
+    name_end: usize,
+    colon: Option<usize>,
+    /// Behind its last byte that is not white space.
+    content_end: usize,
+    /// Where the next one begins.
+    next: usize,
+}
+
 impl Http {
     /// Makes it ready for another connection.
     pub fn reset(&mut self) {
@@ -225,11 +245,12 @@ impl Http {
                     side.more_body(rest, to_server, &mut pushed.ready);
                     rest.len()
                 }
-                State::ChunkLine(length, is_over) => {
+                State::ChunkLine(length, digits) => {
                     let byte = rest[0];
-                    match (char::from(byte).to_digit(16), is_over) {
-                        (Some(digit), false) if length < 1 << 56 => {
-                            side.state = State::ChunkLine(length << 4 | u64::from(digit), false);
+                    match (char::from(byte).to_digit(16), digits) {
+                        (Some(digit), Digits::Ahead | Digits::Here) if length < 1 << 56 => {
+                            side.state =
+                                State::ChunkLine(length << 4 | u64::from(digit), Digits::Here);
                         }
                         _ if byte == b'\n' => {
                             side.state = if length == 0 {
@@ -238,9 +259,12 @@ impl Http {
                                 State::Chunk(length)
                             };
                         }
+                        (_, Digits::Ahead) if matches!(byte, b' ' | b'\t') => {}
                         // An extension, which is passed over, or white space.
-                        _ if is_over || matches!(byte, b';' | b' ' | b'\t' | b'\r') => {
-                            side.state = State::ChunkLine(length, true);
+                        _ if digits == Digits::Over
+                            || matches!(byte, b';' | b' ' | b'\t' | b'\r') =>
+                        {
+                            side.state = State::ChunkLine(length, Digits::Over);
                         }
                         _ => {
                             side.state = State::Opaque;
@@ -262,7 +286,7 @@ impl Http {
                 }
                 State::ChunkEnd => {
                     if rest[0] == b'\n' {
-                        side.state = State::ChunkLine(0, false);
+                        side.state = State::ChunkLine(0, Digits::Ahead);
                     } else if rest[0] != b'\r' {
                         side.state = State::Opaque;
                         pushed.fault = Some(HttpFault::Chunk);
@@ -311,7 +335,7 @@ impl Http {
             pushed.fault = Some(HttpFault::HeaderLine);
         }
         let with_length = match (framing.is_chunked, framing.length) {
-            (true, _) => Some(State::ChunkLine(0, false)),
+            (true, _) => Some(State::ChunkLine(0, Digits::Ahead)),
             (false, Some(0)) => Some(State::Head),
             (false, Some(length)) => Some(State::Body(length)),
             (false, None) => None,
@@ -586,54 +610,66 @@ impl Side {
         }
     }
 
+    /// The header line at `at`, of those that end at `end`.
+    fn line_at(&self, at: usize, end: usize) -> Line {
+        let mut next = line_end_of(&self.head[..end], at);
+        // Lines that begin with white space belong to the one before.
+        while next < end && matches!(self.head[next], b' ' | b'\t') {
+            next = line_end_of(&self.head[..end], next);
+        }
+        // The first line has none before it: white space in front of it hides nothing.
+        let begin = trim_start(&self.head[..next], at);
+        let content_end = trim_end(&self.head[..next], begin);
+        let colon = self.head[begin..content_end]
+            .iter()
+            .position(|&byte| byte == b':')
+            .map(|it| it + begin);
+        Line {
+            begin,
+            name_end: colon.map_or(begin, |colon| trim_end(&self.head[..colon], begin)),
+            colon,
+            content_end,
+            next,
+        }
+    }
+
     /// Goes through the header lines: makes them normal, and finds those that are buffers of their own.
     fn header_lines(&mut self, begin: usize, end: usize, is_request: bool) -> Framing {
         let mut framing = Framing::default();
         let headers_from = self.made_len;
         let mut at = begin;
-        let mut cookies = [(0u16, 0u16); 8];
-        let mut n_cookies = 0;
+        let cookie_name: &[u8] = if is_request { b"cookie" } else { b"set-cookie" };
+        let mut first_cookie = None;
+        let mut repeated = BufferSet::default();
         while at < end {
-            let mut line_end = line_end_of(&self.head[..end], at);
-            // Lines that begin with white space belong to the one before.
-            while line_end < end && matches!(self.head[line_end], b' ' | b'\t') {
-                line_end = line_end_of(&self.head[..end], line_end);
-            }
-            let line = (at, line_end);
-            at = line_end;
-            let content_end = trim_end(&self.head[..line.1], line.0);
-            if content_end == line.0 {
+            let line = self.line_at(at, end);
+            let line_at = at;
+            at = line.next;
+            if line.content_end == line.begin {
                 continue;
             }
-            let Some(colon) = self.head[line.0..content_end]
-                .iter()
-                .position(|&byte| byte == b':')
-                .map(|it| it + line.0)
-            else {
+            framing.is_odd |= line.begin != line_at;
+            let Some(colon) = line.colon else {
                 framing.is_odd = true;
-                self.make_line(line.0, content_end);
+                self.make_line(line.begin, line.content_end);
                 continue;
             };
-            let name_end = trim_end(&self.head[..colon], line.0);
-            framing.is_odd |= name_end != colon || name_end == line.0;
-            let value = trim_start(&self.head[..content_end], colon + 1);
+            let in_front = &self.head[line.begin..colon];
+            framing.is_odd |= in_front.is_empty() || in_front.iter().any(u8::is_ascii_whitespace);
+            let value = trim_start(&self.head[..line.content_end], colon + 1);
             let mut name = [0; 20];
-            let name_len = name_end - line.0;
+            let name_len = line.name_end - line.begin;
             if name_len <= name.len() {
-                name[..name_len].copy_from_slice(&self.head[line.0..name_end]);
+                name[..name_len].copy_from_slice(&self.head[line.begin..line.name_end]);
                 name[..name_len].make_ascii_lowercase();
             }
-            let cookie_name: &[u8] = if is_request { b"cookie" } else { b"set-cookie" };
             let name = &name[..name_len.min(20)];
             if name_len <= 20 && name == cookie_name {
-                if n_cookies < cookies.len() {
-                    cookies[n_cookies] = (value as u16, content_end as u16);
-                    n_cookies += 1;
-                }
+                first_cookie = first_cookie.or(Some(line_at));
                 continue;
             }
             let from = self.made_len;
-            self.make_line_of(line.0, name_end, value, content_end);
+            self.make_line_of(line.begin, line.name_end, value, line.content_end);
             // Where the value lies in what was made.
             let made_value = (from + name_len + 2).min(self.made_len);
             let made_end = self.made_len.saturating_sub(2).max(made_value);
@@ -641,73 +677,121 @@ impl Side {
             if name_len > 20 {
                 continue;
             }
-            match name {
-                b"content-length" => self.content_length(part, &mut framing),
+            let (buffer, place) = match name {
+                b"host" if is_request => (Buffer::HttpHost, &mut self.host),
+                b"user-agent" => (Buffer::HttpUserAgent, &mut self.user_agent),
+                b"referer" => (Buffer::HttpReferer, &mut self.referer),
+                b"content-type" => (Buffer::HttpContentType, &mut self.content_type),
+                b"accept" => (Buffer::HttpAccept, &mut self.accept),
+                b"content-length" => {
+                    self.content_length(part, &mut framing);
+                    continue;
+                }
                 b"transfer-encoding" => {
                     let value = &self.made[made_value..made_end];
                     framing.is_chunked |= ends_in_chunked(value);
+                    continue;
                 }
-                b"host" if is_request => {
-                    self.host = part;
-                    self.has.insert(Buffer::HttpHost);
+                b"upgrade" => {
+                    framing.upgrades = true;
+                    continue;
                 }
-                b"user-agent" => {
-                    self.user_agent = part;
-                    self.has.insert(Buffer::HttpUserAgent);
-                }
-                b"referer" => {
-                    self.referer = part;
-                    self.has.insert(Buffer::HttpReferer);
-                }
-                b"content-type" => {
-                    self.content_type = part;
-                    self.has.insert(Buffer::HttpContentType);
-                }
-                b"accept" => {
-                    self.accept = part;
-                    self.has.insert(Buffer::HttpAccept);
-                }
-                b"upgrade" => framing.upgrades = true,
-                _ => {}
+                _ => continue,
+            };
+            if self.has.contains(buffer) {
+                repeated.insert(buffer);
+            } else {
+                *place = part;
+                self.has.insert(buffer);
             }
         }
         self.headers = (headers_from as u16, self.made_len as u16);
-        self.make_host();
-        if n_cookies > 0 {
-            let from = self.made_len;
-            for (number, &(begin, end)) in cookies[..n_cookies].iter().enumerate() {
-                if number > 0 {
-                    self.make(b", ");
-                }
-                self.make_from_head(usize::from(begin), usize::from(end));
-            }
-            self.cookie = (from as u16, self.made_len as u16);
-            self.raw_cookie = self.cookie;
-            self.has.insert(Buffer::HttpCookie);
-            self.has.insert(Buffer::HttpRawCookie);
+        framing.is_odd |= repeated.contains(Buffer::HttpHost);
+        if self.has.contains(Buffer::HttpHost) {
+            self.host = self.joined(b"host", |side, from| side.name_of_host(from));
+        }
+        if repeated.contains(Buffer::HttpUserAgent) {
+            self.user_agent = self.joined(b"user-agent", |_, _| {});
+        }
+        if repeated.contains(Buffer::HttpReferer) {
+            self.referer = self.joined(b"referer", |_, _| {});
+        }
+        if repeated.contains(Buffer::HttpContentType) {
+            self.content_type = self.joined(b"content-type", |_, _| {});
+        }
+        if repeated.contains(Buffer::HttpAccept) {
+            self.accept = self.joined(b"accept", |_, _| {});
+        }
+        if let Some(first) = first_cookie {
+            self.make_cookies(first, end, cookie_name);
         }
         framing.contradicts |= framing.is_chunked && framing.length.is_some();
         framing
     }
 
-    /// The host in lower case and without port, behind what was made.
-    fn make_host(&mut self) {
-        if !self.has.contains(Buffer::HttpHost) {
-            return;
-        }
-        let (begin, end) = (usize::from(self.host.0), usize::from(self.host.1));
-        let value = &self.made[begin..end];
-        let port = match value.iter().rposition(|&byte| byte == b':') {
-            // Not one within the brackets of an address of IPv6.
-            Some(colon) if !value[colon..].contains(&b']') => colon,
-            _ => value.len(),
-        };
+    /// The values of all header lines of a name, with `, ` between them, behind what was made; `finish` gets the place of each.
+    fn joined(&mut self, name: &[u8], finish: impl Fn(&mut Self, usize)) -> Part {
         let from = self.made_len;
-        for at in begin..begin + port {
-            let byte = self.made[at].to_ascii_lowercase();
-            self.make(&[byte]);
+        let (mut at, end) = (usize::from(self.headers.0), usize::from(self.headers.1));
+        let mut is_first = true;
+        while at < end {
+            let next = line_end_of(&self.made[..end], at);
+            let line = &self.made[at..next];
+            let is_of_name = line
+                .split_at_checked(name.len())
+                .is_some_and(|(it, rest)| it.eq_ignore_ascii_case(name) && rest.starts_with(b": "));
+            if is_of_name {
+                if !is_first {
+                    self.make(b", ");
+                }
+                is_first = false;
+                let value = at + name.len() + 2;
+                let len = next
+                    .saturating_sub(value + 2)
+                    .min(MADE_BYTES - self.made_len);
+                let to = self.made_len;
+                self.made.copy_within(value..value + len, to);
+                self.made_len += len;
+                finish(self, to);
+            }
+            at = next;
         }
-        self.host = (from as u16, self.made_len as u16);
+        (from as u16, self.made_len as u16)
+    }
+
+    /// All cookies from the line at `at` on, with `, ` between them, behind what was made.
+    fn make_cookies(&mut self, mut at: usize, end: usize, name: &[u8]) {
+        let from = self.made_len;
+        let mut is_first = true;
+        while at < end {
+            let line = self.line_at(at, end);
+            at = line.next;
+            let Some(colon) = line.colon else { continue };
+            if !self.head[line.begin..line.name_end].eq_ignore_ascii_case(name) {
+                continue;
+            }
+            if !is_first {
+                self.make(b", ");
+            }
+            is_first = false;
+            let value = trim_start(&self.head[..line.content_end], colon + 1);
+            self.make_from_head(value, line.content_end);
+        }
+        self.cookie = (from as u16, self.made_len as u16);
+        self.raw_cookie = self.cookie;
+        self.has.insert(Buffer::HttpCookie);
+        self.has.insert(Buffer::HttpRawCookie);
+    }
+
+    /// What was made from `from` on is a host: puts it in lower case, and takes its port away.
+    fn name_of_host(&mut self, from: usize) {
+        let value = &mut self.made[from..self.made_len];
+        value.make_ascii_lowercase();
+        match value.iter().rposition(|&byte| byte == b':') {
+            // Not one within the brackets of an address of IPv6.
+            Some(colon) if !value[colon..].contains(&b']') => self.made_len = from + colon,
+            _ => {}
+        }
     }
 
     fn content_length(&self, part: Part, framing: &mut Framing) {
@@ -1022,6 +1106,56 @@ mod tests {
         let request = format!("GET / HTTP/1.1\nHost:{long}\n\n");
         let (all, _) = messages(&mut Http::default(), true, &[request.as_bytes()]);
         assert_eq!(get(&all[0], Buffer::HttpHost), long);
+    }
+
+    #[test]
+    fn headers_that_come_again_are_joined() {
+        let request = b"GET / HTTP/1.1\r\nHost: A:80\r\nUser-Agent: one\r\nAccept: x\r\nReferer: r\r\nX-Host: n\r\nContent-Type: t\r\n\
+            HOST: b\r\nuser-agent : two\r\n more\r\nAccept:\r\nAccept: y\r\nReferer: q\r\nContent-Type: u\r\n\r\n";
+        let (all, faults) = messages(&mut Http::default(), true, &[request]);
+        assert_eq!(faults, [HttpFault::HeaderLine]);
+        for (buffer, expected) in [
+            (Buffer::HttpHost, "a, b"),
+            (Buffer::HttpUserAgent, "one, two more"),
+            (Buffer::HttpAccept, "x, , y"),
+            (Buffer::HttpReferer, "r, q"),
+            (Buffer::HttpContentType, "t, u"),
+        ] {
+            assert_eq!(get(&all[0], buffer), expected);
+        }
+        let faults = |bytes: &[u8]| messages(&mut Http::default(), true, &[bytes]).1;
+        assert_eq!(
+            faults(b"GET / HTTP/1.1\nHost: a\nHost: a\n\n"),
+            [HttpFault::HeaderLine]
+        );
+        assert_eq!(faults(b"GET / HTTP/1.1\nAccept: a\nAccept: a\n\n"), []);
+    }
+
+    #[test]
+    fn all_cookies_are_kept() {
+        let request = [
+            &b"GET / HTTP/1.1\r\n"[..],
+            &b"Cookie: a=1\r\nX: y\r\n".repeat(20),
+            b"\r\n",
+        ]
+        .concat();
+        let (all, _) = messages(&mut Http::default(), true, &[&request]);
+        assert_eq!(get(&all[0], Buffer::HttpCookie), ["a=1"; 20].join(", "));
+        assert_eq!(get(&all[0], Buffer::HttpHeader), "X: y\r\n".repeat(20));
+    }
+
+    #[test]
+    fn white_space_hides_nothing() {
+        for blank in [" ", "\t", " \r\n ", "\r"] {
+            let request = format!(
+                "POST / HTTP/1.1\r\n{blank}Host: h\r\nTransfer-Encoding: chunked\r\n\r\n \t4 \r\nbody\r\n 0\r\n\r\n"
+            );
+            let (all, faults) = messages(&mut Http::default(), true, &[request.as_bytes()]);
+            assert_eq!(faults, [HttpFault::HeaderLine], "{blank:?}");
+            assert_eq!(get(&all[0], Buffer::HttpHost), "h");
+            assert!(get(&all[0], Buffer::HttpHeader).starts_with("Host: h\r\n"));
+            assert_eq!(get(&all[0], Buffer::HttpClientBody), "body");
+        }
     }
 
     #[test]
