@@ -1,16 +1,18 @@
 //! HTTP/1.x of both directions of a connection (RFC 9112), read as bytes come. It is lenient, as those who attack are: what a server
 //! might take for a message is one here.
 //!
-//! What buffers hold: `http.uri` is the target decoded once, with `//`, `/./` and `/../` taken out of the path; a header line is
-//! `Name: value` and CR LF whatever it ended in, lines that go on in the next are one; cookies are not among them. Host names are in
-//! lower case and without port. What is said in several headers of a name is joined by `, `. Of bodies the first bytes are kept, with the heads of chunks taken out; nothing is decompressed.
+//! What buffers hold: `http.uri` is the target without scheme and host, decoded once, with `//`, `/./` and `/../` taken out of the
+//! path; a header line is `Name: value` and CR LF whatever it ended in, lines that go on in the next are one; cookies are not among
+//! them. Host names are in lower case and without port. What several headers of one name say is joined by `, `. Of bodies the first
+//! bytes are kept, with the heads of chunks taken out; nothing is decompressed.
 
 use crate::buffer::Buffer;
+use std::ops::Range;
 
 /// Bytes of a head that are kept; a longer one is a fault.
 const HEAD_BYTES: usize = 8192;
-/// Bytes that are made of a head: the shortest line, a colon and LF, becomes twice as long, and with values that are there a second
-/// time, such as the host's, no line more than that.
+/// Bytes that are made of a head: the shortest line, a colon and LF, becomes twice as long, and none more than that, with values that
+/// are there a second time, such as the host's.
 const MADE_BYTES: usize = 2 * HEAD_BYTES;
 /// Bytes of a body that are kept.
 const BODY_BYTES: usize = 4096;
@@ -119,6 +121,8 @@ struct Side {
     made: Box<[u8; MADE_BYTES]>,
     made_len: usize,
     target: Part,
+    /// Host and port in the target, nothing if it has none.
+    authority: Part,
     headers: Part,
     cookie: Part,
     raw_cookie: Part,
@@ -146,6 +150,7 @@ impl Default for Side {
             made: Box::new([0; MADE_BYTES]),
             made_len: 0,
             target: NONE,
+            authority: NONE,
             headers: NONE,
             cookie: NONE,
             raw_cookie: NONE,
@@ -533,8 +538,16 @@ impl Side {
         let from = self.made_len;
         let (begin, end) = (usize::from(self.parts[1].0), usize::from(self.parts[1].1));
         let mut at = begin;
+        self.authority = (0, 0);
+        if let Some((host, path)) = split_absolute(&self.head[begin..end]) {
+            self.authority = ((begin + host.start) as u16, (begin + host.end) as u16);
+            at = begin + path;
+            if self.head[at..end].first() != Some(&b'/') {
+                // The path that is meant where there is none.
+                self.make(b"/");
+            }
+        }
         let mut in_query = false;
-        let mut path_begin = from;
         while at < end && self.made_len < MADE_BYTES {
             let hex = |at: usize| char::from(self.head[at]).to_digit(16);
             let byte = match self.head[at] {
@@ -547,35 +560,24 @@ impl Side {
                 },
                 byte => {
                     if byte == b'?' && !in_query {
-                        self.fold_last(path_begin);
+                        self.fold_last(from);
                         in_query = true;
                     }
                     byte
                 }
             };
             at += 1;
-            // The path of `http://host/path` begins behind the host; `:/` further behind is a part of the path.
-            let so_far = &self.made[from..self.made_len];
-            if byte == b'/'
-                && !in_query
-                && path_begin == from
-                && so_far
-                    .strip_suffix(b":/")
-                    .is_some_and(|scheme| !scheme.contains(&b'/'))
-            {
-                path_begin = self.made_len + 1;
-            }
             if self.made_len == MADE_BYTES {
                 break;
             }
             self.made[self.made_len] = byte;
             self.made_len += 1;
-            if !in_query && byte == b'/' && self.made_len > path_begin + 1 {
-                self.fold_path(path_begin);
+            if !in_query && byte == b'/' && self.made_len > from + 1 {
+                self.fold_path(from);
             }
         }
         if !in_query {
-            self.fold_last(path_begin);
+            self.fold_last(from);
         }
         self.target = (from as u16, self.made_len as u16);
     }
@@ -707,8 +709,8 @@ impl Side {
         }
         self.headers = (headers_from as u16, self.made_len as u16);
         framing.is_odd |= repeated.contains(Buffer::HttpHost);
-        if self.has.contains(Buffer::HttpHost) {
-            self.host = self.joined(b"host", |side, from| side.name_of_host(from));
+        if is_request {
+            self.make_host(repeated.contains(Buffer::HttpHost));
         }
         if repeated.contains(Buffer::HttpUserAgent) {
             self.user_agent = self.joined(b"user-agent", |_, _| {});
@@ -729,7 +731,7 @@ impl Side {
         framing
     }
 
-    /// The values of all header lines of a name, with `, ` between them, behind what was made; `finish` gets the place of each.
+    /// The values of all header lines of a name, with `, ` between them, behind what was made; `finish` gets where each begins.
     fn joined(&mut self, name: &[u8], finish: impl Fn(&mut Self, usize)) -> Part {
         let from = self.made_len;
         let (mut at, end) = (usize::from(self.headers.0), usize::from(self.headers.1));
@@ -781,6 +783,28 @@ impl Side {
         self.raw_cookie = self.cookie;
         self.has.insert(Buffer::HttpCookie);
         self.has.insert(Buffer::HttpRawCookie);
+    }
+
+    /// The host, behind what was made: what the target says counts before any header (RFC 9112 section 3.2.2).
+    fn make_host(&mut self, is_repeated: bool) {
+        let from = self.made_len;
+        let (begin, end) = (usize::from(self.authority.0), usize::from(self.authority.1));
+        if begin < end {
+            self.make_from_head(begin, end);
+            self.has.insert(Buffer::HttpHost);
+        } else if is_repeated {
+            self.host = self.joined(b"host", Self::name_of_host);
+            return;
+        } else if self.has.contains(Buffer::HttpHost) {
+            let (begin, end) = (usize::from(self.host.0), usize::from(self.host.1));
+            let len = (end - begin).min(MADE_BYTES - from);
+            self.made.copy_within(begin..begin + len, from);
+            self.made_len += len;
+        } else {
+            return;
+        }
+        self.name_of_host(from);
+        self.host = (from as u16, self.made_len as u16);
     }
 
     /// What was made from `from` on is a host: puts it in lower case, and takes its port away.
@@ -897,6 +921,28 @@ fn line_end_of(bytes: &[u8], at: usize) -> usize {
         .iter()
         .position(|&byte| byte == b'\n')
         .map_or(bytes.len(), |it| at + it + 1)
+}
+
+/// Where in an absolute target host and port are, and where its path begins; none for another target.
+fn split_absolute(target: &[u8]) -> Option<(Range<usize>, usize)> {
+    let scheme = target.iter().position(|&byte| byte == b':')?;
+    let is_scheme = target[..scheme]
+        .iter()
+        .all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(byte));
+    if scheme == 0 || !is_scheme || !target[scheme..].starts_with(b"://") {
+        return None;
+    }
+    let begin = scheme + 3;
+    let path = target[begin..]
+        .iter()
+        .position(|byte| b"/?#".contains(byte))
+        .map_or(target.len(), |it| begin + it);
+    // A user may be named in front of the host.
+    let host = target[begin..path]
+        .iter()
+        .rposition(|&byte| byte == b'@')
+        .map_or(begin, |it| begin + it + 1);
+    Some((host..path, path))
 }
 
 fn trim_end(bytes: &[u8], from: usize) -> usize {
@@ -1132,6 +1178,26 @@ mod tests {
     }
 
     #[test]
+    fn the_host_in_a_target_counts_before_the_header() {
+        for (target, expected) in [
+            ("http://Evil/x", "evil"),
+            ("http://user:word@evil:80", "evil"),
+            ("https://[2001:DB8::1]:443?q", "[2001:db8::1]"),
+            ("http:///x", "good"),
+            ("/http://evil/", "good"),
+            ("evil:443", "good"),
+        ] {
+            let request = format!("GET {target} HTTP/1.1\r\nHost: good\r\n\r\n");
+            let (all, _) = messages(&mut Http::default(), true, &[request.as_bytes()]);
+            assert_eq!(get(&all[0], Buffer::HttpHost), expected, "{target}");
+            assert_eq!(get(&all[0], Buffer::HttpRawUri), target);
+        }
+        let request = b"GET http://evil/ HTTP/1.1\r\n\r\n";
+        let (all, _) = messages(&mut Http::default(), true, &[request]);
+        assert_eq!(get(&all[0], Buffer::HttpHost), "evil");
+    }
+
+    #[test]
     fn all_cookies_are_kept() {
         let request = [
             &b"GET / HTTP/1.1\r\n"[..],
@@ -1204,8 +1270,14 @@ mod tests {
             ("/../../a", "/a"),
             ("/a:/../b//c", "/b/c"),
             ("/x://../y", "/y"),
-            ("http://host/../x", "http://host/x"),
-            ("http://host/a/../x//y", "http://host/x/y"),
+            ("http://host/../x", "/x"),
+            ("http://host/a/../x//y", "/x/y"),
+            ("http://host", "/"),
+            ("http://host?a=/../b", "/?a=/../b"),
+            ("HTTP://host:80/%61", "/a"),
+            ("http:///x", "/x"),
+            ("/http://host/x", "/http:/host/x"),
+            ("host:443", "host:443"),
             ("/%2e%2e/%252e", "/%2e"),
             ("*", "*"),
             ("..", ".."),
