@@ -8,7 +8,7 @@ pub enum Buffer {
     Payload,
     /// Method of an HTTP request.
     HttpMethod,
-    /// Its target, decoded once and with a normal path.
+    /// Its target without scheme and host, decoded once and with a normal path.
     HttpUri,
     /// Its target as sent.
     HttpRawUri,
@@ -24,15 +24,15 @@ pub enum Buffer {
     HttpCookie,
     /// Cookies as sent.
     HttpRawCookie,
-    /// Host that a request names, in lower case, without port.
+    /// Host that the target or else `Host` names, in lower case, without port; several are joined by `, `.
     HttpHost,
-    /// Header `User-Agent`.
+    /// Header `User-Agent`; several are joined by `, `.
     HttpUserAgent,
-    /// Header `Referer`.
+    /// Header `Referer`; several are joined by `, `.
     HttpReferer,
-    /// Header `Content-Type`.
+    /// Header `Content-Type`; several are joined by `, `.
     HttpContentType,
-    /// Header `Accept`.
+    /// Header `Accept`; several are joined by `, `.
     HttpAccept,
     /// First bytes of a request's body.
     HttpClientBody,

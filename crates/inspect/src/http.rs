@@ -1,14 +1,19 @@
 //! HTTP/1.x of both directions of a connection (RFC 9112), read as bytes come. It is lenient, as those who attack are: what a server
 //! might take for a message is one here.
 //!
-//! What buffers hold: `http.uri` is the target decoded once, with `//`, `/./` and `/../` taken out of the path; a header line is
-//! `Name: value` and CR LF whatever it ended in, lines that go on in the next are one; cookies are not among them. Host names are in
-//! lower case and without port. Of bodies the first bytes are kept, with the heads of chunks taken out; nothing is decompressed.
+//! What buffers hold: `http.uri` is the target without scheme and host, decoded once, with `//`, `/./` and `/../` taken out of the
+//! path; a header line is `Name: value` and CR LF whatever it ended in, lines that go on in the next are one; cookies are not among
+//! them. Host names are in lower case and without port. What several headers of one name say is joined by `, `. Of bodies the first
+//! bytes are kept, with the heads of chunks taken out; nothing is decompressed.
 
 use crate::buffer::Buffer;
+use std::ops::Range;
 
 /// Bytes of a head that are kept; a longer one is a fault.
 const HEAD_BYTES: usize = 8192;
+/// Bytes that are made of a head: the shortest line, a colon and LF, becomes twice as long, and none more than that, with values that
+/// are there a second time, such as the host's.
+const MADE_BYTES: usize = 2 * HEAD_BYTES;
 /// Bytes of a body that are kept.
 const BODY_BYTES: usize = 4096;
 /// Requests whose responses are awaited at a time.
@@ -19,7 +24,7 @@ pub use crate::buffer::BufferSet;
 /// What is wrong with a message; from there on its direction is not read any more, but for the first two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HttpFault {
-    /// A header line without a colon, or with white space in front of it. It is kept.
+    /// A header line without a colon, with white space in front of its name or in it, or a second `Host`. It is kept.
     HeaderLine,
     /// Lengths that contradict each other: chunks count (RFC 9112 section 6.3), or the first length.
     Lengths,
@@ -47,10 +52,22 @@ pub struct Pushed {
 pub struct Http {
     request: Side,
     response: Side,
-    /// Whether the response to each request that is awaited has no body, as that was `HEAD`.
-    awaited: [bool; AWAITED],
+    awaited: [Asked; AWAITED],
     asked: usize,
     answered: usize,
+    /// Whether more requests were awaited than are kept: which response answers what is not known from there on.
+    is_lost: bool,
+}
+
+/// What of a request matters for its response.
+#[derive(Debug, Clone, Copy, Default)]
+struct Asked {
+    /// The response has no body.
+    is_head: bool,
+    /// What follows a response that agrees is not HTTP.
+    is_connect: bool,
+    /// What follows status 101 is not HTTP.
+    upgrades: bool,
 }
 
 /// Place of bytes in a head.
@@ -66,8 +83,8 @@ enum State {
     Body(u64),
     /// In a body that ends with the connection.
     UntilClose,
-    /// In the line with the length of a chunk; the length as far as it was read, and whether its digits are over.
-    ChunkLine(u64, bool),
+    /// In the line with the length of a chunk, which may have white space in front; the length as far as it was read.
+    ChunkLine(u64, Digits),
     /// In a chunk of so many bytes more.
     Chunk(u64),
     /// In the line end behind a chunk.
@@ -76,6 +93,14 @@ enum State {
     Trailer(u32),
     /// Not read any more.
     Opaque,
+}
+
+/// Where the digits of a chunk's length are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Digits {
+    Ahead,
+    Here,
+    Over,
 }
 
 #[derive(Debug)]
@@ -93,9 +118,11 @@ struct Side {
     /// Header lines as they came.
     raw_headers: Part,
     /// What is made of the head: target or header lines in normal form, and so on.
-    made: Box<[u8; HEAD_BYTES]>,
+    made: Box<[u8; MADE_BYTES]>,
     made_len: usize,
     target: Part,
+    /// Host and port in the target, nothing if it has none.
+    authority: Part,
     headers: Part,
     cookie: Part,
     raw_cookie: Part,
@@ -120,9 +147,10 @@ impl Default for Side {
             line: NONE,
             parts: [NONE; 3],
             raw_headers: NONE,
-            made: Box::new([0; HEAD_BYTES]),
+            made: Box::new([0; MADE_BYTES]),
             made_len: 0,
             target: NONE,
+            authority: NONE,
             headers: NONE,
             cookie: NONE,
             raw_cookie: NONE,
@@ -143,6 +171,19 @@ struct Framing {
     is_chunked: bool,
     contradicts: bool,
     is_odd: bool,
+    upgrades: bool,
+}
+
+/// A header line, with those that continue it.
+struct Line {
+    begin: usize,
+    /// Behind its name, which is nothing without a colon.
+    name_end: usize,
+    colon: Option<usize>,
+    /// Behind its last byte that is not white space.
+    content_end: usize,
+    /// Where the next one begins.
+    next: usize,
 }
 
 impl Http {
@@ -152,7 +193,7 @@ impl Http {
             side.state = State::Head;
             side.begin();
         }
-        (self.asked, self.answered) = (0, 0);
+        (self.asked, self.answered, self.is_lost) = (0, 0, false);
     }
 
     /// Bytes of a direction are missing: it is not read any more.
@@ -209,11 +250,12 @@ impl Http {
                     side.more_body(rest, to_server, &mut pushed.ready);
                     rest.len()
                 }
-                State::ChunkLine(length, is_over) => {
+                State::ChunkLine(length, digits) => {
                     let byte = rest[0];
-                    match (char::from(byte).to_digit(16), is_over) {
-                        (Some(digit), false) if length < 1 << 56 => {
-                            side.state = State::ChunkLine(length << 4 | u64::from(digit), false);
+                    match (char::from(byte).to_digit(16), digits) {
+                        (Some(digit), Digits::Ahead | Digits::Here) if length < 1 << 56 => {
+                            side.state =
+                                State::ChunkLine(length << 4 | u64::from(digit), Digits::Here);
                         }
                         _ if byte == b'\n' => {
                             side.state = if length == 0 {
@@ -222,9 +264,12 @@ impl Http {
                                 State::Chunk(length)
                             };
                         }
+                        (_, Digits::Ahead) if matches!(byte, b' ' | b'\t') => {}
                         // An extension, which is passed over, or white space.
-                        _ if is_over || matches!(byte, b';' | b' ' | b'\t' | b'\r') => {
-                            side.state = State::ChunkLine(length, true);
+                        _ if digits == Digits::Over
+                            || matches!(byte, b';' | b' ' | b'\t' | b'\r') =>
+                        {
+                            side.state = State::ChunkLine(length, Digits::Over);
                         }
                         _ => {
                             side.state = State::Opaque;
@@ -246,7 +291,7 @@ impl Http {
                 }
                 State::ChunkEnd => {
                     if rest[0] == b'\n' {
-                        side.state = State::ChunkLine(0, false);
+                        side.state = State::ChunkLine(0, Digits::Ahead);
                     } else if rest[0] != b'\r' {
                         side.state = State::Opaque;
                         pushed.fault = Some(HttpFault::Chunk);
@@ -295,43 +340,52 @@ impl Http {
             pushed.fault = Some(HttpFault::HeaderLine);
         }
         let with_length = match (framing.is_chunked, framing.length) {
-            (true, _) => Some(State::ChunkLine(0, false)),
+            (true, _) => Some(State::ChunkLine(0, Digits::Ahead)),
             (false, Some(0)) => Some(State::Head),
             (false, Some(length)) => Some(State::Body(length)),
             (false, None) => None,
         };
         if to_server {
             let method = side.of_head(side.parts[0]);
-            let (is_head, is_connect) = (method == b"HEAD", method == b"CONNECT");
+            let asked = Asked {
+                is_head: method == b"HEAD",
+                is_connect: method == b"CONNECT",
+                upgrades: framing.upgrades,
+            };
             if self.asked - self.answered < AWAITED {
-                self.awaited[self.asked % AWAITED] = is_head;
+                self.awaited[self.asked % AWAITED] = asked;
+            } else {
+                self.is_lost = true;
             }
             self.asked += 1;
-            side.state = if is_connect {
-                State::Opaque
-            } else {
-                with_length.unwrap_or(State::Head)
-            };
+            side.state = with_length.unwrap_or(State::Head);
             return;
         }
         let status: u16 = std::str::from_utf8(side.of_head(side.parts[1]))
             .ok()
             .and_then(|it| it.parse().ok())
             .unwrap_or(0);
-        let is_head = self.answered < self.asked
-            && self.asked - self.answered <= AWAITED
-            && self.awaited[self.answered % AWAITED];
-        // A response to no request, as a hostile server sends, takes the place of none.
+        let asked = if self.answered < self.asked && !self.is_lost {
+            self.awaited[self.answered % AWAITED]
+        } else {
+            Asked::default()
+        };
         if !(100..200).contains(&status) && self.answered < self.asked {
             self.answered += 1;
         }
+        // A tunnel from here on, whatever lengths the head has (RFC 9112 section 6.3).
+        let is_tunnel = asked.is_connect && (200..300).contains(&status);
         side.state = match status {
             // Another protocol from here on.
             101 => State::Opaque,
+            _ if is_tunnel => State::Opaque,
             100..=199 | 204 | 304 => State::Head,
-            _ if is_head => State::Head,
+            _ if asked.is_head => State::Head,
             _ => with_length.unwrap_or(State::UntilClose),
         };
+        if is_tunnel || (status == 101 && asked.upgrades) {
+            self.request.state = State::Opaque;
+        }
     }
 
     /// Returns a buffer of the present message of one direction.
@@ -392,7 +446,7 @@ impl Side {
 
     /// Puts bytes behind what is made; what finds no room is left out.
     fn make(&mut self, bytes: &[u8]) {
-        let room = HEAD_BYTES - self.made_len;
+        let room = MADE_BYTES - self.made_len;
         let taken = bytes.len().min(room);
         self.made[self.made_len..][..taken].copy_from_slice(&bytes[..taken]);
         self.made_len += taken;
@@ -484,9 +538,17 @@ impl Side {
         let from = self.made_len;
         let (begin, end) = (usize::from(self.parts[1].0), usize::from(self.parts[1].1));
         let mut at = begin;
+        self.authority = (0, 0);
+        if let Some((host, path)) = split_absolute(&self.head[begin..end]) {
+            self.authority = ((begin + host.start) as u16, (begin + host.end) as u16);
+            at = begin + path;
+            if self.head[at..end].first() != Some(&b'/') {
+                // The path that is meant where there is none.
+                self.make(b"/");
+            }
+        }
         let mut in_query = false;
-        let mut path_begin = from;
-        while at < end && self.made_len < HEAD_BYTES {
+        while at < end && self.made_len < MADE_BYTES {
             let hex = |at: usize| char::from(self.head[at]).to_digit(16);
             let byte = match self.head[at] {
                 b'%' if at + 2 < end => match (hex(at + 1), hex(at + 2)) {
@@ -498,35 +560,24 @@ impl Side {
                 },
                 byte => {
                     if byte == b'?' && !in_query {
-                        self.fold_last(path_begin);
+                        self.fold_last(from);
                         in_query = true;
                     }
                     byte
                 }
             };
             at += 1;
-            // The path of `http://host/path` begins behind the host; `:/` further behind is a part of the path.
-            let so_far = &self.made[from..self.made_len];
-            if byte == b'/'
-                && !in_query
-                && path_begin == from
-                && so_far
-                    .strip_suffix(b":/")
-                    .is_some_and(|scheme| !scheme.contains(&b'/'))
-            {
-                path_begin = self.made_len + 1;
-            }
-            if self.made_len == HEAD_BYTES {
+            if self.made_len == MADE_BYTES {
                 break;
             }
             self.made[self.made_len] = byte;
             self.made_len += 1;
-            if !in_query && byte == b'/' && self.made_len > path_begin + 1 {
-                self.fold_path(path_begin);
+            if !in_query && byte == b'/' && self.made_len > from + 1 {
+                self.fold_path(from);
             }
         }
         if !in_query {
-            self.fold_last(path_begin);
+            self.fold_last(from);
         }
         self.target = (from as u16, self.made_len as u16);
     }
@@ -535,7 +586,7 @@ impl Side {
     fn fold_last(&mut self, begin: usize) {
         let path = self.made.get(begin..self.made_len).unwrap_or_default();
         let is_dots = path.ends_with(b"/.") || path.ends_with(b"/..");
-        if is_dots && self.made_len < HEAD_BYTES {
+        if is_dots && self.made_len < MADE_BYTES {
             self.made[self.made_len] = b'/';
             self.made_len += 1;
             self.fold_path(begin);
@@ -561,54 +612,66 @@ impl Side {
         }
     }
 
+    /// The header line at `at`, of those that end at `end`.
+    fn line_at(&self, at: usize, end: usize) -> Line {
+        let mut next = line_end_of(&self.head[..end], at);
+        // Lines that begin with white space belong to the one before.
+        while next < end && matches!(self.head[next], b' ' | b'\t') {
+            next = line_end_of(&self.head[..end], next);
+        }
+        // The first line has none before it: white space in front of it hides nothing.
+        let begin = trim_start(&self.head[..next], at);
+        let content_end = trim_end(&self.head[..next], begin);
+        let colon = self.head[begin..content_end]
+            .iter()
+            .position(|&byte| byte == b':')
+            .map(|it| it + begin);
+        Line {
+            begin,
+            name_end: colon.map_or(begin, |colon| trim_end(&self.head[..colon], begin)),
+            colon,
+            content_end,
+            next,
+        }
+    }
+
     /// Goes through the header lines: makes them normal, and finds those that are buffers of their own.
     fn header_lines(&mut self, begin: usize, end: usize, is_request: bool) -> Framing {
         let mut framing = Framing::default();
         let headers_from = self.made_len;
         let mut at = begin;
-        let mut cookies = [(0u16, 0u16); 8];
-        let mut n_cookies = 0;
+        let cookie_name: &[u8] = if is_request { b"cookie" } else { b"set-cookie" };
+        let mut first_cookie = None;
+        let mut repeated = BufferSet::default();
         while at < end {
-            let mut line_end = line_end_of(&self.head[..end], at);
-            // Lines that begin with white space belong to the one before.
-            while line_end < end && matches!(self.head[line_end], b' ' | b'\t') {
-                line_end = line_end_of(&self.head[..end], line_end);
-            }
-            let line = (at, line_end);
-            at = line_end;
-            let content_end = trim_end(&self.head[..line.1], line.0);
-            if content_end == line.0 {
+            let line = self.line_at(at, end);
+            let line_at = at;
+            at = line.next;
+            if line.content_end == line.begin {
                 continue;
             }
-            let Some(colon) = self.head[line.0..content_end]
-                .iter()
-                .position(|&byte| byte == b':')
-                .map(|it| it + line.0)
-            else {
+            framing.is_odd |= line.begin != line_at;
+            let Some(colon) = line.colon else {
                 framing.is_odd = true;
-                self.make_line(line.0, content_end);
+                self.make_line(line.begin, line.content_end);
                 continue;
             };
-            let name_end = trim_end(&self.head[..colon], line.0);
-            framing.is_odd |= name_end != colon || name_end == line.0;
-            let value = trim_start(&self.head[..content_end], colon + 1);
+            let in_front = &self.head[line.begin..colon];
+            framing.is_odd |= in_front.is_empty() || in_front.iter().any(u8::is_ascii_whitespace);
+            let value = trim_start(&self.head[..line.content_end], colon + 1);
             let mut name = [0; 20];
-            let name_len = name_end - line.0;
+            let name_len = line.name_end - line.begin;
             if name_len <= name.len() {
-                name[..name_len].copy_from_slice(&self.head[line.0..name_end]);
+                name[..name_len].copy_from_slice(&self.head[line.begin..line.name_end]);
                 name[..name_len].make_ascii_lowercase();
             }
-            let cookie_name: &[u8] = if is_request { b"cookie" } else { b"set-cookie" };
             let name = &name[..name_len.min(20)];
             if name_len <= 20 && name == cookie_name {
-                if n_cookies < cookies.len() {
-                    cookies[n_cookies] = (value as u16, content_end as u16);
-                    n_cookies += 1;
-                }
+                first_cookie = first_cookie.or(Some(line_at));
                 continue;
             }
             let from = self.made_len;
-            self.make_line_of(line.0, name_end, value, content_end);
+            self.make_line_of(line.begin, line.name_end, value, line.content_end);
             // Where the value lies in what was made.
             let made_value = (from + name_len + 2).min(self.made_len);
             let made_end = self.made_len.saturating_sub(2).max(made_value);
@@ -616,72 +679,143 @@ impl Side {
             if name_len > 20 {
                 continue;
             }
-            match name {
-                b"content-length" => self.content_length(part, &mut framing),
+            let (buffer, place) = match name {
+                b"host" if is_request => (Buffer::HttpHost, &mut self.host),
+                b"user-agent" => (Buffer::HttpUserAgent, &mut self.user_agent),
+                b"referer" => (Buffer::HttpReferer, &mut self.referer),
+                b"content-type" => (Buffer::HttpContentType, &mut self.content_type),
+                b"accept" => (Buffer::HttpAccept, &mut self.accept),
+                b"content-length" => {
+                    self.content_length(part, &mut framing);
+                    continue;
+                }
                 b"transfer-encoding" => {
                     let value = &self.made[made_value..made_end];
                     framing.is_chunked |= ends_in_chunked(value);
+                    continue;
                 }
-                b"host" if is_request => {
-                    self.host = part;
-                    self.has.insert(Buffer::HttpHost);
+                b"upgrade" => {
+                    framing.upgrades = true;
+                    continue;
                 }
-                b"user-agent" => {
-                    self.user_agent = part;
-                    self.has.insert(Buffer::HttpUserAgent);
-                }
-                b"referer" => {
-                    self.referer = part;
-                    self.has.insert(Buffer::HttpReferer);
-                }
-                b"content-type" => {
-                    self.content_type = part;
-                    self.has.insert(Buffer::HttpContentType);
-                }
-                b"accept" => {
-                    self.accept = part;
-                    self.has.insert(Buffer::HttpAccept);
-                }
-                _ => {}
+                _ => continue,
+            };
+            if self.has.contains(buffer) {
+                repeated.insert(buffer);
+            } else {
+                *place = part;
+                self.has.insert(buffer);
             }
         }
         self.headers = (headers_from as u16, self.made_len as u16);
-        self.make_host();
-        if n_cookies > 0 {
-            let from = self.made_len;
-            for (number, &(begin, end)) in cookies[..n_cookies].iter().enumerate() {
-                if number > 0 {
-                    self.make(b", ");
-                }
-                self.make_from_head(usize::from(begin), usize::from(end));
-            }
-            self.cookie = (from as u16, self.made_len as u16);
-            self.raw_cookie = self.cookie;
-            self.has.insert(Buffer::HttpCookie);
-            self.has.insert(Buffer::HttpRawCookie);
+        framing.is_odd |= repeated.contains(Buffer::HttpHost);
+        if is_request {
+            self.make_host(repeated.contains(Buffer::HttpHost));
+        }
+        if repeated.contains(Buffer::HttpUserAgent) {
+            self.user_agent = self.joined(b"user-agent", |_, _| {});
+        }
+        if repeated.contains(Buffer::HttpReferer) {
+            self.referer = self.joined(b"referer", |_, _| {});
+        }
+        if repeated.contains(Buffer::HttpContentType) {
+            self.content_type = self.joined(b"content-type", |_, _| {});
+        }
+        if repeated.contains(Buffer::HttpAccept) {
+            self.accept = self.joined(b"accept", |_, _| {});
+        }
+        if let Some(first) = first_cookie {
+            self.make_cookies(first, end, cookie_name);
         }
         framing.contradicts |= framing.is_chunked && framing.length.is_some();
         framing
     }
 
-    /// The host in lower case and without port, behind what was made.
-    fn make_host(&mut self) {
-        if !self.has.contains(Buffer::HttpHost) {
+    /// The values of all header lines of a name, with `, ` between them, behind what was made; `finish` gets where each begins.
+    fn joined(&mut self, name: &[u8], finish: impl Fn(&mut Self, usize)) -> Part {
+        let from = self.made_len;
+        let (mut at, end) = (usize::from(self.headers.0), usize::from(self.headers.1));
+        let mut is_first = true;
+        while at < end {
+            let next = line_end_of(&self.made[..end], at);
+            let line = &self.made[at..next];
+            let is_of_name = line
+                .split_at_checked(name.len())
+                .is_some_and(|(it, rest)| it.eq_ignore_ascii_case(name) && rest.starts_with(b": "));
+            if is_of_name {
+                if !is_first {
+                    self.make(b", ");
+                }
+                is_first = false;
+                let value = at + name.len() + 2;
+                let len = next
+                    .saturating_sub(value + 2)
+                    .min(MADE_BYTES - self.made_len);
+                let to = self.made_len;
+                self.made.copy_within(value..value + len, to);
+                self.made_len += len;
+                finish(self, to);
+            }
+            at = next;
+        }
+        (from as u16, self.made_len as u16)
+    }
+
+    /// All cookies from the line at `at` on, with `, ` between them, behind what was made.
+    fn make_cookies(&mut self, mut at: usize, end: usize, name: &[u8]) {
+        let from = self.made_len;
+        let mut is_first = true;
+        while at < end {
+            let line = self.line_at(at, end);
+            at = line.next;
+            let Some(colon) = line.colon else { continue };
+            if !self.head[line.begin..line.name_end].eq_ignore_ascii_case(name) {
+                continue;
+            }
+            if !is_first {
+                self.make(b", ");
+            }
+            is_first = false;
+            let value = trim_start(&self.head[..line.content_end], colon + 1);
+            self.make_from_head(value, line.content_end);
+        }
+        self.cookie = (from as u16, self.made_len as u16);
+        self.raw_cookie = self.cookie;
+        self.has.insert(Buffer::HttpCookie);
+        self.has.insert(Buffer::HttpRawCookie);
+    }
+
+    /// The host, behind what was made: what the target says counts before any header (RFC 9112 section 3.2.2).
+    fn make_host(&mut self, is_repeated: bool) {
+        let from = self.made_len;
+        let (begin, end) = (usize::from(self.authority.0), usize::from(self.authority.1));
+        if begin < end {
+            self.make_from_head(begin, end);
+            self.has.insert(Buffer::HttpHost);
+        } else if is_repeated {
+            self.host = self.joined(b"host", Self::name_of_host);
+            return;
+        } else if self.has.contains(Buffer::HttpHost) {
+            let (begin, end) = (usize::from(self.host.0), usize::from(self.host.1));
+            let len = (end - begin).min(MADE_BYTES - from);
+            self.made.copy_within(begin..begin + len, from);
+            self.made_len += len;
+        } else {
             return;
         }
-        let (begin, end) = (usize::from(self.host.0), usize::from(self.host.1));
-        let value = &self.made[begin..end];
-        let port = match value.iter().rposition(|&byte| byte == b':') {
-            // Not one within the brackets of an address of IPv6.
-            Some(colon) if !value[colon..].contains(&b']') => colon,
-            _ => value.len(),
-        };
-        let from = self.made_len;
-        for at in begin..begin + port {
-            let byte = self.made[at].to_ascii_lowercase();
-            self.make(&[byte]);
-        }
+        self.name_of_host(from);
         self.host = (from as u16, self.made_len as u16);
+    }
+
+    /// What was made from `from` on is a host: puts it in lower case, and takes its port away.
+    fn name_of_host(&mut self, from: usize) {
+        let value = &mut self.made[from..self.made_len];
+        value.make_ascii_lowercase();
+        match value.iter().rposition(|&byte| byte == b':') {
+            // Not one within the brackets of an address of IPv6.
+            Some(colon) if !value[colon..].contains(&b']') => self.made_len = from + colon,
+            _ => {}
+        }
     }
 
     fn content_length(&self, part: Part, framing: &mut Framing) {
@@ -700,7 +834,7 @@ impl Side {
     }
 
     fn make_from_head(&mut self, begin: usize, end: usize) {
-        let taken = (end - begin).min(HEAD_BYTES - self.made_len);
+        let taken = (end - begin).min(MADE_BYTES - self.made_len);
         self.made[self.made_len..][..taken].copy_from_slice(&self.head[begin..begin + taken]);
         self.made_len += taken;
     }
@@ -787,6 +921,28 @@ fn line_end_of(bytes: &[u8], at: usize) -> usize {
         .iter()
         .position(|&byte| byte == b'\n')
         .map_or(bytes.len(), |it| at + it + 1)
+}
+
+/// Where in an absolute target host and port are, and where its path begins; none for another target.
+fn split_absolute(target: &[u8]) -> Option<(Range<usize>, usize)> {
+    let scheme = target.iter().position(|&byte| byte == b':')?;
+    let is_scheme = target[..scheme]
+        .iter()
+        .all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(byte));
+    if scheme == 0 || !is_scheme || !target[scheme..].starts_with(b"://") {
+        return None;
+    }
+    let begin = scheme + 3;
+    let path = target[begin..]
+        .iter()
+        .position(|byte| b"/?#".contains(byte))
+        .map_or(target.len(), |it| begin + it);
+    // A user may be named in front of the host.
+    let host = target[begin..path]
+        .iter()
+        .rposition(|&byte| byte == b'@')
+        .map_or(begin, |it| begin + it + 1);
+    Some((host..path, path))
 }
 
 fn trim_end(bytes: &[u8], from: usize) -> usize {
@@ -981,6 +1137,132 @@ mod tests {
     }
 
     #[test]
+    fn nothing_made_of_a_head_finds_no_room() {
+        let head = |line: &[u8], n: usize, rest: &[u8]| {
+            [b"POST /x HTTP/1.1\r\n", &line.repeat(n)[..], rest].concat()
+        };
+        let rest = b"Transfer-Encoding: chunked\r\nHost: h\r\n\r\n4\r\nbody\r\n0\r\n\r\n";
+        for (line, n) in [(&b"a:b\n"[..], 1640), (b":\n", 4050), (b"Accept:\n", 1000)] {
+            let (all, faults) = messages(&mut Http::default(), true, &[&head(line, n, rest)]);
+            assert!(faults.iter().all(|it| *it == HttpFault::HeaderLine));
+            assert_eq!(get(&all[0], Buffer::HttpHost), "h");
+            assert_eq!(get(&all[0], Buffer::HttpClientBody), "body");
+        }
+        let long = "h".repeat(8100);
+        let request = format!("GET / HTTP/1.1\nHost:{long}\n\n");
+        let (all, _) = messages(&mut Http::default(), true, &[request.as_bytes()]);
+        assert_eq!(get(&all[0], Buffer::HttpHost), long);
+    }
+
+    #[test]
+    fn headers_that_come_again_are_joined() {
+        let request = b"GET / HTTP/1.1\r\nHost: A:80\r\nUser-Agent: one\r\nAccept: x\r\nReferer: r\r\nX-Host: n\r\nContent-Type: t\r\n\
+            HOST: b\r\nuser-agent : two\r\n more\r\nAccept:\r\nAccept: y\r\nReferer: q\r\nContent-Type: u\r\n\r\n";
+        let (all, faults) = messages(&mut Http::default(), true, &[request]);
+        assert_eq!(faults, [HttpFault::HeaderLine]);
+        for (buffer, expected) in [
+            (Buffer::HttpHost, "a, b"),
+            (Buffer::HttpUserAgent, "one, two more"),
+            (Buffer::HttpAccept, "x, , y"),
+            (Buffer::HttpReferer, "r, q"),
+            (Buffer::HttpContentType, "t, u"),
+        ] {
+            assert_eq!(get(&all[0], buffer), expected);
+        }
+        let faults = |bytes: &[u8]| messages(&mut Http::default(), true, &[bytes]).1;
+        assert_eq!(
+            faults(b"GET / HTTP/1.1\nHost: a\nHost: a\n\n"),
+            [HttpFault::HeaderLine]
+        );
+        assert_eq!(faults(b"GET / HTTP/1.1\nAccept: a\nAccept: a\n\n"), []);
+    }
+
+    #[test]
+    fn the_host_in_a_target_counts_before_the_header() {
+        for (target, expected) in [
+            ("http://Evil/x", "evil"),
+            ("http://user:word@evil:80", "evil"),
+            ("https://[2001:DB8::1]:443?q", "[2001:db8::1]"),
+            ("http:///x", "good"),
+            ("/http://evil/", "good"),
+            ("evil:443", "good"),
+        ] {
+            let request = format!("GET {target} HTTP/1.1\r\nHost: good\r\n\r\n");
+            let (all, _) = messages(&mut Http::default(), true, &[request.as_bytes()]);
+            assert_eq!(get(&all[0], Buffer::HttpHost), expected, "{target}");
+            assert_eq!(get(&all[0], Buffer::HttpRawUri), target);
+        }
+        let request = b"GET http://evil/ HTTP/1.1\r\n\r\n";
+        let (all, _) = messages(&mut Http::default(), true, &[request]);
+        assert_eq!(get(&all[0], Buffer::HttpHost), "evil");
+    }
+
+    #[test]
+    fn all_cookies_are_kept() {
+        let request = [
+            &b"GET / HTTP/1.1\r\n"[..],
+            &b"Cookie: a=1\r\nX: y\r\n".repeat(20),
+            b"\r\n",
+        ]
+        .concat();
+        let (all, _) = messages(&mut Http::default(), true, &[&request]);
+        assert_eq!(get(&all[0], Buffer::HttpCookie), ["a=1"; 20].join(", "));
+        assert_eq!(get(&all[0], Buffer::HttpHeader), "X: y\r\n".repeat(20));
+    }
+
+    #[test]
+    fn white_space_hides_nothing() {
+        for blank in [" ", "\t", " \r\n ", "\r"] {
+            let request = format!(
+                "POST / HTTP/1.1\r\n{blank}Host: h\r\nTransfer-Encoding: chunked\r\n\r\n \t4 \r\nbody\r\n 0\r\n\r\n"
+            );
+            let (all, faults) = messages(&mut Http::default(), true, &[request.as_bytes()]);
+            assert_eq!(faults, [HttpFault::HeaderLine], "{blank:?}");
+            assert_eq!(get(&all[0], Buffer::HttpHost), "h");
+            assert!(get(&all[0], Buffer::HttpHeader).starts_with("Host: h\r\n"));
+            assert_eq!(get(&all[0], Buffer::HttpClientBody), "body");
+        }
+    }
+
+    #[test]
+    fn a_tunnel_begins_where_the_server_agrees() {
+        const NEXT: &[u8] = b"GET /next HTTP/1.1\r\n\r\n";
+        let connect = b"CONNECT h:443 HTTP/1.1\r\n\r\n";
+        let upgrade = b"GET / HTTP/1.1\r\nUpgrade: websocket\r\n\r\n";
+        let plain = b"GET / HTTP/1.1\r\n\r\n";
+        for (request, status, is_read) in [
+            (&connect[..], 200, false),
+            (connect, 405, true),
+            (connect, 101, true),
+            (upgrade, 101, false),
+            (upgrade, 200, true),
+            (plain, 101, true),
+            (plain, 200, true),
+        ] {
+            let mut http = Http::default();
+            messages(&mut http, true, &[request]);
+            let answer = format!("HTTP/1.1 {status} x\r\nContent-Length: 0\r\n\r\n");
+            messages(&mut http, false, &[answer.as_bytes()]);
+            let (all, _) = messages(&mut http, true, &[NEXT]);
+            assert_eq!(all.len(), usize::from(is_read), "{status}");
+        }
+    }
+
+    #[test]
+    fn with_more_requests_awaited_than_are_kept_all_are_ordinary() {
+        let mut http = Http::default();
+        messages(&mut http, true, &[&b"HEAD / HTTP/1.1\r\n\r\n".repeat(16)]);
+        messages(&mut http, true, &[&b"GET / HTTP/1.1\r\n\r\n".repeat(4)]);
+        let answers = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc".repeat(20);
+        let (all, faults) = messages(&mut http, false, &[&answers]);
+        assert_eq!((all.len(), faults), (20, vec![]));
+        assert!(
+            all.iter()
+                .all(|it| get(it, Buffer::HttpServerBody) == "abc")
+        );
+    }
+
+    #[test]
     fn paths_are_folded_as_servers_do() {
         let table = [
             ("/a/..", "/"),
@@ -988,8 +1270,14 @@ mod tests {
             ("/../../a", "/a"),
             ("/a:/../b//c", "/b/c"),
             ("/x://../y", "/y"),
-            ("http://host/../x", "http://host/x"),
-            ("http://host/a/../x//y", "http://host/x/y"),
+            ("http://host/../x", "/x"),
+            ("http://host/a/../x//y", "/x/y"),
+            ("http://host", "/"),
+            ("http://host?a=/../b", "/?a=/../b"),
+            ("HTTP://host:80/%61", "/a"),
+            ("http:///x", "/x"),
+            ("/http://host/x", "/http:/host/x"),
+            ("host:443", "host:443"),
             ("/%2e%2e/%252e", "/%2e"),
             ("*", "*"),
             ("..", ".."),
