@@ -353,9 +353,10 @@ fn an_inspection_allocates_nothing_for_packets() {
         ..UdpFlow::default()
     };
     let datagram = flow.frame(500).unwrap();
-    (flow.protocol, flow.dst_port) = (Protocol::Tcp, 80);
+    flow.dst_port = 80;
     let request = b"GET /index.html HTTP/1.1\r\nHost: www.example.org\r\nUser-Agent: test\r\nCookie: a=b\r\n\r\n";
-    let mut segment = flow.frame(54 + request.len() + 4).unwrap();
+    let size = 54 + request.len() + 4;
+    let mut segment = flow.frame_as(Protocol::Tcp, None, size).unwrap();
     segment[54..][..request.len()].copy_from_slice(request);
     let pool = PoolHandle::new(64, false).unwrap();
     let mut batch = Batch::new();
