@@ -361,6 +361,8 @@ fn an_inspection_allocates_nothing_for_packets() {
     let pool = PoolHandle::new(64, false).unwrap();
     let mut batch = Batch::new();
     let mut sequence = 1u32;
+    // Allocations while packets were inspected.
+    let counted = Cell::new(0);
     let mut pass = |rounds: usize| {
         for _ in 0..rounds {
             for is_tcp in [false, true] {
@@ -378,20 +380,15 @@ fn an_inspection_allocates_nothing_for_packets() {
                 batch.packets_mut()[0].bytes_mut().copy_from_slice(frame);
                 ips.process(&mut batch, &context);
                 batch.clear();
-                COUNTED.with(|counted| counted.set(counted.get() + allocations() - before));
+                counted.set(counted.get() + allocations() - before);
             }
         }
     };
     // Expressions make their memory when they are first asked.
     pass(100);
-    COUNTED.with(|counted| counted.set(0));
+    counted.set(0);
     pass(10_000);
-    assert_eq!(COUNTED.with(Cell::get), 0);
-}
-
-thread_local! {
-    /// Allocations while packets were inspected.
-    static COUNTED: Cell<u64> = const { Cell::new(0) };
+    assert_eq!(counted.get(), 0);
 }
 
 #[test]

@@ -9,6 +9,7 @@ use crate::protocol::Stage;
 use crate::station::{Outcome, Record};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use taut_measure::rank::nearest_rank;
 use taut_measure::{Interval, quantile_interval};
 
 /// How often intervals are to cover the median.
@@ -37,8 +38,8 @@ impl Delay {
     pub fn of(mut values_ms: Vec<f64>) -> Option<Self> {
         values_ms.sort_by(f64::total_cmp);
         let at = |q: f64| {
-            let rank = (q * values_ms.len() as f64).ceil().max(1.0) as usize;
-            values_ms.get(rank - 1).copied()
+            let rank = nearest_rank(values_ms.len() as u64, q)?;
+            values_ms.get(rank as usize).copied()
         };
         Some(Self {
             count: values_ms.len(),

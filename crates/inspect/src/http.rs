@@ -125,7 +125,6 @@ struct Side {
     authority: Part,
     headers: Part,
     cookie: Part,
-    raw_cookie: Part,
     host: Part,
     user_agent: Part,
     referer: Part,
@@ -153,7 +152,6 @@ impl Default for Side {
             authority: NONE,
             headers: NONE,
             cookie: NONE,
-            raw_cookie: NONE,
             host: NONE,
             user_agent: NONE,
             referer: NONE,
@@ -780,7 +778,6 @@ impl Side {
             self.make_from_head(value, line.content_end);
         }
         self.cookie = (from as u16, self.made_len as u16);
-        self.raw_cookie = self.cookie;
         self.has.insert(Buffer::HttpCookie);
         self.has.insert(Buffer::HttpRawCookie);
     }
@@ -902,8 +899,7 @@ impl Side {
             Buffer::HttpRequestLine | Buffer::HttpResponseLine => self.of_head(self.line),
             Buffer::HttpHeader => made(self.headers),
             Buffer::HttpRawHeader => self.of_head(self.raw_headers),
-            Buffer::HttpCookie => made(self.cookie),
-            Buffer::HttpRawCookie => made(self.raw_cookie),
+            Buffer::HttpCookie | Buffer::HttpRawCookie => made(self.cookie),
             Buffer::HttpHost => made(self.host),
             Buffer::HttpUserAgent => made(self.user_agent),
             Buffer::HttpReferer => made(self.referer),

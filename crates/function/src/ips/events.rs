@@ -309,27 +309,8 @@ impl Time {
 
 /// Time of day as RFC 3339 has it, with microseconds and the offset as Suricata writes it.
 fn utc(since_1970: Duration) -> String {
-    let (days, seconds) = (since_1970.as_secs() / 86_400, since_1970.as_secs() % 86_400);
-    // Days from 1970 to a date of the proleptic Gregorian calendar, by eras of 400 years that begin in March.
-    let day = days + 719_468;
-    let (era, in_era) = (day / 146_097, day % 146_097);
-    let year_of_era = (in_era - in_era / 1460 + in_era / 36_524 - in_era / 146_096) / 365;
-    let in_year = in_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let from_march = (5 * in_year + 2) / 153;
-    let day_of_month = in_year - (153 * from_march + 2) / 5 + 1;
-    let month = if from_march < 10 {
-        from_march + 3
-    } else {
-        from_march - 9
-    };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
-    format!(
-        "{year:04}-{month:02}-{day_of_month:02}T{:02}:{:02}:{:02}.{:06}+0000",
-        seconds / 3600,
-        seconds / 60 % 60,
-        seconds % 60,
-        since_1970.subsec_micros()
-    )
+    let text = humantime::format_rfc3339_micros(UNIX_EPOCH + since_1970).to_string();
+    text.replace('Z', "+0000")
 }
 
 fn address(bits: u128) -> String {

@@ -27,7 +27,7 @@ use crate::{
 use events::Writer;
 use outcome::Counters;
 use plane::Plane;
-use rules::Rules;
+use rules::{Compiled, Rules, compile};
 use server::Deciding;
 use settings::{Checked, Fragments, Settings};
 use slow::SlowPath;
@@ -44,9 +44,8 @@ pub(crate) const ENTRY: Entry = Entry {
     build: |table| {
         let checked = settings::<Settings>(table)?.check()?;
         // Mistakes in rules are said when the chain is read.
-        let rules = Rules::new(&checked, 0).map_err(SettingsError)?;
-        drop(rules);
-        Ok(Box::new(Ips::new(checked)) as Box<dyn Function>)
+        let compiled = compile(&checked.rules, &checked.options).map_err(SettingsError)?;
+        Ok(Box::new(Ips::new(checked, compiled)) as Box<dyn Function>)
     },
     in_kernel: KernelVersion::No("it keeps flows and looks into payloads"),
 };
@@ -60,6 +59,8 @@ struct Together {
 
 struct Ips {
     checked: Checked,
+    /// Rules as they were when the chain was read; the first worker puts them in force.
+    compiled: Compiled,
     member: Member,
     shared: Shared,
     together: Option<Together>,
@@ -74,9 +75,10 @@ const FLOWS_BESIDE: usize = 1024;
 const BYTES_BESIDE: usize = 1 << 20;
 
 impl Ips {
-    fn new(checked: Checked) -> Self {
+    fn new(checked: Checked, compiled: Compiled) -> Self {
         Self {
             checked,
+            compiled,
             member: Member::default(),
             shared: Shared::default(),
             together: None,
@@ -117,17 +119,12 @@ impl Function for Ips {
     fn prepare(&mut self) -> Result<(), PortError> {
         let checked = &self.checked;
         let workers = self.member.of;
+        let compiled = std::mem::take(&mut self.compiled);
         let together = self.shared.lock(|together: &mut Option<Together>| {
             if let Some(there) = together {
                 return Ok(there.clone());
             }
-            let rules = Rules::new(checked, workers).map_err(|reason| {
-                PortError::system(
-                    "function \"ips\": reading its rules",
-                    std::io::Error::other(reason),
-                )
-            })?;
-            let rules = Arc::new(rules);
+            let rules = Arc::new(Rules::new(checked, compiled, workers));
             let events = checked
                 .events
                 .as_ref()

@@ -84,6 +84,9 @@ pub struct Costs {
     pub timed: u64,
 }
 
+/// Rules made ready, and what came of reading them.
+pub(super) type Compiled = (RuleSet, Read);
+
 /// The side that decides.
 pub(super) struct Rules {
     checked: Checked,
@@ -91,11 +94,10 @@ pub(super) struct Rules {
 }
 
 impl Rules {
-    pub fn new(checked: &Checked, workers: usize) -> Result<Self, String> {
-        let (set, read) = compile(&checked.rules, &checked.options)?;
+    pub fn new(checked: &Checked, (set, read): Compiled, workers: usize) -> Self {
         let about = describe(&set);
         let in_force = ready(set, 1, workers);
-        Ok(Self {
+        Self {
             checked: checked.clone(),
             state: Mutex::new(State {
                 swapped: Swapped::new(in_force),
@@ -104,7 +106,7 @@ impl Rules {
                 workers,
                 read,
             }),
-        })
+        }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
@@ -246,7 +248,7 @@ pub fn read_files<P: AsRef<Path>>(files: &[P], options: &Options) -> Result<Read
 ///
 /// # Errors
 /// The first mistake, with file, line and column, and how many there are besides.
-fn compile<P: AsRef<Path>>(files: &[P], options: &Options) -> Result<(RuleSet, Read), String> {
+pub(super) fn compile<P: AsRef<Path>>(files: &[P], options: &Options) -> Result<Compiled, String> {
     let reading = read_files(files, options)?;
     if let Some((file, mistake)) = reading.mistakes.first() {
         let more = match reading.mistakes.len() - 1 {
