@@ -4,6 +4,7 @@
 
 mod bearer;
 mod bench;
+mod capture;
 mod chain;
 mod control;
 mod demo;
@@ -55,6 +56,8 @@ enum Command {
     Route(route::Arguments),
     /// Check rule files, and ask a running inspection (function ips): rules by cost, reload
     Ips(ips::Arguments),
+    /// Keep the packets of the last seconds in memory, and write what a trigger is about, also from before it fired
+    Capture(Box<capture::Arguments>),
     /// Make traffic at a constant rate and measure what comes back
     Generate(generate::Arguments),
     /// Measure a device after RFC 2544 or as taut demo does (comparison), what input and output of a packet cost (io), packet
@@ -119,6 +122,7 @@ fn main() -> ExitCode {
         Command::Bearer(arguments) => bearer::run(arguments),
         Command::Route(arguments) => route::run(arguments),
         Command::Ips(arguments) => ips::run(arguments),
+        Command::Capture(arguments) => capture::run(*arguments),
         Command::Generate(arguments) => generate::run(arguments),
         Command::Script(arguments) => script::run(arguments),
         Command::Probe(arguments) => probe::run(&arguments),

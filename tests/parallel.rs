@@ -6,6 +6,7 @@ mod support;
 
 /// A part of the tests' names, by which the others are run without these.
 mod parallel {
+    mod capture;
     mod chain_manifest;
     mod chain_plan;
     mod chain_vm;

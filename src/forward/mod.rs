@@ -385,7 +385,7 @@ fn chains(arguments: &Arguments) -> Result<Chains, Failure> {
 }
 
 /// Gives each of several workers a core of its own, where the chain does not say which.
-fn choose_cores(chain: &mut Chain) -> Result<(), Failure> {
+pub(crate) fn choose_cores(chain: &mut Chain) -> Result<(), Failure> {
     if chain.workers > 1 && chain.cores.is_empty() {
         chain.cores = taut_host::cores_for(chain.workers).ok_or_else(|| {
             Failure::Input(format!(

@@ -43,6 +43,7 @@ mod mac_swap;
 mod mix;
 mod mtu;
 mod nat;
+pub mod record;
 mod resize;
 pub mod rlnc;
 pub mod route;
@@ -279,6 +280,7 @@ pub fn functions() -> &'static [Entry] {
         mac_rewrite::ENTRY,
         mac_swap::ENTRY,
         nat::ENTRY,
+        record::ENTRY,
         rlnc::ENTRY,
         route::ENTRY,
         switch::ENTRY,

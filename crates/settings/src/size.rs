@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-/// A number of bytes. `kB`, `MB` and `GB` are powers of 1024, as caches are made.
+/// A number of bytes. `kB`, `MB`, `GB` and `TB` are powers of 1024, as caches are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Written")]
 pub struct Size {
@@ -46,6 +46,7 @@ impl std::str::FromStr for Size {
             "kb" | "kib" | "k" => 1 << 10,
             "mb" | "mib" | "m" => 1 << 20,
             "gb" | "gib" | "g" => 1 << 30,
+            "tb" | "tib" | "t" => 1 << 40,
             _ => return Err(wrong()),
         };
         let bytes = number

@@ -4,7 +4,8 @@
 //! [`Alarm`], which a [`Doorbell`] of another thread rings. A loop that is taken its core away notices by a [`RoundWatch`] and
 //! notes it in an [`InterruptionLog`] that other processes read. [`Mapping`] is memory that may be shared with another
 //! process, of which packet pools and rings are made; an [`AlignedTable`] is on huge pages, and `lanes` are sixteen numbers
-//! that a vector instruction loads from one at once; [`interface`] says what the kernel knows of a network interface.
+//! that a vector instruction loads from one at once; [`interface`] says what the kernel knows of a network interface;
+//! [`compile_packet_filter`] has libpcap read an expression.
 //! What the system refuses is an [`Error`], which says what would help.
 //!
 //! Begin with `clock.rs`. There is `unsafe` here, as system calls take pointers; what is `unsafe` to call says what its
@@ -12,6 +13,7 @@
 
 mod alarm;
 mod background;
+mod buckets;
 mod clock;
 mod doorbell;
 mod error;
@@ -26,12 +28,14 @@ mod kernel_routes;
 pub mod lanes;
 mod linked_lines;
 mod memory;
+mod packet_filter;
 mod private_socket;
 mod stamped_socket;
 mod time_slice;
 
 pub use alarm::Alarm;
 pub use background::spawn as spawn_background;
+pub use buckets::{Bucket, Buckets, Lease, Look, TAGS, Taken};
 pub use clock::{Clock, ClockReading, StampClock, ticks};
 pub use doorbell::Doorbell;
 pub use error::Error;
@@ -46,6 +50,11 @@ pub use kernel_routes::{
 };
 pub use linked_lines::{LINE_BYTES, LinkedLines};
 pub use memory::Mapping;
+#[doc(hidden)]
+pub use packet_filter::ask_libpcap;
+pub use packet_filter::{
+    FilterInstruction, LONGEST_EXPRESSION_BYTES, PacketFilterError, compile_packet_filter,
+};
 pub use private_socket::listen_privately;
 pub use stamped_socket::{receive_stamped, stamp_arrivals};
 pub use time_slice::{SHORTEST_SLICE, request_short_slices};

@@ -24,7 +24,7 @@ use taut_sys::Alarm;
 use taut_sys::StampClock;
 use taut_sys::interface::{self, ETHERNET_HEADER_BYTES, Interface, VLAN_TAG_BYTES};
 
-/// `af_packet:INTERFACE[,ring=N][,qdisc=yes][,stamps=kernel]`.
+/// `af_packet:INTERFACE[,ring=N][,qdisc=yes][,outgoing=yes][,stamps=kernel]`.
 pub(crate) const BACKEND: Backend = Backend {
     name: "af_packet",
     summary: "a network interface, through a packet socket; needs root or CAP_NET_RAW",
@@ -38,6 +38,10 @@ pub(crate) const BACKEND: Backend = Backend {
             "qdisc",
             "yes: what is sent passes the kernel's queueing, where captures and taut tap see it; no (default): \
              straight to the driver",
+        ),
+        (
+            "outgoing",
+            "yes: what others send through the interface is received, too; no (default): what arrives there only",
         ),
         (
             "stamps",
@@ -68,6 +72,7 @@ struct AfPacketPort {
     interface: Interface,
     receiver: Receiver,
     shape: Shape,
+    extras: Extras,
     group: Option<Arc<Group>>,
     tx_socket: PacketSocket,
     tx: TxRing,
@@ -75,6 +80,15 @@ struct AfPacketPort {
     counters: PortCounters,
     /// Stamps of the packets received last, where they are asked for.
     stamps: Option<Vec<u64>>,
+}
+
+/// What a receiver is to do beside receiving what arrives.
+#[derive(Clone, Copy)]
+struct Extras {
+    /// The kernel stamps each frame.
+    stamped: bool,
+    /// What others send through the interface is received, too.
+    with_outgoing: bool,
 }
 
 struct Receiver {
@@ -89,12 +103,13 @@ impl Receiver {
     fn new(
         socket: PacketSocket,
         shape: Shape,
-        stamped: bool,
+        extras: Extras,
         interface: &Interface,
         group: Option<&Group>,
     ) -> io::Result<Self> {
-        let memory = socket.map_rx_ring(shape, u32::from(HEADROOM_BYTES))?;
-        if stamped {
+        let headroom = u32::from(HEADROOM_BYTES);
+        let memory = socket.map_rx_ring(shape, headroom, extras.with_outgoing)?;
+        if extras.stamped {
             socket.stamp_arrivals()?;
         }
         match group {
@@ -149,6 +164,11 @@ fn open_in(spec: &PortSpec, group: Option<Arc<Group>>) -> Result<Box<dyn Port>, 
         Some("yes") => true,
         Some(_) => return Err(spec.error("qdisc: want yes or no")),
     };
+    let with_outgoing = match spec.option("outgoing") {
+        None | Some("no") => false,
+        Some("yes") => true,
+        Some(_) => return Err(spec.error("outgoing: want yes or no")),
+    };
     let stamped = match spec.option("stamps") {
         None => false,
         Some("kernel") => true,
@@ -167,7 +187,11 @@ fn open_in(spec: &PortSpec, group: Option<Arc<Group>>) -> Result<Box<dyn Port>, 
         frame_bytes,
     };
     let tx_memory = tx_socket.map_tx_ring(shape, queued).map_err(failed)?;
-    let receiver = Receiver::new(rx_socket, shape, stamped, &interface, group.as_deref());
+    let extras = Extras {
+        stamped,
+        with_outgoing,
+    };
+    let receiver = Receiver::new(rx_socket, shape, extras, &interface, group.as_deref());
     let receiver = receiver.map_err(failed)?;
     tx_socket.send_to(&interface).map_err(failed)?;
     // SAFETY: the mapping is a ring of this shape, page aligned; the port keeps it.
@@ -177,6 +201,7 @@ fn open_in(spec: &PortSpec, group: Option<Arc<Group>>) -> Result<Box<dyn Port>, 
         interface,
         receiver,
         shape,
+        extras,
         group,
         tx_socket,
         tx,
@@ -246,8 +271,7 @@ impl AfPacketPort {
             // A socket that was once in a group can't be bound anew.
             Some(group) => {
                 let socket = PacketSocket::new("packet sockets").map_err(io::Error::other)?;
-                let stamped = self.stamps.is_some();
-                let anew = Receiver::new(socket, self.shape, stamped, interface, Some(group))?;
+                let anew = Receiver::new(socket, self.shape, self.extras, interface, Some(group))?;
                 self.counters.rx_overrun += self.receiver.socket.take_drops();
                 self.receiver = anew;
             }

@@ -78,9 +78,16 @@ impl PacketSocket {
         .map_err(|e| cannot_make_socket(what, "CONFIG_PACKET", e).into())
     }
 
-    /// Makes and maps the ring that frames are received in, each after `headroom_bytes` of ours.
-    pub(super) fn map_rx_ring(&self, shape: Shape, headroom_bytes: u32) -> io::Result<RingMemory> {
-        self.set(libc::PACKET_IGNORE_OUTGOING, &1)?;
+    /// Makes and maps the ring that frames are received in, each after `headroom_bytes` of ours; also those that others send
+    /// through the interface if wanted.
+    pub(super) fn map_rx_ring(
+        &self,
+        shape: Shape,
+        headroom_bytes: u32,
+        with_outgoing: bool,
+    ) -> io::Result<RingMemory> {
+        let ignored = libc::c_int::from(!with_outgoing);
+        self.set(libc::PACKET_IGNORE_OUTGOING, &ignored)?;
         self.set(libc::PACKET_RESERVE, &headroom_bytes)?;
         self.map_ring(libc::PACKET_RX_RING, shape)
     }

@@ -17,7 +17,7 @@ const LONGEST_WHOLE_BLOCK_BYTES: usize = LONGEST_FRAME_BYTES + 4096;
 pub const WINDOW_BYTES: usize = LONGEST_WHOLE_BLOCK_BYTES;
 
 /// Link type of Ethernet frames, in both formats.
-pub(super) const ETHERNET: u16 = 1;
+pub const ETHERNET: u16 = 1;
 
 /// First word of a pcap file with times in microseconds.
 const MICROSECOND_MAGIC: u32 = 0xa1b2_c3d4;
@@ -29,23 +29,23 @@ pub(super) const FILE_HEADER_BYTES: usize = 24;
 pub(super) const RECORD_HEADER_BYTES: usize = 16;
 
 /// pcapng: a section begins; reads the same in both byte orders.
-pub(super) const SECTION_HEADER: u32 = 0x0a0d_0d0a;
+pub const SECTION_HEADER: u32 = 0x0a0d_0d0a;
 /// pcapng: an interface is described.
-pub(super) const INTERFACE_DESCRIPTION: u32 = 1;
+pub const INTERFACE_DESCRIPTION: u32 = 1;
 /// pcapng: a frame, as older programs wrote it.
 const OLD_PACKET: u32 = 2;
 /// pcapng: a frame without a time.
 const SIMPLE_PACKET: u32 = 3;
 /// pcapng: a frame.
-pub(super) const ENHANCED_PACKET: u32 = 6;
+pub const ENHANCED_PACKET: u32 = 6;
 /// pcapng: what a section header says in its own byte order.
-pub(super) const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
+pub const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
 /// pcapng: bytes of an enhanced packet block before its frame.
-pub(super) const ENHANCED_HEADER_BYTES: usize = 28;
+pub const ENHANCED_HEADER_BYTES: usize = 28;
 /// pcapng: bytes of a simple packet block before its frame.
 const SIMPLE_HEADER_BYTES: usize = 12;
 /// pcapng: the option of an interface that tells the unit of its times.
-pub(super) const IF_TSRESOL: u16 = 9;
+pub const IF_TSRESOL: u16 = 9;
 /// pcapng: the option of an interface that tells seconds to add to its times.
 const IF_TSOFFSET: u16 = 14;
 

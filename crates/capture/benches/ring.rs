@@ -1,0 +1,264 @@
+//! What a packet costs on its way into a capture's ring, and how soon others can read it: 32 packets a batch, kept
+//! whole, with no, one and two readers on the other core; with two producers; and how long it takes from the arrival
+//! until a reader has it, also where buckets are handed over whole, as in the dissertation. Beside it the same bytes
+//! copied into as much memory. `cargo bench -p taut-capture --bench ring`.
+#![allow(clippy::unwrap_used)]
+
+use rustix::thread::{CpuSet, sched_setaffinity};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use taut_capture::record::Facts;
+use taut_capture::ring::{BUCKET_BYTES, Ring, Start};
+use taut_sys::{Clock, ticks};
+
+const REPETITIONS: usize = 15;
+const RING_BYTES: u64 = 512 << 20;
+const BATCH: usize = 32;
+const PACKETS: usize = 4_000_000;
+const LENGTHS: [usize; 4] = [64, 128, 512, 1518];
+
+fn pin(core: usize) {
+    let mut cores = CpuSet::new();
+    cores.set(core);
+    sched_setaffinity(None, &cores).unwrap();
+}
+
+/// Packets of one producer: as many as fill the ring once and a half, four million at most.
+fn packets(len: usize) -> usize {
+    (RING_BYTES as usize * 3 / 2 / (len + 16)).min(PACKETS)
+}
+
+/// Puts packets; returns ticks per packet.
+fn produce(ring: &Arc<Ring>, len: usize, port: u8) -> f64 {
+    let frames: Vec<_> = (0..BATCH).map(|at| vec![at as u8; len]).collect();
+    let mut producer = ring.producer(65_535);
+    let mut facts = Facts {
+        wire_bytes: len as u32,
+        port,
+        ..Facts::default()
+    };
+    let batches = packets(len) / BATCH;
+    let begun = ticks();
+    for batch in 0..batches {
+        facts.time_ns = batch as u64 + 1;
+        for frame in &frames {
+            producer.put(facts, frame);
+        }
+        producer.publish();
+    }
+    (ticks() - begun) as f64 / (batches * BATCH) as f64
+}
+
+/// The same with readers on the other core.
+fn with_readers(ring: &Arc<Ring>, len: usize, readers: usize) -> (f64, u64) {
+    let done = Arc::new(AtomicBool::new(false));
+    let threads: Vec<_> = (0..readers)
+        .map(|_| {
+            let (ring, done) = (Arc::clone(ring), Arc::clone(&done));
+            let mut reader = ring.reader(Start::Now);
+            std::thread::spawn(move || {
+                pin(1);
+                let mut bytes = 0;
+                while !done.load(Ordering::Relaxed) {
+                    let read = reader.read(u64::MAX, 4096, |it| bytes += u64::from(it.frame[0]));
+                    // One that looks without a pause takes the line away that the producer publishes in.
+                    for _ in read..64 {
+                        std::hint::spin_loop();
+                    }
+                }
+                std::hint::black_box(bytes);
+                reader.missed()
+            })
+        })
+        .collect();
+    std::thread::sleep(Duration::from_millis(2));
+    let cost = produce(ring, len, 0);
+    done.store(true, Ordering::Relaxed);
+    (cost, threads.into_iter().map(|it| it.join().unwrap()).sum())
+}
+
+/// The same with a thread on the other core that reads as many bytes from memory of its own: the other core of a
+/// machine may be the other half of the same one.
+fn with_other_work(ring: &Arc<Ring>, len: usize) -> f64 {
+    let done = Arc::new(AtomicBool::new(false));
+    let thread = {
+        let done = Arc::clone(&done);
+        std::thread::spawn(move || {
+            pin(1);
+            let memory = vec![1_u8; 64 << 10];
+            let mut sum = 0_u64;
+            while !done.load(Ordering::Relaxed) {
+                for frame in memory.chunks(80) {
+                    sum += u64::from(std::hint::black_box(frame)[0]);
+                }
+            }
+            std::hint::black_box(sum);
+        })
+    };
+    std::thread::sleep(Duration::from_millis(2));
+    let cost = produce(ring, len, 0);
+    done.store(true, Ordering::Relaxed);
+    thread.join().unwrap();
+    cost
+}
+
+/// Packets per second of one producer, and of two on a core each.
+fn two_producers(ring: &Arc<Ring>, len: usize) -> f64 {
+    let one = 1.0 / produce(ring, len, 0);
+    let other = {
+        let ring = Arc::clone(ring);
+        std::thread::spawn(move || {
+            pin(1);
+            1.0 / produce(&ring, len, 1)
+        })
+    };
+    let two = 1.0 / produce(ring, len, 0);
+    (two + other.join().unwrap()) / one
+}
+
+/// Ticks per packet of a copy of the same bytes.
+fn copied(memory: &mut [u8], len: usize) -> f64 {
+    let frames: Vec<_> = (0..BATCH).map(|at| vec![at as u8; len]).collect();
+    let count = packets(len);
+    let size = len.next_multiple_of(8) + 16;
+    let mut at = 0;
+    let begun = ticks();
+    for number in 0..count {
+        if at + size > memory.len() {
+            at = 0;
+        }
+        memory[at + 16..at + 16 + len].copy_from_slice(&frames[number % BATCH]);
+        at += size;
+    }
+    (ticks() - begun) as f64 / count as f64
+}
+
+/// Nanoseconds from the stamp of a packet until a reader on the other core has it: a batch of 32 each 32 µs.
+fn until_readable(clock: &Clock, classic: bool) -> Vec<f64> {
+    let ring = Ring::new(RING_BYTES, 0, BUCKET_BYTES).unwrap();
+    let done = Arc::new(AtomicBool::new(false));
+    let reader = {
+        let (ring, done) = (Arc::clone(&ring), Arc::clone(&done));
+        let clock = *clock;
+        std::thread::spawn(move || {
+            pin(1);
+            let reader = ring.reader(Start::Now);
+            let mut reader = if classic {
+                reader.of_closed_buckets()
+            } else {
+                reader
+            };
+            let mut waits = Vec::with_capacity(4_000_000);
+            while !done.load(Ordering::Relaxed) {
+                reader.read(u64::MAX, BATCH, |it| {
+                    waits.push(clock.to_ns(ticks() - it.facts.time_ns));
+                });
+            }
+            waits
+        })
+    };
+    let frame = [1; 64];
+    let mut producer = ring.producer(64);
+    let step = clock.to_ticks(32_000.0) as u64;
+    let hold = clock.to_ticks(0.3e9) as u64;
+    let mut next = ticks() + step;
+    for _ in 0..60_000 {
+        while ticks() < next {
+            std::hint::spin_loop();
+        }
+        next += step;
+        let now = ticks();
+        let facts = Facts {
+            time_ns: now,
+            wire_bytes: 64,
+            ..Facts::default()
+        };
+        for _ in 0..BATCH {
+            producer.put(facts, &frame);
+        }
+        producer.publish();
+        if classic {
+            producer.close_if_before(now.saturating_sub(hold));
+        }
+    }
+    std::thread::sleep(Duration::from_millis(50));
+    done.store(true, Ordering::Relaxed);
+    let mut waits = reader.join().unwrap();
+    waits.sort_by(f64::total_cmp);
+    waits
+}
+
+/// Median, and the range of the middle half.
+fn shown(mut values: Vec<f64>) -> String {
+    values.sort_by(f64::total_cmp);
+    let at = |share: f64| values[((values.len() - 1) as f64 * share).round() as usize];
+    format!("{:7.1} ({:.1} to {:.1})", at(0.5), at(0.25), at(0.75))
+}
+
+fn main() {
+    pin(0);
+    let clock = Clock::calibrate(Duration::from_millis(100));
+    println!(
+        "ticks per packet, median of {REPETITIONS} and the middle half; {:.2} GHz; a ring of {} MiB",
+        clock.hz / 1e9,
+        RING_BYTES >> 20
+    );
+    let ring = Ring::new(RING_BYTES, 0, BUCKET_BYTES).unwrap();
+    let mut memory = vec![1; RING_BYTES as usize];
+    for len in LENGTHS {
+        let mut costs = vec![Vec::new(); 6];
+        let mut ratios = Vec::new();
+        let mut missed = [0; 2];
+        for _ in 0..REPETITIONS {
+            costs[0].push(copied(&mut memory, len));
+            let alone = produce(&ring, len, 0);
+            costs[1].push(alone);
+            for readers in 1..=2 {
+                let (cost, lost) = with_readers(&ring, len, readers);
+                costs[1 + readers].push(cost);
+                missed[readers - 1] += lost;
+                if readers == 1 {
+                    ratios.push(cost / alone);
+                }
+            }
+            costs[4].push(two_producers(&ring, len));
+            costs[5].push(with_other_work(&ring, len));
+        }
+        let gbytes = clock.hz / 1e9 * (len + 16) as f64;
+        let mut alone = costs[1].clone();
+        alone.sort_by(f64::total_cmp);
+        println!("{len} bytes");
+        println!("  a copy of the bytes    {}", shown(costs[0].clone()));
+        println!(
+            "  into the ring          {}   {:.1} GB/s",
+            shown(costs[1].clone()),
+            gbytes / alone[alone.len() / 2]
+        );
+        println!("  beside other work      {}", shown(costs[5].clone()));
+        println!(
+            "  with one reader        {}   ratio {}, {} missed",
+            shown(costs[2].clone()),
+            shown(ratios),
+            missed[0]
+        );
+        println!(
+            "  with two readers       {}   {} missed",
+            shown(costs[3].clone()),
+            missed[1]
+        );
+        println!("  two producers over one {}", shown(costs[4].clone()));
+    }
+    for (name, classic) in [("published at once", false), ("handed over whole", true)] {
+        let waits = until_readable(&clock, classic);
+        let at = |share: f64| waits[((waits.len() - 1) as f64 * share) as usize] / 1e3;
+        println!(
+            "until a reader has it, {name}: p50 {:.2} us, p99 {:.2} us, p99.9 {:.2} us, most {:.2} us, n = {}",
+            at(0.5),
+            at(0.99),
+            at(0.999),
+            at(1.0),
+            waits.len()
+        );
+    }
+}

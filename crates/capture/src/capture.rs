@@ -1,0 +1,1027 @@
+//! A capture that runs: the ring, a thread that looks at packets for triggers, and one that writes dumps.
+//!
+//! Producers are others' threads, which share nothing with these two but the ring. The thread that looks is the only
+//! one that fires triggers, also for those who ask: so whether a trigger goes on or begins anew is decided in one
+//! place. A dump ends once that thread has looked at all packets up to the dump's end.
+
+use crate::clock::PacketClock;
+use crate::disk::DiskError;
+use crate::dump::{Begin, Dump, Dumped, Dumps, QueryOutput, Roll, SharedOutput, Target};
+use crate::filter::{Filter, MOST_FILTERS, Many, Matches};
+use crate::keeper::{self, Keeper};
+use crate::record::{LONGEST_BYTES, PORTS, Record};
+use crate::ring::{Count, Producer, Reader, Ring, RingError, Start};
+use crate::trigger::{Limit, Trigger, Watch, When};
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use taut_sys::{Clock, spawn_background};
+
+/// Time after which packets with a stamp are taken to be readable: a producer stamps a batch and publishes it in one
+/// go, but may be kept from its core in between.
+const SLACK: Duration = Duration::from_millis(100);
+/// Packets that are looked at in one go.
+const AT_ONCE: usize = 4096;
+/// Dumps that are remembered.
+const REMEMBERED: usize = 256;
+/// Pauses of the threads when there is nothing to do.
+const PAUSE: Duration = Duration::from_micros(200);
+/// What was gathered for a file is written at least so often.
+const FLUSH: Duration = Duration::from_millis(500);
+
+/// What a capture is to do.
+#[derive(Debug)]
+pub struct Settings {
+    /// Size of the ring, bytes.
+    pub ring_bytes: u64,
+    /// Size that the ring can grow to, bytes.
+    pub most_bytes: u64,
+    /// Bytes of a bucket.
+    pub bucket_bytes: usize,
+    /// Bytes that are kept of each frame.
+    pub snap_bytes: usize,
+    /// Triggers.
+    pub triggers: Vec<Trigger>,
+    /// Where dumps go; without it triggers only count.
+    pub target: Option<Target>,
+    /// When files of dumps end.
+    pub roll: Roll,
+    /// Names of the ports, by number.
+    pub ports: Vec<String>,
+    /// What is kept on disk.
+    pub disk: Option<keeper::Settings>,
+}
+
+/// Counters of a trigger.
+#[derive(Debug, Default)]
+struct State {
+    /// Time up to which its dump keeps packets.
+    until_ns: AtomicU64,
+    fired: AtomicU64,
+    begun: AtomicU64,
+    limited: AtomicU64,
+}
+
+/// State of a trigger, for people.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TriggerStatus {
+    /// Name.
+    pub name: String,
+    /// Times that it has fired.
+    pub fired: u64,
+    /// Dumps that it has begun.
+    pub begun: u64,
+    /// Dumps that it has not begun, as it has begun too many in a minute.
+    pub limited: u64,
+}
+
+/// What a query has found.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Found {
+    /// Packets written.
+    pub packets: u64,
+    /// Bytes of the file.
+    pub file_bytes: u64,
+    /// Packets that the filter was asked about.
+    pub looked_at: u64,
+    /// Packets that were written over meanwhile.
+    pub missed: u64,
+    /// Bytes that were read from disk.
+    pub disk_bytes_read: u64,
+    /// Places on disk that are damaged: there may be more packets.
+    pub damaged: u64,
+}
+
+impl Found {
+    fn written(self, output: QueryOutput, file: &Path) -> Result<Self, String> {
+        let written = output.finish();
+        let (packets, file_bytes) = written.map_err(|e| format!("{}: {e}", file.display()))?;
+        Ok(Self {
+            packets,
+            file_bytes,
+            ..self
+        })
+    }
+}
+
+/// State of a capture.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// Number of the process.
+    pub process: u32,
+    /// Size of the ring, bytes.
+    pub ring_bytes: u64,
+    /// Size that it can grow to, bytes.
+    pub most_bytes: u64,
+    /// Packets that were kept in memory.
+    pub kept: Count,
+    /// Those of them that were written over since.
+    pub overwritten: Count,
+    /// Packets for which there was no memory.
+    pub lost: Count,
+    /// Time of the oldest packet in memory, nanoseconds since 1970.
+    pub oldest_ns: Option<u64>,
+    /// Time now, on the clock of the packets, nanoseconds since 1970.
+    pub now_ns: u64,
+    /// Buckets that were not written over as somebody read them.
+    pub passed_over: u64,
+    /// Packets that were written over before triggers had been asked.
+    pub not_looked_at: u64,
+    /// Triggers.
+    pub triggers: Vec<TriggerStatus>,
+    /// Dumps that are being written.
+    pub dumping: Vec<Dumped>,
+    /// Dumps that have ended, the last ones.
+    pub dumps: Vec<Dumped>,
+    /// What is kept on disk.
+    pub disk: Option<keeper::Status>,
+    /// What goes wrong at the moment.
+    pub trouble: Vec<String>,
+}
+
+/// What the threads share.
+#[derive(Debug)]
+struct Together {
+    ring: Arc<Ring>,
+    triggers: Vec<Trigger>,
+    states: Vec<State>,
+    /// Time up to which all packets were looked at.
+    looked_ns: AtomicU64,
+    not_looked_at: AtomicU64,
+    /// Triggers that somebody asks to fire, and why.
+    asked: Mutex<Vec<(usize, String)>>,
+    dumping: Mutex<Vec<Dumped>>,
+    dumps: Mutex<VecDeque<Dumped>>,
+    pipe_trouble: Mutex<Option<String>>,
+    stop: AtomicBool,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A capture that runs until it is dropped. Its producers have to be dropped before.
+#[derive(Debug)]
+pub struct Capture {
+    together: Arc<Together>,
+    snap_bytes: usize,
+    ports: Vec<String>,
+    clock: Clock,
+    disk: Option<Keeper>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// Reason why a capture cannot begin.
+#[derive(Debug, thiserror::Error)]
+pub enum CaptureError {
+    /// No ring.
+    #[error(transparent)]
+    Ring(#[from] RingError),
+    /// More triggers than can be asked at once.
+    #[error("{0} triggers: there can be {MOST_FILTERS}")]
+    TooManyTriggers(usize),
+    /// Nothing to write to.
+    #[error("{what}: {error}")]
+    Output {
+        /// What cannot be written.
+        what: String,
+        /// Why.
+        error: io::Error,
+    },
+    /// Nothing can be kept on disk.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// The machine refuses.
+    #[error(transparent)]
+    System(#[from] taut_sys::Error),
+}
+
+impl Capture {
+    /// Begins a capture.
+    ///
+    /// # Errors
+    /// When there is no memory, or the place for dumps cannot be written to.
+    pub fn start(settings: Settings) -> Result<Self, CaptureError> {
+        if settings.triggers.len() > MOST_FILTERS {
+            return Err(CaptureError::TooManyTriggers(settings.triggers.len()));
+        }
+        let ring = Ring::new(
+            settings.ring_bytes,
+            settings.most_bytes,
+            settings.bucket_bytes,
+        )?;
+        let states = settings.triggers.iter().map(|_| State::default()).collect();
+        let together = Arc::new(Together {
+            ring: Arc::clone(&ring),
+            triggers: settings.triggers,
+            states,
+            looked_ns: AtomicU64::new(0),
+            not_looked_at: AtomicU64::new(0),
+            asked: Mutex::default(),
+            dumping: Mutex::default(),
+            dumps: Mutex::default(),
+            pipe_trouble: Mutex::default(),
+            stop: AtomicBool::new(false),
+        });
+        let clock = Clock::calibrate(Duration::from_millis(20));
+        let snap_bytes = settings.snap_bytes.min(LONGEST_BYTES as usize);
+        let disk = settings
+            .disk
+            .map(|disk| Keeper::start(disk, &ring, clock, &settings.ports, snap_bytes as u32));
+        let disk = disk.transpose()?;
+        let (begin, begins) = channel();
+        let mut threads = Vec::new();
+        if let Some(target) = settings.target {
+            let what = || match &target {
+                Target::Folder(path) | Target::File(path) => path.display().to_string(),
+                Target::Output => "standard output".to_string(),
+            };
+            let failed = |error| CaptureError::Output {
+                what: what(),
+                error,
+            };
+            let snap_bytes = snap_bytes as u32;
+            let shared = match &target {
+                Target::Folder(path) => {
+                    std::fs::create_dir_all(path).map_err(failed)?;
+                    None
+                }
+                target => Some(
+                    SharedOutput::create(target, &settings.ports, snap_bytes).map_err(failed)?,
+                ),
+            };
+            let dumps = Dumps {
+                ring: Arc::clone(&ring),
+                target,
+                roll: settings.roll,
+                ports: settings.ports.clone(),
+                snap_bytes,
+            };
+            let here = Arc::clone(&together);
+            threads.push(spawn_background("capture-dump", move || {
+                write_dumps(&here, &dumps, shared, &begins);
+            })?);
+        }
+        let reader = ring.reader(Start::Now);
+        let (here, packets) = (Arc::clone(&together), PacketClock::new(clock));
+        threads.push(spawn_background("capture-look", move || {
+            look(&here, reader, packets, &begin);
+        })?);
+        Ok(Self {
+            together,
+            snap_bytes,
+            ports: settings.ports,
+            clock,
+            disk,
+            threads,
+        })
+    }
+
+    /// Makes one more producer.
+    pub fn producer(&self) -> Producer {
+        self.together.ring.producer(self.snap_bytes)
+    }
+
+    /// Makes a clock for the packets of one producer.
+    pub fn clock(&self) -> PacketClock {
+        PacketClock::new(self.clock)
+    }
+
+    /// The ring.
+    pub fn ring(&self) -> &Arc<Ring> {
+        &self.together.ring
+    }
+
+    /// Has a trigger fire, and says why it was asked to.
+    ///
+    /// # Errors
+    /// When there is none of that name: which ones there are.
+    pub fn fire(&self, name: &str, cause: &str) -> Result<(), String> {
+        let triggers = &self.together.triggers;
+        let Some(at) = triggers.iter().position(|it| it.name == name) else {
+            let known: Vec<_> = triggers.iter().map(|it| it.name.as_str()).collect();
+            return Err(match known.is_empty() {
+                true => format!("there is no trigger {name}, and no other one"),
+                false => format!("there is no trigger {name}: there are {}", known.join(", ")),
+            });
+        };
+        lock(&self.together.asked).push((at, cause.to_string()));
+        Ok(())
+    }
+
+    /// Writes the packets that a filter lets through, stamped within a time, from disk and memory into a file.
+    ///
+    /// # Errors
+    /// Why the file cannot be written.
+    pub fn query(
+        &self,
+        filter: &Filter,
+        from_ns: u64,
+        to_ns: u64,
+        file: &Path,
+    ) -> Result<Found, String> {
+        let failed = |error: io::Error| format!("{}: {error}", file.display());
+        let mut output =
+            QueryOutput::create(file, &self.ports, self.snap_bytes as u32).map_err(failed)?;
+        let ring = self.ring();
+        // What is in memory is taken from there, and held there meanwhile.
+        let mut reader = ring.reader(Start::At(from_ns));
+        let memory_ns = reader.next_ns().unwrap_or(u64::MAX).max(from_ns);
+        let until_ns = to_ns.min(self.clock().now());
+        let mut found = Found::default();
+        if let Some(disk) = &self.disk
+            && memory_ns > from_ns
+        {
+            disk.flush();
+            let to_ns = until_ns.min(memory_ns - 1);
+            found = Self::from_disk(disk.folder(), filter, from_ns, to_ns, &mut output)?;
+        }
+        loop {
+            let read = reader.read(until_ns, AT_ONCE, |record| {
+                if filter.matches(record.frame, record.facts.wire_bytes) {
+                    output.put(record);
+                }
+            });
+            found.looked_at += read as u64;
+            if read < AT_ONCE {
+                break;
+            }
+        }
+        found.missed = reader.missed();
+        found.written(output, file)
+    }
+
+    fn from_disk(
+        folder: &Path,
+        filter: &Filter,
+        from_ns: u64,
+        to_ns: u64,
+        output: &mut QueryOutput,
+    ) -> Result<Found, String> {
+        let put = |record: &Record<'_>| {
+            output.put(record);
+            match output.failed() {
+                Some(error) => Err(error.to_string()),
+                None => Ok(()),
+            }
+        };
+        let asked = keeper::query(folder, filter, from_ns, to_ns, put);
+        let (disk, ended) = asked.map_err(|e| e.to_string())?;
+        ended?;
+        Ok(Found {
+            looked_at: disk.packets,
+            disk_bytes_read: disk.bytes_read + disk.index_bytes_read,
+            damaged: disk.damaged,
+            ..Found::default()
+        })
+    }
+
+    /// Its state.
+    pub fn status(&self) -> Status {
+        let together = &self.together;
+        let ring = &together.ring;
+        let triggers = together.triggers.iter().zip(&together.states);
+        let mut trouble: Vec<_> = lock(&together.pipe_trouble).iter().cloned().collect();
+        let disk = self.disk.as_ref().map(Keeper::status);
+        trouble.extend(disk.as_ref().and_then(|it| it.error.clone()));
+        Status {
+            process: std::process::id(),
+            ring_bytes: ring.bytes(),
+            most_bytes: ring.most_bytes(),
+            kept: ring.kept(),
+            overwritten: ring.overwritten(),
+            lost: ring.lost(),
+            oldest_ns: ring.oldest_ns(),
+            now_ns: self.clock().now(),
+            passed_over: ring.passed_over(),
+            not_looked_at: together.not_looked_at.load(Ordering::Relaxed),
+            triggers: triggers
+                .map(|(trigger, state)| TriggerStatus {
+                    name: trigger.name.clone(),
+                    fired: state.fired.load(Ordering::Relaxed),
+                    begun: state.begun.load(Ordering::Relaxed),
+                    limited: state.limited.load(Ordering::Relaxed),
+                })
+                .collect(),
+            dumping: lock(&together.dumping).clone(),
+            dumps: lock(&together.dumps).iter().cloned().collect(),
+            disk,
+            trouble,
+        }
+    }
+}
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        self.together.stop.store(true, Ordering::Release);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Writes packets that an earlier capture has left in a folder, as [`Capture::query`] does.
+///
+/// # Errors
+/// Why the folder cannot be read, or the file not written.
+pub fn query_disk(
+    folder: &Path,
+    filter: &Filter,
+    from_ns: u64,
+    to_ns: u64,
+    file: &Path,
+) -> Result<Found, String> {
+    // Numbers of ports are enough where nobody knows their names any more.
+    let ports: Vec<_> = (0..PORTS).map(|port| format!("port {port}")).collect();
+    let failed = |error: io::Error| format!("{}: {error}", file.display());
+    let mut output = QueryOutput::create(file, &ports, LONGEST_BYTES).map_err(failed)?;
+    let found = Capture::from_disk(folder, filter, from_ns, to_ns, &mut output)?;
+    found.written(output, file)
+}
+
+/// Looks at all packets, and fires triggers.
+fn look(together: &Together, mut reader: Reader, mut clock: PacketClock, begin: &Sender<Begin>) {
+    let triggers = &together.triggers;
+    let with_filters: Vec<_> = (0..triggers.len())
+        .filter(|at| triggers[*at].when.filter().is_some())
+        .collect();
+    let filters = with_filters
+        .iter()
+        .filter_map(|at| triggers[*at].when.filter().cloned());
+    // There are not too many, as was looked at before.
+    let many = Many::new(filters.collect()).unwrap_or_default();
+    let mut matches = Matches::default();
+    let mut watches: Vec<_> = triggers.iter().map(|_| Watch::default()).collect();
+    let mut firing = Firing {
+        together,
+        begin,
+        limits: triggers
+            .iter()
+            .map(|it| Limit::new(it.most_per_minute))
+            .collect(),
+    };
+    for (at, trigger) in triggers.iter().enumerate() {
+        if matches!(trigger.when, When::Always) {
+            firing.fire(at, 0, "the capture began");
+        }
+    }
+    loop {
+        let is_over = together.stop.load(Ordering::Acquire);
+        let now_ns = clock.now();
+        let asked: Vec<_> = std::mem::take(&mut *lock(&together.asked));
+        for (at, cause) in asked {
+            firing.fire(at, now_ns, &cause);
+        }
+        let mut read = 0;
+        let mut last_ns = 0;
+        if !with_filters.is_empty() {
+            read = reader.read(u64::MAX, AT_ONCE, |record| {
+                last_ns = record.facts.time_ns;
+                many.matches(record.frame, record.facts.wire_bytes, &mut matches);
+                for hit in matches.iter() {
+                    let at = with_filters[hit];
+                    if watches[at].sees(&triggers[at].when, record) {
+                        firing.fire(at, record.facts.time_ns, "a packet");
+                    }
+                }
+            });
+            let missed = reader.missed();
+            together.not_looked_at.store(missed, Ordering::Relaxed);
+        }
+        let settled_ns = now_ns.saturating_sub(SLACK.as_nanos() as u64);
+        for at in &with_filters {
+            if read < AT_ONCE
+                && let Some(ns) = watches[*at].misses(&triggers[*at].when, settled_ns)
+            {
+                firing.fire(*at, ns, "silence");
+            }
+        }
+        let looked_ns = match (is_over && read == 0, read < AT_ONCE) {
+            (true, _) => u64::MAX,
+            (_, true) => settled_ns,
+            (_, false) => last_ns.saturating_sub(1).min(settled_ns),
+        };
+        // Release: what was decided about packets up to there.
+        together.looked_ns.store(looked_ns, Ordering::Release);
+        if looked_ns == u64::MAX {
+            return;
+        }
+        if read == 0 {
+            std::thread::sleep(PAUSE);
+        }
+    }
+}
+
+/// What is needed to fire triggers.
+struct Firing<'a> {
+    together: &'a Together,
+    begin: &'a Sender<Begin>,
+    limits: Vec<Limit>,
+}
+
+impl Firing<'_> {
+    /// Has a trigger go on, or begin anew.
+    fn fire(&mut self, at: usize, now_ns: u64, cause: &str) {
+        let (trigger, state) = (&self.together.triggers[at], &self.together.states[at]);
+        state.fired.fetch_add(1, Ordering::Relaxed);
+        let before_ns = trigger.before.as_nanos() as u64;
+        let after_ns = match trigger.when {
+            When::Always => u64::MAX - 1,
+            _ => trigger.after.as_nanos() as u64,
+        };
+        let ended_ns = state.until_ns.load(Ordering::Relaxed);
+        let until_ns = now_ns.saturating_add(after_ns);
+        if ended_ns > 0 && now_ns <= ended_ns {
+            state.until_ns.fetch_max(until_ns, Ordering::Release);
+        } else if self.limits[at].lets(now_ns) {
+            state.begun.fetch_add(1, Ordering::Relaxed);
+            // Nothing is written twice.
+            let from_ns = now_ns.saturating_sub(before_ns).max(match ended_ns {
+                0 => 0,
+                ended_ns => ended_ns + 1,
+            });
+            // Nobody listens where dumps go nowhere.
+            let _ = self.begin.send(Begin {
+                trigger: at,
+                fired_ns: now_ns,
+                from_ns,
+                until_ns,
+                ended_ns,
+                cause: cause.to_string(),
+            });
+            // Release: who sees it finds what was sent.
+            state.until_ns.store(until_ns, Ordering::Release);
+        } else {
+            state.limited.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Writes dumps until all packets were looked at and the last one has ended.
+fn write_dumps(
+    together: &Together,
+    dumps: &Dumps,
+    mut shared: Option<SharedOutput>,
+    begins: &Receiver<Begin>,
+) {
+    let mut running: Vec<Dump> = Vec::new();
+    let mut flushed = Instant::now();
+    loop {
+        // Acquire: before what is asked for below, so that nothing begins after the end.
+        let looked_ns = together.looked_ns.load(Ordering::Acquire);
+        // Before the dumps that begin are heard of, so that one that ends for another is never written further.
+        let untils = together
+            .states
+            .iter()
+            .map(|it| it.until_ns.load(Ordering::Acquire));
+        let untils: Vec<_> = untils.collect();
+        while let Ok(begin) = begins.try_recv() {
+            let trigger = &together.triggers[begin.trigger];
+            let before = running.iter_mut().filter(|it| it.trigger == begin.trigger);
+            before.for_each(|dump| dump.ends(begin.ended_ns));
+            running.push(Dump::begin(dumps, trigger, begin));
+        }
+        let mut has_more = false;
+        let mut ended = Vec::new();
+        running = running
+            .into_iter()
+            .filter_map(|mut dump| {
+                let trigger = &together.triggers[dump.trigger];
+                let until_ns = dump.goes_on(untils[dump.trigger]);
+                let looked = dump.write(
+                    dumps,
+                    &mut shared,
+                    trigger,
+                    until_ns.min(looked_ns),
+                    AT_ONCE,
+                );
+                has_more |= looked == AT_ONCE;
+                if looked < AT_ONCE && looked_ns > until_ns {
+                    ended.push(dump.end());
+                    return None;
+                }
+                Some(dump)
+            })
+            .collect();
+        let is_time = flushed.elapsed() >= FLUSH;
+        if is_time || !ended.is_empty() {
+            flushed = Instant::now();
+            running.iter_mut().for_each(Dump::flush);
+        }
+        if let Some(shared) = &mut shared
+            && (is_time || !has_more)
+        {
+            shared.flush();
+            *lock(&together.pipe_trouble) = shared.failed().map(str::to_string);
+        }
+        if !running.is_empty() || !ended.is_empty() {
+            *lock(&together.dumping) = running.iter().map(Dump::so_far).collect();
+        }
+        let mut last = lock(&together.dumps);
+        for dumped in ended {
+            if last.len() == REMEMBERED {
+                last.pop_front();
+            }
+            last.push_back(dumped);
+        }
+        drop(last);
+        if looked_ns == u64::MAX && running.is_empty() {
+            return;
+        }
+        if !has_more {
+            std::thread::sleep(PAUSE);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::pcapng::{Block, read};
+    use crate::record::{DROPPED, Facts};
+    use crate::ring::BUCKET_BYTES;
+    use etherparse::PacketBuilder;
+    use std::collections::BTreeMap;
+
+    /// The packets of a file: time and number.
+    fn packets(file: &Path) -> Vec<(u64, u32)> {
+        let bytes = std::fs::read(file).unwrap();
+        let (mut rest, mut found) = (&bytes[..], Vec::new());
+        while let Some((block, size)) = read(rest) {
+            if let Block::Packet(record) = block {
+                found.push((record.facts.time_ns, number(record.frame)));
+            }
+            rest = &rest[size..];
+        }
+        assert!(rest.is_empty(), "{} bytes at the end", rest.len());
+        found
+    }
+
+    fn frame(flow: u16, number: u32) -> Vec<u8> {
+        let [a, b] = flow.to_be_bytes();
+        let builder =
+            PacketBuilder::ethernet2([1; 6], [2; 6]).ipv4([10, 0, a, b], [10, 9, 9, 9], 64);
+        let mut frame = Vec::new();
+        let payload = number.to_be_bytes();
+        match flow % 2 {
+            0 => builder.udp(1000 + flow, 53).write(&mut frame, &payload),
+            _ => builder
+                .tcp(1000 + flow, 80, number, 1)
+                .write(&mut frame, &payload),
+        }
+        .unwrap();
+        frame
+    }
+
+    fn number(frame: &[u8]) -> u32 {
+        u32::from_be_bytes(*frame.last_chunk().unwrap())
+    }
+
+    fn settings(triggers: Vec<Trigger>, folder: &Path) -> Settings {
+        Settings {
+            ring_bytes: 4 * BUCKET_BYTES as u64,
+            most_bytes: 0,
+            bucket_bytes: BUCKET_BYTES,
+            snap_bytes: 65_535,
+            triggers,
+            target: Some(Target::Folder(folder.to_path_buf())),
+            roll: Roll::default(),
+            ports: vec!["a".to_string(), "b".to_string()],
+            disk: None,
+        }
+    }
+
+    fn trigger(name: &str, when: When, keep: &str) -> Trigger {
+        Trigger {
+            name: name.to_string(),
+            when,
+            keep: Filter::new(keep).unwrap(),
+            before: Duration::from_millis(5),
+            after: Duration::from_millis(5),
+            cutoff_bytes: None,
+            most_per_minute: 10_000,
+        }
+    }
+
+    /// All dumps of a folder by the name of the trigger, in order.
+    fn dumped(folder: &Path) -> BTreeMap<String, Vec<(u64, u32)>> {
+        let mut all: BTreeMap<String, Vec<(u64, u32)>> = BTreeMap::new();
+        let mut files: Vec<_> = std::fs::read_dir(folder)
+            .unwrap()
+            .map(|it| it.unwrap().path())
+            .collect();
+        files.sort();
+        for file in files {
+            let name = file.file_name().unwrap().to_string_lossy().into_owned();
+            assert!(name.ends_with(".pcapng"), "{name}");
+            let trigger = name.rsplit_once('-').unwrap().0.to_string();
+            all.entry(trigger).or_default().extend(packets(&file));
+        }
+        all
+    }
+
+    fn has_libpcap() -> bool {
+        let has = Filter::new("udp").is_ok_and(|_| true);
+        if !has {
+            println!("skipped: needs libpcap");
+        }
+        has
+    }
+
+    /// A trigger's files hold what its filter lets through of all packets of its times, once: a thousand triggers, with
+    /// random filters and times, packets of two producers, and libpcap's own interpreter to say what a filter lets
+    /// through.
+    #[test]
+    fn a_trigger_writes_what_its_filter_lets_through_of_its_times_and_nothing_twice() {
+        if !has_libpcap() {
+            return;
+        }
+        let mut random = fastrand::Rng::with_seed(7);
+        let mut cases = 0;
+        for round in 0..10 {
+            // Few packets fire each, so that its times come apart.
+            let expression = |random: &mut fastrand::Rng| {
+                let flow = random.u16(..256);
+                let [a, b] = flow.to_be_bytes();
+                match random.u8(..4) {
+                    0 => format!("src host 10.0.{a}.{b}"),
+                    1 => format!("port {}", 1000 + flow),
+                    2 => format!("tcp[4:4] = {}", random.u32(..4000)),
+                    _ => format!("udp and src net 10.0.{a}.{}/31", b & !1),
+                }
+            };
+            let wanted: Vec<_> = (0..100)
+                .map(|at| {
+                    let when = expression(&mut random);
+                    let keep = match random.u8(..3) {
+                        0 => when.clone(),
+                        1 => String::new(),
+                        _ => expression(&mut random),
+                    };
+                    let times = [random.u64(..400), random.u64(..400)];
+                    (
+                        format!("t{at}"),
+                        when,
+                        keep,
+                        times.map(Duration::from_micros),
+                    )
+                })
+                .collect();
+            let triggers = wanted
+                .iter()
+                .map(|(name, when, keep, [before, after])| Trigger {
+                    before: *before,
+                    after: *after,
+                    ..trigger(name, When::Packet(Filter::new(when).unwrap()), keep)
+                });
+            let folder = tempfile::tempdir().unwrap();
+            let capture = Capture::start(settings(triggers.collect(), folder.path())).unwrap();
+            let mut producers = [capture.producer(), capture.producer()];
+            let mut clock = capture.clock();
+            let mut all = Vec::new();
+            let mut last_ns = 0;
+            for number in 0..4000 {
+                let flow = random.u16(..256);
+                let frame = frame(flow, number);
+                // Packets have a place in time of their own.
+                let mut time_ns = clock.now();
+                while time_ns <= last_ns + 5_000 {
+                    time_ns = clock.now();
+                }
+                last_ns = time_ns;
+                let facts = Facts {
+                    time_ns,
+                    wire_bytes: frame.len() as u32,
+                    ..Facts::default()
+                };
+                let producer = &mut producers[usize::from(random.bool())];
+                producer.put(facts, &frame);
+                producer.publish();
+                all.push((time_ns, number, frame));
+            }
+            drop(producers);
+            let not_looked_at = capture.status().not_looked_at;
+            drop(capture);
+            assert_eq!(not_looked_at, 0);
+            let found = dumped(folder.path());
+            for (name, when, keep, [before, after]) in &wanted {
+                let program = |text: &str| match text {
+                    "" => None,
+                    text => Some(taut_sys::compile_packet_filter(text, true).unwrap()),
+                };
+                let (when, keep) = (program(when), program(keep));
+                let lets = |program: &Option<Vec<_>>, frame: &[u8]| {
+                    let len = frame.len() as u32;
+                    program
+                        .as_ref()
+                        .is_none_or(|it| taut_sys::ask_libpcap(it, frame, len).unwrap() > 0)
+                };
+                let fired: Vec<_> = all
+                    .iter()
+                    .filter(|it| lets(&when, &it.2))
+                    .map(|it| it.0)
+                    .collect();
+                let (before, after) = (before.as_nanos() as u64, after.as_nanos() as u64);
+                let is_near =
+                    |ns: u64| fired.iter().any(|t| (t - before..=t + after).contains(&ns));
+                let expected: Vec<_> = all
+                    .iter()
+                    .filter(|it| lets(&keep, &it.2) && is_near(it.0))
+                    .map(|it| (it.0, it.1))
+                    .collect();
+                let written = found.get(name).cloned().unwrap_or_default();
+                let differs = written.iter().zip(&expected).position(|(a, b)| a != b);
+                assert!(
+                    written == expected,
+                    "round {round}, {name}: {} packets, not {}; the first that differs: {differs:?}; begun {:?}, expected {:?}; {} fired; {before} {after}",
+                    written.len(),
+                    expected.len(),
+                    written.first(),
+                    expected.first(),
+                    fired.len()
+                );
+                cases += 1;
+            }
+        }
+        assert_eq!(cases, 1000);
+    }
+
+    #[test]
+    fn triggers_fire_by_fate_rate_silence_and_when_asked_and_limits_hold() {
+        if !has_libpcap() {
+            return;
+        }
+        let udp = || Filter::new("udp").unwrap();
+        let over = Duration::from_millis(50);
+        let flags = DROPPED;
+        let kinds = [
+            (
+                "fate",
+                When::Fate {
+                    filter: udp(),
+                    flags,
+                },
+            ),
+            (
+                "rate",
+                When::Rate {
+                    filter: udp(),
+                    packets: 10,
+                    over,
+                },
+            ),
+            (
+                "silence",
+                When::Silence {
+                    filter: udp(),
+                    over,
+                },
+            ),
+            ("asked", When::Asked),
+            ("always", When::Always),
+        ];
+        let mut triggers: Vec<_> = kinds
+            .into_iter()
+            .map(|(name, when)| trigger(name, when, "udp"))
+            .collect();
+        triggers.push(Trigger {
+            most_per_minute: 1,
+            before: Duration::ZERO,
+            after: Duration::ZERO,
+            ..trigger("limited", When::Packet(udp()), "")
+        });
+        triggers.push(Trigger {
+            cutoff_bytes: Some(100),
+            ..trigger("cut", When::Always, "")
+        });
+        let folder = tempfile::tempdir().unwrap();
+        let capture = Capture::start(settings(triggers, folder.path())).unwrap();
+        let mut producer = capture.producer();
+        let mut clock = capture.clock();
+        let mut put = |flow: u16, count: u32, flags: u16| {
+            for number in 0..count {
+                let frame = frame(flow, number);
+                let facts = Facts {
+                    time_ns: clock.now(),
+                    wire_bytes: frame.len() as u32,
+                    port: 0,
+                    flags,
+                };
+                producer.put(facts, &frame);
+                producer.publish();
+            }
+        };
+        put(0, 5, 0);
+        put(0, 1, DROPPED);
+        put(1, 1, DROPPED);
+        put(2, 10, 0);
+        assert!(
+            capture
+                .fire("nobody", "")
+                .unwrap_err()
+                .contains("fate, rate")
+        );
+        capture.fire("asked", "a look").unwrap();
+        let fired = |name: &str| {
+            let status = capture.status();
+            let all = status.triggers.into_iter();
+            all.filter(|it| it.name == name)
+                .map(|it| it.fired)
+                .sum::<u64>()
+        };
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while fired("silence") == 0 {
+            assert!(Instant::now() < deadline);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!([fired("fate"), fired("rate"), fired("asked")], [1, 1, 1]);
+        let status = capture.status();
+        assert_eq!((status.kept.packets, status.lost.packets), (17, 0));
+        let limited = status
+            .triggers
+            .iter()
+            .find(|it| it.name == "limited")
+            .unwrap();
+        assert_eq!((limited.fired, limited.begun), (16, 1));
+        drop(producer);
+        drop(capture);
+        let found = dumped(folder.path());
+        assert_eq!(found["always"].len(), 16);
+        assert_eq!(found["limited"].len(), 1);
+        // Of each flow as much as passes a hundred bytes: frames have 46 or 58.
+        assert_eq!(found["cut"].len(), 3 + 1 + 3);
+        assert!(found["fate"].len() <= 16 && !found["fate"].is_empty());
+    }
+
+    #[test]
+    fn a_query_finds_in_memory_and_on_disk_and_a_full_place_is_said() {
+        if !has_libpcap() {
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let disk = folder.path().join("disk");
+        let capture = Capture::start(Settings {
+            ring_bytes: 2 << 16,
+            bucket_bytes: 1 << 16,
+            target: None,
+            disk: Some(keeper::Settings {
+                folder: disk.clone(),
+                bytes: 1 << 30,
+            }),
+            ..settings(Vec::new(), folder.path())
+        })
+        .unwrap();
+        let mut producer = capture.producer();
+        let mut clock = capture.clock();
+        for number in 0..20_000 {
+            let frame = frame((number % 64) as u16, number);
+            let facts = Facts {
+                time_ns: clock.now(),
+                wire_bytes: frame.len() as u32,
+                ..Facts::default()
+            };
+            producer.put(facts, &frame);
+            producer.publish();
+            // As fast as it is kept, so that nothing is missed.
+            if number % 256 == 255 {
+                let deadline = Instant::now() + Duration::from_secs(20);
+                while capture.status().disk.unwrap().packets < u64::from(number) - 255 {
+                    assert!(Instant::now() < deadline);
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            }
+        }
+        assert!(capture.ring().overwritten().packets > 0);
+        let filter = Filter::new("src host 10.0.0.6").unwrap();
+        let file = folder.path().join("found.pcapng");
+        std::thread::sleep(Duration::from_millis(5));
+        let found = capture.query(&filter, 0, u64::MAX, &file).unwrap();
+        let expected: Vec<_> = (0..20_000).filter(|it| it % 64 == 6).collect();
+        let numbers: Vec<_> = packets(&file).into_iter().map(|it| it.1).collect();
+        assert_eq!(found.packets as usize, expected.len());
+        assert_eq!(numbers, expected);
+        let full = Path::new("/dev/full");
+        let error = capture.query(&filter, 0, u64::MAX, full).unwrap_err();
+        assert!(
+            error.contains("/dev/full") && error.contains("space"),
+            "{error}"
+        );
+        let gone = folder.path().join("none/found.pcapng");
+        assert!(capture.query(&filter, 0, u64::MAX, &gone).is_err());
+        drop(producer);
+        drop(capture);
+        // What it has left can be asked without it.
+        let found = query_disk(&disk, &filter, 0, u64::MAX, &file).unwrap();
+        assert_eq!(found.packets as usize, expected.len());
+        assert_eq!(found.looked_at, 20_000);
+        let files: Vec<_> = std::fs::read_dir(folder.path()).unwrap().collect();
+        assert_eq!(files.len(), 2, "{files:?}");
+    }
+}

@@ -1,0 +1,133 @@
+//! Times of packets: nanoseconds since 1970 from the processor's ticks, which never run backwards.
+//!
+//! The ticks are related to the kernel's `CLOCK_REALTIME` once a second, and follow it by 500 parts in a million at
+//! most: a clock that is set does not make packets jump in time.
+
+use std::time::Duration;
+use taut_sys::{Clock, ClockReading, StampClock, ticks};
+
+/// Time between two looks at the kernel's clock.
+const LOOK: Duration = Duration::from_secs(1);
+/// What the clock is corrected by at most, per nanosecond.
+const MOST_SLEW: f64 = 500e-6;
+
+/// Clock of the packets of one thread.
+#[derive(Debug, Clone)]
+pub struct PacketClock {
+    clock: Clock,
+    /// Ticks and time from which the present rate holds.
+    base_ticks: u64,
+    base_ns: u64,
+    ns_per_tick: f64,
+    look_ticks: u64,
+    /// How far the kernel's clock was ahead at the last look, ns.
+    ahead_ns: i64,
+}
+
+impl PacketClock {
+    /// Makes a clock that goes by `clock` and begins with the kernel's time.
+    pub fn new(clock: Clock) -> Self {
+        let (base_ticks, base_ns) = realtime();
+        Self {
+            clock,
+            base_ticks,
+            base_ns,
+            ns_per_tick: 1e9 / clock.hz,
+            look_ticks: base_ticks + clock.to_ticks(LOOK.as_nanos() as f64) as u64,
+            ahead_ns: 0,
+        }
+    }
+
+    /// The time at those ticks, nanoseconds since 1970: ticks of now, or a moment before.
+    #[inline(always)]
+    pub fn at(&mut self, ticks: u64) -> u64 {
+        if ticks >= self.look_ticks {
+            self.look();
+        }
+        self.of(ticks)
+    }
+
+    /// The time now.
+    pub fn now(&mut self) -> u64 {
+        self.at(ticks())
+    }
+
+    /// How far the kernel's clock was ahead of this one when it looked last, ns.
+    pub fn ahead_ns(&self) -> i64 {
+        self.ahead_ns
+    }
+
+    #[inline(always)]
+    fn of(&self, ticks: u64) -> u64 {
+        let since = ticks.saturating_sub(self.base_ticks);
+        self.base_ns + (since as f64 * self.ns_per_tick) as u64
+    }
+
+    #[cold]
+    fn look(&mut self) {
+        let (at_ticks, real_ns) = realtime();
+        self.follow(at_ticks, real_ns);
+    }
+
+    fn follow(&mut self, at_ticks: u64, real_ns: u64) {
+        let here_ns = self.of(at_ticks);
+        let ahead = real_ns as i64 - here_ns as i64;
+        let look_ns = LOOK.as_nanos() as f64;
+        let slew = (ahead as f64 / look_ns).clamp(-MOST_SLEW, MOST_SLEW);
+        (self.base_ticks, self.base_ns) = (at_ticks, here_ns);
+        self.ns_per_tick = (1e9 / self.clock.hz) * (1.0 + slew);
+        self.look_ticks = at_ticks + self.clock.to_ticks(look_ns) as u64;
+        self.ahead_ns = ahead;
+    }
+}
+
+/// Ticks and the kernel's time at one moment.
+fn realtime() -> (u64, u64) {
+    match ClockReading::now(StampClock::Realtime { unit_ns: 1 }) {
+        Some(reading) => (reading.ticks, reading.ns),
+        // The clock can always be read.
+        None => (ticks(), 0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_follows_the_kernels_clock_slowly_and_never_runs_backwards() {
+        let clock = Clock {
+            hz: 1e9,
+            error_ppm: 1.0,
+        };
+        let mut packets = PacketClock::new(clock);
+        let (begin, begin_ns) = (packets.base_ticks, packets.base_ns);
+        let mut at = begin;
+        let mut before = 0;
+        // The kernel's clock is set back by an hour, then on by a millisecond.
+        for ahead_ns in [-3_600_000_000_000, -3_600_000_000_000, 1_000_000, 1_000_000] {
+            let real_ns = (begin_ns + (at - begin)) as i64 + ahead_ns;
+            packets.follow(at, real_ns as u64);
+            for _ in 0..10 {
+                at += 100_000_000;
+                let now = packets.of(at);
+                assert!(now > before);
+                before = now;
+            }
+        }
+        assert_eq!(packets.ahead_ns().signum(), 1);
+    }
+
+    #[test]
+    fn it_says_what_the_kernel_says() {
+        let mut packets = PacketClock::new(Clock::calibrate(Duration::from_millis(20)));
+        let before = realtime().1;
+        let now = packets.now();
+        let after = realtime().1;
+        let slack = 2_000;
+        assert!(
+            (before - slack..=after + slack).contains(&now),
+            "{before} {now} {after}"
+        );
+    }
+}

@@ -1,0 +1,229 @@
+//! Finds packets in a ring by what the indexes say, also while it is written.
+
+use super::folder::{Folder, Name};
+use super::index::{Index, Where};
+use super::segment::{read_block, records};
+use super::{BLOCK_BYTES, Blocks, DiskError, Key, MOST_BLOCKS};
+use crate::record::Record;
+use rustix::fs::{Advice, fadvise};
+use serde::Serialize;
+use std::fs::File;
+use std::io;
+use std::num::NonZeroU64;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Blocks that the system is asked to read ahead.
+const AHEAD: usize = 4;
+
+/// A segment of a ring, as a list shows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Holding {
+    /// Name of the file in the folder.
+    pub file: String,
+    /// Bytes of the file.
+    pub bytes: u64,
+    /// Time of the packet that it was begun with, nanoseconds since 1970.
+    pub begun_ns: u64,
+    /// Number of packets, and times of the earliest and the latest one; none as long as there is no index.
+    pub packets: Option<(u64, u64, u64)>,
+}
+
+/// Lists the segments of a ring, the oldest first.
+///
+/// # Errors
+/// When the folder cannot be read.
+pub fn holdings(folder: &Path) -> Result<Vec<Holding>, DiskError> {
+    let folder = Folder::look(folder)?;
+    let names = folder.segments();
+    let names = names.map_err(|e| DiskError::folder(folder.path(), e))?;
+    let holding = |name: Name| {
+        let file = name.segment();
+        // One that cannot be opened has been removed in the meantime.
+        let bytes = folder.open(&file, false).ok()?.metadata().ok()?.len();
+        let index = folder.open(&name.index(), false).and_then(Index::open);
+        let index = index.ok().filter(|index| index.segment_bytes == bytes);
+        Some(Holding {
+            file,
+            bytes,
+            begun_ns: name.first_ns,
+            packets: index.map(|index| (index.packets, index.first_ns, index.last_ns)),
+        })
+    };
+    Ok(names.into_iter().filter_map(holding).collect())
+}
+
+/// Question to a ring.
+pub struct Query<'a> {
+    /// Time of the first packet that is wanted, nanoseconds since 1970.
+    pub from_ns: u64,
+    /// Time of the last packet that is wanted.
+    pub to_ns: u64,
+    /// What packets have to have: all keys of any of these lists. Only blocks that can hold such packets are read. An
+    /// empty list is what all packets have, and so are no lists.
+    pub wanted: Vec<Vec<Key>>,
+    /// Asked of each packet of these blocks that is of the time, in the order in which they stand in the files: whether
+    /// it is one.
+    pub matches: &'a mut dyn FnMut(&Record<'_>) -> bool,
+    /// Set to end before the end; by `matches` too.
+    pub stop: &'a AtomicBool,
+}
+
+/// What was read for a query.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Found {
+    /// Segments that were looked at.
+    pub segments: u64,
+    /// Segments among them that had to be read without an index: the newest, mostly.
+    pub without_index: u64,
+    /// Segments that were removed in the meantime.
+    pub gone: u64,
+    /// Blocks that were read.
+    pub blocks_read: u64,
+    /// Bytes that were read of segments.
+    pub bytes_read: u64,
+    /// Bytes that were read of indexes.
+    pub index_bytes_read: u64,
+    /// Packets of the time that was asked for in blocks that were read.
+    pub packets: u64,
+    /// Packets that match.
+    pub matched: u64,
+    /// Blocks and pages of indexes that are damaged: there may be more packets.
+    pub damaged: u64,
+}
+
+/// Answers a query.
+///
+/// # Errors
+/// When the folder or a file in it cannot be read. Damage is no error.
+pub fn query(folder: &Path, mut query: Query<'_>) -> Result<Found, DiskError> {
+    let folder = Folder::look(folder)?;
+    let failed = |e| DiskError::folder(folder.path(), e);
+    let mut found = Found::default();
+    let mut buffer = vec![0; BLOCK_BYTES];
+    let names = folder.segments().map_err(failed)?;
+    for (i, name) in names.iter().enumerate() {
+        if query.stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let is_newest = i + 1 == names.len();
+        match look_into(
+            &folder,
+            *name,
+            is_newest,
+            &mut query,
+            &mut found,
+            &mut buffer,
+        ) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => found.gone += 1,
+            looked => looked.map_err(failed)?,
+        }
+    }
+    Ok(found)
+}
+
+/// Looks into one segment.
+fn look_into(
+    folder: &Folder,
+    name: Name,
+    is_newest: bool,
+    query: &mut Query<'_>,
+    found: &mut Found,
+    buffer: &mut [u8],
+) -> io::Result<()> {
+    let index = folder.open(&name.index(), false).and_then(Index::open);
+    if let Ok(index) = &index {
+        found.index_bytes_read += index.bytes_read;
+        if index.first_ns > query.to_ns || index.last_ns < query.from_ns {
+            return Ok(());
+        }
+    }
+    let file = folder.open(&name.segment(), false)?;
+    let len = file.metadata()?.len();
+    found.segments += 1;
+    let blocks = len.div_ceil(BLOCK_BYTES as u64).min(MOST_BLOCKS as u64) as usize;
+    // One that is of another length is of an older state.
+    let index = index
+        .ok()
+        .filter(|index| index.segment_bytes == len && index.blocks.len() == blocks);
+    let Some(mut index) = index else {
+        found.without_index += 1;
+        let all = Blocks::all(blocks);
+        let last = is_newest.then(|| blocks.saturating_sub(1));
+        return read_blocks(&file, &all, |_| BLOCK_BYTES, last, query, found, buffer);
+    };
+    let before = index.bytes_read;
+    let mut wanted = wanted(&mut index, &query.wanted, found);
+    found.index_bytes_read += index.bytes_read - before;
+    let mut of_time = Blocks::none(blocks);
+    for (block, facts) in index.blocks.iter().enumerate() {
+        if facts.first_ns <= query.to_ns && facts.last_ns >= query.from_ns {
+            of_time.add(block);
+        }
+    }
+    wanted.keep(&of_time);
+    let bytes = |block: usize| index.blocks[block].bytes as usize;
+    read_blocks(&file, &wanted, bytes, None, query, found, buffer)
+}
+
+/// Blocks in which packets can be that have all keys of any list.
+fn wanted(index: &mut Index<File>, lists: &[Vec<Key>], found: &mut Found) -> Blocks {
+    let len = index.blocks.len();
+    if lists.is_empty() {
+        return Blocks::all(len);
+    }
+    let mut any = Blocks::none(len);
+    for list in lists {
+        let mut all = Blocks::all(len);
+        for key in list {
+            match index.find(key.code()) {
+                Where::In(blocks) => all.keep(&blocks),
+                Where::Damaged => found.damaged += 1,
+            }
+            if all.is_empty() {
+                break;
+            }
+        }
+        any.join(&all);
+    }
+    any
+}
+
+/// Asks about the packets of some blocks, each of which has so many bytes. The block `last` may end in what is being
+/// written.
+fn read_blocks(
+    file: &File,
+    blocks: &Blocks,
+    bytes: impl Fn(usize) -> usize,
+    last: Option<usize>,
+    query: &mut Query<'_>,
+    found: &mut Found,
+    buffer: &mut [u8],
+) -> io::Result<()> {
+    let mut ahead = blocks.iter();
+    let advise = |next: Option<usize>| {
+        if let Some(block) = next {
+            let len = NonZeroU64::new(bytes(block) as u64);
+            let _ = fadvise(file, (block * BLOCK_BYTES) as u64, len, Advice::WillNeed);
+        }
+    };
+    (0..AHEAD).for_each(|_| advise(ahead.next()));
+    for block in blocks.iter() {
+        advise(ahead.next());
+        let read = read_block(file, block, &mut buffer[..bytes(block)])?;
+        found.blocks_read += 1;
+        found.bytes_read += read.len() as u64;
+        let contents = records(read, |record| {
+            if (query.from_ns..=query.to_ns).contains(&record.facts.time_ns) {
+                found.packets += 1;
+                found.matched += u64::from((query.matches)(&record));
+            }
+            !query.stop.load(Ordering::Relaxed)
+        });
+        found.damaged += u64::from(contents.is_damaged && last != Some(block));
+        if query.stop.load(Ordering::Relaxed) {
+            break;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,380 @@
+//! The writer of a ring: appends packets to the newest segment, and removes the oldest ones.
+
+use super::folder::{Folder, Name};
+use super::index::{Gathered, most_bytes};
+use super::kept::Kept;
+use super::segment::{Buffer, Segment};
+use super::{BLOCK_BYTES, DiskError, MOST_BLOCKS, SEGMENT_BYTES};
+use crate::pcapng::{self, STATISTICS_BYTES, Section, Statistics};
+use crate::record::{PORTS, Record};
+use serde::Serialize;
+use std::io;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// Longest time for which a packet is in memory only, and between two tries of what has failed.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// A ring to write.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Its folder, which is made if it is not there. It has to be this user's own.
+    pub folder: PathBuf,
+    /// Bytes that all files in it may take, indexes included.
+    pub limit_bytes: u64,
+    /// Bytes of a segment: whole MiB, from 2 MiB to 8 GiB. A query reads the newest segment as a whole, as it has no
+    /// index yet.
+    pub segment_bytes: u64,
+    /// Names of the ports; records say their numbers.
+    pub ports: Vec<String>,
+    /// Most bytes that are kept of a frame, as files say. 0 is no limit.
+    pub snap_bytes: u32,
+    /// Texts in the files.
+    pub texts: Section,
+}
+
+impl Settings {
+    /// A ring in a folder, of segments of [`SEGMENT_BYTES`].
+    pub fn new(folder: impl Into<PathBuf>, limit_bytes: u64, ports: Vec<String>) -> Self {
+        Self {
+            folder: folder.into(),
+            limit_bytes,
+            segment_bytes: SEGMENT_BYTES,
+            ports,
+            snap_bytes: 0,
+            texts: Section::default(),
+        }
+    }
+
+    /// Bytes that a ring of such segments takes at least: for one that is written, one before it, and their indexes.
+    pub fn least_bytes(segment_bytes: u64) -> u64 {
+        2 * (segment_bytes + most_bytes(segment_bytes))
+    }
+
+    fn check(&self) -> Result<(), DiskError> {
+        let segment_bytes = self.segment_bytes;
+        let most = (MOST_BLOCKS * BLOCK_BYTES) as u64;
+        if !(2 * BLOCK_BYTES as u64..=most).contains(&segment_bytes)
+            || !segment_bytes.is_multiple_of(BLOCK_BYTES as u64)
+        {
+            return Err(DiskError::Segment { segment_bytes });
+        }
+        let ports = self.ports.len();
+        if !(1..=PORTS).contains(&ports) {
+            return Err(DiskError::Ports { ports });
+        }
+        let least_bytes = Self::least_bytes(segment_bytes);
+        let limit_bytes = self.limit_bytes;
+        if limit_bytes < least_bytes {
+            return Err(DiskError::Small {
+                limit_bytes,
+                segment_bytes,
+                least_bytes,
+            });
+        }
+        Ok(())
+    }
+}
+
+/// Counts of a writer, since it was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Written {
+    /// Packets that were taken, and are in files or on their way there.
+    pub packets: u64,
+    /// Packets that could not be written, or are of a port that there is not.
+    pub lost: u64,
+    /// Segments that were removed to make room.
+    pub removed: u64,
+    /// Segments among those because the disk was full before the ring was.
+    pub removed_early: u64,
+    /// Segments without an index, for now: queries read all of them.
+    pub without_index: u64,
+}
+
+/// Writer of a ring.
+///
+/// It belongs to one thread. What it costs per packet is a copy and a look at the headers; a full block (1 MiB) is
+/// written at once, and the caller waits for that. Indexes are made by a thread beside it. Memory: the block, 8 bytes
+/// for each of at most 16,384 keys of each block (32 MiB for segments of 256 MiB), and while an index is made the same
+/// again and the index, of 48 MiB at most.
+///
+/// When the process is killed, what is in memory is lost, a second of packets at most. A power cut may take what the
+/// file system has not made permanent yet, too (ext4: 5 s): nothing waits for that.
+#[derive(Debug)]
+pub struct Writer {
+    settings: Settings,
+    /// None after trouble, until it is tried again.
+    kept: Option<Kept>,
+    segment: Option<Segment>,
+    buffer: Buffer,
+    gathered: Gathered,
+    statistics: Vec<Statistics>,
+    /// Time of the latest packet.
+    last_ns: u64,
+    counts: Written,
+    last_tick: Option<Instant>,
+    /// Trouble has been told, and nothing could be written since.
+    told: bool,
+}
+
+impl Writer {
+    /// Opens a ring, or goes on with one.
+    ///
+    /// # Errors
+    /// When settings are wrong, the folder is not this user's own, or another process writes into it.
+    pub fn open(settings: Settings) -> Result<Self, DiskError> {
+        settings.check()?;
+        let folder = Folder::take(&settings.folder, true)?;
+        let mut kept = Kept::find(folder, settings.segment_bytes)?;
+        kept.work_off();
+        Ok(Self {
+            kept: Some(kept),
+            segment: None,
+            buffer: Buffer::new(),
+            gathered: Gathered::new(),
+            statistics: vec![Statistics::default(); settings.ports.len()],
+            last_ns: 0,
+            counts: Written::default(),
+            last_tick: None,
+            told: false,
+            settings,
+        })
+    }
+
+    /// Counts so far.
+    pub fn counts(&self) -> Written {
+        Written {
+            without_index: self.kept.as_ref().map_or(0, Kept::without_index),
+            ..self.counts
+        }
+    }
+
+    /// Whether packets are lost because they cannot be written.
+    pub fn is_failing(&self) -> bool {
+        self.kept.is_none()
+    }
+
+    /// Says what has become of packets of a port, for the end of each segment.
+    pub fn set_statistics(&mut self, port: usize, statistics: Statistics) {
+        if let Some(place) = self.statistics.get_mut(port) {
+            *place = statistics;
+        }
+    }
+
+    /// Appends a packet. [`Writer::tick`] has to be called too.
+    ///
+    /// # Errors
+    /// Once, when packets cannot be written any more. They are counted as lost from then on, until they can be written
+    /// again, which [`Writer::tick`] tries.
+    #[inline]
+    pub fn append(&mut self, record: &Record<'_>) -> Result<(), DiskError> {
+        let bytes = pcapng::packet_bytes(record, "");
+        let has_room = match &self.segment {
+            Some(segment) => segment.has_room(bytes, &self.buffer),
+            None => false,
+        };
+        if usize::from(record.facts.port) >= self.statistics.len() {
+            self.counts.lost += 1;
+            return Ok(());
+        }
+        if !has_room && let Err(e) = self.make_room(record.facts.time_ns, bytes) {
+            self.counts.lost += 1;
+            return self.fail(e);
+        }
+        let Some(segment) = &mut self.segment else {
+            self.counts.lost += 1;
+            return Ok(());
+        };
+        segment.add(record, &mut self.buffer);
+        self.gathered.add(record);
+        self.counts.packets += 1;
+        self.last_ns = self.last_ns.max(record.facts.time_ns);
+        Ok(())
+    }
+
+    /// Readies a block that has room for so many bytes, unless there is trouble.
+    #[cold]
+    fn make_room(&mut self, time_ns: u64, bytes: usize) -> io::Result<()> {
+        let (Some(segment), Some(kept)) = (&mut self.segment, &mut self.kept) else {
+            return self.begin(time_ns);
+        };
+        if segment.is_last() {
+            self.end_segment()?;
+            return self.begin(time_ns);
+        }
+        let mut free = || free(kept, &mut self.counts);
+        segment.end_block(&mut self.buffer, &mut self.gathered, &mut free)?;
+        self.told = false;
+        // The last block keeps some for its end, which leaves room for the longest frame all the same.
+        debug_assert!(segment.has_room(bytes, &self.buffer));
+        Ok(())
+    }
+
+    /// Begins a segment, unless there is trouble.
+    fn begin(&mut self, first_ns: u64) -> io::Result<()> {
+        let Some(kept) = &mut self.kept else {
+            return Ok(());
+        };
+        let segment_bytes = self.settings.segment_bytes;
+        kept.end_job(false);
+        let wanted = segment_bytes + most_bytes(segment_bytes);
+        while kept.bytes() + wanted > self.settings.limit_bytes
+            && kept.remove_oldest(&mut self.counts)?
+        {}
+        let mut head = Vec::new();
+        pcapng::section(&mut head, &self.settings.texts);
+        for name in &self.settings.ports {
+            pcapng::interface(&mut head, name, self.settings.snap_bytes);
+        }
+        let name = Name {
+            number: kept.next_number(),
+            first_ns,
+        };
+        let segment = Segment::begin(
+            kept.folder(),
+            name,
+            &head,
+            segment_bytes,
+            self.statistics.len() * STATISTICS_BYTES,
+            &mut self.buffer,
+        )?;
+        self.segment = Some(segment);
+        self.write_tail()
+    }
+
+    fn write_tail(&mut self) -> io::Result<()> {
+        let (Some(segment), Some(kept)) = (&mut self.segment, &mut self.kept) else {
+            return Ok(());
+        };
+        let mut free = || free(kept, &mut self.counts);
+        segment.write_tail(&mut self.buffer, &self.gathered, &mut free)
+    }
+
+    /// Ends the segment that is being written, and has its index made.
+    fn end_segment(&mut self) -> io::Result<()> {
+        let (Some(segment), Some(kept)) = (&mut self.segment, &mut self.kept) else {
+            return Ok(());
+        };
+        let mut end = Vec::new();
+        for (port, statistics) in self.statistics.iter().enumerate() {
+            pcapng::statistics(&mut end, port as u8, self.last_ns, statistics);
+        }
+        let mut free = || free(kept, &mut self.counts);
+        let bytes = segment.finish(&end, &mut self.buffer, &mut self.gathered, &mut free)?;
+        kept.add(segment.name, bytes, self.gathered.take());
+        self.segment = None;
+        self.told = false;
+        Ok(())
+    }
+
+    /// Does what is due: call it about ten times a second, with the time. Writes what has been in memory for a second,
+    /// and tries again what has failed.
+    ///
+    /// # Errors
+    /// As of [`Writer::append`].
+    pub fn tick(&mut self, now: Instant) -> Result<(), DiskError> {
+        let last = *self.last_tick.get_or_insert(now);
+        if now.saturating_duration_since(last) < PERIOD {
+            return Ok(());
+        }
+        self.last_tick = Some(now);
+        if let Some(kept) = &mut self.kept {
+            kept.work_off();
+            return self.flush();
+        }
+        // Whatever it is that does not work yet has been told.
+        self.kept = Folder::take(&self.settings.folder, false)
+            .and_then(|folder| Kept::find(folder, self.settings.segment_bytes))
+            .ok();
+        Ok(())
+    }
+
+    /// Writes what there is, and makes sure that it is still in the folder.
+    ///
+    /// # Errors
+    /// As of [`Writer::append`].
+    pub fn flush(&mut self) -> Result<(), DiskError> {
+        let Some(segment) = &self.segment else {
+            return Ok(());
+        };
+        if segment.is_removed() {
+            let packets = segment.packets(&self.gathered);
+            self.segment = None;
+            self.lose(packets);
+            let why = "its newest file was removed";
+            return self.fail(io::Error::new(io::ErrorKind::NotFound, why));
+        }
+        match self.write_tail() {
+            Ok(()) => Ok(()),
+            Err(e) => self.fail(e),
+        }
+    }
+
+    /// Waits until each complete segment has an index, or one could not be made.
+    pub fn settle(&mut self) {
+        if let Some(kept) = &mut self.kept {
+            kept.settle();
+        }
+    }
+
+    /// Writes all there is, and ends segment and index.
+    ///
+    /// # Errors
+    /// What could not be written.
+    pub fn finish(mut self) -> Result<Written, DiskError> {
+        self.close()?;
+        Ok(self.counts())
+    }
+
+    fn close(&mut self) -> Result<(), DiskError> {
+        let ended = self.end_segment().or_else(|e| self.fail(e));
+        if let Some(kept) = &mut self.kept {
+            kept.end_job(true);
+        }
+        ended
+    }
+
+    /// Packets that were taken are lost.
+    fn lose(&mut self, packets: u64) {
+        self.counts.packets -= packets.min(self.counts.packets);
+        self.counts.lost += packets;
+    }
+
+    /// Leaves the segment as it is, and the folder, until it is tried again.
+    fn fail(&mut self, why: io::Error) -> Result<(), DiskError> {
+        if let (Some(segment), Some(kept)) = (self.segment.take(), &mut self.kept) {
+            let lost = segment.packets_outside(&self.gathered);
+            match segment.give_up() {
+                (_, 0) => drop(kept.folder().remove(segment.name)),
+                (bytes, _) => kept.add_unread(segment.name, bytes),
+            }
+            self.lose(lost);
+        }
+        self.gathered.take();
+        if let Some(mut kept) = self.kept.take() {
+            // The thread holds the folder too, and with it the lock.
+            kept.end_job(true);
+        }
+        if std::mem::replace(&mut self.told, true) {
+            return Ok(());
+        }
+        Err(DiskError::Write {
+            path: self.settings.folder.clone(),
+            why,
+        })
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        // Whoever wants to know asks `finish`.
+        let _ = self.close();
+    }
+}
+
+/// The disk is full before the ring is: old packets make room for new ones. Returns whether there was one to go.
+fn free(kept: &mut Kept, counts: &mut Written) -> bool {
+    let is_freed = kept.remove_oldest(counts).is_ok_and(|it| it);
+    counts.removed_early += u64::from(is_freed);
+    is_freed
+}

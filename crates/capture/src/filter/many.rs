@@ -1,0 +1,278 @@
+//! Many filters asked about a frame at once: one look into a small table for each place that they ask about says which
+//! of them to run.
+//!
+//! Of each alternative of a filter's needs one constraint is chosen, the one that fewest frames and fewest other
+//! filters have. A filter of which nothing is known is run for every frame.
+
+use super::needs::{Constraint, Place, Size};
+use super::{Filter, Needs};
+use std::collections::HashMap;
+
+/// Filters that can be asked at once.
+pub const MOST_FILTERS: usize = 4096;
+
+const WORDS: usize = MOST_FILTERS / 64;
+
+/// Filters that are asked together.
+#[derive(Debug, Default)]
+pub struct Many {
+    filters: Vec<Filter>,
+    /// Filters that are run for every frame.
+    always: Vec<u16>,
+    lookups: Vec<Lookup>,
+    /// Filters to run, of all values of all lookups.
+    candidates: Vec<u16>,
+}
+
+/// Too many filters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("at most {MOST_FILTERS} filters can be asked at once, not {0}")]
+pub struct TooManyFilters(pub usize);
+
+/// Which filters accept a frame. It is made once and filled for each frame.
+#[derive(Debug, Clone)]
+pub struct Matches {
+    words: Box<[u64; WORDS]>,
+    /// Words that may be other than 0.
+    used: usize,
+}
+
+impl Default for Matches {
+    fn default() -> Self {
+        Self {
+            words: Box::new([0; WORDS]),
+            used: 0,
+        }
+    }
+}
+
+impl Matches {
+    /// Whether no filter accepts the frame.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.words[..self.used].iter().all(|word| *word == 0)
+    }
+
+    /// Whether this filter accepts the frame.
+    #[inline]
+    pub fn contains(&self, filter: usize) -> bool {
+        let word = self.words.get(filter / 64);
+        word.is_some_and(|word| word & 1 << (filter % 64) != 0)
+    }
+
+    /// The filters that accept the frame, the first one first.
+    #[inline]
+    pub fn iter(&self) -> impl Iterator<Item = usize> {
+        let words = self.words[..self.used].iter().enumerate();
+        words.flat_map(|(at, word)| {
+            let mut left = *word;
+            std::iter::from_fn(move || {
+                let bit = (left != 0).then(|| left.trailing_zeros() as usize)?;
+                left &= left - 1;
+                Some(at * 64 + bit)
+            })
+        })
+    }
+
+    #[inline(always)]
+    fn clear(&mut self, filters: usize) {
+        self.words[..self.used].fill(0);
+        self.used = filters.div_ceil(64);
+    }
+
+    #[inline(always)]
+    fn insert(&mut self, filter: usize) {
+        self.words[filter / 64 % WORDS] |= 1 << (filter % 64);
+    }
+}
+
+impl Many {
+    /// Makes one of filters, which are known by their places in the list.
+    ///
+    /// # Errors
+    /// [`TooManyFilters`], where there are more than [`MOST_FILTERS`].
+    pub fn new(filters: Vec<Filter>) -> Result<Self, TooManyFilters> {
+        if filters.len() > MOST_FILTERS {
+            return Err(TooManyFilters(filters.len()));
+        }
+        let mut many = Self {
+            always: Vec::new(),
+            lookups: Vec::new(),
+            candidates: Vec::new(),
+            filters,
+        };
+        let mut chosen: HashMap<Asked, HashMap<u32, Vec<u16>>> = HashMap::new();
+        let shared = shared(many.filters.iter().map(Filter::needs));
+        for (filter, needs) in (0..).zip(many.filters.iter().map(Filter::needs)) {
+            if needs.are_met_by_all() {
+                many.always.push(filter);
+                continue;
+            }
+            for alternative in needs.alternatives() {
+                // Of equals the last one, for all filters alike, so that there are few places to look at.
+                let rarest = alternative.iter().min_by_key(|c| {
+                    let asked = Asked::by(c);
+                    (shared[c] * commonness(c), std::cmp::Reverse(asked))
+                });
+                let Some(rarest) = rarest else { continue };
+                let values = chosen.entry(Asked::by(rarest)).or_default();
+                let filters = values.entry(rarest.value).or_default();
+                if filters.last() != Some(&filter) {
+                    filters.push(filter);
+                }
+            }
+        }
+        let mut chosen: Vec<_> = chosen.into_iter().collect();
+        chosen.sort_unstable_by_key(|(asked, _)| *asked);
+        for (asked, values) in chosen {
+            let lookup = Lookup::new(asked, &values, &mut many.candidates);
+            many.lookups.push(lookup);
+        }
+        Ok(many)
+    }
+
+    /// The filters.
+    pub fn filters(&self) -> &[Filter] {
+        &self.filters
+    }
+
+    /// Finds the filters that accept a frame, of which more may have been on the wire.
+    #[inline]
+    pub fn matches(&self, frame: &[u8], wire_bytes: u32, out: &mut Matches) {
+        out.clear(self.filters.len());
+        self.run(&self.always, frame, wire_bytes, out);
+        for lookup in &self.lookups {
+            if let Some((from, to)) = lookup.candidates(frame) {
+                self.run(&self.candidates[from..to], frame, wire_bytes, out);
+            }
+        }
+    }
+
+    fn run(&self, candidates: &[u16], frame: &[u8], wire_bytes: u32, out: &mut Matches) {
+        for candidate in candidates {
+            let candidate = usize::from(*candidate);
+            if self.filters[candidate].matches(frame, wire_bytes) {
+                out.insert(candidate);
+            }
+        }
+    }
+}
+
+/// By how many filters each constraint is asked for.
+fn shared<'a>(all: impl Iterator<Item = &'a Needs>) -> HashMap<&'a Constraint, u64> {
+    let mut latest: HashMap<&Constraint, (u64, usize)> = HashMap::new();
+    for (filter, needs) in all.enumerate() {
+        for constraint in needs.alternatives().iter().flatten() {
+            let (count, by) = latest.entry(constraint).or_insert((0, usize::MAX));
+            *count += u64::from(*by != filter);
+            *by = filter;
+        }
+    }
+    let counted = latest.into_iter();
+    counted
+        .map(|(constraint, (count, _))| (constraint, count))
+        .collect()
+}
+
+/// How common it is among frames, by rule of thumb: of addresses there are many, of ports fewer; a protocol is that of
+/// every other frame.
+fn commonness(constraint: &Constraint) -> u64 {
+    let is_whole = constraint.mask == constraint.size.mask();
+    match (constraint.size, constraint.place) {
+        // EtherTypes, also behind tags.
+        (Size::Half, Place::Fixed(12 | 16 | 20 | 24)) => 256,
+        // Words of IPv6 addresses, most of them.
+        (Size::Word, _) if is_whole && constraint.value == 0 => 64,
+        (Size::Word, _) if is_whole => 1,
+        (Size::Half, _) if is_whole => 4,
+        (Size::Word, _) if constraint.value != 0 => 16,
+        _ => 256,
+    }
+}
+
+/// Number in the frame that is looked up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Asked {
+    place: Place,
+    size: Size,
+    mask: u32,
+}
+
+impl Asked {
+    fn by(constraint: &Constraint) -> Self {
+        Self {
+            place: constraint.place,
+            size: constraint.size,
+            mask: constraint.mask,
+        }
+    }
+}
+
+/// Table from values of a number in the frame to the filters that ask for it, in open addressing.
+#[derive(Debug)]
+struct Lookup {
+    asked: Asked,
+    /// A power of two of them, at least half of which are empty.
+    slots: Box<[Slot]>,
+    /// By how much a hash of 32 bits is too long.
+    shift: u32,
+}
+
+/// Value, and where its candidates are. Without any it is empty.
+#[derive(Debug, Clone, Copy, Default)]
+struct Slot {
+    value: u32,
+    from: u32,
+    to: u32,
+}
+
+impl Lookup {
+    fn new(asked: Asked, values: &HashMap<u32, Vec<u16>>, candidates: &mut Vec<u16>) -> Self {
+        let slots = (2 * values.len()).next_power_of_two();
+        let mut lookup = Self {
+            asked,
+            slots: vec![Slot::default(); slots].into(),
+            shift: 32 - slots.ilog2(),
+        };
+        let mut values: Vec<_> = values.iter().collect();
+        values.sort_unstable();
+        for (value, filters) in values {
+            let from = candidates.len() as u32;
+            candidates.extend(filters);
+            let mut at = lookup.first(*value);
+            while lookup.slots[at].to != 0 {
+                at = (at + 1) % slots;
+            }
+            lookup.slots[at] = Slot {
+                value: *value,
+                from,
+                to: candidates.len() as u32,
+            };
+        }
+        lookup
+    }
+
+    /// Where the search for a value begins (D. Knuth, The Art of Computer Programming, volume 3, section 6.4:
+    /// multiplicative hashing).
+    #[inline(always)]
+    fn first(&self, value: u32) -> usize {
+        (value.wrapping_mul(0x9e37_79b1) >> self.shift) as usize
+    }
+
+    #[inline(always)]
+    fn candidates(&self, frame: &[u8]) -> Option<(usize, usize)> {
+        let Asked { place, size, mask } = self.asked;
+        let value = place.load(size, frame)? & mask;
+        let mut at = self.first(value);
+        loop {
+            let slot = self.slots[at & (self.slots.len() - 1)];
+            if slot.to == 0 {
+                return None;
+            }
+            if slot.value == value {
+                return Some((slot.from as usize, slot.to as usize));
+            }
+            at += 1;
+        }
+    }
+}

@@ -1,0 +1,471 @@
+//! Needs: what every frame that a filter accepts has in it.
+//!
+//! All ways through a program that end by accepting are gone through, and what was found equal on a way is noted. Each
+//! way is an alternative, so a frame that has nothing of any of them need not be asked about, and what nobody asks
+//! about need not be looked for.
+
+use super::program::{Op, Operation, SCRATCH_WORDS, Test, byte, half, word};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Instructions that are gone through, on all ways together.
+const MOST_STEPS: usize = 1 << 16;
+/// Alternatives that are kept.
+const MOST_ALTERNATIVES: usize = 1024;
+
+/// What frames that a filter accepts have: all constraints of at least one alternative. An alternative without
+/// constraints is met by every frame; a filter without alternatives accepts none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Needs {
+    alternatives: Vec<Vec<Constraint>>,
+}
+
+/// What a number in the frame has to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Constraint {
+    /// Where the number is.
+    pub place: Place,
+    /// How long it is.
+    pub size: Size,
+    /// Bits of it that are looked at.
+    pub mask: u32,
+    /// What these bits are; the others are 0 here.
+    pub value: u32,
+}
+
+/// Place in a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Place {
+    /// So many bytes behind the start of the frame.
+    Fixed(u32),
+    /// So many bytes behind the end of the IPv4 header that starts at `header`.
+    BehindIpv4 {
+        /// Bytes in front of the IPv4 header.
+        header: u32,
+        /// Bytes behind it.
+        offset: u32,
+    },
+}
+
+/// Length of a number in a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Size {
+    /// One byte.
+    Byte,
+    /// Two bytes, the more significant one first.
+    Half,
+    /// Four bytes, the most significant one first.
+    Word,
+}
+
+/// Addresses, ports and protocols that all frames of an alternative have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Endpoints {
+    /// EtherType behind the VLAN tags that the filter asks for: `0x0800` is IPv4, `0x86dd` IPv6. Of ARP (`0x0806`) and
+    /// RARP (`0x8035`) the addresses are those of sender and target.
+    pub ethertype: Option<u16>,
+    /// Source address.
+    pub source: Option<IpAddr>,
+    /// Destination address.
+    pub destination: Option<IpAddr>,
+    /// Protocol of IPv4, or next header of IPv6.
+    pub protocol: Option<u8>,
+    /// Source port.
+    pub source_port: Option<u16>,
+    /// Destination port.
+    pub destination_port: Option<u16>,
+}
+
+impl Needs {
+    /// Needs of which nothing is known.
+    fn unknown() -> Self {
+        Self {
+            alternatives: vec![Vec::new()],
+        }
+    }
+
+    pub(super) fn of(ops: &[Op]) -> Self {
+        Walk::new(ops).needs()
+    }
+
+    /// Returns the alternatives, of which none asks for all that another asks for.
+    pub fn alternatives(&self) -> &[Vec<Constraint>] {
+        &self.alternatives
+    }
+
+    /// Whether every frame meets them: then each has to be asked about.
+    pub fn are_met_by_all(&self) -> bool {
+        self.alternatives.iter().any(Vec::is_empty)
+    }
+
+    /// Whether this frame meets them. If not, the filter does not accept it.
+    pub fn are_met_by(&self, frame: &[u8]) -> bool {
+        let is_met = |alternative: &Vec<Constraint>| alternative.iter().all(|c| c.is_met_by(frame));
+        self.alternatives.iter().any(is_met)
+    }
+
+    /// Returns what each alternative says about addresses, ports and protocols; nothing for one that pins down neither
+    /// an address nor a port nor a protocol. Prefixes and ranges pin down nothing.
+    pub fn addresses(&self) -> Vec<Option<Endpoints>> {
+        self.alternatives.iter().map(|a| endpoints(a)).collect()
+    }
+}
+
+impl Constraint {
+    /// Whether the frame has it.
+    #[inline]
+    pub fn is_met_by(&self, frame: &[u8]) -> bool {
+        self.place
+            .load(self.size, frame)
+            .is_some_and(|number| number & self.mask == self.value)
+    }
+
+    /// Whether frames that have this have the other as well.
+    fn implies(&self, other: &Self) -> bool {
+        (self.place, self.size) == (other.place, other.size)
+            && other.mask & !self.mask == 0
+            && self.value & other.mask == other.value
+    }
+
+    /// Whether no frame has both.
+    fn contradicts(&self, other: &Self) -> bool {
+        (self.place, self.size) == (other.place, other.size)
+            && (self.value ^ other.value) & self.mask & other.mask != 0
+    }
+}
+
+impl Place {
+    /// The number of this size there, if the frame has it.
+    #[inline(always)]
+    pub(super) fn load(self, size: Size, frame: &[u8]) -> Option<u32> {
+        let at = match self {
+            Self::Fixed(at) => at as usize,
+            Self::BehindIpv4 { header, offset } => {
+                let length = (*frame.get(header as usize)? & 0xf) << 2;
+                (header as usize)
+                    .checked_add(offset as usize)?
+                    .checked_add(length.into())?
+            }
+        };
+        match size {
+            Size::Byte => byte(frame, at),
+            Size::Half => half(frame, at),
+            Size::Word => word(frame, at),
+        }
+    }
+}
+
+impl Size {
+    /// All bits of such a number.
+    pub(super) const fn mask(self) -> u32 {
+        match self {
+            Self::Byte => 0xff,
+            Self::Half => 0xffff,
+            Self::Word => u32::MAX,
+        }
+    }
+}
+
+const TAGS: [u32; 3] = [0x8100, 0x88a8, 0x9100];
+const IPV4: u16 = 0x0800;
+const ARP: u16 = 0x0806;
+const RARP: u16 = 0x8035;
+const IPV6: u16 = 0x86dd;
+/// Tags that libpcap looks behind: one for each `vlan` of an expression.
+const MOST_TAGS: u32 = 4;
+
+fn endpoints(constraints: &[Constraint]) -> Option<Endpoints> {
+    let number = |place, size: Size| {
+        let found = |c: &&Constraint| (c.place, c.size, c.mask) == (place, size, size.mask());
+        constraints.iter().find(found).map(|c| c.value)
+    };
+    let fixed = |at, size| number(Place::Fixed(at), size);
+    // What follows the tags starts two bytes behind its EtherType.
+    let tag_at = |at: &u32| fixed(at - 2, Size::Half).is_some_and(|value| TAGS.contains(&value));
+    let places = (0..MOST_TAGS).map(|tags| 14 + 4 * tags);
+    let header = places.clone().find(|at| !tag_at(at))?;
+    let ethertype = fixed(header - 2, Size::Half)? as u16;
+    let ipv4 = |at| fixed(at, Size::Word).map(|word| Ipv4Addr::from(word).into());
+    let ipv6 = |at| {
+        let mut words = [0, 4, 8, 12]
+            .iter()
+            .map(|offset| fixed(at + offset, Size::Word));
+        let bits = words.try_fold(0u128, |bits, word| Some(bits << 32 | u128::from(word?)))?;
+        Some(Ipv6Addr::from(bits).into())
+    };
+    let port = |place| number(place, Size::Half).map(|port| port as u16);
+    let behind = |offset| port(Place::BehindIpv4 { header, offset });
+    let protocol = |at| fixed(at, Size::Byte).map(|protocol| protocol as u8);
+    let found = match ethertype {
+        IPV4 => Endpoints {
+            ethertype: None,
+            source: ipv4(header + 12),
+            destination: ipv4(header + 16),
+            protocol: protocol(header + 9),
+            source_port: behind(0),
+            destination_port: behind(2),
+        },
+        IPV6 => Endpoints {
+            ethertype: None,
+            source: ipv6(header + 8),
+            destination: ipv6(header + 24),
+            protocol: protocol(header + 6),
+            source_port: port(Place::Fixed(header + 40)),
+            destination_port: port(Place::Fixed(header + 42)),
+        },
+        ARP | RARP => Endpoints {
+            source: ipv4(header + 14),
+            destination: ipv4(header + 24),
+            ..Endpoints::default()
+        },
+        _ => return None,
+    };
+    (found != Endpoints::default()).then_some(Endpoints {
+        ethertype: Some(ethertype),
+        ..found
+    })
+}
+
+/// What is known of a register or a word of scratch memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Known {
+    Nothing,
+    Constant(u32),
+    /// These bits of this number of the frame, the others being 0.
+    Field {
+        place: Place,
+        size: Size,
+        mask: u32,
+    },
+    /// The length of the IPv4 header that starts there.
+    HeaderLength(u32),
+}
+
+/// A place of a program, and what is known when a way has got there.
+#[derive(Debug, Clone)]
+struct State {
+    next: u16,
+    a: Known,
+    x: Known,
+    scratch: [Known; SCRATCH_WORDS],
+    constraints: Vec<Constraint>,
+}
+
+/// All ways through a program, the one of `yes` before that of `no`.
+struct Walk<'a> {
+    ops: &'a [Op],
+    waiting: Vec<State>,
+    found: Vec<Vec<Constraint>>,
+    steps: usize,
+}
+
+impl<'a> Walk<'a> {
+    fn new(ops: &'a [Op]) -> Self {
+        let start = State {
+            next: 0,
+            a: Known::Constant(0),
+            x: Known::Constant(0),
+            scratch: [Known::Constant(0); SCRATCH_WORDS],
+            constraints: Vec::new(),
+        };
+        Self {
+            ops,
+            waiting: vec![start],
+            found: Vec::new(),
+            steps: 0,
+        }
+    }
+
+    fn needs(mut self) -> Needs {
+        while let Some(state) = self.waiting.pop() {
+            if let Some(constraints) = self.way(state) {
+                self.keep(constraints);
+            }
+            let says_nothing = self.found.iter().any(Vec::is_empty);
+            if says_nothing || self.steps > MOST_STEPS || self.found.len() > MOST_ALTERNATIVES {
+                return Needs::unknown();
+            }
+        }
+        Needs {
+            alternatives: self.found,
+        }
+    }
+
+    /// An alternative that says more than another adds nothing.
+    fn keep(&mut self, constraints: Vec<Constraint>) {
+        let is_implied = |by: &[Constraint], all: &[Constraint]| {
+            all.iter().all(|one| by.iter().any(|c| c.implies(one)))
+        };
+        if !(self.found.iter()).any(|found| is_implied(&constraints, found)) {
+            self.found.retain(|found| !is_implied(found, &constraints));
+            self.found.push(constraints);
+        }
+    }
+
+    /// Follows a way to its end, and leaves others that part from it waiting. Returns its constraints if it accepts.
+    fn way(&mut self, mut state: State) -> Option<Vec<Constraint>> {
+        loop {
+            let op = *self.ops.get(usize::from(state.next))?;
+            state.next += 1;
+            self.steps += 1;
+            if self.steps > MOST_STEPS {
+                return None;
+            }
+            match op {
+                Op::Return(0) => return None,
+                Op::Return(_) => return Some(state.constraints),
+                Op::ReturnA if state.a == Known::Constant(0) => return None,
+                Op::ReturnA => return Some(state.constraints),
+                Op::Go(to) => state.next = to,
+                Op::Jump {
+                    test,
+                    value,
+                    yes,
+                    no,
+                } => state = self.parted(state, test, value, yes, no)?,
+                Op::JumpX { test, yes, no } => match state.x {
+                    Known::Constant(value) => state = self.parted(state, test, value, yes, no)?,
+                    _ => {
+                        self.waiting.push(State {
+                            next: no,
+                            ..state.clone()
+                        });
+                        state.next = yes;
+                    }
+                },
+                op => state.note(op),
+            }
+        }
+    }
+
+    /// The way on from a comparison of A with a number. If there are two, the other one waits.
+    fn parted(&mut self, state: State, test: Test, value: u32, yes: u16, no: u16) -> Option<State> {
+        let mut ways = [(yes, true), (no, false)].map(|(next, holds)| {
+            let mut way = state.clone();
+            way.next = next;
+            way.assume(test, value, holds).then_some(way)
+        });
+        let [on, other] = &mut ways;
+        match (on.take(), other.take()) {
+            (Some(on), other) => {
+                self.waiting.extend(other);
+                Some(on)
+            }
+            (None, other) => other,
+        }
+    }
+}
+
+impl State {
+    /// Notes that a comparison of A with the number holds, or does not. Returns whether that can be.
+    fn assume(&mut self, test: Test, value: u32, holds: bool) -> bool {
+        let (place, size, mask) = match self.a {
+            Known::Constant(a) => return test.holds(a, value) == holds,
+            Known::Field { place, size, mask } => (place, size, mask),
+            Known::Nothing | Known::HeaderLength(_) => return true,
+        };
+        let whole = |value| Constraint {
+            place,
+            size,
+            mask,
+            value,
+        };
+        // What was found out before may decide.
+        let known = self
+            .constraints
+            .iter()
+            .find(|c| (c.place, c.size) == (place, size) && mask & !c.mask == 0);
+        if let Some(known) = known {
+            return test.holds(known.value & mask, value) == holds;
+        }
+        let found = match (test, holds) {
+            (Test::Equal, true) if value & !mask != 0 => return false,
+            (Test::Equal, true) => whole(value),
+            (Test::HasAny, true) if value & mask == 0 => return false,
+            (Test::HasAny, true) if (value & mask).is_power_of_two() => Constraint {
+                mask: value & mask,
+                ..whole(value & mask)
+            },
+            (Test::HasAny, false) if value & mask == 0 => return true,
+            (Test::HasAny, false) => Constraint {
+                mask: value & mask,
+                ..whole(0)
+            },
+            // Not equal, or more, or less.
+            _ => return true,
+        };
+        if self.constraints.iter().any(|c| c.contradicts(&found)) {
+            return false;
+        }
+        self.constraints.retain(|c| !found.implies(c));
+        if !self.constraints.iter().any(|c| c.implies(&found)) {
+            self.constraints.push(found);
+        }
+        true
+    }
+
+    /// Notes what an operation that is no jump makes known.
+    fn note(&mut self, op: Op) {
+        let field = |place, size: Size| Known::Field {
+            place,
+            size,
+            mask: size.mask(),
+        };
+        let fixed = |at, size| field(Place::Fixed(at), size);
+        let behind = |at: u32, size| match self.x {
+            Known::Constant(x) => match x.checked_add(at) {
+                Some(at) => fixed(at, size),
+                None => Known::Nothing,
+            },
+            Known::HeaderLength(header) if at >= header => field(
+                Place::BehindIpv4 {
+                    header,
+                    offset: at - header,
+                },
+                size,
+            ),
+            _ => Known::Nothing,
+        };
+        match op {
+            Op::LoadByte(at) => self.a = fixed(at, Size::Byte),
+            Op::LoadHalf(at) => self.a = fixed(at, Size::Half),
+            Op::LoadWord(at) => self.a = fixed(at, Size::Word),
+            Op::LoadByteBehind(at) => self.a = behind(at, Size::Byte),
+            Op::LoadHalfBehind(at) => self.a = behind(at, Size::Half),
+            Op::LoadWordBehind(at) => self.a = behind(at, Size::Word),
+            Op::LoadConstant(k) => self.a = Known::Constant(k),
+            Op::LoadLength => self.a = Known::Nothing,
+            Op::LoadScratch(at) => self.a = self.scratch[usize::from(at)],
+            Op::LoadXHeader(at) => self.x = Known::HeaderLength(at),
+            Op::LoadXConstant(k) => self.x = Known::Constant(k),
+            Op::LoadXLength => self.x = Known::Nothing,
+            Op::LoadXScratch(at) => self.x = self.scratch[usize::from(at)],
+            Op::Store(at) => self.scratch[usize::from(at)] = self.a,
+            Op::StoreX(at) => self.scratch[usize::from(at)] = self.x,
+            Op::Compute(operation, k) => self.a = computed(self.a, operation, k),
+            Op::ComputeX(operation) => {
+                self.a = match self.x {
+                    Known::Constant(k) => computed(self.a, operation, k),
+                    _ => Known::Nothing,
+                }
+            }
+            Op::Negate => self.a = Known::Nothing,
+            Op::CopyToX => self.x = self.a,
+            Op::CopyFromX => self.a = self.x,
+            // Jumps and returns are the walk's, and operations are made one after it.
+            _ => self.a = Known::Nothing,
+        }
+    }
+}
+
+fn computed(a: Known, operation: Operation, k: u32) -> Known {
+    match (a, operation) {
+        // Nothing comes of a division by 0, as the frame is not accepted then.
+        (Known::Constant(a), _) => operation.of(a, k).map_or(Known::Nothing, Known::Constant),
+        (Known::Field { place, size, mask }, Operation::And) => Known::Field {
+            place,
+            size,
+            mask: mask & k,
+        },
+        _ => Known::Nothing,
+    }
+}

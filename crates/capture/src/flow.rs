@@ -1,0 +1,114 @@
+//! Flows: packets between the same two ends, in both directions.
+
+use crate::record::Record;
+use etherparse::{LaxNetSlice, LaxSlicedPacket, TransportSlice};
+use taut_wire::{Headers, Layer3};
+
+/// Ends of a flow, in an order that is the same for both directions, and its protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Flow {
+    /// Addresses, IPv4 as those that IPv6 has for them.
+    pub addresses: (u128, u128),
+    /// Transport ports, 0 where there are none.
+    pub ports: (u16, u16),
+    /// IP protocol.
+    pub protocol: u8,
+}
+
+impl Flow {
+    /// The flow of a packet; none if it is no IP packet. Of one that was cut the headers are enough.
+    #[inline]
+    pub fn of(record: &Record<'_>) -> Option<Self> {
+        let headers = Headers::of(record.frame);
+        if headers.fault().is_some() {
+            let is_cut = record.frame.len() < record.facts.wire_bytes as usize;
+            return is_cut.then(|| Self::of_cut(record.frame)).flatten();
+        }
+        if headers.layer3() == Layer3::Other {
+            return None;
+        }
+        let ports = headers.ports().unwrap_or((0, 0));
+        let addresses = headers.addresses_in(record.frame);
+        Some(Self::between(addresses, ports, headers.protocol().0))
+    }
+
+    fn between(addresses: (u128, u128), ports: (u16, u16), protocol: u8) -> Self {
+        let ((source, from), (destination, to)) = ((addresses.0, ports.0), (addresses.1, ports.1));
+        let is_in_order = (source, from) <= (destination, to);
+        let (addresses, ports) = if is_in_order {
+            (addresses, ports)
+        } else {
+            ((destination, source), (to, from))
+        };
+        Self {
+            addresses,
+            ports,
+            protocol,
+        }
+    }
+
+    #[cold]
+    fn of_cut(frame: &[u8]) -> Option<Self> {
+        let packet = LaxSlicedPacket::from_ethernet(frame).ok()?;
+        let (addresses, protocol) = match packet.net? {
+            LaxNetSlice::Ipv4(ip) => {
+                let header = ip.header();
+                let mapped = |it: std::net::Ipv4Addr| it.to_ipv6_mapped().to_bits();
+                let ends = (header.source_addr(), header.destination_addr());
+                ((mapped(ends.0), mapped(ends.1)), ip.payload().ip_number.0)
+            }
+            LaxNetSlice::Ipv6(ip) => {
+                let header = ip.header();
+                let ends = (header.source_addr(), header.destination_addr());
+                (
+                    (ends.0.to_bits(), ends.1.to_bits()),
+                    ip.payload().ip_number.0,
+                )
+            }
+            LaxNetSlice::Arp(_) => return None,
+        };
+        let ports = match packet.transport {
+            Some(TransportSlice::Udp(udp)) => (udp.source_port(), udp.destination_port()),
+            Some(TransportSlice::Tcp(tcp)) => (tcp.source_port(), tcp.destination_port()),
+            _ => (0, 0),
+        };
+        Some(Self::between(addresses, ports, protocol))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::record::Facts;
+    use etherparse::PacketBuilder;
+
+    #[test]
+    fn both_directions_are_one_flow_and_a_cut_packet_is_of_the_same() {
+        let frame = |there: bool| {
+            let (a, b) = ([10, 0, 0, 1], [10, 0, 0, 2]);
+            let (source, destination) = if there { (a, b) } else { (b, a) };
+            let (from, to) = if there { (1000, 53) } else { (53, 1000) };
+            let builder = PacketBuilder::ethernet2([1; 6], [2; 6])
+                .ipv4(source, destination, 64)
+                .udp(from, to);
+            let mut frame = Vec::new();
+            builder.write(&mut frame, &[7; 400]).unwrap();
+            frame
+        };
+        let flow = |frame: &[u8], wire_bytes: usize| {
+            let facts = Facts {
+                wire_bytes: wire_bytes as u32,
+                ..Facts::default()
+            };
+            Flow::of(&Record { facts, frame })
+        };
+        let (there, back) = (frame(true), frame(false));
+        let whole = flow(&there, there.len()).unwrap();
+        assert_eq!(flow(&back, back.len()).unwrap(), whole);
+        assert_eq!(flow(&there[..64], there.len()).unwrap(), whole);
+        assert_eq!(flow(&there[..20], there.len()), None);
+        // It lies about its length.
+        assert_eq!(flow(&there[..64], 64), None);
+    }
+}

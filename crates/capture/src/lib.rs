@@ -1,0 +1,26 @@
+//! Capture: everything that passes in memory, the interesting part on disk, also from before it became interesting.
+//! (Gallenmüller 2021, section 3.5: FlowScope and its queue of queues.)
+//!
+//! The types to know:
+//!
+//! - [`record::Record`]: a packet as it is kept: its time, its length on the wire, and the bytes kept of it.
+//! - [`ring::Ring`]: memory for the last seconds of packets, in buckets; a [`ring::Producer`] writes, a
+//!   [`ring::Reader`] looks, a [`ring::Taker`] removes.
+//! - [`filter::Filter`]: an expression of libpcap, compiled and checked once, and asked of frames.
+//!
+//! - [`trigger::Trigger`]: what makes packets interesting; [`capture::Capture`] has threads that look for it, write
+//!   dumps (`dump.rs`) and keep packets on disk (`keeper.rs`, `disk/`).
+//!
+//! Begin with `record.rs`, then `ring.rs` and `capture.rs`.
+
+pub mod capture;
+pub mod clock;
+pub mod disk;
+pub mod dump;
+pub mod filter;
+pub mod flow;
+pub mod keeper;
+pub mod pcapng;
+pub mod record;
+pub mod ring;
+pub mod trigger;

@@ -1,0 +1,400 @@
+//! Blocks of pcapng files as captures are written and read: draft-ietf-opsawg-pcapng.
+//!
+//! Little-endian, times in nanoseconds, Ethernet. A record's port is the number of its interface, its flags are
+//! comments. What other programs wrote is read by `taut_port::pcap`.
+
+use crate::record::{DROPPED, Facts, LONGEST_BYTES, PORTS, PUNTED, Record};
+use taut_port::pcap::format::{
+    BYTE_ORDER_MAGIC, ENHANCED_HEADER_BYTES, ENHANCED_PACKET, ETHERNET, IF_TSRESOL,
+    INTERFACE_DESCRIPTION, SECTION_HEADER,
+};
+
+/// Most bytes that are kept of a frame: readers take a longer one for damage (libpcap's `MAXIMUM_SNAPLEN`).
+pub const LONGEST_KEPT_BYTES: usize = 262_144;
+/// Fewest bytes of a block: its type and its length twice (section 3.1).
+pub const LEAST_BLOCK_BYTES: usize = 12;
+/// Bytes of a block of statistics.
+pub const STATISTICS_BYTES: usize = 24 + 3 * 12 + 4;
+
+/// Interface statistics block (section 4.6).
+const INTERFACE_STATISTICS: u32 = 5;
+/// Block that fills up the space before the next one. Types with the uppermost bit are for local use (section
+/// "Standardized Block Type Codes"): readers pass over them. Wireshark would show a custom block as a packet.
+const PADDING: u32 = 0x8000_0000 | u32::from_le_bytes(*b"taut");
+
+/// Option of any block: text for people (section 3.5).
+const OPT_COMMENT: u16 = 1;
+/// Options of a section header (section 4.1): hardware, and application.
+const SHB_HARDWARE: u16 = 2;
+const SHB_USERAPPL: u16 = 4;
+/// Option of an interface description (section 4.2): its name.
+const IF_NAME: u16 = 2;
+/// Options of a statistics block (section 4.6): received, dropped by the interface, dropped by the operating system.
+const ISB_IFRECV: u16 = 4;
+const ISB_IFDROP: u16 = 5;
+const ISB_OSDROP: u16 = 7;
+
+/// Longest text in bytes, and longest name of an interface: what is longer is cut.
+const LONGEST_TEXT_BYTES: usize = 4096;
+const LONGEST_NAME_BYTES: usize = 255;
+
+/// Comments of packets, for the flags of their records.
+const FLAGS: [(u16, &str); 2] = [(DROPPED, "dropped"), (PUNTED, "punted")];
+
+/// Texts in the header of a section; what is empty is left out.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Section {
+    /// Text for people.
+    pub comment: String,
+    /// Hardware that captured.
+    pub hardware: String,
+    /// Program that captured.
+    pub application: String,
+}
+
+/// Packets of an interface since the capture began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Statistics {
+    /// Packets received, the dropped ones among them.
+    pub received: u64,
+    /// Packets that the interface dropped, for lack of room.
+    pub dropped_by_interface: u64,
+    /// Packets that the operating system or this program dropped.
+    pub dropped_by_system: u64,
+}
+
+/// Appends a section header block (section 4.1), of a length that is not told.
+pub fn section(to: &mut Vec<u8>, section: &Section) {
+    let at = begin(to, SECTION_HEADER);
+    put(to, BYTE_ORDER_MAGIC);
+    // Version 1.0.
+    to.extend([1, 0, 0, 0]);
+    to.extend([0xff; 8]);
+    text(to, OPT_COMMENT, &section.comment);
+    text(to, SHB_HARDWARE, &section.hardware);
+    text(to, SHB_USERAPPL, &section.application);
+    put(to, 0);
+    end(to, at);
+}
+
+/// Appends an interface description block (section 4.2). `snap_bytes` is the most that is kept of a frame.
+pub fn interface(to: &mut Vec<u8>, name: &str, snap_bytes: u32) {
+    let at = begin(to, INTERFACE_DESCRIPTION);
+    to.extend(ETHERNET.to_le_bytes());
+    to.extend([0, 0]);
+    put(to, snap_bytes);
+    text(to, IF_NAME, cut(name, LONGEST_NAME_BYTES));
+    // Times in units of 10^-9 seconds.
+    option(to, IF_TSRESOL, &[9]);
+    put(to, 0);
+    end(to, at);
+}
+
+/// Bytes that [`packet`] takes for a record.
+#[inline]
+pub fn packet_bytes(record: &Record<'_>, comment: &str) -> usize {
+    let kept = record.frame.len().min(LONGEST_KEPT_BYTES);
+    let texts = ENHANCED_HEADER_BYTES + kept.next_multiple_of(4) + 4;
+    if record.facts.flags == 0 && comment.is_empty() {
+        return texts;
+    }
+    let flags = FLAGS
+        .iter()
+        .filter(|(flag, _)| record.facts.flags & flag != 0);
+    let comments = flags
+        .map(|(_, text)| *text)
+        .chain(Some(cut(comment, LONGEST_TEXT_BYTES)).filter(|text| !text.is_empty()));
+    let bytes: usize = comments
+        .map(|text| 4 + text.len().next_multiple_of(4))
+        .sum();
+    texts + if bytes == 0 { 0 } else { bytes + 4 }
+}
+
+/// Appends an enhanced packet block (section 4.3).
+#[inline]
+pub fn packet(to: &mut Vec<u8>, record: &Record<'_>, comment: &str) {
+    let Facts {
+        time_ns,
+        wire_bytes,
+        port,
+        flags,
+    } = record.facts;
+    let frame = &record.frame[..record.frame.len().min(LONGEST_KEPT_BYTES)];
+    let total = packet_bytes(record, comment) as u32;
+    let mut head = [0; ENHANCED_HEADER_BYTES];
+    let words = [
+        ENHANCED_PACKET,
+        total,
+        u32::from(port),
+        (time_ns >> 32) as u32,
+        time_ns as u32,
+        frame.len() as u32,
+        wire_bytes.max(frame.len() as u32),
+    ];
+    for (place, word) in head.chunks_exact_mut(4).zip(words) {
+        place.copy_from_slice(&word.to_le_bytes());
+    }
+    to.extend_from_slice(&head);
+    to.extend_from_slice(frame);
+    to.extend_from_slice(&[0; 3][..frame.len().next_multiple_of(4) - frame.len()]);
+    if total as usize > ENHANCED_HEADER_BYTES + frame.len().next_multiple_of(4) + 4 {
+        for (flag, said) in FLAGS {
+            if flags & flag != 0 {
+                text(to, OPT_COMMENT, said);
+            }
+        }
+        text(to, OPT_COMMENT, comment);
+        put(to, 0);
+    }
+    put(to, total);
+}
+
+/// Appends an interface statistics block (section 4.6), of [`STATISTICS_BYTES`].
+pub fn statistics(to: &mut Vec<u8>, port: u8, time_ns: u64, statistics: &Statistics) {
+    let at = begin(to, INTERFACE_STATISTICS);
+    put(to, u32::from(port));
+    put(to, (time_ns >> 32) as u32);
+    put(to, time_ns as u32);
+    let values = [
+        (ISB_IFRECV, statistics.received),
+        (ISB_IFDROP, statistics.dropped_by_interface),
+        (ISB_OSDROP, statistics.dropped_by_system),
+    ];
+    for (code, value) in values {
+        option(to, code, &value.to_le_bytes());
+    }
+    put(to, 0);
+    end(to, at);
+}
+
+/// Appends a block of `bytes` that says nothing; none for fewer than [`LEAST_BLOCK_BYTES`]. Has to be a multiple of 4.
+pub fn padding(to: &mut Vec<u8>, bytes: usize) {
+    debug_assert!(bytes.is_multiple_of(4));
+    if bytes < LEAST_BLOCK_BYTES {
+        return;
+    }
+    let at = begin(to, PADDING);
+    to.resize(at + bytes - 4, 0);
+    end(to, at);
+}
+
+/// Begins a block; returns its place for [`end`].
+fn begin(to: &mut Vec<u8>, kind: u32) -> usize {
+    let at = to.len();
+    put(to, kind);
+    put(to, 0);
+    at
+}
+
+/// Writes the length of the block that begins at `at`, in front and behind.
+fn end(to: &mut Vec<u8>, at: usize) {
+    let total = ((to.len() + 4 - at) as u32).to_le_bytes();
+    to[at + 4..at + 8].copy_from_slice(&total);
+    to.extend(total);
+}
+
+fn put(to: &mut Vec<u8>, value: u32) {
+    to.extend_from_slice(&value.to_le_bytes());
+}
+
+fn text(to: &mut Vec<u8>, code: u16, text: &str) {
+    if !text.is_empty() {
+        option(to, code, cut(text, LONGEST_TEXT_BYTES).as_bytes());
+    }
+}
+
+/// The beginning of a text, as much as is written of it.
+fn cut(text: &str, most_bytes: usize) -> &str {
+    let mut len = text.len().min(most_bytes);
+    while !text.is_char_boundary(len) {
+        len -= 1;
+    }
+    &text[..len]
+}
+
+fn option(to: &mut Vec<u8>, code: u16, value: &[u8]) {
+    to.extend(code.to_le_bytes());
+    to.extend((value.len() as u16).to_le_bytes());
+    to.extend_from_slice(value);
+    to.extend_from_slice(&[0; 3][..value.len().next_multiple_of(4) - value.len()]);
+}
+
+/// Block of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Block<'a> {
+    /// A packet.
+    Packet(Record<'a>),
+    /// A block of [`padding`].
+    Padding,
+    /// Anything else.
+    Other,
+}
+
+/// Reads the block at the start of `bytes`, and how many bytes it takes; nothing if no whole block as they are written
+/// here stands there. Comes from outside: nothing is believed.
+#[inline]
+pub fn read(bytes: &[u8]) -> Option<(Block<'_>, usize)> {
+    let total = word(bytes, 4)? as usize;
+    if total < LEAST_BLOCK_BYTES || !total.is_multiple_of(4) {
+        return None;
+    }
+    let bytes = bytes.get(..total)?;
+    if word(bytes, total - 4)? as usize != total {
+        return None;
+    }
+    let block = match word(bytes, 0)? {
+        ENHANCED_PACKET => Block::Packet(enhanced(bytes)?),
+        PADDING => Block::Padding,
+        SECTION_HEADER if word(bytes, 8)? != BYTE_ORDER_MAGIC => return None,
+        _ => Block::Other,
+    };
+    Some((block, total))
+}
+
+/// The record in an enhanced packet block.
+#[inline]
+fn enhanced(block: &[u8]) -> Option<Record<'_>> {
+    let head = block.first_chunk::<ENHANCED_HEADER_BYTES>()?;
+    let field = |at| word(head, at).unwrap_or_default();
+    let (kept, wire_bytes) = (field(20) as usize, field(24));
+    let port = u8::try_from(field(8))
+        .ok()
+        .filter(|port| usize::from(*port) < PORTS)?;
+    if kept > LONGEST_KEPT_BYTES || wire_bytes > LONGEST_BYTES || kept > wire_bytes as usize {
+        return None;
+    }
+    let options_at = ENHANCED_HEADER_BYTES + kept.next_multiple_of(4);
+    let options = block.get(options_at..block.len() - 4)?;
+    Some(Record {
+        facts: Facts {
+            time_ns: u64::from(field(12)) << 32 | u64::from(field(16)),
+            wire_bytes,
+            port,
+            flags: if options.is_empty() {
+                0
+            } else {
+                flags(options)
+            },
+        },
+        frame: &block[ENHANCED_HEADER_BYTES..ENHANCED_HEADER_BYTES + kept],
+    })
+}
+
+/// The flags that comments say.
+fn flags(mut options: &[u8]) -> u16 {
+    let mut flags = 0;
+    while let Some(&[a, b, c, d]) = options.first_chunk() {
+        let (code, len) = (u16::from_le_bytes([a, b]), u16::from_le_bytes([c, d]));
+        let len = usize::from(len);
+        let Some(value) = options.get(4..4 + len) else {
+            break;
+        };
+        for (flag, said) in FLAGS {
+            if code == OPT_COMMENT && value == said.as_bytes() {
+                flags |= flag;
+            }
+        }
+        options = options
+            .get(4 + len.next_multiple_of(4)..)
+            .unwrap_or_default();
+    }
+    flags
+}
+
+#[inline]
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    let word = bytes.get(at..at + 4)?.first_chunk()?;
+    Some(u32::from_le_bytes(*word))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    /// All blocks, up to the end or what is no block.
+    fn blocks(mut bytes: &[u8]) -> Vec<Block<'_>> {
+        let mut found = Vec::new();
+        while let Some((block, size)) = read(bytes) {
+            found.push(block);
+            bytes = &bytes[size..];
+        }
+        found
+    }
+
+    proptest! {
+        #[test]
+        fn packets_read_back(
+            time_ns: u64,
+            frame in proptest::collection::vec(any::<u8>(), 0..200),
+            cut_off in 0..2000_u32,
+            port: u8,
+            flags in 0..4_u16,
+            comment in "[a-zµ]{0,9}",
+        ) {
+            let wire_bytes = frame.len() as u32 + cut_off;
+            let record = Record { facts: Facts { time_ns, wire_bytes, port, flags }, frame: &frame };
+            let mut bytes = Vec::new();
+            packet(&mut bytes, &record, &comment);
+            prop_assert_eq!(bytes.len(), packet_bytes(&record, &comment));
+            prop_assert_eq!(read(&bytes), Some((Block::Packet(record), bytes.len())));
+            for len in 0..bytes.len() {
+                prop_assert_eq!(read(&bytes[..len]), None);
+            }
+        }
+
+        #[test]
+        fn bytes_from_outside_are_read_without_a_panic(mut bytes: Vec<u8>, kind in 0..8_u32) {
+            let total = bytes.len() as u32;
+            for (at, value) in [(0, kind), (4, total), (bytes.len().saturating_sub(4), total)] {
+                if let Some(place) = bytes.get_mut(at..at + 4) {
+                    place.copy_from_slice(&value.to_le_bytes());
+                }
+            }
+            if let Some((_, size)) = read(&bytes) {
+                prop_assert!(size >= LEAST_BLOCK_BYTES && size <= bytes.len());
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_is_a_row_of_blocks() {
+        let mut bytes = Vec::new();
+        let texts = Section {
+            comment: "µ".repeat(5000),
+            hardware: "a machine".into(),
+            application: String::new(),
+        };
+        section(&mut bytes, &texts);
+        interface(&mut bytes, "eth0", 1500);
+        padding(&mut bytes, 12);
+        padding(&mut bytes, 64);
+        let before = bytes.len();
+        statistics(&mut bytes, 0, 1, &Statistics::default());
+        assert_eq!(bytes.len() - before, STATISTICS_BYTES);
+        let (other, padding) = (Block::Other, Block::Padding);
+        assert_eq!(blocks(&bytes), [other, other, padding, padding, other]);
+        assert!(bytes.len() < 4500);
+    }
+
+    #[test]
+    fn a_frame_that_is_longer_than_readers_take_is_cut() {
+        let frame = vec![1; LONGEST_KEPT_BYTES + 1];
+        let facts = Facts::default();
+        let mut bytes = Vec::new();
+        packet(
+            &mut bytes,
+            &Record {
+                facts,
+                frame: &frame,
+            },
+            "",
+        );
+        let Some((Block::Packet(found), _)) = read(&bytes) else {
+            panic!("no packet")
+        };
+        assert_eq!(found.frame.len(), LONGEST_KEPT_BYTES);
+        assert_eq!(found.facts.wire_bytes as usize, LONGEST_KEPT_BYTES);
+    }
+}

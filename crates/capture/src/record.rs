@@ -1,0 +1,93 @@
+//! Record: a packet as it is kept in memory.
+
+/// Bytes of a record before its frame.
+pub const HEADER_BYTES: usize = 16;
+/// Longest frame in bytes, on the wire or kept: 20 bits.
+pub const LONGEST_BYTES: u32 = (1 << 20) - 1;
+/// Ports that can be told apart.
+pub const PORTS: usize = 256;
+
+/// Facts about a packet beside its bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Facts {
+    /// Time at which it was seen, nanoseconds since 1970.
+    pub time_ns: u64,
+    /// Length of the frame on the wire, bytes.
+    pub wire_bytes: u32,
+    /// Number of the port that it came in through.
+    pub port: u8,
+    /// Flags ([`DROPPED`]).
+    pub flags: u16,
+}
+
+/// Flag: a function in front of the capture has dropped the packet.
+pub const DROPPED: u16 = 1;
+/// Flag: a function in front of the capture has punted the packet to the slow path.
+pub const PUNTED: u16 = 2;
+
+/// Packet as it is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// Facts about it.
+    pub facts: Facts,
+    /// The bytes kept of it, from the start of the frame on.
+    pub frame: &'a [u8],
+}
+
+/// Bytes that a record of a frame of which `kept` bytes are kept takes: records begin at multiples of 8.
+#[inline(always)]
+pub const fn record_bytes(kept: usize) -> usize {
+    HEADER_BYTES + kept.next_multiple_of(8)
+}
+
+impl Facts {
+    /// The header of a record: two words.
+    #[inline(always)]
+    pub const fn words(&self, kept: u32) -> [u64; 2] {
+        let lengths = self.wire_bytes as u64 | (kept as u64) << 20;
+        [
+            self.time_ns,
+            lengths | (self.port as u64) << 40 | (self.flags as u64) << 48,
+        ]
+    }
+
+    /// The facts of a header, and how many bytes of the frame are kept.
+    #[inline(always)]
+    pub const fn of_words(words: [u64; 2]) -> (Self, u32) {
+        let [time_ns, rest] = words;
+        let facts = Self {
+            time_ns,
+            wire_bytes: rest as u32 & LONGEST_BYTES,
+            port: (rest >> 40) as u8,
+            flags: (rest >> 48) as u16,
+        };
+        (facts, (rest >> 20) as u32 & LONGEST_BYTES)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_header_reads_back(
+            time_ns: u64,
+            wire_bytes in 0..=LONGEST_BYTES,
+            kept in 0..=LONGEST_BYTES,
+            port: u8,
+            flags: u16,
+        ) {
+            let facts = Facts { time_ns, wire_bytes, port, flags };
+            prop_assert_eq!(Facts::of_words(facts.words(kept)), (facts, kept));
+        }
+    }
+
+    #[test]
+    fn records_begin_at_multiples_of_eight() {
+        for (kept, bytes) in [(0, 16), (1, 24), (60, 80), (64, 80), (65, 88)] {
+            assert_eq!(record_bytes(kept), bytes);
+        }
+    }
+}

@@ -1,0 +1,843 @@
+//! Ring: the last seconds of packets in memory. (Gallenmüller 2021, section 3.5: the queue of queues.)
+//!
+//! A producer writes records into a bucket of its own and publishes them once per batch, so that readers see them at
+//! once, and not when the bucket is handed over, which took hundreds of milliseconds there. Readers follow all
+//! producers, in order of time, or begin in the past. What they have not read when it is written over is counted as
+//! missed.
+
+use crate::record::{Facts, HEADER_BYTES, LONGEST_BYTES, Record};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use taut_sys::{Bucket, Buckets, Lease, Look, TAGS, Taken};
+
+/// Bytes of a bucket: eight huge pages.
+pub const BUCKET_BYTES: usize = 16 << 20;
+/// Buckets of a ring at least: one is written, one was before it.
+const FEWEST_BUCKETS: usize = 2;
+
+/// What a producer writes beside a bucket.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Content {
+    /// Time of the first packet, nanoseconds since 1970; 0 in an empty bucket.
+    pub first_ns: u64,
+    /// Time of the last packet.
+    pub last_ns: u64,
+    /// Packets in it.
+    pub packets: u64,
+    /// Number of the producer.
+    pub producer: u16,
+    /// Bytes of its packets on the wire.
+    pub wire_bytes: u64,
+    /// Packets of its producer before it.
+    pub before: u64,
+}
+
+impl Content {
+    fn tags(&self) -> [u64; TAGS] {
+        let packets = self.packets << 16 | u64::from(self.producer);
+        [
+            self.first_ns,
+            self.last_ns,
+            packets,
+            self.wire_bytes,
+            self.before,
+        ]
+    }
+
+    fn of_tags([first_ns, last_ns, packets, wire_bytes, before]: [u64; TAGS]) -> Self {
+        Self {
+            first_ns,
+            last_ns,
+            packets: packets >> 16,
+            producer: packets as u16,
+            wire_bytes,
+            before,
+        }
+    }
+}
+
+/// Packets, and their bytes on the wire.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Count {
+    /// Packets.
+    pub packets: u64,
+    /// Bytes on the wire.
+    pub bytes: u64,
+}
+
+#[derive(Debug, Default)]
+struct Counter {
+    packets: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Counter {
+    fn add(&self, packets: u64, bytes: u64) {
+        self.packets.fetch_add(packets, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> Count {
+        Count {
+            packets: self.packets.load(Ordering::Relaxed),
+            bytes: self.bytes.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// Memory for the last seconds of packets.
+#[derive(Debug)]
+pub struct Ring {
+    buckets: Arc<Buckets>,
+    producers: AtomicU32,
+    /// Packets that were written.
+    kept: Counter,
+    /// Packets that were written over, or removed as the ring got smaller.
+    overwritten: Counter,
+    /// Packets for which no bucket could be had, as all were being written or held.
+    lost: Counter,
+}
+
+/// Reason why there is no ring.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct RingError(pub String);
+
+impl Ring {
+    /// Makes a ring of `bytes`, which can grow to `most_bytes`; buckets are of `bucket_bytes`.
+    ///
+    /// # Errors
+    /// When it cannot have two buckets.
+    pub fn new(bytes: u64, most_bytes: u64, bucket_bytes: usize) -> Result<Arc<Self>, RingError> {
+        let buckets = bytes / bucket_bytes as u64;
+        if buckets < FEWEST_BUCKETS as u64 {
+            return Err(RingError(format!(
+                "a ring of {bytes} bytes has no room for {FEWEST_BUCKETS} buckets of {bucket_bytes} bytes"
+            )));
+        }
+        let most = most_bytes.max(bytes) / bucket_bytes as u64;
+        if most > 1 << 16 {
+            return Err(RingError(format!(
+                "a ring has 65536 buckets at most, here of {bucket_bytes} bytes: want larger ones"
+            )));
+        }
+        let all = Buckets::new(most as usize, bucket_bytes);
+        all.resize(buckets as usize, |_| ());
+        Ok(Arc::new(Self {
+            buckets: all,
+            producers: AtomicU32::new(0),
+            kept: Counter::default(),
+            overwritten: Counter::default(),
+            lost: Counter::default(),
+        }))
+    }
+
+    /// Changes its size, while packets flow: the oldest packets go if it gets smaller. Returns its size after that,
+    /// bytes: less than `bytes` if it cannot grow so much, more if buckets are being written or read.
+    pub fn resize(&self, bytes: u64) -> u64 {
+        let wanted = (bytes / self.buckets.bucket_bytes() as u64).max(FEWEST_BUCKETS as u64);
+        let wanted = wanted.min(self.buckets.most() as u64);
+        let now = self.buckets.resize(wanted as usize, |tags| {
+            let content = Content::of_tags(tags);
+            self.overwritten.add(content.packets, content.wire_bytes);
+        });
+        now as u64 * self.buckets.bucket_bytes() as u64
+    }
+
+    /// Its size, bytes.
+    pub fn bytes(&self) -> u64 {
+        self.buckets.len() as u64 * self.buckets.bucket_bytes() as u64
+    }
+
+    /// The size that it can grow to, bytes.
+    pub fn most_bytes(&self) -> u64 {
+        self.buckets.most() as u64 * self.buckets.bucket_bytes() as u64
+    }
+
+    /// Packets that were written.
+    pub fn kept(&self) -> Count {
+        self.kept.get()
+    }
+
+    /// Packets that were written over since, or had to go as the ring got smaller.
+    pub fn overwritten(&self) -> Count {
+        self.overwritten.get()
+    }
+
+    /// Packets for which there was no bucket, as all were being written or read.
+    pub fn lost(&self) -> Count {
+        self.lost.get()
+    }
+
+    /// Times that a bucket was not written over as somebody read it.
+    pub fn passed_over(&self) -> u64 {
+        self.buckets.passed_over()
+    }
+
+    /// Time of the oldest packet, nanoseconds since 1970; none if there is none.
+    pub fn oldest_ns(&self) -> Option<u64> {
+        let first = (self.buckets.oldest()..=self.buckets.newest()).find_map(|number| {
+            match self.buckets.look(number) {
+                Look::There(lease) => Some(Content::of_tags(lease.tags()).first_ns),
+                _ => None,
+            }
+        });
+        first.filter(|ns| *ns > 0)
+    }
+
+    /// Makes one more producer, which keeps `snap_bytes` of each frame at most.
+    pub fn producer(self: &Arc<Self>, snap_bytes: usize) -> Producer {
+        // Numbers are told apart by 16 bits.
+        let number = self.producers.fetch_add(1, Ordering::Relaxed) as u16;
+        Producer {
+            ring: Arc::clone(self),
+            bucket: None,
+            content: Content {
+                producer: number,
+                ..Content::default()
+            },
+            published: Content::default(),
+            snap_bytes: snap_bytes.min(LONGEST_BYTES as usize),
+            lost: Count::default(),
+            counts: Default::default(),
+        }
+    }
+
+    /// Makes a reader that begins there.
+    pub fn reader(self: &Arc<Self>, start: Start) -> Reader {
+        let mut reader = Reader {
+            ring: Arc::clone(self),
+            next: self.buckets.oldest(),
+            lines: Vec::new(),
+            from_ns: 0,
+            missed: 0,
+            waits_for_closed: false,
+        };
+        match start {
+            Start::At(from_ns) => {
+                reader.from_ns = from_ns;
+                reader.pass_over_before(from_ns);
+                // So that it holds the first ones at once.
+                reader.deal();
+            }
+            Start::Now => reader.pass_over_all(),
+        }
+        reader
+    }
+
+    /// Makes one that removes packets.
+    pub fn taker(self: &Arc<Self>) -> Taker {
+        Taker(Arc::clone(self))
+    }
+}
+
+/// Place where a reader begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    /// With packets from that time on, nanoseconds since 1970, as far as they are still there.
+    At(u64),
+    /// With packets that come from now on.
+    Now,
+}
+
+/// Writes packets into a ring: one thread's.
+#[derive(Debug)]
+pub struct Producer {
+    ring: Arc<Ring>,
+    bucket: Option<Bucket>,
+    /// What is in the bucket, published or not.
+    content: Content,
+    /// What others have been told.
+    published: Content,
+    snap_bytes: usize,
+    /// Not told yet.
+    lost: Count,
+    /// All that it has kept and lost, but for what is not told yet.
+    counts: (Count, Count),
+}
+
+impl Producer {
+    /// Keeps a packet. Others see it after the next [`Producer::publish`].
+    #[inline(always)]
+    pub fn put(&mut self, facts: Facts, frame: &[u8]) {
+        let kept = &frame[..frame.len().min(self.snap_bytes)];
+        let head = facts.words(kept.len() as u32);
+        let is_in = match &mut self.bucket {
+            Some(bucket) => bucket.append(head, kept),
+            None => false,
+        };
+        if !is_in && !self.put_into_next(head, kept) {
+            self.lost.packets += 1;
+            self.lost.bytes += u64::from(facts.wire_bytes);
+            return;
+        }
+        let content = &mut self.content;
+        if content.packets == 0 {
+            content.first_ns = facts.time_ns;
+        }
+        content.last_ns = facts.time_ns;
+        content.packets += 1;
+        content.wire_bytes += u64::from(facts.wire_bytes);
+    }
+
+    /// Closes the bucket and claims another one; false if there is none, or the record is longer than a bucket.
+    #[cold]
+    fn put_into_next(&mut self, head: [u64; 2], kept: &[u8]) -> bool {
+        self.close();
+        self.bucket = self.ring.buckets.claim(self.content.tags());
+        let Some(bucket) = &mut self.bucket else {
+            return false;
+        };
+        let replaced = Content::of_tags(bucket.replaced());
+        if replaced.packets > 0 {
+            let overwritten = &self.ring.overwritten;
+            overwritten.add(replaced.packets, replaced.wire_bytes);
+        }
+        bucket.append(head, kept)
+    }
+
+    /// Lets readers see what was put: once per batch.
+    #[inline]
+    pub fn publish(&mut self) {
+        let (content, published) = (&self.content, &self.published);
+        if content.packets != published.packets {
+            if let Some(bucket) = &mut self.bucket {
+                bucket.publish(content.tags());
+            }
+            let packets = content.packets - published.packets;
+            let bytes = content.wire_bytes - published.wire_bytes;
+            self.ring.kept.add(packets, bytes);
+            self.counts.0.packets += packets;
+            self.counts.0.bytes += bytes;
+            self.published = *content;
+        }
+        if self.lost.packets > 0 {
+            self.ring.lost.add(self.lost.packets, self.lost.bytes);
+            self.counts.1.packets += self.lost.packets;
+            self.counts.1.bytes += self.lost.bytes;
+            self.lost = Count::default();
+        }
+    }
+
+    /// Packets that it has kept and published, and those that it has lost.
+    pub fn counts(&self) -> (Count, Count) {
+        self.counts
+    }
+
+    /// Hands the bucket over: the next packet begins another one.
+    pub fn close(&mut self) {
+        self.publish();
+        self.bucket = None;
+        self.content = Content {
+            producer: self.content.producer,
+            before: self.content.before + self.content.packets,
+            ..Content::default()
+        };
+        self.published = self.content;
+    }
+
+    /// Hands the bucket over if its first packet is older than that, as the queue of the dissertation does.
+    pub fn close_if_before(&mut self, time_ns: u64) {
+        if self.content.packets > 0 && self.content.first_ns < time_ns {
+            self.close();
+        }
+    }
+}
+
+impl Drop for Producer {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// What a reader reads of one producer.
+#[derive(Debug)]
+struct Line {
+    producer: u16,
+    /// The bucket that it reads, and how far it has got.
+    bucket: Option<(Lease, usize)>,
+    /// Numbers of buckets that come after it.
+    later: VecDeque<u64>,
+    /// Packets of the producer before the next one; none before the first.
+    expected: Option<u64>,
+}
+
+/// Looks at packets, and removes none.
+#[derive(Debug)]
+pub struct Reader {
+    ring: Arc<Ring>,
+    /// Number of the first bucket that no line knows of.
+    next: u64,
+    lines: Vec<Line>,
+    from_ns: u64,
+    missed: u64,
+    waits_for_closed: bool,
+}
+
+impl Reader {
+    /// Has it see the packets of a bucket only once that is handed over, as in the dissertation.
+    #[must_use]
+    pub fn of_closed_buckets(mut self) -> Self {
+        self.waits_for_closed = true;
+        self
+    }
+
+    /// Packets that were written over before it has read them.
+    pub fn missed(&self) -> u64 {
+        self.missed
+    }
+
+    /// Time of the next packet among those that are there, which is held.
+    pub fn next_ns(&mut self) -> Option<u64> {
+        self.deal();
+        let buckets = &self.ring.buckets;
+        let mut first = None;
+        for line in &mut self.lines {
+            self.missed += line.go_on(buckets);
+            let from_ns = self.from_ns;
+            let next = line.next_ns().map(|ns| ns.max(from_ns));
+            first = first.into_iter().chain(next).min();
+        }
+        first
+    }
+
+    /// Buckets that were handed over before that time are not looked into.
+    fn pass_over_before(&mut self, time_ns: u64) {
+        while self.next <= self.ring.buckets.newest() {
+            match self.ring.buckets.look(self.next) {
+                Look::NotYet => return,
+                Look::Gone => {}
+                Look::There(lease) => {
+                    let (_, is_closed) = lease.bytes();
+                    if !is_closed || Content::of_tags(lease.tags()).last_ns >= time_ns {
+                        return;
+                    }
+                }
+            }
+            self.next += 1;
+        }
+    }
+
+    /// Goes to the end of all buckets that there are.
+    fn pass_over_all(&mut self) {
+        while self.next <= self.ring.buckets.newest() {
+            match self.ring.buckets.look(self.next) {
+                Look::NotYet => return,
+                Look::Gone => {}
+                Look::There(lease) => {
+                    let (bytes, is_closed) = lease.bytes();
+                    if !is_closed {
+                        let at = bytes.len();
+                        let producer = Content::of_tags(lease.tags()).producer;
+                        self.lines.push(Line {
+                            producer,
+                            bucket: Some((lease, at)),
+                            later: VecDeque::new(),
+                            expected: None,
+                        });
+                    }
+                }
+            }
+            self.next += 1;
+        }
+    }
+
+    /// Gives each new bucket to the line of its producer.
+    fn deal(&mut self) {
+        while self.next <= self.ring.buckets.newest() {
+            match self.ring.buckets.look(self.next) {
+                Look::NotYet => return,
+                Look::Gone => {}
+                Look::There(lease) => {
+                    if self.waits_for_closed && !lease.bytes().1 {
+                        return;
+                    }
+                    let producer = Content::of_tags(lease.tags()).producer;
+                    let line = match self.lines.iter_mut().find(|it| it.producer == producer) {
+                        Some(line) => line,
+                        None => {
+                            self.lines.push(Line {
+                                producer,
+                                bucket: None,
+                                later: VecDeque::new(),
+                                expected: None,
+                            });
+                            let last = self.lines.len() - 1;
+                            &mut self.lines[last]
+                        }
+                    };
+                    if line.bucket.is_none() && line.later.is_empty() {
+                        self.missed += line.begin(lease);
+                    } else {
+                        // Not held: a reader that is slow holds up one bucket of each producer.
+                        line.later.push_back(self.next);
+                    }
+                }
+            }
+            self.next += 1;
+        }
+    }
+
+    /// Hands packets to `each`, in order of time among those that are there, those stamped later than `until_ns` not
+    /// yet, and `most` at most. Returns how many.
+    pub fn read(&mut self, until_ns: u64, most: usize, mut each: impl FnMut(&Record<'_>)) -> usize {
+        self.deal();
+        let mut read = 0;
+        loop {
+            let (mut first, mut first_ns, mut second_ns) = (None, until_ns, until_ns);
+            for at in 0..self.lines.len() {
+                self.missed += self.lines[at].go_on(&self.ring.buckets);
+                if let Some(ns) = self.lines[at].next_ns() {
+                    if ns <= first_ns && (first.is_none() || ns < first_ns) {
+                        (second_ns, first_ns, first) = (first_ns, ns, Some(at));
+                    } else {
+                        second_ns = second_ns.min(ns);
+                    }
+                }
+            }
+            let Some(at) = first else {
+                return read;
+            };
+            let from_ns = self.from_ns;
+            let Some((lease, place)) = &mut self.lines[at].bucket else {
+                return read;
+            };
+            let bytes = lease.bytes().0;
+            while let Some((record, size)) = record_at(bytes, *place) {
+                let ns = record.facts.time_ns;
+                // The first is read in any case.
+                if (ns > second_ns && ns != first_ns) || read == most {
+                    break;
+                }
+                *place += size;
+                if ns >= from_ns {
+                    each(&record);
+                    read += 1;
+                }
+            }
+            if read == most {
+                return read;
+            }
+        }
+    }
+}
+
+impl Line {
+    /// Begins with a bucket; returns how many packets were missed before it.
+    fn begin(&mut self, lease: Lease) -> u64 {
+        let before = Content::of_tags(lease.tags()).before;
+        let missed = self.expected.map_or(0, |it| before.saturating_sub(it));
+        self.bucket = Some((lease, 0));
+        missed
+    }
+
+    /// Goes to the next bucket if all of this one is read; returns how many packets were missed between both.
+    fn go_on(&mut self, buckets: &Arc<Buckets>) -> u64 {
+        let mut missed = 0;
+        loop {
+            if let Some((lease, at)) = &self.bucket {
+                let (bytes, is_closed) = lease.bytes();
+                if *at < bytes.len() || !is_closed {
+                    return missed;
+                }
+                let content = Content::of_tags(lease.tags());
+                self.expected = Some(content.before + content.packets);
+                self.bucket = None;
+            }
+            let Some(number) = self.later.pop_front() else {
+                return missed;
+            };
+            if let Look::There(lease) = buckets.look(number) {
+                missed += self.begin(lease);
+            }
+        }
+    }
+
+    /// Time of its next packet.
+    fn next_ns(&self) -> Option<u64> {
+        let (lease, at) = self.bucket.as_ref()?;
+        let (record, _) = record_at(lease.bytes().0, *at)?;
+        Some(record.facts.time_ns)
+    }
+}
+
+/// The record at that place, and its size; none at the end.
+#[inline(always)]
+fn record_at(bytes: &[u8], at: usize) -> Option<(Record<'_>, usize)> {
+    let rest = bytes.get(at..)?;
+    let (head, rest) = rest.split_first_chunk::<HEADER_BYTES>()?;
+    let [a, b] = [0, 8].map(|i| {
+        let mut word = [0; 8];
+        word.copy_from_slice(&head[i..i + 8]);
+        u64::from_ne_bytes(word)
+    });
+    let (facts, kept) = Facts::of_words([a, b]);
+    let frame = rest.get(..kept as usize)?;
+    let size = crate::record::record_bytes(kept as usize);
+    Some((Record { facts, frame }, size))
+}
+
+/// Removes packets, a bucket at a time, the oldest first.
+#[derive(Debug)]
+pub struct Taker(Arc<Ring>);
+
+/// A bucket of packets that nobody else has any more; its memory goes back into the ring when this is dropped.
+#[derive(Debug)]
+pub struct Batch(Taken);
+
+impl Taker {
+    /// Takes the oldest bucket that is handed over and that nobody reads.
+    pub fn take(&self) -> Option<Batch> {
+        self.0.buckets.take().map(Batch)
+    }
+}
+
+impl Batch {
+    /// Facts about what is in it.
+    pub fn content(&self) -> Content {
+        Content::of_tags(self.0.tags())
+    }
+
+    /// Its packets.
+    pub fn records(&self) -> impl Iterator<Item = Record<'_>> {
+        let (bytes, mut at) = (self.0.bytes(), 0);
+        std::iter::from_fn(move || {
+            let (record, size) = record_at(bytes, at)?;
+            at += size;
+            Some(record)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    const SMALL: usize = 512;
+
+    fn facts(time_ns: u64, port: u8) -> Facts {
+        Facts {
+            time_ns,
+            wire_bytes: 100,
+            port,
+            flags: 0,
+        }
+    }
+
+    fn times(reader: &mut Reader) -> Vec<u64> {
+        let mut seen = Vec::new();
+        reader.read(u64::MAX, usize::MAX, |it| seen.push(it.facts.time_ns));
+        seen
+    }
+
+    #[test]
+    fn a_reader_sees_what_is_published_and_no_more() {
+        let ring = Ring::new(4096, 0, SMALL).unwrap();
+        let mut producer = ring.producer(60);
+        let mut reader = ring.reader(Start::Now);
+        producer.put(facts(1, 0), &[7; 100]);
+        assert_eq!(times(&mut reader), []);
+        producer.publish();
+        let mut kept = Vec::new();
+        reader.read(u64::MAX, 10, |it| kept.push((it.facts, it.frame.to_vec())));
+        assert_eq!(kept, [(facts(1, 0), vec![7; 60])]);
+        producer.put(facts(5, 0), &[]);
+        producer.put(facts(9, 0), &[]);
+        producer.publish();
+        let mut until_5 = Vec::new();
+        reader.read(5, 10, |it| until_5.push(it.facts.time_ns));
+        assert_eq!(until_5, [5]);
+        assert_eq!(times(&mut ring.reader(Start::Now)), []);
+        assert_eq!(times(&mut ring.reader(Start::At(5))), [5, 9]);
+        assert_eq!(times(&mut ring.reader(Start::At(0))), [1, 5, 9]);
+        assert_eq!(times(&mut reader), [9]);
+        assert_eq!(ring.oldest_ns(), Some(1));
+        assert_eq!(
+            ring.kept(),
+            Count {
+                packets: 3,
+                bytes: 300
+            }
+        );
+    }
+
+    #[test]
+    fn what_is_written_over_is_counted_by_the_ring_and_by_who_would_have_read_it() {
+        let ring = Ring::new(4 * SMALL as u64, 0, SMALL).unwrap();
+        let mut producer = ring.producer(64);
+        let mut reader = ring.reader(Start::Now);
+        for at in 1..=1000 {
+            producer.put(facts(at, 0), &[1; 64]);
+            producer.publish();
+        }
+        let seen = times(&mut reader);
+        assert_eq!(seen.last(), Some(&1000));
+        assert_eq!(seen.len() as u64 + ring.overwritten().packets, 1000);
+        assert!(seen.windows(2).all(|it| it[0] + 1 == it[1]), "{seen:?}");
+        // It had no bucket before: nothing was expected. One that has is told.
+        assert_eq!(reader.missed(), 0);
+        for at in 1001..=2000 {
+            producer.put(facts(at, 0), &[1; 64]);
+        }
+        producer.publish();
+        let more = times(&mut reader);
+        assert_eq!(more.len() as u64 + reader.missed(), 1000);
+        assert_eq!(ring.lost(), Count::default());
+    }
+
+    #[test]
+    fn a_bucket_that_is_read_stays_and_the_rest_goes_on() {
+        let ring = Ring::new(3 * SMALL as u64, 0, SMALL).unwrap();
+        let mut producer = ring.producer(64);
+        for at in 1..=6 {
+            producer.put(facts(at, 0), &[1; 64]);
+        }
+        producer.publish();
+        let mut reader = ring.reader(Start::At(0));
+        let mut first = Vec::new();
+        reader.read(u64::MAX, 2, |it| first.push(it.facts.time_ns));
+        for at in 7..=200 {
+            producer.put(facts(at, 0), &[1; 64]);
+        }
+        producer.publish();
+        assert!(ring.passed_over() > 0);
+        first.extend(times(&mut reader));
+        assert_eq!(first[..6], [1, 2, 3, 4, 5, 6]);
+        assert_eq!(first.len() as u64 + reader.missed(), 200);
+        assert_eq!(ring.overwritten().packets, reader.missed());
+    }
+
+    #[test]
+    fn all_buckets_held_is_loss_that_is_counted() {
+        let ring = Ring::new(2 * SMALL as u64, 0, SMALL).unwrap();
+        let (mut a, mut b) = (ring.producer(64), ring.producer(64));
+        a.put(facts(1, 0), &[1; 64]);
+        b.put(facts(2, 0), &[1; 64]);
+        let mut c = ring.producer(64);
+        c.put(facts(3, 0), &[1; 64]);
+        c.publish();
+        assert_eq!(
+            ring.lost(),
+            Count {
+                packets: 1,
+                bytes: 100
+            }
+        );
+        // A frame that no bucket can hold is lost, too.
+        a.close();
+        let mut whole = ring.producer(10_000);
+        whole.put(facts(4, 0), &[1; 5000]);
+        whole.publish();
+        assert_eq!(ring.lost().packets, 2);
+    }
+
+    #[test]
+    fn takers_remove_whole_buckets_and_classic_readers_wait_for_them() {
+        let ring = Ring::new(8 * SMALL as u64, 0, SMALL).unwrap();
+        let mut producer = ring.producer(64);
+        let mut classic = ring.reader(Start::At(0)).of_closed_buckets();
+        for at in 1..=8 {
+            producer.put(facts(at, 0), &[1; 64]);
+        }
+        producer.publish();
+        assert_eq!(times(&mut classic), [1, 2, 3, 4, 5, 6]);
+        producer.close_if_before(7);
+        assert_eq!(times(&mut classic), []);
+        producer.close_if_before(8);
+        assert_eq!(times(&mut classic), [7, 8]);
+        drop(classic);
+        let taker = ring.taker();
+        let batch = taker.take().unwrap();
+        assert_eq!((batch.content().packets, batch.content().first_ns), (6, 1));
+        assert_eq!(batch.records().map(|it| it.facts.time_ns).sum::<u64>(), 21);
+        assert_eq!(times(&mut ring.reader(Start::At(0))), [7, 8]);
+        drop(batch);
+        assert_eq!(taker.take().unwrap().records().count(), 2);
+        assert!(taker.take().is_none());
+    }
+
+    #[test]
+    fn a_ring_grows_and_shrinks_and_says_what_does_not_fit() {
+        assert!(Ring::new(SMALL as u64, 0, SMALL).is_err());
+        assert!(Ring::new(1 << 40, 0, 4096).is_err());
+        let ring = Ring::new(4 * SMALL as u64, 8 * SMALL as u64, SMALL).unwrap();
+        assert_eq!(ring.resize(1 << 30), 8 * SMALL as u64);
+        let mut producer = ring.producer(64);
+        for at in 1..=40 {
+            producer.put(facts(at, 0), &[1; 64]);
+        }
+        producer.publish();
+        assert_eq!(ring.resize(0), 2 * SMALL as u64);
+        let seen = times(&mut ring.reader(Start::At(0)));
+        assert_eq!(seen, (31..=40).collect::<Vec<_>>());
+        assert_eq!(ring.overwritten().packets, 30);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 256 }))]
+
+        /// Whatever producers and a reader do: packets come once, in the order of time among those that are there, and
+        /// those that do not come are counted.
+        #[test]
+        fn packets_come_once_in_order_or_are_counted(
+            steps in prop::collection::vec((0..4u8, 1..6usize, 0..120usize), 1..300),
+            buckets in 8..14u64,
+        ) {
+            let ring = Ring::new(buckets * SMALL as u64, 0, SMALL).unwrap();
+            let mut producers: Vec<_> = (0..3).map(|_| ring.producer(96)).collect();
+            let mut reader = ring.reader(Start::Now);
+            // So that the reader has met all of them.
+            let mut now = 0;
+            let mut put = BTreeSet::new();
+            for (port, producer) in producers.iter_mut().enumerate() {
+                now += 1;
+                producer.put(facts(now, port as u8), &[0; 8]);
+                producer.publish();
+                put.insert(now);
+            }
+            let mut seen = Vec::new();
+            reader.read(u64::MAX, usize::MAX, |it| seen.push(it.facts.time_ns));
+            for (who, count, len) in steps {
+                match producers.get_mut(who as usize) {
+                    Some(producer) => {
+                        for _ in 0..count {
+                            now += 1;
+                            producer.put(facts(now, who), &vec![who; len]);
+                            put.insert(now);
+                        }
+                        producer.publish();
+                    }
+                    None => {
+                        let mut last = 0;
+                        reader.read(u64::MAX, count * 7, |it| {
+                            assert!(it.facts.time_ns > last);
+                            last = it.facts.time_ns;
+                            assert!(it.frame.iter().all(|byte| *byte == it.facts.port));
+                            seen.push(last);
+                        });
+                    }
+                }
+            }
+            // What was missed of a producer shows when it goes on.
+            for (port, producer) in producers.iter_mut().enumerate() {
+                now += 1;
+                producer.put(facts(now, port as u8), &[]);
+                producer.publish();
+                put.insert(now);
+            }
+            let mut rest = Vec::new();
+            reader.read(u64::MAX, usize::MAX, |it| rest.push(it.facts.time_ns));
+            prop_assert!(rest.is_sorted());
+            seen.extend(rest);
+            let all = seen.len();
+            let once: BTreeSet<_> = seen.into_iter().collect();
+            prop_assert_eq!(once.len(), all);
+            prop_assert!(once.is_subset(&put));
+            prop_assert_eq!(all as u64 + reader.missed() + ring.lost().packets, put.len() as u64);
+        }
+    }
+}

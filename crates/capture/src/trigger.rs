@@ -1,0 +1,217 @@
+//! Triggers: what makes packets interesting, and which packets of which time are kept then.
+
+use crate::filter::Filter;
+use crate::record::{DROPPED, PUNTED, Record};
+use std::time::Duration;
+
+/// What fires a trigger.
+#[derive(Debug)]
+pub enum When {
+    /// Any packet that the filter lets through.
+    Packet(Filter),
+    /// More than `packets` that the filter lets through, within `over`.
+    Rate {
+        /// Filter of those that count.
+        filter: Filter,
+        /// Packets that are not yet too many.
+        packets: u64,
+        /// Time in which they are counted.
+        over: Duration,
+    },
+    /// No packet that the filter lets through in a time of `over`, after there was one: what was alive is so no more.
+    Silence {
+        /// Filter of those that count.
+        filter: Filter,
+        /// Time without any.
+        over: Duration,
+    },
+    /// A packet that a function in front of the capture has dropped, or punted to the slow path.
+    Fate {
+        /// Filter of those that count.
+        filter: Filter,
+        /// Flags of which one has to be there.
+        flags: u16,
+    },
+    /// Somebody asks, through the control socket or the page.
+    Asked,
+    /// The capture begins: packets are kept until it ends.
+    Always,
+}
+
+/// A trigger, as it is set up.
+#[derive(Debug)]
+pub struct Trigger {
+    /// Name, of which names of files are made.
+    pub name: String,
+    /// What fires it.
+    pub when: When,
+    /// Packets that are kept when it fires.
+    pub keep: Filter,
+    /// Time before it fires from which packets are kept.
+    pub before: Duration,
+    /// Time after it fires up to which packets are kept.
+    pub after: Duration,
+    /// Bytes on the wire that are kept of each flow; none is all.
+    pub cutoff_bytes: Option<u64>,
+    /// Times that it may begin anew in a minute.
+    pub most_per_minute: u32,
+}
+
+/// Flags of the fates that a text names: `dropped`, `punted`.
+pub fn flags_of(fate: &str) -> Option<u16> {
+    match fate {
+        "dropped" => Some(DROPPED),
+        "punted" => Some(PUNTED),
+        _ => None,
+    }
+}
+
+/// State of a trigger while packets are looked at.
+#[derive(Debug, Default)]
+pub(crate) struct Watch {
+    /// Packets that count, and when the time in which they are counted began.
+    counted: u64,
+    since_ns: u64,
+    /// Time of the last packet that counts, for silence; 0 before the first, and after it has fired.
+    last_ns: u64,
+}
+
+impl When {
+    /// The filter of packets that it is about; none if it is about none.
+    pub fn filter(&self) -> Option<&Filter> {
+        match self {
+            Self::Packet(filter)
+            | Self::Rate { filter, .. }
+            | Self::Silence { filter, .. }
+            | Self::Fate { filter, .. } => Some(filter),
+            Self::Asked | Self::Always => None,
+        }
+    }
+}
+
+impl Watch {
+    /// Whether a packet that the filter lets through fires the trigger.
+    pub(crate) fn sees(&mut self, when: &When, record: &Record<'_>) -> bool {
+        let now_ns = record.facts.time_ns;
+        match when {
+            When::Packet(_) => true,
+            When::Fate { flags, .. } => record.facts.flags & flags != 0,
+            When::Rate { packets, over, .. } => {
+                if now_ns.saturating_sub(self.since_ns) >= over.as_nanos() as u64 {
+                    (self.since_ns, self.counted) = (now_ns, 0);
+                }
+                self.counted += 1;
+                self.counted == packets + 1
+            }
+            When::Silence { .. } => {
+                self.last_ns = now_ns;
+                false
+            }
+            When::Asked | When::Always => false,
+        }
+    }
+
+    /// Time at which the trigger fires as nothing has come until `now_ns`.
+    pub(crate) fn misses(&mut self, when: &When, now_ns: u64) -> Option<u64> {
+        let When::Silence { over, .. } = when else {
+            return None;
+        };
+        let fires_ns = self.last_ns + over.as_nanos() as u64;
+        (self.last_ns > 0 && now_ns > fires_ns).then(|| {
+            self.last_ns = 0;
+            fires_ns
+        })
+    }
+}
+
+/// How often a trigger may begin anew.
+#[derive(Debug)]
+pub(crate) struct Limit {
+    begins: std::collections::VecDeque<u64>,
+    most: usize,
+}
+
+impl Limit {
+    const MINUTE_NS: u64 = 60_000_000_000;
+
+    pub(crate) fn new(most_per_minute: u32) -> Self {
+        let most = most_per_minute as usize;
+        Self {
+            begins: std::collections::VecDeque::with_capacity(most),
+            most,
+        }
+    }
+
+    /// Whether it may begin at that time; counts it if so.
+    pub(crate) fn lets(&mut self, now_ns: u64) -> bool {
+        let is_old = |at: &u64| now_ns.saturating_sub(*at) >= Self::MINUTE_NS;
+        while self.begins.front().is_some_and(is_old) {
+            self.begins.pop_front();
+        }
+        let lets = self.begins.len() < self.most;
+        if lets {
+            self.begins.push_back(now_ns);
+        }
+        lets
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::record::Facts;
+
+    fn at(time_ns: u64, flags: u16) -> Record<'static> {
+        Record {
+            facts: Facts {
+                time_ns,
+                flags,
+                ..Facts::default()
+            },
+            frame: &[],
+        }
+    }
+
+    #[test]
+    fn a_rate_fires_once_in_its_time_and_silence_once_until_there_is_a_sound() {
+        let filter = || Filter::new("").unwrap();
+        let over = Duration::from_nanos(100);
+        let rate = When::Rate {
+            filter: filter(),
+            packets: 2,
+            over,
+        };
+        let mut watch = Watch::default();
+        let times = [1000, 1010, 1020, 1030, 1100, 1110, 1120, 1300];
+        let fired: Vec<_> = times.map(|ns| watch.sees(&rate, &at(ns, 0))).into();
+        let wanted = [false, false, true, false, false, false, true, false];
+        assert_eq!(fired, wanted);
+        let silence = When::Silence {
+            filter: filter(),
+            over,
+        };
+        let mut watch = Watch::default();
+        assert_eq!(watch.misses(&silence, 5000), None);
+        watch.sees(&silence, &at(5000, 0));
+        assert_eq!(watch.misses(&silence, 5100), None);
+        assert_eq!(watch.misses(&silence, 5101), Some(5100));
+        assert_eq!(watch.misses(&silence, 9000), None);
+        let fate = When::Fate {
+            filter: filter(),
+            flags: flags_of("dropped").unwrap(),
+        };
+        assert!(!Watch::default().sees(&fate, &at(1, PUNTED)));
+        assert!(Watch::default().sees(&fate, &at(1, DROPPED | PUNTED)));
+    }
+
+    #[test]
+    fn a_limit_counts_the_last_minute() {
+        let mut limit = Limit::new(2);
+        let second = 1_000_000_000;
+        let lets: Vec<_> = [0, 1, 2, 60, 60, 61]
+            .map(|at| limit.lets(at * second))
+            .into();
+        assert_eq!(lets, [true, true, false, true, false, true]);
+    }
+}

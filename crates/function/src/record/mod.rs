@@ -1,0 +1,204 @@
+//! RECORD: keeps all packets of the last seconds in memory, and writes those that a trigger is about, also from before
+//! it fired. (Gallenmüller 2021, section 3.5: FlowScope.)
+//!
+//! Each worker writes into the ring as a producer of its own; what looks at packets, fires triggers and writes files
+//! are threads of `taut-capture`, which the workers share. What functions in front of it have done with a packet is
+//! recorded with it.
+
+mod server;
+mod settings;
+
+pub use server::{Answer, Request};
+
+use crate::control_socket::ControlSocket;
+use crate::{
+    Class, Context, Entry, Function, KernelVersion, Member, SettingsError, Shared, Spread, settings,
+};
+use server::Deciding;
+use settings::{Checked, Settings};
+use std::sync::Arc;
+use taut_capture::clock::PacketClock;
+use taut_capture::record::{DROPPED, Facts, PUNTED};
+use taut_capture::ring::Producer;
+use taut_port::{Batch, Mark, PortError};
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "record",
+    summary: "keeps the packets of the last seconds in memory, and writes those that a trigger is about",
+    class: Class::Advanced,
+    ports: None,
+    build: |table| {
+        let checked = settings::<Settings>(table)?.check()?;
+        Ok(Box::new(Record::new(checked)) as Box<dyn Function>)
+    },
+    in_kernel: KernelVersion::No("it keeps packets"),
+};
+
+/// What the functions of all workers share.
+#[derive(Clone)]
+struct Together {
+    deciding: Arc<Deciding>,
+    _socket: Option<Arc<ControlSocket>>,
+}
+
+struct Record {
+    checked: Checked,
+    shared: Shared,
+    /// Dropped before the capture, which ends when nobody writes any more.
+    plane: Option<Plane>,
+    together: Option<Together>,
+}
+
+/// What a worker records with.
+struct Plane {
+    producer: Producer,
+    clock: PacketClock,
+    drops: bool,
+}
+
+impl Record {
+    fn new(checked: Checked) -> Self {
+        Self {
+            checked,
+            shared: Shared::default(),
+            plane: None,
+            together: None,
+        }
+    }
+}
+
+impl Plane {
+    #[inline]
+    fn process(&mut self, batch: &mut Batch, context: &Context) {
+        let mut facts = Facts {
+            // One time for the whole batch, as it has come in one go.
+            time_ns: self.clock.at(context.now_ticks),
+            // A chain has few ports.
+            port: context.from_port as u8,
+            ..Facts::default()
+        };
+        let is_marked = batch.is_marked();
+        for (at, packet) in batch.packets().iter().enumerate() {
+            facts.wire_bytes = packet.len() as u32;
+            if is_marked {
+                facts.flags = match batch.mark(at) {
+                    None => 0,
+                    Some(Mark::Dropped) => DROPPED,
+                    Some(Mark::Punted(_)) => PUNTED,
+                };
+            }
+            self.producer.put(facts, packet.bytes());
+        }
+        self.producer.publish();
+        if self.drops {
+            for at in 0..batch.len() {
+                batch.mark_dropped(at);
+            }
+        }
+    }
+}
+
+impl Function for Record {
+    fn process(&mut self, batch: &mut Batch, context: &Context) {
+        if let Some(plane) = &mut self.plane {
+            plane.process(batch, context);
+        }
+    }
+
+    /// Readers put the packets of all workers in order.
+    fn spread(&self) -> Spread {
+        Spread::Any
+    }
+
+    fn join(&mut self, _: Member, shared: &Shared) -> Result<(), SettingsError> {
+        self.shared = shared.clone();
+        Ok(())
+    }
+
+    fn prepare(&mut self) -> Result<(), PortError> {
+        let checked = &self.checked;
+        let together = self.shared.lock(|together: &mut Option<Together>| {
+            if let Some(there) = together {
+                return Ok(there.clone());
+            }
+            let capture = checked.start()?;
+            let deciding = Arc::new(Deciding::new(capture));
+            let socket = checked
+                .control
+                .as_ref()
+                .map(|path| ControlSocket::start("record", path, &deciding));
+            let made = Together {
+                deciding,
+                _socket: socket.transpose()?.map(Arc::new),
+            };
+            *together = Some(made.clone());
+            Ok::<_, PortError>(made)
+        })?;
+        let capture = &together.deciding.capture;
+        self.plane = Some(Plane {
+            producer: capture.producer(),
+            clock: capture.clock(),
+            drops: checked.drops,
+        });
+        self.together = Some(together);
+        Ok(())
+    }
+
+    fn outcomes(&self) -> Vec<(&'static str, u64)> {
+        let Some(plane) = &self.plane else {
+            return Vec::new();
+        };
+        let (kept, lost) = plane.producer.counts();
+        vec![("recorded", kept.packets), ("not_recorded", lost.packets)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use taut_port::PoolHandle;
+
+    #[test]
+    fn packets_pass_and_are_kept_with_what_became_of_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = format!(
+            "ring = \"64 MB\"\nsnap = 64\ndump = \"{}\"\n[[trigger]]\nname = \"dropped\"\nfate = \"dropped\"\nbefore = \"1s\"\n",
+            folder.path().display()
+        );
+        let mut record = (ENTRY.build)(text.parse().unwrap()).unwrap();
+        record.prepare().unwrap();
+        let pool = PoolHandle::new(4, false).unwrap();
+        let mut batch = Batch::new();
+        pool.fill(&mut batch, 3, 100);
+        batch.mark_dropped(1);
+        let context = Context {
+            now_ticks: taut_sys::ticks(),
+            ..Context::default()
+        };
+        record.process(&mut batch, &context);
+        assert_eq!((batch.len(), batch.dropped()), (3, 1));
+        assert_eq!(record.outcomes(), [("recorded", 3), ("not_recorded", 0)]);
+        drop(record);
+        let files: Vec<_> = std::fs::read_dir(folder.path()).unwrap().collect();
+        assert_eq!(files.len(), 1, "{files:?}");
+        let name = files[0].as_ref().unwrap().file_name();
+        let name = name.to_string_lossy();
+        assert!(
+            name.starts_with("dropped-") && name.ends_with(".pcapng"),
+            "{name}"
+        );
+    }
+
+    #[test]
+    fn with_drop_nothing_leaves() {
+        let table = "ring = \"64 MB\"\ndrop = true".parse().unwrap();
+        let mut record = (ENTRY.build)(table).unwrap();
+        record.prepare().unwrap();
+        let pool = PoolHandle::new(4, false).unwrap();
+        let mut batch = Batch::new();
+        pool.fill(&mut batch, 3, 100);
+        record.process(&mut batch, &Context::default());
+        assert_eq!(batch.dropped(), 3);
+    }
+}

@@ -1,0 +1,408 @@
+//! Settings of the recording.
+
+use crate::{SettingsError, each};
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use taut_capture::capture::{self, Capture};
+use taut_capture::dump::{Roll, Target};
+use taut_capture::filter::Filter;
+use taut_capture::keeper;
+use taut_capture::record::LONGEST_BYTES;
+use taut_capture::ring::BUCKET_BYTES;
+use taut_capture::trigger::{Trigger, When, flags_of};
+use taut_port::PortError;
+use taut_settings::{Size, duration};
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Settings {
+    ring: Option<Size>,
+    most: Option<Size>,
+    bucket: Option<Size>,
+    snap: Option<u32>,
+    #[serde(default)]
+    drop: bool,
+    dump: Option<PathBuf>,
+    file: Option<PathBuf>,
+    roll_size: Option<Size>,
+    roll_time: Option<String>,
+    disk: Option<PathBuf>,
+    disk_size: Option<Size>,
+    control: Option<PathBuf>,
+    #[serde(default)]
+    interfaces: Vec<String>,
+    #[serde(default)]
+    trigger: Vec<toml::Table>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TriggerSettings {
+    name: String,
+    /// Expression of the packets that it is about.
+    when: Option<String>,
+    /// Packets of `when` that are too many in `over`.
+    more_than: Option<u64>,
+    /// Time without a packet of `when`.
+    silence: Option<String>,
+    /// Fate of packets of `when`.
+    fate: Option<String>,
+    #[serde(default)]
+    asked: bool,
+    #[serde(default)]
+    always: bool,
+    over: Option<String>,
+    keep: Option<String>,
+    before: Option<String>,
+    after: Option<String>,
+    cutoff: Option<Size>,
+    most_per_minute: Option<u32>,
+}
+
+/// A trigger whose settings make sense. Expressions are kept as texts, as filters are made by each function anew.
+#[derive(Debug, Clone)]
+struct Wanted {
+    name: String,
+    when: Kind,
+    filter: String,
+    keep: String,
+    before: Duration,
+    after: Duration,
+    cutoff_bytes: Option<u64>,
+    most_per_minute: u32,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Kind {
+    Packet,
+    Rate { packets: u64, over: Duration },
+    Silence(Duration),
+    Fate(u16),
+    Asked,
+    Always,
+}
+
+/// Settings that make sense.
+#[derive(Debug, Clone)]
+pub(super) struct Checked {
+    ring_bytes: Option<u64>,
+    most_bytes: Option<u64>,
+    bucket_bytes: usize,
+    snap_bytes: usize,
+    /// Whether packets end here.
+    pub drops: bool,
+    target: Option<Target>,
+    roll: Roll,
+    disk: Option<(PathBuf, u64)>,
+    /// Path of the control socket.
+    pub control: Option<PathBuf>,
+    interfaces: Vec<String>,
+    triggers: Vec<Wanted>,
+}
+
+/// Ports that are told apart in files, where nobody names them.
+const PORTS: usize = 16;
+const MOST_TRIGGERS: usize = 4096;
+const SMALLEST_BUCKET: u64 = 1 << 16;
+const BEFORE: Duration = Duration::from_secs(5);
+const AFTER: Duration = Duration::from_secs(1);
+const MOST_PER_MINUTE: u32 = 60;
+/// Part of the free memory that a ring takes of which nobody says how large it is to be.
+const SHARE_OF_FREE: u64 = 2;
+
+fn wrong<T>(text: String) -> Result<T, SettingsError> {
+    Err(SettingsError(text))
+}
+
+fn time(key: &str, text: Option<String>) -> Result<Option<Duration>, SettingsError> {
+    let Some(text) = text else {
+        return Ok(None);
+    };
+    match duration(&text) {
+        Some(time) => Ok(Some(time)),
+        None => wrong(format!("{key} = \"{text}\": want a time such as \"500ms\"")),
+    }
+}
+
+fn filter(key: &str, text: &str) -> Result<Filter, SettingsError> {
+    Filter::new(text).map_err(|e| SettingsError(format!("{key}: {e}")))
+}
+
+impl Settings {
+    pub fn check(self) -> Result<Checked, SettingsError> {
+        let bucket_bytes = self.bucket.map_or(BUCKET_BYTES as u64, |it| it.bytes);
+        if !(SMALLEST_BUCKET..=1 << 30).contains(&bucket_bytes) || !bucket_bytes.is_multiple_of(8) {
+            return wrong(format!(
+                "bucket: {bucket_bytes} bytes: want 64 kB to 1 GB, a multiple of 8"
+            ));
+        }
+        let ring_bytes = self.ring.map(|it| it.bytes);
+        let most_bytes = self.most.map(|it| it.bytes);
+        if let Some(ring) = ring_bytes {
+            if ring < 2 * bucket_bytes {
+                return wrong(format!(
+                    "ring: {ring} bytes are less than two buckets of {bucket_bytes}: want more, or smaller buckets"
+                ));
+            }
+            let free = free_bytes();
+            if free.is_some_and(|free| ring > free) {
+                let free = free.unwrap_or(0) >> 20;
+                let ring = ring >> 20;
+                return wrong(format!(
+                    "ring: {ring} MB, and {free} MB of memory are free: want less"
+                ));
+            }
+        }
+        let snap_bytes = self.snap.unwrap_or(LONGEST_BYTES);
+        if snap_bytes == 0 || snap_bytes > LONGEST_BYTES {
+            return wrong(format!(
+                "snap = {snap_bytes}: want 1 to {LONGEST_BYTES} bytes"
+            ));
+        }
+        let target = match (self.dump, self.file) {
+            (Some(_), Some(_)) => return wrong("dump and file: want one of both".to_string()),
+            (Some(folder), None) => Some(Target::Folder(folder)),
+            (None, Some(file)) if file == Path::new("-") => Some(Target::Output),
+            (None, Some(file)) => Some(Target::File(file)),
+            (None, None) => None,
+        };
+        let roll = Roll {
+            bytes: self.roll_size.map(|it| it.bytes),
+            time: time("roll_time", self.roll_time)?,
+        };
+        if roll != Roll::default() && !matches!(target, Some(Target::Folder(_))) {
+            return wrong("roll_size and roll_time: only with dump, a folder".to_string());
+        }
+        let disk = match (self.disk, self.disk_size) {
+            (Some(folder), Some(size)) => Some((folder, size.bytes)),
+            (None, None) => None,
+            _ => return wrong("disk and disk_size: want both or none".to_string()),
+        };
+        if self.trigger.len() > MOST_TRIGGERS {
+            return wrong(format!("trigger: more than {MOST_TRIGGERS}"));
+        }
+        let triggers = each("trigger", self.trigger, |it: TriggerSettings| it.check())?;
+        for (at, trigger) in triggers.iter().enumerate() {
+            if triggers[..at].iter().any(|it| it.name == trigger.name) {
+                return wrong(format!("trigger: two are called {}", trigger.name));
+            }
+        }
+        let interfaces = match self.interfaces.is_empty() {
+            true => (0..PORTS).map(|port| format!("port {port}")).collect(),
+            false => self.interfaces,
+        };
+        Ok(Checked {
+            ring_bytes,
+            most_bytes,
+            bucket_bytes: bucket_bytes as usize,
+            snap_bytes: snap_bytes as usize,
+            drops: self.drop,
+            target,
+            roll,
+            disk,
+            control: self.control,
+            interfaces,
+            triggers,
+        })
+    }
+}
+
+impl TriggerSettings {
+    fn check(self) -> Result<Wanted, SettingsError> {
+        let name = self.name;
+        let is_name = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        if name.is_empty() || name.len() > 64 || name.starts_with('.') || !name.chars().all(is_name)
+        {
+            return wrong(format!(
+                "name = \"{name}\": want up to 64 letters, digits, -, _ and ., as names of files are made of it"
+            ));
+        }
+        let over = time("over", self.over)?;
+        let kinds = [
+            self.more_than.map(|packets| Kind::Rate {
+                packets,
+                over: over.unwrap_or(Duration::from_secs(1)),
+            }),
+            time("silence", self.silence)?.map(Kind::Silence),
+            match &self.fate {
+                None => None,
+                Some(fate) => match flags_of(fate) {
+                    Some(flags) => Some(Kind::Fate(flags)),
+                    None => {
+                        return wrong(format!("fate = \"{fate}\": want \"dropped\" or \"punted\""));
+                    }
+                },
+            },
+            self.asked.then_some(Kind::Asked),
+            self.always.then_some(Kind::Always),
+        ];
+        let kinds: Vec<_> = kinds.into_iter().flatten().collect();
+        let when = match (&kinds[..], &self.when) {
+            ([], Some(_)) => Kind::Packet,
+            ([kind], _) => *kind,
+            _ => {
+                return wrong(format!(
+                    "{name}: want when, or one of more_than, silence, fate, asked and always"
+                ));
+            }
+        };
+        if over.is_some() && !matches!(when, Kind::Rate { .. }) {
+            return wrong(format!("{name}: over: only with more_than"));
+        }
+        let text = self.when.unwrap_or_default();
+        filter("when", &text)?;
+        // What fires it is kept; of what has no packets of its own, all.
+        let keep = self.keep.unwrap_or_else(|| match when {
+            Kind::Packet | Kind::Rate { .. } | Kind::Always => text.clone(),
+            _ => String::new(),
+        });
+        filter("keep", &keep)?;
+        Ok(Wanted {
+            when,
+            filter: text,
+            keep,
+            before: time("before", self.before)?.unwrap_or(BEFORE),
+            after: time("after", self.after)?.unwrap_or(AFTER),
+            cutoff_bytes: self.cutoff.map(|it| it.bytes),
+            most_per_minute: self.most_per_minute.unwrap_or(MOST_PER_MINUTE),
+            name,
+        })
+    }
+}
+
+impl Wanted {
+    fn make(&self) -> Result<Trigger, SettingsError> {
+        let when = || filter("when", &self.filter);
+        Ok(Trigger {
+            name: self.name.clone(),
+            when: match self.when {
+                Kind::Packet => When::Packet(when()?),
+                Kind::Rate { packets, over } => When::Rate {
+                    filter: when()?,
+                    packets,
+                    over,
+                },
+                Kind::Silence(over) => When::Silence {
+                    filter: when()?,
+                    over,
+                },
+                Kind::Fate(flags) => When::Fate {
+                    filter: when()?,
+                    flags,
+                },
+                Kind::Asked => When::Asked,
+                Kind::Always => When::Always,
+            },
+            keep: filter("keep", &self.keep)?,
+            before: self.before,
+            after: self.after,
+            cutoff_bytes: self.cutoff_bytes,
+            most_per_minute: self.most_per_minute,
+        })
+    }
+}
+
+impl Checked {
+    /// Begins the capture.
+    pub fn start(&self) -> Result<Capture, PortError> {
+        let failed =
+            |text: String| PortError::system("function \"record\"", std::io::Error::other(text));
+        let triggers = self
+            .triggers
+            .iter()
+            .map(Wanted::make)
+            .collect::<Result<_, _>>();
+        let triggers = triggers.map_err(|SettingsError(text)| failed(text))?;
+        let least = 2 * self.bucket_bytes as u64;
+        let ring_bytes = self
+            .ring_bytes
+            .or_else(|| free_bytes().map(|free| free / SHARE_OF_FREE))
+            .unwrap_or(least)
+            .max(least);
+        let settings = capture::Settings {
+            ring_bytes,
+            most_bytes: self.most_bytes.unwrap_or(ring_bytes),
+            bucket_bytes: self.bucket_bytes,
+            snap_bytes: self.snap_bytes,
+            triggers,
+            target: self.target.clone(),
+            roll: self.roll,
+            ports: self.interfaces.clone(),
+            disk: self
+                .disk
+                .clone()
+                .map(|(folder, bytes)| keeper::Settings { folder, bytes }),
+        };
+        Capture::start(settings).map_err(|e| failed(e.to_string()))
+    }
+}
+
+/// Bytes of memory that programs can have.
+fn free_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text
+        .lines()
+        .find_map(|it| it.strip_prefix("MemAvailable:"))?;
+    let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kilobytes << 10)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::settings;
+
+    fn check(text: &str) -> Result<Checked, String> {
+        let settings = settings::<Settings>(text.parse().unwrap());
+        settings.and_then(Settings::check).map_err(|e| e.0)
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_said_by_its_key() {
+        let trigger = |text: &str| format!("[[trigger]]\nname = \"a\"\n{text}");
+        for (text, said) in [
+            (
+                "ring = \"1 MB\"",
+                "ring: 1048576 bytes are less than two buckets",
+            ),
+            ("ring = \"9000000 GB\"", "memory are free"),
+            ("bucket = 100", "bucket: 100 bytes"),
+            ("snap = 0", "snap = 0"),
+            ("dump = \"a\"\nfile = \"b\"", "want one of both"),
+            ("file = \"b\"\nroll_size = \"1 MB\"", "roll_size"),
+            ("disk = \"a\"", "disk and disk_size"),
+            (&trigger(""), "trigger 1: a: want when"),
+            (
+                &trigger("asked = true\nalways = true"),
+                "trigger 1: a: want when",
+            ),
+            (&trigger("fate = \"eaten\""), "want \"dropped\""),
+            (&trigger("when = \"udp\"\nover = \"1s\""), "over: only"),
+            (
+                &trigger("asked = true\nbefore = \"soon\""),
+                "before = \"soon\"",
+            ),
+            (
+                "[[trigger]]\nname = \"a/b\"\nasked = true",
+                "names of files",
+            ),
+            (
+                "[[trigger]]\nname = \"a\"\nasked = true\n[[trigger]]\nname = \"a\"\nasked = true",
+                "two are called a",
+            ),
+        ] {
+            let wrong = check(text).unwrap_err();
+            assert!(wrong.contains(said), "{text}: {wrong}");
+        }
+    }
+
+    #[test]
+    fn what_fires_a_trigger_is_what_it_keeps_unless_it_says_otherwise() {
+        let checked = check("[[trigger]]\nname = \"a\"\nwhen = \"udp\"\n[[trigger]]\nname = \"b\"\nwhen = \"udp\"\nsilence = \"1s\"").unwrap();
+        assert_eq!(checked.triggers[0].keep, "udp");
+        assert_eq!(checked.triggers[1].keep, "");
+        assert_eq!(checked.interfaces.len(), PORTS);
+    }
+}

@@ -1,0 +1,711 @@
+//! Buckets: memory for streams of records, of which the newest are kept. Each bucket belongs to one writer, who appends
+//! and publishes how far others may read; those who read hold it, and one that is held is not written over.
+//! (Gallenmüller 2021, section 3.5, hands over whole buckets; here what is in them can be read at once.)
+//!
+//! A writer claims the bucket that was claimed longest ago, by one exchange of a word; there is no lock and no list.
+//! What a bucket is, who holds it and its number lie in that word. Numbers grow by one for each claim, and tell those
+//! who read whether a bucket is still the one that they mean.
+
+use crate::filled_on_huge_pages;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, PoisonError};
+
+// For tests of every interleaving (`./run miri`) loom's.
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+#[cfg(not(loom))]
+use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+
+/// Numbers that a writer leaves beside the bytes of a bucket, for those who look for one.
+pub const TAGS: usize = 5;
+/// Bytes of the two words that each record begins with.
+const HEAD_BYTES: usize = 16;
+
+/// Kinds of a slot: the two lowest bits of its state.
+const VACANT: u64 = 0;
+const OPEN: u64 = 1;
+const CLOSED: u64 = 2;
+const BUSY: u64 = 3;
+const KIND: u64 = 3;
+/// Those who hold it: the 14 bits above.
+const HOLD: u64 = 1 << 2;
+const HOLDS: u64 = 0x3fff << 2;
+/// Its number: what is left.
+const NUMBER_SHIFT: u32 = 16;
+/// Bits of a slot in an entry of the directory.
+const SLOT_BITS: u32 = 16;
+const MOST_SLOTS: usize = 1 << SLOT_BITS;
+
+/// A place for a bucket. Others' places are not in its cache lines, as writers publish often.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Slot {
+    state: AtomicU64,
+    /// Bytes that may be read.
+    published: AtomicUsize,
+    tags: [AtomicU64; TAGS],
+    /// Memory of `bucket_bytes`, none in a slot that is vacant. Changed only by who has made the slot busy.
+    memory: AtomicPtr<u64>,
+}
+
+/// Places for buckets, some of which have memory.
+#[derive(Debug)]
+pub struct Buckets {
+    slots: Box<[Slot]>,
+    /// Numbers of buckets, each with its slot, by number modulo slots.
+    directory: Box<[AtomicU64]>,
+    bucket_bytes: usize,
+    /// Claims tried.
+    cursor: AtomicUsize,
+    /// Number of the newest bucket.
+    newest: AtomicU64,
+    /// Slots with memory. Locked by who changes it, which no writer does.
+    filled: Mutex<usize>,
+    /// Buckets that were passed over as somebody held them.
+    passed_over: AtomicU64,
+}
+
+/// Answer to who asks for a bucket by its number.
+#[derive(Debug)]
+pub enum Look {
+    /// There will be one of that number.
+    NotYet,
+    /// It was written over, or taken.
+    Gone,
+    /// It stays as long as this is held.
+    There(Lease),
+}
+
+/// A bucket that is being written. Dropping it closes it.
+#[derive(Debug)]
+pub struct Bucket {
+    all: Arc<Buckets>,
+    slot: usize,
+    start: NonNull<u8>,
+    at: usize,
+    number: u64,
+    replaced: [u64; TAGS],
+}
+
+/// A bucket that is being read, by any number.
+#[derive(Debug)]
+pub struct Lease {
+    all: Arc<Buckets>,
+    slot: usize,
+    start: NonNull<u8>,
+    number: u64,
+}
+
+/// A bucket that was taken out of the others: nobody else reads it, and it is empty once this is dropped.
+#[derive(Debug)]
+pub struct Taken {
+    all: Arc<Buckets>,
+    slot: usize,
+    start: NonNull<u8>,
+}
+
+// SAFETY: the memory of the bucket belongs to this alone beyond what is published, until it is dropped, on whatever
+// thread.
+unsafe impl Send for Bucket {}
+// SAFETY: what it lends are bytes that nobody writes while it is there, on whatever thread.
+unsafe impl Send for Lease {}
+// SAFETY: as above; it only reads.
+unsafe impl Sync for Lease {}
+// SAFETY: the memory of the bucket belongs to this alone, on whatever thread.
+unsafe impl Send for Taken {}
+
+impl Buckets {
+    /// Makes room for `most` buckets of `bucket_bytes` each, of which none has memory yet.
+    ///
+    /// # Panics
+    /// For more than 65,536 buckets, none at all, or buckets that are no multiple of 8 bytes.
+    pub fn new(most: usize, bucket_bytes: usize) -> Arc<Self> {
+        assert!((1..=MOST_SLOTS).contains(&most) && bucket_bytes.is_multiple_of(8));
+        let slot = || Slot {
+            state: AtomicU64::new(VACANT),
+            published: AtomicUsize::new(0),
+            tags: std::array::from_fn(|_| AtomicU64::new(0)),
+            memory: AtomicPtr::new(std::ptr::null_mut()),
+        };
+        Arc::new(Self {
+            slots: (0..most).map(|_| slot()).collect(),
+            directory: (0..most).map(|_| AtomicU64::new(0)).collect(),
+            bucket_bytes,
+            cursor: AtomicUsize::new(0),
+            newest: AtomicU64::new(0),
+            filled: Mutex::new(0),
+            passed_over: AtomicU64::new(0),
+        })
+    }
+
+    /// Bytes of a bucket.
+    pub fn bucket_bytes(&self) -> usize {
+        self.bucket_bytes
+    }
+
+    /// Buckets that there can be at most.
+    pub fn most(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Buckets that have memory.
+    pub fn len(&self) -> usize {
+        *self.filled.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether no bucket has memory.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Times that a bucket was passed over by a claim as somebody held it.
+    pub fn passed_over(&self) -> u64 {
+        self.passed_over.load(Ordering::Relaxed)
+    }
+
+    /// Has `wanted` buckets have memory, as many as there can be at most: gives memory to more, or takes it from those
+    /// that were claimed longest ago. Those that are held or being written keep theirs. Returns how many have some now,
+    /// and the tags of those that had to go to `lost`.
+    pub fn resize(&self, wanted: usize, mut lost: impl FnMut([u64; TAGS])) -> usize {
+        let mut filled = self.filled.lock().unwrap_or_else(PoisonError::into_inner);
+        for slot in &self.slots {
+            if *filled >= wanted {
+                break;
+            }
+            if slot.state.load(Ordering::Relaxed) == VACANT {
+                slot.memory
+                    .store(allocate(self.bucket_bytes), Ordering::Relaxed);
+                // Release: who claims it finds its memory.
+                slot.state.store(CLOSED, Ordering::Release);
+                *filled += 1;
+            }
+        }
+        while *filled > wanted {
+            let Some(at) = self.occupy() else {
+                break;
+            };
+            let slot = &self.slots[at];
+            lost(slot.tags());
+            slot.clear();
+            let memory = slot.memory.swap(std::ptr::null_mut(), Ordering::Relaxed);
+            free(memory, self.bucket_bytes);
+            slot.state.store(VACANT, Ordering::Release);
+            *filled -= 1;
+        }
+        *filled
+    }
+
+    /// Claims the bucket that was claimed longest ago, to be written anew, with tags to begin with; none if all are
+    /// being written or held.
+    pub fn claim(self: &Arc<Self>, tags: [u64; TAGS]) -> Option<Bucket> {
+        let at = self.occupy()?;
+        let slot = &self.slots[at];
+        let replaced = slot.tags();
+        slot.clear();
+        slot.set_tags(tags);
+        let start = slot.start()?;
+        let number = self.newest.fetch_add(1, Ordering::Relaxed) + 1;
+        // Release: who holds it by its new number sees that it is empty.
+        slot.state
+            .store(number << NUMBER_SHIFT | OPEN, Ordering::Release);
+        self.entry(number)
+            .store(number << SLOT_BITS | at as u64, Ordering::Release);
+        Some(Bucket {
+            all: Arc::clone(self),
+            slot: at,
+            start,
+            at: 0,
+            number,
+            replaced,
+        })
+    }
+
+    /// Makes the slot busy that was claimed longest ago, among those that are neither held nor being written.
+    fn occupy(&self) -> Option<usize> {
+        // Each is looked at once; twice, as others move the cursor as well.
+        for _ in 0..2 * self.slots.len() {
+            let at = self.cursor.fetch_add(1, Ordering::Relaxed) % self.slots.len();
+            let state = self.slots[at].state.load(Ordering::Relaxed);
+            if state & KIND != CLOSED {
+                continue;
+            }
+            if state & HOLDS != 0 {
+                self.passed_over.fetch_add(1, Ordering::Relaxed);
+                continue;
+            }
+            // Acquire: what those who held it have read, they have read before it is written anew.
+            if self.slots[at].occupy(state) {
+                return Some(at);
+            }
+        }
+        None
+    }
+
+    fn entry(&self, number: u64) -> &AtomicU64 {
+        &self.directory[(number % self.directory.len() as u64) as usize]
+    }
+
+    /// Number of the newest bucket; they begin with 1.
+    pub fn newest(&self) -> u64 {
+        self.newest.load(Ordering::Acquire)
+    }
+
+    /// Number of the oldest bucket that can still be there.
+    pub fn oldest(&self) -> u64 {
+        let numbers = self.slots.iter().filter_map(|slot| {
+            let state = slot.state.load(Ordering::Relaxed);
+            let is_there = state & KIND == OPEN || state & KIND == CLOSED;
+            (is_there && state >> NUMBER_SHIFT != 0).then_some(state >> NUMBER_SHIFT)
+        });
+        numbers.min().unwrap_or(self.newest() + 1)
+    }
+
+    /// Asks for the bucket of that number.
+    pub fn look(self: &Arc<Self>, number: u64) -> Look {
+        let entry = self.entry(number).load(Ordering::Acquire);
+        let (there, at) = (entry >> SLOT_BITS, entry as usize & (MOST_SLOTS - 1));
+        if there < number {
+            return Look::NotYet;
+        }
+        let slot = &self.slots[at];
+        if there > number || !slot.hold(number) {
+            return Look::Gone;
+        }
+        let lease = slot.start().map(|start| Lease {
+            all: Arc::clone(self),
+            slot: at,
+            start,
+            number,
+        });
+        lease.map_or(Look::Gone, Look::There)
+    }
+
+    /// Takes the oldest bucket that is no longer being written, and that nobody holds.
+    pub fn take(self: &Arc<Self>) -> Option<Taken> {
+        let all = self.slots.iter().enumerate();
+        let closed = all.filter_map(|(at, slot)| {
+            let state = slot.state.load(Ordering::Relaxed);
+            let is_closed = state & (KIND | HOLDS) == CLOSED && state >> NUMBER_SHIFT != 0;
+            is_closed.then_some((state, at))
+        });
+        let (state, at) = closed.min()?;
+        if !self.slots[at].occupy(state) {
+            return None;
+        }
+        let start = self.slots[at].start()?;
+        Some(Taken {
+            all: Arc::clone(self),
+            slot: at,
+            start,
+        })
+    }
+}
+
+impl Drop for Buckets {
+    fn drop(&mut self) {
+        for slot in &self.slots {
+            // Nobody has a bucket any more, as each knows this.
+            free(slot.memory.load(Ordering::Relaxed), self.bucket_bytes);
+        }
+    }
+}
+
+fn allocate(bytes: usize) -> *mut u64 {
+    let words = filled_on_huge_pages(bytes / 8, 0_u64).into_boxed_slice();
+    Box::into_raw(words).cast()
+}
+
+fn free(memory: *mut u64, bytes: usize) {
+    if !memory.is_null() {
+        let words = std::ptr::slice_from_raw_parts_mut(memory, bytes / 8);
+        // SAFETY: a slice of `allocate` of that length, which its slot has forgotten; nobody reads or writes it, as the
+        // slot was busy.
+        drop(unsafe { Box::from_raw(words) });
+    }
+}
+
+impl Slot {
+    fn start(&self) -> Option<NonNull<u8>> {
+        NonNull::new(self.memory.load(Ordering::Relaxed).cast())
+    }
+
+    fn tags(&self) -> [u64; TAGS] {
+        std::array::from_fn(|i| self.tags[i].load(Ordering::Relaxed))
+    }
+
+    #[inline]
+    fn set_tags(&self, tags: [u64; TAGS]) {
+        for (to, tag) in self.tags.iter().zip(tags) {
+            to.store(tag, Ordering::Relaxed);
+        }
+    }
+
+    /// Forgets what was in it. Only who has made it busy may.
+    fn clear(&self) {
+        self.published.store(0, Ordering::Relaxed);
+        self.set_tags([0; TAGS]);
+    }
+
+    /// Makes a slot busy that was in that state: closed, and held by nobody.
+    fn occupy(&self, state: u64) -> bool {
+        // Acquire: against the Release of those who let go of it.
+        self.state
+            .compare_exchange(state, BUSY, Ordering::Acquire, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    /// Holds the bucket, if it still has that number.
+    fn hold(&self, number: u64) -> bool {
+        let hold = |state: u64| {
+            let is_there = state & KIND == OPEN || state & KIND == CLOSED;
+            let may = is_there && state >> NUMBER_SHIFT == number && state & HOLDS != HOLDS;
+            may.then_some(state + HOLD)
+        };
+        // Acquire: its memory, and that it was empty when it got this number.
+        self.state
+            .fetch_update(Ordering::Acquire, Ordering::Relaxed, hold)
+            .is_ok()
+    }
+}
+
+impl Bucket {
+    /// Appends two words and bytes; the next record begins at a multiple of 8. False if there is no room. Nobody sees
+    /// it before it is published.
+    #[inline(always)]
+    #[must_use]
+    pub fn append(&mut self, head: [u64; 2], bytes: &[u8]) -> bool {
+        let size = HEAD_BYTES + bytes.len().next_multiple_of(8);
+        if size > self.all.bucket_bytes - self.at {
+            return false;
+        }
+        // SAFETY: so many bytes are left of the bucket's memory, which begins at a multiple of 8, as `at` is; what is
+        // not published is written by this alone, and `bytes` are others' memory, as a published part of a bucket is
+        // the only one that can be borrowed.
+        unsafe {
+            let to = self.start.as_ptr().add(self.at);
+            to.cast::<[u64; 2]>().write(head);
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), to.add(HEAD_BYTES), bytes.len());
+        }
+        self.at += size;
+        true
+    }
+
+    /// Lets others read all that was appended, after these tags.
+    #[inline]
+    pub fn publish(&mut self, tags: [u64; TAGS]) {
+        let slot = &self.all.slots[self.slot];
+        slot.set_tags(tags);
+        // Release: who sees the length sees the bytes and the tags.
+        slot.published.store(self.at, Ordering::Release);
+    }
+
+    /// Bytes that were appended.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.at
+    }
+
+    /// Whether nothing was appended.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.at == 0
+    }
+
+    /// Its number.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Tags of what was in its memory before, and is lost.
+    pub fn replaced(&self) -> [u64; TAGS] {
+        self.replaced
+    }
+}
+
+impl Drop for Bucket {
+    fn drop(&mut self) {
+        // Release: what was published before. Others change only the holds meanwhile.
+        self.all.slots[self.slot]
+            .state
+            .fetch_add(CLOSED - OPEN, Ordering::Release);
+    }
+}
+
+impl Lease {
+    /// The bytes that were published, and whether there will be no more.
+    pub fn bytes(&self) -> (&[u8], bool) {
+        let slot = &self.all.slots[self.slot];
+        // First whether it is closed: what was published before that is all.
+        let is_closed = slot.state.load(Ordering::Acquire) & KIND == CLOSED;
+        let len = slot.published.load(Ordering::Acquire);
+        // SAFETY: memory of the bucket, which is neither freed nor given to another writer as long as this holds it;
+        // the writer writes only behind what is published, and all before is initialised.
+        let bytes = unsafe { std::slice::from_raw_parts(self.start.as_ptr(), len) };
+        (bytes, is_closed)
+    }
+
+    /// The tags of what was published last; each by itself is so.
+    pub fn tags(&self) -> [u64; TAGS] {
+        self.all.slots[self.slot].tags()
+    }
+
+    /// Its number.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        // Release: what was read was read before somebody writes anew.
+        self.all.slots[self.slot]
+            .state
+            .fetch_sub(HOLD, Ordering::Release);
+    }
+}
+
+impl Taken {
+    /// All its bytes.
+    pub fn bytes(&self) -> &[u8] {
+        // Acquire: against the Release that published them.
+        let len = self.all.slots[self.slot].published.load(Ordering::Acquire);
+        // SAFETY: memory of the bucket, of which so much was written; the slot is busy, so nobody else touches it.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), len) }
+    }
+
+    /// Its tags.
+    pub fn tags(&self) -> [u64; TAGS] {
+        self.all.slots[self.slot].tags()
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        let slot = &self.all.slots[self.slot];
+        slot.clear();
+        // Release: what was read was read before somebody writes anew.
+        slot.state.store(CLOSED, Ordering::Release);
+    }
+}
+
+/// Tests of every interleaving of a few steps: `./run miri`.
+#[cfg(all(test, loom))]
+mod interleavings {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use loom::thread;
+
+    fn written(bucket: &mut Bucket, value: u64) {
+        assert!(bucket.append([value, value], &value.to_ne_bytes()));
+        bucket.publish([value; TAGS]);
+    }
+
+    /// What a lease shows is whole, and stays while it is held.
+    fn check(lease: &Lease) {
+        let (bytes, _) = lease.bytes();
+        let before = bytes.to_vec();
+        thread::yield_now();
+        assert_eq!(&lease.bytes().0[..before.len()], before);
+        for record in before.chunks(24) {
+            let words: Vec<_> = record
+                .chunks(8)
+                .map(|it| u64::from_ne_bytes(it.try_into().unwrap()))
+                .collect();
+            assert!(words.iter().all(|word| *word == lease.number()));
+        }
+    }
+
+    #[test]
+    fn a_bucket_that_is_held_is_not_written_over() {
+        let mut all = loom::model::Builder::new();
+        all.preemption_bound = Some(3);
+        all.check(|| {
+            let buckets = Buckets::new(2, 48);
+            buckets.resize(2, |_| ());
+            let looked = Arc::clone(&buckets);
+            let reader = thread::spawn(move || {
+                for number in 1..=2 {
+                    if let Look::There(lease) = looked.look(number) {
+                        check(&lease);
+                    }
+                }
+            });
+            for _ in 0..3 {
+                if let Some(mut bucket) = buckets.claim([0; TAGS]) {
+                    let number = bucket.number();
+                    written(&mut bucket, number);
+                }
+            }
+            reader.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn who_writes_and_who_takes_do_not_meet() {
+        let mut all = loom::model::Builder::new();
+        all.preemption_bound = Some(3);
+        all.check(|| {
+            let buckets = Buckets::new(2, 48);
+            buckets.resize(2, |_| ());
+            let taken = Arc::clone(&buckets);
+            let taker = thread::spawn(move || {
+                if let Some(taken) = taken.take() {
+                    let number = taken.tags()[0];
+                    assert!(taken.bytes().chunks(8).all(|it| it == number.to_ne_bytes()));
+                }
+            });
+            for _ in 0..2 {
+                if let Some(mut bucket) = buckets.claim([0; TAGS]) {
+                    let number = bucket.number();
+                    written(&mut bucket, number);
+                }
+            }
+            taker.join().unwrap();
+        });
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::sync::atomic::AtomicBool;
+
+    fn there(look: Look) -> Lease {
+        match look {
+            Look::There(lease) => lease,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_is_published_can_be_read_while_more_is_written() {
+        let buckets = Buckets::new(4, 64);
+        assert!(buckets.claim([0; TAGS]).is_none());
+        assert_eq!(buckets.resize(2, |_| ()), 2);
+        let mut bucket = buckets.claim([9; TAGS]).unwrap();
+        assert_eq!((bucket.number(), bucket.replaced()), (1, [0; TAGS]));
+        let lease = there(buckets.look(1));
+        assert_eq!(lease.bytes(), (&[][..], false));
+        assert_eq!(lease.tags(), [9; TAGS]);
+        assert!(bucket.append([1, 2], &[3; 8]));
+        assert_eq!(lease.bytes(), (&[][..], false));
+        bucket.publish([4; TAGS]);
+        assert_eq!(lease.bytes().0.len(), 24);
+        assert_eq!(&lease.bytes().0[16..], [3; 8]);
+        assert!(bucket.append([1, 2], &[5; 20]));
+        assert!(!bucket.append([1, 2], &[]));
+        bucket.publish([6; TAGS]);
+        drop(bucket);
+        assert_eq!((lease.bytes().0.len(), lease.bytes().1), (64, true));
+        assert_eq!(lease.tags(), [6; TAGS]);
+        assert!(matches!(buckets.look(2), Look::NotYet));
+    }
+
+    #[test]
+    fn the_oldest_goes_first_and_what_is_held_or_written_is_passed_over() {
+        let buckets = Buckets::new(3, 64);
+        buckets.resize(3, |_| ());
+        let one = |tag| {
+            let mut bucket = buckets.claim([0; TAGS]).unwrap();
+            bucket.publish([tag; TAGS]);
+            bucket
+        };
+        drop(one(10));
+        let open = one(20);
+        drop(one(30));
+        let lease = there(buckets.look(3));
+        assert_eq!(one(40).replaced(), [10; TAGS]);
+        assert!(matches!(buckets.look(1), Look::Gone));
+        // The second is being written, the third is held.
+        assert_eq!(one(50).replaced(), [40; TAGS]);
+        assert!(buckets.passed_over() > 0);
+        drop((open, lease));
+        assert_eq!(buckets.oldest(), 2);
+        assert_eq!(buckets.newest(), 5);
+        assert_eq!(buckets.take().unwrap().tags(), [20; TAGS]);
+        assert_eq!(buckets.oldest(), 3);
+    }
+
+    #[test]
+    fn all_held_is_none_to_write_and_a_smaller_number_loses_the_oldest() {
+        let buckets = Buckets::new(4, 64);
+        buckets.resize(4, |_| ());
+        for number in 1..=4 {
+            buckets.claim([number; TAGS]).unwrap();
+        }
+        let held: Vec<_> = (1..=4).map(|it| there(buckets.look(it))).collect();
+        assert!(buckets.claim([0; TAGS]).is_none());
+        assert_eq!(buckets.resize(2, |_| panic!("held")), 4);
+        drop(held);
+        let mut lost = Vec::new();
+        assert_eq!(buckets.resize(2, |tags| lost.push(tags[0])), 2);
+        assert_eq!(lost, [1, 2]);
+        assert_eq!(buckets.resize(3, |_| panic!("more")), 3);
+        assert_eq!(there(buckets.look(4)).tags(), [4; TAGS]);
+        // Order stays: the empty bucket is not the next one.
+        assert_eq!(buckets.claim([0; TAGS]).unwrap().replaced(), [3; TAGS]);
+    }
+
+    /// Two writers and two readers at once, with buckets that are written over all the time: for Miri too.
+    #[test]
+    fn writers_wrap_around_while_others_read() {
+        let rounds = if cfg!(miri) { 20 } else { 20_000 };
+        let buckets = Buckets::new(6, 240);
+        buckets.resize(6, |_| ());
+        let done = AtomicBool::new(false);
+        let (done, buckets) = (&done, &buckets);
+        let seen = std::thread::scope(|scope| {
+            let readers: Vec<_> = (0..2)
+                .map(|_| {
+                    scope.spawn(move || {
+                        let (mut next, mut seen) = (1, 0);
+                        while !done.load(Ordering::Acquire) || next <= buckets.newest() {
+                            match buckets.look(next) {
+                                Look::NotYet => std::thread::yield_now(),
+                                Look::Gone => next += 1,
+                                Look::There(lease) => loop {
+                                    let (bytes, is_closed) = lease.bytes();
+                                    let number = lease.number().to_ne_bytes();
+                                    assert!(bytes.chunks(8).all(|it| it == number));
+                                    if is_closed {
+                                        seen += 1;
+                                        next += 1;
+                                        break;
+                                    }
+                                    std::thread::yield_now();
+                                },
+                            }
+                        }
+                        seen
+                    })
+                })
+                .collect();
+            let writers: Vec<_> = (0..2)
+                .map(|_| {
+                    scope.spawn(move || {
+                        for _ in 0..rounds {
+                            let Some(mut bucket) = buckets.claim([0; TAGS]) else {
+                                std::thread::yield_now();
+                                continue;
+                            };
+                            let number = bucket.number();
+                            while bucket.append([number; 2], &number.to_ne_bytes()) {
+                                bucket.publish([number; TAGS]);
+                            }
+                        }
+                    })
+                })
+                .collect();
+            for writer in writers {
+                writer.join().unwrap();
+            }
+            done.store(true, Ordering::Release);
+            readers
+                .into_iter()
+                .map(|it| it.join().unwrap())
+                .sum::<u64>()
+        });
+        assert!(seen > 0);
+    }
+}

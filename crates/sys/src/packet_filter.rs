@@ -1,0 +1,255 @@
+//! Filters of packets as people write them (pcap-filter(7)), compiled by libpcap, which is loaded when the first one is
+//! asked for.
+//!
+//! So taut builds and runs without libpcap. Names in an expression (`host example.com`, `port domain`) are looked up by
+//! the system while it is compiled, as for every program with such filters: an expression with names waits for the
+//! system's answer.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
+use std::ptr;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+/// Bytes of the longest expression.
+pub const LONGEST_EXPRESSION_BYTES: usize = 64 << 10;
+
+/// Link type of Ethernet (DLT_EN10MB).
+const ETHERNET: c_int = 1;
+/// What a filter answers for a packet that it accepts, and the longest packet that libpcap knows (MAXIMUM_SNAPLEN).
+const SNAP_BYTES: c_int = 262_144;
+/// Netmask of a network of which none is known (PCAP_NETMASK_UNKNOWN): `ip broadcast` is refused.
+const NO_NETMASK: u32 = u32::MAX;
+
+/// Instruction of a classic BPF program, as libpcap and the kernel write it (`struct bpf_insn`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[repr(C)]
+pub struct FilterInstruction {
+    /// What it does.
+    pub code: u16,
+    /// Instructions that a jump skips where its condition holds.
+    pub jt: u8,
+    /// Instructions that it skips where the condition does not hold.
+    pub jf: u8,
+    /// Number, place or length that it is about.
+    pub k: u32,
+}
+
+/// Why an expression was not compiled.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PacketFilterError {
+    /// There is no libpcap on this machine, and what the loader says.
+    #[error("needs libpcap: apt install libpcap0.8 ({0})")]
+    Missing(String),
+    /// The expression is none, and why, in libpcap's words.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// Compiles an expression of pcap-filter(7) for Ethernet frames. Without `optimise` it takes less time, and its program
+/// is longer.
+///
+/// # Errors
+/// [`PacketFilterError`], where libpcap is not there or refuses the expression, or it is longer than
+/// [`LONGEST_EXPRESSION_BYTES`].
+pub fn compile_packet_filter(
+    text: &str,
+    optimise: bool,
+) -> Result<Vec<FilterInstruction>, PacketFilterError> {
+    if text.len() > LONGEST_EXPRESSION_BYTES {
+        let reason = format!(
+            "an expression has at most {LONGEST_EXPRESSION_BYTES} bytes, not {}",
+            text.len()
+        );
+        return Err(PacketFilterError::Refused(reason));
+    }
+    let text = CString::new(text).map_err(|_| {
+        PacketFilterError::Refused("an expression has no characters of value 0".to_string())
+    })?;
+    let library = library()?;
+    // Until version 1.8 its parser kept its state in global variables.
+    let _alone = library.alone.lock().unwrap_or_else(PoisonError::into_inner);
+    // SAFETY: takes no pointer.
+    let handle = unsafe { (library.open_dead)(ETHERNET, SNAP_BYTES) };
+    if handle.is_null() {
+        return Err(PacketFilterError::Refused(
+            "no memory for libpcap".to_string(),
+        ));
+    }
+    let mut program = BpfProgram {
+        length: 0,
+        instructions: ptr::null_mut(),
+    };
+    let optimise = c_int::from(optimise);
+    // SAFETY: the handle is one of this library, `program` outlives the call and is written by it, and the text is a C
+    // string.
+    let answer =
+        unsafe { (library.compile)(handle, &mut program, text.as_ptr(), optimise, NO_NETMASK) };
+    let compiled = if answer == 0 {
+        Ok(program.copied())
+    } else {
+        // SAFETY: a C string within the handle, which is closed after it was copied.
+        let reason = unsafe { CStr::from_ptr((library.geterr)(handle)) };
+        Err(PacketFilterError::Refused(
+            reason.to_string_lossy().into_owned(),
+        ))
+    };
+    // SAFETY: frees what the library has put into `program`, which is nothing if it refused, and then the handle;
+    // neither is used again.
+    unsafe {
+        (library.freecode)(&mut program);
+        (library.close)(handle);
+    }
+    compiled
+}
+
+/// What libpcap's own interpreter answers for a frame, for tests. Nothing where there is no libpcap or it refuses the
+/// program. It follows jumps backwards, so a program that has some may not end, and scratch memory that was not written
+/// before holds anything.
+#[doc(hidden)]
+pub fn ask_libpcap(
+    instructions: &[FilterInstruction],
+    frame: &[u8],
+    wire_bytes: u32,
+) -> Option<u32> {
+    let library = library().ok()?;
+    let length = c_int::try_from(instructions.len()).ok()?;
+    let kept = c_uint::try_from(frame.len()).ok()?;
+    // SAFETY: both are given a pointer to so many instructions, and so many bytes. A program that the library holds for
+    // valid stays within itself, its scratch memory and the frame.
+    unsafe {
+        ((library.validate)(instructions.as_ptr(), length) != 0)
+            .then(|| (library.filter)(instructions.as_ptr(), frame.as_ptr(), wire_bytes, kept))
+    }
+}
+
+/// `struct bpf_program`.
+#[repr(C)]
+struct BpfProgram {
+    length: c_uint,
+    instructions: *mut FilterInstruction,
+}
+
+impl BpfProgram {
+    fn copied(&self) -> Vec<FilterInstruction> {
+        if self.instructions.is_null() {
+            return Vec::new();
+        }
+        // SAFETY: libpcap has put a pointer to so many instructions there, which live until the program is freed.
+        unsafe { std::slice::from_raw_parts(self.instructions, self.length as usize) }.to_vec()
+    }
+}
+
+/// What is called of libpcap.
+struct Library {
+    /// Held while an expression is compiled.
+    alone: Mutex<()>,
+    open_dead: OpenDead,
+    compile: Compile,
+    geterr: GetError,
+    freecode: FreeCode,
+    close: Close,
+    validate: Validate,
+    filter: Filter,
+}
+
+type OpenDead = unsafe extern "C" fn(c_int, c_int) -> *mut c_void;
+type Compile =
+    unsafe extern "C" fn(*mut c_void, *mut BpfProgram, *const c_char, c_int, u32) -> c_int;
+type GetError = unsafe extern "C" fn(*mut c_void) -> *const c_char;
+type FreeCode = unsafe extern "C" fn(*mut BpfProgram);
+type Close = unsafe extern "C" fn(*mut c_void);
+type Validate = unsafe extern "C" fn(*const FilterInstruction, c_int) -> c_int;
+type Filter = unsafe extern "C" fn(*const FilterInstruction, *const u8, c_uint, c_uint) -> c_uint;
+
+/// The library, loaded on first use; it stays.
+fn library() -> Result<&'static Library, PacketFilterError> {
+    static LIBRARY: OnceLock<Result<Library, String>> = OnceLock::new();
+    let loaded = LIBRARY.get_or_init(load).as_ref();
+    loaded.map_err(|reason| PacketFilterError::Missing(reason.clone()))
+}
+
+fn load() -> Result<Library, String> {
+    // Debian and Ubuntu have kept the name of version 0.8.
+    let names = [c"libpcap.so.1", c"libpcap.so.0.8"];
+    let library = names
+        .iter()
+        // SAFETY: the name is a C string; what libpcap and the libraries under it do when they are loaded asks nothing
+        // of us.
+        .map(|name| unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) })
+        .find(|library| !library.is_null())
+        .ok_or_else(loader_error)?;
+    let symbol = |name: &CStr| {
+        // SAFETY: the handle is that of a loaded library, the name a C string.
+        let found = unsafe { libc::dlsym(library, name.as_ptr()) };
+        if found.is_null() {
+            Err(loader_error())
+        } else {
+            Ok(found)
+        }
+    };
+    // SAFETY: not null, and functions of these types in every version with these names (pcap/pcap.h, pcap/bpf.h); the
+    // library is never unloaded.
+    unsafe {
+        use std::mem::transmute;
+        Ok(Library {
+            alone: Mutex::new(()),
+            open_dead: transmute::<*mut c_void, OpenDead>(symbol(c"pcap_open_dead")?),
+            compile: transmute::<*mut c_void, Compile>(symbol(c"pcap_compile")?),
+            geterr: transmute::<*mut c_void, GetError>(symbol(c"pcap_geterr")?),
+            freecode: transmute::<*mut c_void, FreeCode>(symbol(c"pcap_freecode")?),
+            close: transmute::<*mut c_void, Close>(symbol(c"pcap_close")?),
+            validate: transmute::<*mut c_void, Validate>(symbol(c"bpf_validate")?),
+            filter: transmute::<*mut c_void, Filter>(symbol(c"bpf_filter")?),
+        })
+    }
+}
+
+fn loader_error() -> String {
+    // SAFETY: returns null or a string that lasts until this thread's next call of the loader.
+    let text = unsafe { libc::dlerror() };
+    if text.is_null() {
+        return "no reason given".to_string();
+    }
+    // SAFETY: not null, so such a string.
+    unsafe { CStr::from_ptr(text) }
+        .to_string_lossy()
+        .into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn an_expression_becomes_a_program_that_libpcap_runs() {
+        let program = match compile_packet_filter("ip", true) {
+            Err(PacketFilterError::Missing(_)) => return println!("skipped: needs libpcap"),
+            other => other.unwrap(),
+        };
+        let mut frame = [0; 60];
+        assert_eq!(ask_libpcap(&program, &frame, 60), Some(0));
+        frame[12] = 8;
+        assert_eq!(ask_libpcap(&program, &frame, 60), Some(262_144));
+        // Too short to say.
+        assert_eq!(ask_libpcap(&program, &frame[..13], 60), Some(0));
+        assert_eq!(ask_libpcap(&program[..1], &frame, 60), None);
+    }
+
+    #[test]
+    fn what_is_no_expression_is_refused_in_one_line() {
+        let long = "x".repeat(LONGEST_EXPRESSION_BYTES + 1);
+        for (text, says) in [
+            ("a\0b", "value 0"),
+            (&*long, "65536"),
+            ("tcp and", "syntax"),
+        ] {
+            match compile_packet_filter(text, true) {
+                Err(PacketFilterError::Missing(_)) => println!("skipped: needs libpcap"),
+                Err(PacketFilterError::Refused(reason)) => {
+                    assert!(reason.contains(says), "{reason}")
+                }
+                Ok(_) => panic!("{text}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! Programs of packet filters, and frames that they are asked about.
+#![no_main]
+
+#[path = "../bodies/packet_filter.rs"]
+mod packet_filter;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    packet_filter::program(bytes);
+});

@@ -1,0 +1,315 @@
+//! Asks a capture that runs, or the packets that one has left on disk.
+
+use super::run::STATUS;
+use super::{Asked, Command};
+use crate::exit::Failure;
+use crate::terminal::conversation::Conversation;
+use crate::terminal::{print, quantity};
+use std::io::Write;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use taut_capture::capture::{Found, Status};
+use taut_capture::dump::{Dumped, time_in_words};
+use taut_figure::table;
+use taut_function::record::{Answer, Request};
+
+/// A capture that can be asked.
+pub struct Asking(PathBuf);
+
+impl Asking {
+    /// The capture behind that socket.
+    pub fn of(socket: &Path) -> Result<Self, Failure> {
+        Ok(Self(socket.to_path_buf()))
+    }
+
+    /// The one that is meant: by its socket, or the only one of this user.
+    fn meant(asked: &Asked) -> Result<Self, Failure> {
+        if let Some(path) = &asked.control {
+            return Self::of(path);
+        }
+        let folder = taut_host::private::run_folder_path();
+        let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();
+        let sockets = entries.map(|it| it.path()).filter(|path| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            name.starts_with("capture-") && name.ends_with(".sock")
+        });
+        let mut running: Vec<_> = sockets
+            .filter(|it| UnixStream::connect(it).is_ok())
+            .collect();
+        running.sort();
+        match &running[..] {
+            [one] => Self::of(one),
+            [] => Err(Failure::Missing(
+                "no capture of this user runs: start one by `taut capture INTERFACE`, or say by --control which is meant"
+                    .to_string(),
+            )),
+            several => {
+                let names: Vec<_> = several.iter().map(|it| it.display().to_string()).collect();
+                Err(Failure::Input(format!(
+                    "{} captures run: say by --control which is meant: {}",
+                    several.len(),
+                    names.join(", ")
+                )))
+            }
+        }
+    }
+
+    /// Asks; the line that answers, and what it says.
+    fn ask(&self, request: &Request) -> Result<(String, Answer), Failure> {
+        let mut capture = Conversation::begin("capture", "record", &self.0)?;
+        let line = capture.ask(request, &[])?;
+        let answer: Answer = capture.read(&line)?;
+        if !answer.ok {
+            return Err(Failure::Input(answer.error.unwrap_or_default()));
+        }
+        Ok((line, answer))
+    }
+
+    /// Its state.
+    pub fn status(&self) -> Result<Status, Failure> {
+        let (_, answer) = self.ask(&STATUS)?;
+        let none = || Failure::Missing("the capture answers without a state".to_string());
+        answer.status.ok_or_else(none)
+    }
+}
+
+pub fn run(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Query {
+            filter,
+            from,
+            to,
+            write,
+            disk,
+            asked,
+        } => {
+            let wanted = Wanted {
+                filter,
+                from_ns: from.unwrap_or(0),
+                to_ns: to.unwrap_or(u64::MAX),
+            };
+            query(&wanted, &write, disk.as_deref(), &asked)
+        }
+        Command::List { asked } => {
+            let status = Asking::meant(&asked)?.status()?;
+            if asked.json {
+                let all: Vec<_> = status.dumps.iter().chain(&status.dumping).collect();
+                print::line(serde_json::json!({ "dumps": all }));
+                return Ok(());
+            }
+            for dump in status.dumps.iter().chain(&status.dumping) {
+                print::line(dumped(dump));
+            }
+            Ok(())
+        }
+        Command::Status { asked } => {
+            let (line, answer) = Asking::meant(&asked)?.ask(&STATUS)?;
+            match (&answer.status, asked.json) {
+                (Some(status), false) => show(status),
+                _ => print::line(line),
+            }
+            Ok(())
+        }
+        Command::Trigger { name, cause, asked } => {
+            let request = Request::Trigger { name, cause };
+            let (line, _) = Asking::meant(&asked)?.ask(&request)?;
+            if asked.json {
+                print::line(line);
+            }
+            Ok(())
+        }
+        Command::Resize { size, asked } => {
+            let request = Request::Resize { bytes: size.bytes };
+            let (line, answer) = Asking::meant(&asked)?.ask(&request)?;
+            match (answer.ring_bytes, asked.json) {
+                (Some(bytes), false) => print::line(format!("the ring has {}", in_bytes(bytes))),
+                _ => print::line(line),
+            }
+            Ok(())
+        }
+        Command::Stop { asked } => {
+            let asking = Asking::meant(&asked)?;
+            let status = asking.status()?;
+            let process = i32::try_from(status.process)
+                .ok()
+                .and_then(rustix::process::Pid::from_raw);
+            let Some(process) = process else {
+                return Err(Failure::Missing(
+                    "the capture does not say which process it is".to_string(),
+                ));
+            };
+            rustix::process::kill_process(process, rustix::process::Signal::INT)
+                .map_err(|e| Failure::Missing(format!("stopping process {}: {e}", status.process)))
+        }
+    }
+}
+
+/// Packets that are wanted.
+struct Wanted {
+    filter: String,
+    from_ns: u64,
+    to_ns: u64,
+}
+
+fn query(wanted: &Wanted, write: &Path, disk: Option<&Path>, asked: &Asked) -> Result<(), Failure> {
+    let to_output = write.as_os_str() == "-";
+    // Who has the capture writes the file: here a private one, which is then copied.
+    let folder = taut_host::private::scratch()
+        .map_err(|e| Failure::Missing(format!("a folder for what is found: {e}")))?;
+    let file = match to_output {
+        true => folder.path().join("found.pcapng"),
+        false => std::path::absolute(write)
+            .map_err(|e| Failure::of_file(&e, format!("{}: {e}", write.display())))?,
+    };
+    let found = match disk {
+        Some(disk) => {
+            let filter = taut_capture::filter::Filter::new(&wanted.filter)
+                .map_err(|e| Failure::Input(e.to_string()))?;
+            taut_capture::capture::query_disk(disk, &filter, wanted.from_ns, wanted.to_ns, &file)
+                .map_err(Failure::Input)?
+        }
+        None => {
+            let request = Request::Query {
+                filter: wanted.filter.clone(),
+                from_ns: wanted.from_ns,
+                to_ns: wanted.to_ns,
+                file: file.clone(),
+            };
+            let (_, answer) = Asking::meant(asked)?.ask(&request)?;
+            let none =
+                || Failure::Missing("the capture answers without what it has found".to_string());
+            answer.found.ok_or_else(none)?
+        }
+    };
+    if to_output {
+        let copied = std::fs::File::open(&file).and_then(|mut file| {
+            let mut output = std::io::stdout().lock();
+            std::io::copy(&mut file, &mut output)?;
+            output.flush()
+        });
+        copied.map_err(|e| Failure::Missing(format!("standard output: {e}")))?;
+    }
+    let text = match asked.json {
+        true => serde_json::to_string(&found).map_err(|e| Failure::Missing(e.to_string()))?,
+        false => found_in_words(&found),
+    };
+    match to_output {
+        true => print::note(text),
+        false => print::line(text),
+    }
+    Ok(())
+}
+
+fn found_in_words(found: &Found) -> String {
+    let missed = match found.missed {
+        0 => String::new(),
+        missed => format!(", {missed} were written over meanwhile"),
+    };
+    format!(
+        "{} packets found, {} looked at{missed}; {}",
+        found.packets,
+        found.looked_at,
+        in_bytes(found.file_bytes)
+    )
+}
+
+/// A line about what passed between two looks.
+pub fn state(before: &Status, now: &Status) -> String {
+    let seconds = (now.now_ns.saturating_sub(before.now_ns)).max(1) as f64 / 1e9;
+    let packets = (now.kept.packets - before.kept.packets) as f64 / seconds;
+    let bytes = (now.kept.bytes - before.kept.bytes) as f64 / seconds;
+    let lost = now.lost.packets - before.lost.packets;
+    let begun: u64 = now.triggers.iter().map(|it| it.begun).sum();
+    format!(
+        "{}, {}/s kept; looks back {}; {lost} lost; {begun} dumps",
+        quantity::rate(packets),
+        in_bytes(bytes as u64),
+        looks_back(now)
+    )
+}
+
+fn looks_back(status: &Status) -> String {
+    match status.oldest_ns {
+        Some(oldest) => {
+            let ns = status.now_ns.saturating_sub(oldest);
+            format!("{:.1} s", ns as f64 / 1e9)
+        }
+        None => "0 s".to_string(),
+    }
+}
+
+/// A line about a dump.
+pub fn dumped(dump: &Dumped) -> String {
+    let mut text = format!(
+        "{} {}: {} packets",
+        time_in_words(dump.fired_ns),
+        dump.trigger,
+        dump.packets
+    );
+    if let Some(file) = &dump.file {
+        text += &format!(", {} in {}", in_bytes(dump.file_bytes), file.display());
+    }
+    for (count, what) in [
+        (dump.missed, "written over before they were looked at"),
+        (dump.cut_off, "left out by the cutoff"),
+        (dump.lost, "not written"),
+    ] {
+        if count > 0 {
+            text += &format!(", {count} {what}");
+        }
+    }
+    if let Some(error) = &dump.error {
+        text += &format!(": {error}");
+    }
+    text
+}
+
+fn in_bytes(bytes: u64) -> String {
+    taut_measure::quantity::bytes(bytes as f64)
+}
+
+fn show(status: &Status) {
+    print::line(format!(
+        "{} of memory, up to {}; looks back {}",
+        in_bytes(status.ring_bytes),
+        in_bytes(status.most_bytes),
+        looks_back(status)
+    ));
+    let mut text = table::plain();
+    text.set_header(["packets", "count", "on the wire"]);
+    for (what, count) in [
+        ("kept", status.kept),
+        ("written over since", status.overwritten),
+        ("lost", status.lost),
+    ] {
+        text.add_row([
+            what.to_string(),
+            count.packets.to_string(),
+            in_bytes(count.bytes),
+        ]);
+    }
+    let mut also = vec![("not looked at", status.not_looked_at)];
+    also.retain(|it| it.1 > 0);
+    for (what, count) in also {
+        text.add_row([what.to_string(), count.to_string(), String::new()]);
+    }
+    table::set_columns(&mut text, None);
+    print::line(table::text(text, &[], table::terminal_width()));
+    if !status.triggers.is_empty() {
+        let mut text = table::plain();
+        text.set_header(["trigger", "fired", "dumps", "over its limit"]);
+        for it in &status.triggers {
+            text.add_row([
+                it.name.clone(),
+                it.fired.to_string(),
+                it.begun.to_string(),
+                it.limited.to_string(),
+            ]);
+        }
+        table::set_columns(&mut text, None);
+        print::line(table::text(text, &[], table::terminal_width()));
+    }
+    for trouble in &status.trouble {
+        print::line(trouble);
+    }
+}

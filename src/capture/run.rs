@@ -1,0 +1,315 @@
+//! Captures until it is told to stop.
+
+use super::Capture;
+use super::ask::{Asking, dumped, state};
+use crate::exit::{self, Failure};
+use crate::forward::choose_cores;
+use crate::terminal::print;
+use serde::Serialize;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use taut_capture::capture::Status;
+use taut_engine::{AtPort, Chain, End, Exchange, Stage, Start, Team};
+use taut_function::record::Request;
+use taut_port::PortSpec;
+use taut_settings::Size;
+use taut_sys::Clock;
+
+/// How often it looks whether it is to stop.
+const LOOK: Duration = Duration::from_millis(20);
+
+pub fn run(capture: &Capture) -> Result<(), Failure> {
+    let signalled = exit::stop_flag()?;
+    let (control, _folder) = match &capture.control {
+        Some(path) => (path.clone(), None),
+        None => {
+            let (path, folder) = own_socket()?;
+            (path, Some(folder))
+        }
+    };
+    let chain = chain(capture, &control)?;
+    // Standard output is for packets where they are asked for.
+    let to_output = capture
+        .write
+        .as_ref()
+        .is_some_and(|it| it.as_os_str() == "-");
+    let say = move |text: &str| match to_output {
+        true => print::note(text),
+        false => print::line(text),
+    };
+    let stop = Arc::new(AtomicBool::new(false));
+    let ended = Arc::new(AtomicBool::new(false));
+    let at_end = {
+        let ended = Arc::clone(&ended);
+        move |_: &End| ended.store(true, Ordering::Release)
+    };
+    let start = Start {
+        clock: Clock::calibrate(Duration::from_millis(20)),
+        stop: Arc::clone(&stop),
+        given_up: signalled,
+        tell: Arc::new(|text| print::note(text)),
+        tell_link: Arc::new(print::link),
+        at_end: Arc::new(at_end),
+    };
+    let team = Team::start(&chain, "capture", &start, None)?;
+    let begun = Instant::now();
+    let asking = Asking::of(&control)?;
+    if !capture.json && !capture.quiet {
+        say(&format!(
+            "capturing; ask with --control {}",
+            control.display()
+        ));
+    }
+    let mut before = asking.status()?;
+    let mut told = 0;
+    let mut seconds = 1;
+    while !signalled.load(Ordering::Relaxed) && !ended.load(Ordering::Acquire) {
+        let elapsed = begun.elapsed();
+        if capture
+            .seconds
+            .is_some_and(|end| elapsed.as_secs_f64() >= end)
+        {
+            break;
+        }
+        if elapsed < Duration::from_secs(seconds) || capture.quiet {
+            std::thread::sleep(LOOK);
+            continue;
+        }
+        seconds += 1;
+        let now = asking.status()?;
+        let ports = Ports::of(&chain, &team.exchange());
+        if capture.json {
+            say(&json(&now, &ports)?);
+        } else {
+            say(&(state(&before, &now) + &ports.in_words()));
+            told = tell_dumps(&now, told, &say);
+        }
+        before = now;
+    }
+    stop.store(true, Ordering::Relaxed);
+    // The last look, before the function ends and with it what can be asked.
+    let last = asking.status()?;
+    let exchange = team.exchange();
+    let (ends, outcomes) = team.join();
+    let ports = Ports::of(&chain, &exchange);
+    let count = |name: &str| {
+        let of_name = outcomes.iter().filter(|it| it.0 == name);
+        of_name.map(|it| it.1).sum::<u64>()
+    };
+    let (recorded, lost) = (count("recorded"), count("not_recorded"));
+    if capture.json {
+        let mut last = last;
+        (last.kept.packets, last.lost.packets) = (recorded, lost);
+        say(&json(&last, &ports)?);
+    } else {
+        tell_dumps(&last, told, &say);
+        let all_lost = lost + ports.lost();
+        let share = match recorded + all_lost {
+            0 => 0.0,
+            all => 100.0 * all_lost as f64 / all as f64,
+        };
+        let seconds = begun.elapsed().as_secs_f64();
+        say(&format!(
+            "{recorded} packets kept in {seconds:.1} s, {all_lost} lost ({share:.3} %){}",
+            ports.in_words()
+        ));
+    }
+    if ports.too_long > 0 {
+        print::note(
+            "frames that are longer than the port's buffers were not captured: an interface that puts segments together does not any more \
+             after ethtool -K INTERFACE gro off gso off tso off",
+        );
+    }
+    for end in ends {
+        match end {
+            Some(End::Broken(port, why)) => return Err(Failure::of_port(&chain.ports[port], &why)),
+            None => return Err(Failure::Missing("a worker died".to_string())),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// What ports have lost before it was captured.
+#[derive(Default)]
+struct Ports {
+    each: Vec<AtPort>,
+    overrun: u64,
+    malformed: u64,
+    too_long: u64,
+}
+
+impl Ports {
+    fn of(chain: &Chain, exchange: &Exchange) -> Self {
+        let mut ports = Self::default();
+        for (spec, counters) in chain.ports.iter().zip(exchange.ports()) {
+            ports.overrun += counters.rx_overrun;
+            ports.malformed += counters.rx_malformed;
+            ports.too_long += counters.rx_too_long;
+            ports.each.push(AtPort {
+                port: spec.text().to_string(),
+                counters,
+                queues: Vec::new(),
+            });
+        }
+        ports
+    }
+
+    fn lost(&self) -> u64 {
+        self.overrun + self.malformed + self.too_long
+    }
+
+    fn in_words(&self) -> String {
+        let kinds = [
+            (self.overrun, "as the port's ring was full"),
+            (self.malformed, "with descriptions that cannot be true"),
+            (self.too_long, "longer than the port's buffers"),
+        ];
+        let kinds = kinds.iter().filter(|it| it.0 > 0);
+        let texts: Vec<_> = kinds
+            .map(|(count, what)| format!("{count} {what}"))
+            .collect();
+        match texts.is_empty() {
+            true => String::new(),
+            false => format!("; lost before: {}", texts.join(", ")),
+        }
+    }
+}
+
+/// The state, and what was counted at the ports.
+#[derive(Serialize)]
+struct Line<'a> {
+    #[serde(flatten)]
+    status: &'a Status,
+    ports: &'a [AtPort],
+}
+
+fn json(status: &Status, ports: &Ports) -> Result<String, Failure> {
+    let line = Line {
+        status,
+        ports: &ports.each,
+    };
+    serde_json::to_string(&line).map_err(|e| Failure::Missing(e.to_string()))
+}
+
+/// Says which dumps have ended since `told` had; returns how many have.
+fn tell_dumps(status: &Status, told: u64, say: &impl Fn(&str)) -> u64 {
+    let begun: u64 = status.triggers.iter().map(|it| it.begun).sum();
+    let ended = begun - (status.dumping.len() as u64).min(begun);
+    let new = (ended.saturating_sub(told) as usize).min(status.dumps.len());
+    for dump in &status.dumps[status.dumps.len() - new..] {
+        say(&dumped(dump));
+    }
+    for trouble in &status.trouble {
+        print::note(trouble);
+    }
+    ended
+}
+
+/// A socket that others find, in a folder of this user.
+fn own_socket() -> Result<(PathBuf, PathBuf), Failure> {
+    let folder = taut_host::private::run_folder();
+    let folder =
+        folder.map_err(|e| Failure::Missing(format!("a folder for the control socket: {e}")))?;
+    let path = folder.join(format!("capture-{}.sock", std::process::id()));
+    Ok((path, folder))
+}
+
+/// A chain of one function, which keeps packets and lets none leave.
+fn chain(capture: &Capture, control: &std::path::Path) -> Result<Chain, Failure> {
+    let mut ports = Vec::new();
+    for interface in &capture.interfaces {
+        ports.push(PortSpec::parse(&format!(
+            "af_packet:{interface},outgoing=yes"
+        ))?);
+    }
+    for spec in &capture.port {
+        ports.push(PortSpec::parse(spec)?);
+    }
+    if ports.is_empty() {
+        let text = "nothing to capture from: give interfaces, or ports by --port".to_string();
+        return Err(Failure::Input(text));
+    }
+    let names = ports.iter().map(|it| it.text().to_string().into());
+    let mut table = toml::Table::new();
+    table.insert(
+        "interfaces".to_string(),
+        toml::Value::Array(names.collect()),
+    );
+    table.insert("drop".to_string(), true.into());
+    table.insert("control".to_string(), text(control)?);
+    let size = |size: &Size| toml::Value::Integer(i64::try_from(size.bytes).unwrap_or(i64::MAX));
+    let time = |time: &Duration| toml::Value::String(format!("{}ns", time.as_nanos()));
+    let path = |path: &PathBuf| text(path);
+    let mut put = |key: &str, value: Option<toml::Value>| {
+        if let Some(value) = value {
+            table.insert(key.to_string(), value);
+        }
+    };
+    put("ring", capture.ring.as_ref().map(size));
+    put("most", capture.most.as_ref().map(size));
+    put("snap", capture.snap.map(|it| i64::from(it).into()));
+    put("dump", capture.dump.as_ref().map(path).transpose()?);
+    put("file", capture.write.as_ref().map(path).transpose()?);
+    put("roll_size", capture.roll_size.as_ref().map(size));
+    put("roll_time", capture.roll_time.as_ref().map(time));
+    put("disk", capture.disk.as_ref().map(path).transpose()?);
+    put("disk_size", capture.disk_size.as_ref().map(size));
+    let mut triggers = Vec::new();
+    let cutoff = capture.cutoff.as_ref().map(size);
+    let mut trigger = |name: &str, keys: &[(&str, toml::Value)]| {
+        let mut table = toml::Table::new();
+        table.insert("name".to_string(), name.into());
+        let times = [("before", &capture.before), ("after", &capture.after)];
+        let given = times
+            .iter()
+            .filter_map(|(key, it)| it.as_ref().map(|it| (*key, time(it))));
+        let all = given
+            .chain(cutoff.clone().map(|it| ("cutoff", it)))
+            .chain(keys.iter().cloned());
+        table.extend(all.map(|(key, value)| (key.to_string(), value)));
+        triggers.push(toml::Value::Table(table));
+    };
+    // A file without triggers is what tcpdump writes.
+    let writes_all = capture.write.is_some() && capture.trigger.is_empty();
+    if capture.filter.is_some() || writes_all {
+        let filter = capture.filter.clone().unwrap_or_default();
+        trigger("all", &[("always", true.into()), ("when", filter.into())]);
+    }
+    for text in &capture.trigger {
+        let (name, expression) = text.split_once('=').unwrap_or((text, ""));
+        match expression.trim() {
+            "" => trigger(name, &[("asked", true.into())]),
+            expression => trigger(name, &[("when", expression.into())]),
+        }
+    }
+    if !triggers.is_empty() {
+        put("trigger", Some(toml::Value::Array(triggers)));
+    }
+    let function = Stage {
+        name: "record".to_string(),
+        place: None,
+        settings: table,
+    };
+    let mut chain = Chain::new(ports, vec![function]);
+    if let Some(wait) = &capture.wait {
+        chain.wait = *wait;
+    }
+    chain.core = capture.core;
+    chain.workers = capture.workers.unwrap_or(1);
+    choose_cores(&mut chain)?;
+    chain.check().map_err(Failure::Input)?;
+    Ok(chain)
+}
+
+fn text(path: &std::path::Path) -> Result<toml::Value, Failure> {
+    let text = path
+        .to_str()
+        .ok_or_else(|| Failure::Input(format!("{}: want a path that is UTF-8", path.display())))?;
+    Ok(text.into())
+}
+
+/// The request that asks for the state.
+pub const STATUS: Request = Request::Status {};

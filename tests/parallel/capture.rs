@@ -1,0 +1,353 @@
+//! A capture beside tcpdump, tshark and ordinary hosts.
+
+use crate::support::hosts::{Hosts, Namespace, in_namespace, ip, ping};
+use crate::support::program::{Finished, Program, run};
+use crate::support::{names, scratch, taut};
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+const TOOLS: [(&str, &str); 5] = [
+    ("ping", "iputils-ping"),
+    ("iperf3", "iperf3"),
+    ("tcpdump", "tcpdump"),
+    ("tshark", "tshark"),
+    ("capinfos", "wireshark-common"),
+];
+
+/// Two hosts with a cable between them, on which frames are as long as they say.
+fn two_hosts() -> Option<Hosts> {
+    let hosts = Hosts::new(2, &TOOLS)?;
+    let [one, other] = [0, 1].map(|at| hosts.all[at].0.clone());
+    ip(&format!(
+        "link add eth0 netns {one} type veth peer name eth0 netns {other}"
+    ));
+    for (host, address) in [(&one, "10.8.0.1/24"), (&other, "10.8.0.2/24")] {
+        ip(&format!("-n {host} address add {address} dev eth0"));
+        ip(&format!("-n {host} link set eth0 up"));
+        ip(&format!("-n {host} link set lo up"));
+        let mut ethtool = in_namespace(host, "ethtool");
+        ethtool.args(["-K", "eth0", "gro", "off", "gso", "off", "tso", "off"]);
+        run(&mut ethtool).success();
+    }
+    Some(hosts)
+}
+
+/// A command of taut in a host's namespace.
+fn taut_in(host: &Namespace, arguments: &[&str]) -> Command {
+    let mut command = in_namespace(&host.0, env!("CARGO_BIN_EXE_taut"));
+    command.args(arguments);
+    command
+}
+
+/// TCP and echo requests between both.
+fn traffic(hosts: &Hosts) {
+    let [one, other] = [0, 1].map(|at| &hosts.all[at]);
+    ping(one, "10.8.0.2", 5, &["-i", "0.02"], 5);
+    let server = (other.0.as_str(), 5301);
+    let at = ("10.8.0.2", 5301);
+    crate::support::hosts::transfer(crate::support::hosts::Transport::Tcp, server, &one.0, at);
+}
+
+/// What tshark makes of a file: a line for each packet.
+fn packets(file: &Path) -> Vec<String> {
+    let mut command = Command::new("tshark");
+    command.args(["-T", "fields"]);
+    for field in [
+        "frame.len",
+        "ip.src",
+        "ip.id",
+        "tcp.seq_raw",
+        "tcp.flags",
+        "icmp.seq",
+    ] {
+        command.args(["-e", field]);
+    }
+    let shown = run(command.arg("-r").arg(file)).success();
+    shown.stdout.lines().map(str::to_string).collect()
+}
+
+fn ask(control: &Path, arguments: &[&str]) -> Finished {
+    run(taut(&["capture"])
+        .args(arguments)
+        .arg("--control")
+        .arg(control))
+}
+
+#[test]
+fn what_passes_is_captured_as_tcpdump_captures_it() {
+    let Some(hosts) = two_hosts() else {
+        return;
+    };
+    let folder = hosts.folder.path();
+    let control = folder.join("sock");
+    let mut dump = in_namespace(&hosts.all[0].0, "tcpdump");
+    let theirs = folder.join("theirs.pcap");
+    dump.args(["-i", "eth0", "-B", "16384", "-w"])
+        .arg(&theirs)
+        .arg("ip");
+    let mut dumping = Program::start(&mut dump);
+    dumping.wait_for_stderr("listening on");
+    let ours = folder.join("ours.pcapng");
+    let arguments = [
+        "capture",
+        "eth0",
+        "--ring",
+        "256M",
+        "--wait",
+        "sleep(50us)",
+        "--json",
+        "--filter",
+        "ip",
+    ];
+    let mut capture = taut_in(&hosts.all[0], &arguments);
+    capture
+        .arg("--write")
+        .arg(&ours)
+        .arg("--control")
+        .arg(&control);
+    let mut capturing = Program::start(&mut capture);
+    capturing.wait_for_stdout("ring_bytes");
+    traffic(&hosts);
+    // Both have all by then.
+    ping(&hosts.all[0], "10.8.0.2", 1, &[], 1);
+    let answered = ask(&control, &["status", "--json"]).success().last_json();
+    assert_eq!(answered["status"]["lost"]["packets"], 0, "{answered}");
+    let refused = ask(&control, &["query", "tcp port", "--write", "none.pcapng"]);
+    assert_eq!(refused.code(), Some(2));
+    assert!(refused.stderr.contains("column 9"), "{refused:?}");
+    let found = folder.join("found.pcapng");
+    let words = ["query", "icmp", "--write", found.to_str().unwrap()];
+    let said = ask(&control, &words).success().stdout;
+    assert!(said.starts_with("12 packets found"), "{said}");
+    assert_eq!(packets(&found).len(), 12);
+    let piped = ask(&control, &["query", "icmp[0] = 8", "--from", "-1h"]).success();
+    assert!(piped.stderr.contains("6 packets found"), "{piped:?}");
+    let resized = ask(&control, &["resize", "64M"]).success().stdout;
+    assert!(resized.contains("64 MB"), "{resized}");
+    ask(&control, &["stop"]).success();
+    let ended = capturing.finish().success();
+    let last = ended.last_json();
+    assert_eq!(last["lost"]["packets"], 0, "{last}");
+    assert_eq!(last["ports"][0]["rx_overrun"], 0, "{last}");
+    let status = dumping.interrupt();
+    assert!(
+        status.stderr.contains("0 packets dropped by kernel"),
+        "{status:?}"
+    );
+    let (mut ours_seen, mut theirs_seen) = (packets(&ours), packets(&theirs));
+    // What came before both were there, or after one had ended, is nobody's fault.
+    ours_seen.retain(|it| !it.contains("10.8.0.0"));
+    theirs_seen.retain(|it| !it.contains("10.8.0.0"));
+    assert!(ours_seen.len() > 200, "{}", ours_seen.len());
+    ours_seen.sort();
+    theirs_seen.sort();
+    assert!(
+        ours_seen == theirs_seen,
+        "{} and {}",
+        ours_seen.len(),
+        theirs_seen.len()
+    );
+    run(Command::new("capinfos").arg(&ours)).success();
+}
+
+#[test]
+fn a_trigger_writes_what_came_before_it_and_an_interrupt_ends_all_of_it() {
+    let Some(hosts) = two_hosts() else {
+        return;
+    };
+    let folder = hosts.folder.path();
+    let (control, dumps) = (folder.join("sock"), folder.join("dumps"));
+    let arguments = [
+        "capture",
+        "eth0",
+        "--ring",
+        "64M",
+        "--wait",
+        "sleep(50us)",
+        "--trigger",
+        "end=icmp[0] = 8 and icmp[6:2] = 3",
+        "--trigger",
+        "asked",
+        "--before",
+        "30s",
+        "--after",
+        "0s",
+    ];
+    let mut capture = taut_in(&hosts.all[0], &arguments);
+    capture
+        .arg("--dump")
+        .arg(&dumps)
+        .arg("--control")
+        .arg(&control);
+    let mut capturing = Program::start(&mut capture);
+    capturing.wait_for_stdout("capturing");
+    ping(&hosts.all[0], "10.8.0.2", 3, &["-i", "0.02"], 3);
+    capturing.wait_for_stdout(" end: ");
+    let wrong = ask(&control, &["trigger", "nobody"]);
+    assert_eq!(wrong.code(), Some(2));
+    assert!(wrong.stderr.contains("there are end, asked"), "{wrong:?}");
+    ask(&control, &["trigger", "asked", "--cause", "to see"]).success();
+    capturing.wait_for_stdout(" asked: ");
+    let listed = ask(&control, &["list"]).success().stdout;
+    assert!(listed.contains(" end: 1 packets"), "{listed}");
+    // Nobody else's garbage ends it.
+    let mut stream = std::os::unix::net::UnixStream::connect(&control).unwrap();
+    std::io::Write::write_all(&mut stream, b"\x00\xff{\"op\":\"fly\"}\n").unwrap();
+    drop(stream);
+    let ended = capturing.interrupt().success();
+    assert!(!ended.stderr.contains("panicked"), "{ended:?}");
+    assert!(!control.exists());
+    let files = names(&dumps);
+    assert_eq!(files.len(), 2, "{files:?}");
+    let all = files.iter().find(|it| it.starts_with("asked")).unwrap();
+    let mut comment = Command::new("capinfos");
+    let comment = run(comment.arg("-k").arg(dumps.join(all))).success().stdout;
+    assert!(comment.contains("to see"), "{comment}");
+    let echoes = packets(&dumps.join(all));
+    // Requests and answers, among what else hosts say.
+    assert_eq!(
+        echoes.iter().filter(|it| it.starts_with("98\t")).count(),
+        6,
+        "{echoes:?}"
+    );
+}
+
+#[test]
+fn a_killed_capture_leaves_what_it_has_kept_on_disk_and_a_full_place_ends_nothing() {
+    let Some(hosts) = two_hosts() else {
+        return;
+    };
+    let folder = hosts.folder.path();
+    let (control, disk, small) = (
+        folder.join("sock"),
+        folder.join("disk"),
+        folder.join("small"),
+    );
+    fs::create_dir(&small).unwrap();
+    let mounted = Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=64k", "tmpfs"])
+        .arg(&small)
+        .status();
+    let begin = |more: &[&str]| {
+        let arguments = ["capture", "eth0", "--ring", "64M", "--wait", "sleep(50us)"];
+        let mut capture = taut_in(&hosts.all[0], &arguments);
+        capture.args(more).arg("--control").arg(&control);
+        let mut capturing = Program::start(&mut capture);
+        capturing.wait_for_stdout("capturing");
+        capturing
+    };
+    let kept = ["--disk", disk.to_str().unwrap(), "--disk-size", "1G"];
+    let mut capturing = begin(&kept);
+    ping(&hosts.all[0], "10.8.0.2", 5, &["-i", "0.02"], 5);
+    // A second is what may be lost.
+    let has_kept = |_: &str, _: &str| {
+        let status = ask(&control, &["status", "--json"]).success().last_json();
+        status["status"]["disk"]["packets"].as_u64() >= Some(10)
+    };
+    capturing.wait_until("packets on disk", has_kept);
+    ask(&control, &["query", "icmp"]).success();
+    capturing.kill();
+    let query = [
+        "capture",
+        "query",
+        "host 10.8.0.2 and icmp",
+        "--disk",
+        disk.to_str().unwrap(),
+    ];
+    let found = run(&mut taut(&query)).success();
+    assert!(found.stderr.contains("10 packets found"), "{found:?}");
+    // Another one goes on there, and the socket of the dead one is in nobody's way.
+    let small = small.join("full.pcapng");
+    let mut both = kept.to_vec();
+    both.extend(["--write", small.to_str().unwrap()]);
+    let mut capturing = begin(&both);
+    ping(
+        &hosts.all[0],
+        "10.8.0.2",
+        200,
+        &["-i", "0.002", "-s", "1000"],
+        200,
+    );
+    if mounted.is_ok_and(|it| it.success()) {
+        capturing.wait_for_stderr("No space left");
+    }
+    let ended = capturing.interrupt().success();
+    assert!(!ended.stderr.contains("panicked"), "{ended:?}");
+    let found = run(&mut taut(&query)).success();
+    assert!(found.stderr.contains("410 packets found"), "{found:?}");
+    let _ = Command::new("umount").arg(small.parent().unwrap()).status();
+}
+
+#[test]
+fn what_makes_no_sense_is_said_in_a_line() {
+    let folder = scratch();
+    let path = folder.path().to_str().unwrap();
+    for (arguments, code, said) in [
+        (&["capture"][..], 2, "nothing to capture from"),
+        (
+            &["capture", "--port", "null:", "--ring", "1M"],
+            2,
+            "ring: 1048576 bytes",
+        ),
+        (
+            &["capture", "--port", "null:", "--ring", "900000G"],
+            2,
+            "memory are free",
+        ),
+        (
+            &["capture", "--port", "null:", "--filter", "tcp and"],
+            2,
+            "column 8",
+        ),
+        (
+            &["capture", "--port", "null:", "--trigger", "a/b=udp"],
+            2,
+            "names of files",
+        ),
+        (&["capture", "--port", "nowhere:"], 2, "nowhere"),
+        (
+            &["capture", "no-such-interface", "--ring", "64M"],
+            3,
+            "no-such-interface",
+        ),
+        (
+            &["capture", "query", "udp", "--from", "soon"],
+            2,
+            "how long ago",
+        ),
+        (
+            &["capture", "status", "--control", "/nowhere"],
+            3,
+            "no capture at /nowhere",
+        ),
+        (
+            &["capture", "query", "udp", "--disk", "/nowhere/at/all"],
+            2,
+            "/nowhere/at/all",
+        ),
+        (
+            &[
+                "capture",
+                "--port",
+                "null:",
+                "--ring",
+                "64M",
+                "--disk",
+                path,
+                "--disk-size",
+                "1M",
+            ],
+            2,
+            "too few",
+        ),
+    ] {
+        let ended = run(&mut taut(arguments));
+        let lines = ended.stderr.lines().count();
+        assert!(
+            ended.code() == Some(code) && ended.stderr.contains(said),
+            "{arguments:?}: {ended:?}"
+        );
+        assert!(said == "how long ago" || lines == 1, "{ended:?}");
+    }
+}
