@@ -486,7 +486,7 @@ fn look(together: &Together, mut reader: Reader, mut clock: PacketClock, begin: 
                 many.matches(record.frame, record.facts.wire_bytes, &mut matches);
                 for hit in matches.iter() {
                     let at = with_filters[hit];
-                    if watches[at].sees(&triggers[at].when, record) {
+                    if watches[at].sees(&triggers[at].when, record, &clock) {
                         firing.fire(at, record.facts.time_ns, "a packet");
                     }
                 }

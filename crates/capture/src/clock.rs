@@ -57,10 +57,13 @@ impl PacketClock {
         self.ahead_ns
     }
 
+    /// The time at those ticks, of a second around now, without a look at the kernel's clock.
     #[inline(always)]
-    fn of(&self, ticks: u64) -> u64 {
-        let since = ticks.saturating_sub(self.base_ticks);
-        self.base_ns + (since as f64 * self.ns_per_tick) as u64
+    pub fn of(&self, ticks: u64) -> u64 {
+        // Ticks of a moment ago may lie before the base.
+        let since = ticks.wrapping_sub(self.base_ticks) as i64;
+        self.base_ns
+            .wrapping_add((since as f64 * self.ns_per_tick) as i64 as u64)
     }
 
     #[cold]

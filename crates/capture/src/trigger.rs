@@ -1,5 +1,6 @@
 //! Triggers: what makes packets interesting, and which packets of which time are kept then.
 
+use crate::clock::PacketClock;
 use crate::filter::Filter;
 use crate::record::{DROPPED, PUNTED, Record};
 use std::time::Duration;
@@ -23,6 +24,13 @@ pub enum When {
         /// Filter of those that count.
         filter: Filter,
         /// Time without any.
+        over: Duration,
+    },
+    /// A measurement packet that comes later than that after its stamp (`taut generate` on this machine).
+    Late {
+        /// Filter of those that count.
+        filter: Filter,
+        /// Time that it may take.
         over: Duration,
     },
     /// A packet that a function in front of the capture has dropped, or punted to the slow path.
@@ -83,6 +91,7 @@ impl When {
             Self::Packet(filter)
             | Self::Rate { filter, .. }
             | Self::Silence { filter, .. }
+            | Self::Late { filter, .. }
             | Self::Fate { filter, .. } => Some(filter),
             Self::Asked | Self::Always => None,
         }
@@ -91,7 +100,7 @@ impl When {
 
 impl Watch {
     /// Whether a packet that the filter lets through fires the trigger.
-    pub(crate) fn sees(&mut self, when: &When, record: &Record<'_>) -> bool {
+    pub(crate) fn sees(&mut self, when: &When, record: &Record<'_>, clock: &PacketClock) -> bool {
         let now_ns = record.facts.time_ns;
         match when {
             When::Packet(_) => true,
@@ -102,6 +111,13 @@ impl Watch {
                 }
                 self.counted += 1;
                 self.counted == packets + 1
+            }
+            When::Late { over, .. } => {
+                let stamp = taut_wire::claimed_stamp(record.frame);
+                let sent_ns = stamp.map(|(stamp, _)| clock.of(stamp.stamp_ticks));
+                // One that was sent after it came is of another machine's clock.
+                sent_ns
+                    .is_some_and(|sent_ns| now_ns.saturating_sub(sent_ns) > over.as_nanos() as u64)
             }
             When::Silence { .. } => {
                 self.last_ns = now_ns;
@@ -177,6 +193,7 @@ mod tests {
     fn a_rate_fires_once_in_its_time_and_silence_once_until_there_is_a_sound() {
         let filter = || Filter::new("").unwrap();
         let over = Duration::from_nanos(100);
+        let clock = PacketClock::new(taut_sys::Clock::calibrate(Duration::from_millis(1)));
         let rate = When::Rate {
             filter: filter(),
             packets: 2,
@@ -184,7 +201,7 @@ mod tests {
         };
         let mut watch = Watch::default();
         let times = [1000, 1010, 1020, 1030, 1100, 1110, 1120, 1300];
-        let fired: Vec<_> = times.map(|ns| watch.sees(&rate, &at(ns, 0))).into();
+        let fired: Vec<_> = times.map(|ns| watch.sees(&rate, &at(ns, 0), &clock)).into();
         let wanted = [false, false, true, false, false, false, true, false];
         assert_eq!(fired, wanted);
         let silence = When::Silence {
@@ -193,7 +210,7 @@ mod tests {
         };
         let mut watch = Watch::default();
         assert_eq!(watch.misses(&silence, 5000), None);
-        watch.sees(&silence, &at(5000, 0));
+        watch.sees(&silence, &at(5000, 0), &clock);
         assert_eq!(watch.misses(&silence, 5100), None);
         assert_eq!(watch.misses(&silence, 5101), Some(5100));
         assert_eq!(watch.misses(&silence, 9000), None);
@@ -201,8 +218,46 @@ mod tests {
             filter: filter(),
             flags: flags_of("dropped").unwrap(),
         };
-        assert!(!Watch::default().sees(&fate, &at(1, PUNTED)));
-        assert!(Watch::default().sees(&fate, &at(1, DROPPED | PUNTED)));
+        assert!(!Watch::default().sees(&fate, &at(1, PUNTED), &clock));
+        assert!(Watch::default().sees(&fate, &at(1, DROPPED | PUNTED), &clock));
+    }
+
+    #[test]
+    fn a_packet_is_late_by_its_stamp() {
+        let calibrated = taut_sys::Clock::calibrate(Duration::from_millis(20));
+        let mut clock = PacketClock::new(calibrated);
+        let mut template = Vec::new();
+        etherparse::PacketBuilder::ethernet2([1; 6], [2; 6])
+            .ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64)
+            .udp(1, 2)
+            .write(&mut template, &[0; 18])
+            .unwrap();
+        let layout = taut_wire::StampLayout::new(&template).unwrap();
+        let late = When::Late {
+            filter: Filter::new("").unwrap(),
+            over: Duration::from_millis(3),
+        };
+        let now = taut_sys::ticks();
+        let mut sees = |sent_ms: f64| {
+            let sent = now.wrapping_sub(calibrated.to_ticks(sent_ms * 1e6) as i64 as u64);
+            let mut frame = template.clone();
+            layout.write(&mut frame, 0, 1, sent).unwrap();
+            let facts = Facts {
+                time_ns: clock.at(now),
+                ..Facts::default()
+            };
+            let record = Record {
+                facts,
+                frame: &frame,
+            };
+            Watch::default().sees(&late, &record, &clock)
+        };
+        let seen: Vec<_> = [4.0, 2.0, 0.0, 4000.0].map(&mut sees).into();
+        assert_eq!(seen, [true, false, false, true]);
+        // Of a clock that is ahead, and of no measurement.
+        assert!(!sees(-5.0));
+        let clock = PacketClock::new(calibrated);
+        assert!(!Watch::default().sees(&late, &at(u64::MAX, 0), &clock));
     }
 
     #[test]

@@ -46,6 +46,8 @@ struct TriggerSettings {
     more_than: Option<u64>,
     /// Time without a packet of `when`.
     silence: Option<String>,
+    /// Time after their stamps above which packets of `when` are late.
+    late: Option<String>,
     /// Fate of packets of `when`.
     fate: Option<String>,
     #[serde(default)]
@@ -78,6 +80,7 @@ enum Kind {
     Packet,
     Rate { packets: u64, over: Duration },
     Silence(Duration),
+    Late(Duration),
     Fate(u16),
     Asked,
     Always,
@@ -225,6 +228,7 @@ impl TriggerSettings {
                 over: over.unwrap_or(Duration::from_secs(1)),
             }),
             time("silence", self.silence)?.map(Kind::Silence),
+            time("late", self.late)?.map(Kind::Late),
             match &self.fate {
                 None => None,
                 Some(fate) => match flags_of(fate) {
@@ -243,7 +247,7 @@ impl TriggerSettings {
             ([kind], _) => *kind,
             _ => {
                 return wrong(format!(
-                    "{name}: want when, or one of more_than, silence, fate, asked and always"
+                    "{name}: want when, or one of more_than, silence, late, fate, asked and always"
                 ));
             }
         };
@@ -284,6 +288,10 @@ impl Wanted {
                     over,
                 },
                 Kind::Silence(over) => When::Silence {
+                    filter: when()?,
+                    over,
+                },
+                Kind::Late(over) => When::Late {
                     filter: when()?,
                     over,
                 },
