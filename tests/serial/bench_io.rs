@@ -261,7 +261,7 @@ fn functions_that_cannot_be_had_say_why_in_a_line() {
             "cycles = \"many\": want a whole number",
         ),
         ("burn(cycles=9000000)", 2, "0 to 1000000"),
-        ("walk(steps=1, bytes=1 TB)", 2, "such as \"32 kB\""),
+        ("walk(steps=1, bytes=1 PB)", 2, "such as \"32 kB\""),
         ("walk(steps=1, bytes=64 GB)", 2, "4 kB to 8 GB"),
         ("burn(cycles=1", 2, "such as burn(cycles=100)"),
     ] {

@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn what_is_no_size_says_what_one_is() {
-        for text in ["", "big", "4 TB", "1.5 kB", "-4", "99999999999 GB"] {
+        for text in ["", "big", "4 PB", "1.5 kB", "-4", "99999999999 GB"] {
             let message = text.parse::<Size>().err().unwrap_or_default();
             assert!(message.contains("such as \"32 kB\""), "{text}: {message}");
         }
