@@ -28,6 +28,8 @@ use taut_sys::{Clock, spawn_background};
 const SLACK: Duration = Duration::from_millis(100);
 /// Packets that are looked at in one go.
 const AT_ONCE: usize = 4096;
+/// Buckets that a ring has from the start; it gets the others while packets come.
+const FIRST_BUCKETS: u64 = 16;
 /// Dumps that are remembered.
 const REMEMBERED: usize = 256;
 /// Pauses of the threads when there is nothing to do.
@@ -160,6 +162,22 @@ struct Together {
     dumps: Mutex<VecDeque<Dumped>>,
     pipe_trouble: Mutex<Option<String>>,
     stop: AtomicBool,
+    /// The ring has not got the size yet that it is to have, and nobody has asked for another one.
+    grows: AtomicBool,
+}
+
+impl Together {
+    /// Makes the ring as large as it is to be, a bucket at a time.
+    fn grow(&self, bytes: u64) {
+        let step = self.ring.bucket_bytes() as u64;
+        while self.grows.load(Ordering::Relaxed) && !self.stop.load(Ordering::Relaxed) {
+            let now = self.ring.bytes();
+            if now + step > bytes || self.ring.resize(now + step) <= now {
+                break;
+            }
+        }
+        self.grows.store(false, Ordering::Relaxed);
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -211,11 +229,10 @@ impl Capture {
         if settings.triggers.len() > MOST_FILTERS {
             return Err(CaptureError::TooManyTriggers(settings.triggers.len()));
         }
-        let ring = Ring::new(
-            settings.ring_bytes,
-            settings.most_bytes,
-            settings.bucket_bytes,
-        )?;
+        // Memory takes a second for each GB or two until the system has brought it: packets need not wait for that.
+        let first_bytes = (FIRST_BUCKETS * settings.bucket_bytes as u64).min(settings.ring_bytes);
+        let most_bytes = settings.most_bytes.max(settings.ring_bytes);
+        let ring = Ring::new(first_bytes, most_bytes, settings.bucket_bytes)?;
         let states = settings.triggers.iter().map(|_| State::default()).collect();
         let together = Arc::new(Together {
             ring: Arc::clone(&ring),
@@ -228,6 +245,7 @@ impl Capture {
             dumps: Mutex::default(),
             pipe_trouble: Mutex::default(),
             stop: AtomicBool::new(false),
+            grows: AtomicBool::new(first_bytes < settings.ring_bytes),
         });
         let clock = Clock::calibrate(Duration::from_millis(20));
         let snap_bytes = settings.snap_bytes.min(LONGEST_BYTES as usize);
@@ -268,6 +286,10 @@ impl Capture {
                 write_dumps(&here, &dumps, shared, &begins);
             })?);
         }
+        if first_bytes < settings.ring_bytes {
+            let (here, bytes) = (Arc::clone(&together), settings.ring_bytes);
+            threads.push(spawn_background("capture-grow", move || here.grow(bytes))?);
+        }
         let reader = ring.reader(Start::Now);
         let (here, packets) = (Arc::clone(&together), PacketClock::new(clock));
         threads.push(spawn_background("capture-look", move || {
@@ -296,6 +318,12 @@ impl Capture {
     /// The ring.
     pub fn ring(&self) -> &Arc<Ring> {
         &self.together.ring
+    }
+
+    /// Makes the ring larger or smaller, as [`Ring::resize`] does.
+    pub fn resize(&self, bytes: u64) -> u64 {
+        self.together.grows.store(false, Ordering::Relaxed);
+        self.together.ring.resize(bytes)
     }
 
     /// Has a trigger fire, and says why it was asked to.

@@ -145,6 +145,11 @@ impl Ring {
         now as u64 * self.buckets.bucket_bytes() as u64
     }
 
+    /// Bytes of a bucket.
+    pub fn bucket_bytes(&self) -> usize {
+        self.buckets.bucket_bytes()
+    }
+
     /// Its size, bytes.
     pub fn bytes(&self) -> u64 {
         self.buckets.len() as u64 * self.buckets.bucket_bytes() as u64

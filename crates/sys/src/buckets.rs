@@ -59,8 +59,10 @@ pub struct Buckets {
     cursor: AtomicUsize,
     /// Number of the newest bucket.
     newest: AtomicU64,
-    /// Slots with memory. Locked by who changes it, which no writer does.
-    filled: Mutex<usize>,
+    /// Slots with memory.
+    filled: AtomicUsize,
+    /// Held by who changes that, which no writer does.
+    resizing: Mutex<()>,
     /// Buckets that were passed over as somebody held them.
     passed_over: AtomicU64,
 }
@@ -133,7 +135,8 @@ impl Buckets {
             bucket_bytes,
             cursor: AtomicUsize::new(0),
             newest: AtomicU64::new(0),
-            filled: Mutex::new(0),
+            filled: AtomicUsize::new(0),
+            resizing: Mutex::new(()),
             passed_over: AtomicU64::new(0),
         })
     }
@@ -150,7 +153,7 @@ impl Buckets {
 
     /// Buckets that have memory.
     pub fn len(&self) -> usize {
-        *self.filled.lock().unwrap_or_else(PoisonError::into_inner)
+        self.filled.load(Ordering::Relaxed)
     }
 
     /// Whether no bucket has memory.
@@ -167,9 +170,10 @@ impl Buckets {
     /// that were claimed longest ago. Those that are held or being written keep theirs. Returns how many have some now,
     /// and the tags of those that had to go to `lost`.
     pub fn resize(&self, wanted: usize, mut lost: impl FnMut([u64; TAGS])) -> usize {
-        let mut filled = self.filled.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = self.resizing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut filled = self.filled.load(Ordering::Relaxed);
         for slot in &self.slots {
-            if *filled >= wanted {
+            if filled >= wanted {
                 break;
             }
             if slot.state.load(Ordering::Relaxed) == VACANT {
@@ -177,10 +181,11 @@ impl Buckets {
                     .store(allocate(self.bucket_bytes), Ordering::Relaxed);
                 // Release: who claims it finds its memory.
                 slot.state.store(CLOSED, Ordering::Release);
-                *filled += 1;
+                filled += 1;
+                self.filled.store(filled, Ordering::Relaxed);
             }
         }
-        while *filled > wanted {
+        while filled > wanted {
             let Some(at) = self.occupy() else {
                 break;
             };
@@ -190,9 +195,10 @@ impl Buckets {
             let memory = slot.memory.swap(std::ptr::null_mut(), Ordering::Relaxed);
             free(memory, self.bucket_bytes);
             slot.state.store(VACANT, Ordering::Release);
-            *filled -= 1;
+            filled -= 1;
+            self.filled.store(filled, Ordering::Relaxed);
         }
-        *filled
+        filled
     }
 
     /// Claims the bucket that was claimed longest ago, to be written anew, with tags to begin with; none if all are

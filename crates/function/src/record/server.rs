@@ -83,7 +83,7 @@ impl Deciding {
                 self.capture.fire(&name, cause)?;
             }
             Request::Resize { bytes } => {
-                answer.ring_bytes = Some(self.capture.ring().resize(bytes));
+                answer.ring_bytes = Some(self.capture.resize(bytes));
             }
             Request::Query {
                 filter,
