@@ -392,6 +392,28 @@ fn an_inspection_allocates_nothing_for_packets() {
 }
 
 #[test]
+fn a_recording_allocates_nothing_for_packets() {
+    // Small buckets, so that many are claimed.
+    let settings = "ring = \"1 MB\"\nbucket = \"64 kB\"";
+    let mut record = taut_function::build("record", settings.parse().unwrap()).unwrap();
+    record.prepare().unwrap();
+    let pool = PoolHandle::new(64, false).unwrap();
+    let mut batch = Batch::new();
+    let before = allocations();
+    for _ in 0..10_000 {
+        let context = Context {
+            now_ticks: taut_sys::ticks(),
+            ..Context::default()
+        };
+        pool.fill(&mut batch, 32, 60);
+        record.process(&mut batch, &context);
+        batch.clear();
+    }
+    assert_eq!(allocations() - before, 0);
+    assert_eq!(record.outcomes()[0], ("recorded", 320_000));
+}
+
+#[test]
 fn the_worker_makes_no_system_call_for_packets() {
     let _turn = alone();
     if !is_installed("strace") {
@@ -407,6 +429,9 @@ fn the_worker_makes_no_system_call_for_packets() {
         "forward".to_string(),
         "--quiet".to_string(),
         "--json".to_string(),
+        // Threads beside the worker read what it keeps.
+        "--function".to_string(),
+        "record(ring=64 MB)".to_string(),
     ];
     arguments.extend(sockets.ports("client", ""));
     let mut forward = Program::start(&mut taut(&arguments));
