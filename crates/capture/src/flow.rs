@@ -2,7 +2,10 @@
 
 use crate::record::Record;
 use etherparse::{LaxNetSlice, LaxSlicedPacket, TransportSlice};
-use taut_wire::{Headers, Layer3};
+use taut_wire::{Headers, IpProtocol, Layer3};
+
+/// Place of the flags in a TCP header (RFC 9293, section 3.1).
+const TCP_FLAGS_AT: usize = 13;
 
 /// Ends of a flow, in an order that is the same for both directions, and its protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -19,6 +22,12 @@ impl Flow {
     /// The flow of a packet; none if it is no IP packet. Of one that was cut the headers are enough.
     #[inline]
     pub fn of(record: &Record<'_>) -> Option<Self> {
+        Self::with_tcp_flags(record).map(|it| it.0)
+    }
+
+    /// The same, and the flags of a TCP header, 0 if there is none.
+    #[inline]
+    pub fn with_tcp_flags(record: &Record<'_>) -> Option<(Self, u8)> {
         let headers = Headers::of(record.frame);
         if headers.fault().is_some() {
             let is_cut = record.frame.len() < record.facts.wire_bytes as usize;
@@ -29,7 +38,14 @@ impl Flow {
         }
         let ports = headers.ports().unwrap_or((0, 0));
         let addresses = headers.addresses_in(record.frame);
-        Some(Self::between(addresses, ports, headers.protocol().0))
+        let protocol = headers.protocol();
+        // A later fragment has no ports, and no flags.
+        let tcp_flags = match protocol == IpProtocol::TCP && headers.ports().is_some() {
+            true => headers.transport_in(record.frame).get(TCP_FLAGS_AT),
+            false => None,
+        };
+        let flow = Self::between(addresses, ports, protocol.0);
+        Some((flow, tcp_flags.copied().unwrap_or(0)))
     }
 
     fn between(addresses: (u128, u128), ports: (u16, u16), protocol: u8) -> Self {
@@ -48,7 +64,7 @@ impl Flow {
     }
 
     #[cold]
-    fn of_cut(frame: &[u8]) -> Option<Self> {
+    fn of_cut(frame: &[u8]) -> Option<(Self, u8)> {
         let packet = LaxSlicedPacket::from_ethernet(frame).ok()?;
         let (addresses, protocol) = match packet.net? {
             LaxNetSlice::Ipv4(ip) => {
@@ -67,12 +83,15 @@ impl Flow {
             }
             LaxNetSlice::Arp(_) => return None,
         };
-        let ports = match packet.transport {
-            Some(TransportSlice::Udp(udp)) => (udp.source_port(), udp.destination_port()),
-            Some(TransportSlice::Tcp(tcp)) => (tcp.source_port(), tcp.destination_port()),
-            _ => (0, 0),
+        let (ports, tcp_flags) = match packet.transport {
+            Some(TransportSlice::Udp(udp)) => ((udp.source_port(), udp.destination_port()), 0),
+            Some(TransportSlice::Tcp(tcp)) => (
+                (tcp.source_port(), tcp.destination_port()),
+                tcp.slice()[TCP_FLAGS_AT],
+            ),
+            _ => ((0, 0), 0),
         };
-        Some(Self::between(addresses, ports, protocol))
+        Some((Self::between(addresses, ports, protocol), tcp_flags))
     }
 }
 

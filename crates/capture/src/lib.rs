@@ -19,6 +19,7 @@ pub mod disk;
 pub mod dump;
 pub mod filter;
 pub mod flow;
+pub mod flows;
 pub mod keeper;
 pub mod pcapng;
 pub mod record;

@@ -1,0 +1,917 @@
+//! A table of flows: what was seen of each, and which send most at the moment. Memory is taken once; nothing is allocated for a packet.
+//! (Gallenmüller 2021, section 3.5: FlowScope's flow tracker, whose table grows and takes four threads.)
+//!
+//! Each flow has a line of memory, and a byte of its hash beside those of its neighbours. It may lie in any of the sixteen places from
+//! that of its hash on, whose bytes are compared at once, so that a place can be given away without a mark. Where all sixteen are
+//! taken, the one goes that was seen longest ago. Packets are gathered, and those of a batch looked up together, so that their misses
+//! overlap.
+//!
+//! Who sends most in the last seconds is found among samples: one of each `weight` packets, at random, which all are as long as there are
+//! not more than 32,768 in a second. So a packet costs a countdown, an answer costs the same however many flows there are, and the time
+//! that it is about has sharp ends. A counter that decays would need room in each line, and a scan over all; a sketch of frequent
+//! flows a search for each packet. A flow with a share s of the packets is shown with a standard error of at most 1 / sqrt(65,536 s):
+//! 4 % for one with a hundredth of them.
+
+use crate::flow::Flow;
+use crate::record::Record;
+use serde::{Deserialize, Serialize};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use taut_sys::filled_on_huge_pages;
+
+/// Flows that a table has room for at most.
+pub const MOST_FLOWS: usize = 100_000_000;
+/// Bytes that a table takes for each flow.
+pub const BYTES_PER_FLOW: usize = (size_of::<Line>() + 1) * PLACES / FLOWS;
+/// Flows of each kind that are shown at most.
+pub const MOST_SHOWN: usize = 1000;
+
+/// Places for each flow that there is to be room for: with so many, of as many flows one in a thousand finds none.
+const PLACES: usize = 7;
+const FLOWS: usize = 4;
+/// Places that a flow may lie in.
+const GROUP: usize = 16;
+/// Packets that are looked up together.
+const TOGETHER: usize = 32;
+/// Samples that are kept.
+const SAMPLES: usize = 1 << 16;
+/// Time that they are to reach back.
+const WINDOW_NS: u64 = 2_000_000_000;
+/// Samples after which it is looked at how fast they come.
+const CHUNK: u64 = SAMPLES as u64 / 8;
+/// Time that those are to take.
+const CHUNK_NS: u64 = WINDOW_NS / 8;
+/// Bits that times in a line leave away: units of 1.024 µs, of which 48 bits are nine years.
+const UNIT_SHIFT: u32 = 10;
+const LONGEST_NUMBER: u64 = (1 << 48) - 1;
+/// How long who asks waits for an answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A number of 48 bits.
+#[derive(Debug, Clone, Copy, Default)]
+struct Number([u16; 3]);
+
+impl Number {
+    #[inline(always)]
+    fn get(self) -> u64 {
+        u64::from(self.0[0]) | u64::from(self.0[1]) << 16 | u64::from(self.0[2]) << 32
+    }
+
+    #[inline(always)]
+    fn of(value: u64) -> Self {
+        let value = value.min(LONGEST_NUMBER);
+        Self([value as u16, (value >> 16) as u16, (value >> 32) as u16])
+    }
+}
+
+/// What is known of a flow, in a line of the cache. One without packets is free.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C, align(64))]
+struct Line {
+    addresses: (u128, u128),
+    bytes: u64,
+    ports: (u16, u16),
+    protocol: u8,
+    tcp_flags: u8,
+    packets: Number,
+    /// Times since the table began.
+    first: Number,
+    last: Number,
+}
+
+const _: () = assert!(size_of::<Line>() == 64);
+
+impl Line {
+    #[inline(always)]
+    fn is_of(&self, flow: &Flow) -> bool {
+        let addresses =
+            (self.addresses.0 ^ flow.addresses.0) | (self.addresses.1 ^ flow.addresses.1);
+        let ends = (self.ports, self.protocol) == (flow.ports, flow.protocol);
+        (addresses == 0) & ends
+    }
+
+    fn flow(&self) -> Flow {
+        Flow {
+            addresses: self.addresses,
+            ports: self.ports,
+            protocol: self.protocol,
+        }
+    }
+}
+
+/// What a table is told of a packet.
+#[derive(Debug, Clone, Copy)]
+pub struct Seen {
+    /// Its flow.
+    pub flow: Flow,
+    /// Flags of its TCP header, 0 if it has none.
+    pub tcp_flags: u8,
+    /// Length of its frame on the wire.
+    pub bytes: u32,
+    /// Its time.
+    pub time_ns: u64,
+}
+
+impl Seen {
+    /// Of a packet; none if it is no IP packet.
+    #[inline]
+    pub fn of(record: &Record<'_>) -> Option<Self> {
+        let (flow, tcp_flags) = Flow::with_tcp_flags(record)?;
+        Some(Self {
+            flow,
+            tcp_flags,
+            bytes: record.facts.wire_bytes,
+            time_ns: record.facts.time_ns,
+        })
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Waiting {
+    seen: Seen,
+    hash: u64,
+    /// Place that it is likely to have.
+    place: usize,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Sample {
+    time_ns: u64,
+    place: u32,
+    /// Part of the flow's hash, as another one may have got the place.
+    hash: u32,
+    bytes: u32,
+    /// Packets that it stands for.
+    weight: u32,
+}
+
+/// A flow, for people.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FlowStatus {
+    /// IP protocol.
+    pub protocol: u8,
+    /// Addresses of both ends.
+    pub addresses: [IpAddr; 2],
+    /// Their ports, 0 where there are none.
+    pub ports: [u16; 2],
+    /// Packets seen, in both directions.
+    pub packets: u64,
+    /// Bytes of their frames on the wire.
+    pub bytes: u64,
+    /// Time of the first, to a microsecond, nanoseconds since 1970.
+    pub first_ns: u64,
+    /// Time of the last.
+    pub last_ns: u64,
+    /// All flags of TCP headers that were seen, as they stand there: FIN is 1, SYN 2, RST 4, PSH 8, ACK 16.
+    pub tcp_flags: u8,
+    /// Packets per second at the moment.
+    pub packets_per_second: u64,
+    /// Bits per second of frames at the moment.
+    pub bits_per_second: u64,
+}
+
+/// The flows that send most.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Top {
+    /// By bytes.
+    pub by_bytes: Vec<FlowStatus>,
+    /// By packets.
+    pub by_packets: Vec<FlowStatus>,
+}
+
+/// State of a table of flows.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FlowsStatus {
+    /// Flows that there is room for.
+    pub room: u64,
+    /// Flows that it knows.
+    pub known: u64,
+    /// Flows that had to go for others.
+    pub forgotten: u64,
+    /// Those that send most at the moment.
+    pub top: Vec<FlowStatus>,
+}
+
+/// What is to be sorted by.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum By {
+    /// Bytes.
+    #[default]
+    Bytes,
+    /// Packets.
+    Packets,
+}
+
+/// A table of flows.
+#[derive(Debug)]
+pub struct Flows {
+    lines: Vec<Line>,
+    /// A byte of the hash of each line's flow, 0 where there is none.
+    tags: Vec<u8>,
+    /// Places that a hash may stand for.
+    homes: u64,
+    seeds: [u64; 4],
+    waiting: Vec<Waiting>,
+    /// Time that the table began with.
+    begun_ns: u64,
+    known: u64,
+    forgotten: u64,
+    samples: Samples,
+}
+
+/// Samples of packets.
+#[derive(Debug)]
+struct Samples {
+    kept: Vec<Sample>,
+    next: usize,
+    weight: u32,
+    /// Packets that are left of the ones of which one is taken, and how many are left behind that.
+    left: u32,
+    pick: u32,
+    random: u64,
+    chunk_began_ns: u64,
+    taken: u64,
+    /// Memory for an answer.
+    order: Vec<u32>,
+    sums: Vec<Sum>,
+}
+
+/// What samples of one flow stand for.
+#[derive(Debug, Clone, Copy)]
+struct Sum {
+    place: u32,
+    packets: u64,
+    bytes: u64,
+}
+
+/// Product of 128 bits, folded.
+#[inline(always)]
+fn fold(a: u64, b: u64) -> u64 {
+    let product = u128::from(a) * u128::from(b);
+    product as u64 ^ (product >> 64) as u64
+}
+
+impl Flows {
+    /// Makes a table with room for so many flows.
+    pub fn new(room: usize) -> Self {
+        let homes = (room.clamp(1, MOST_FLOWS) * PLACES).div_ceil(FLOWS);
+        let places = homes + GROUP - 1;
+        let mut random = RandomState::new().build_hasher();
+        // Nobody can choose flows that lie in one place.
+        let mut seed = || {
+            random.write_u8(0);
+            random.finish() | 1
+        };
+        Self {
+            lines: filled_on_huge_pages(places, Line::default()),
+            tags: filled_on_huge_pages(places, 0),
+            homes: homes as u64,
+            seeds: std::array::from_fn(|_| seed()),
+            waiting: Vec::with_capacity(TOGETHER),
+            begun_ns: 0,
+            known: 0,
+            forgotten: 0,
+            samples: Samples::new(seed()),
+        }
+    }
+
+    /// Tells it of a packet. It is counted with others, or by [`Flows::settle`].
+    #[inline]
+    pub fn see(&mut self, seen: Seen) {
+        let hash = hash(&self.seeds, &seen.flow);
+        self.waiting.push(Waiting {
+            seen,
+            hash,
+            place: 0,
+        });
+        if self.waiting.len() == TOGETHER {
+            self.settle();
+        }
+    }
+
+    /// Counts the packets that it was told of.
+    pub fn settle(&mut self) {
+        let mut waiting = std::mem::take(&mut self.waiting);
+        if let Some(first) = waiting.first()
+            && self.begun_ns == 0
+        {
+            self.begun_ns = first.seen.time_ns;
+            self.samples.chunk_began_ns = first.seen.time_ns;
+        }
+        // Nothing of a turn depends on the one before, so that the misses of all overlap.
+        for it in &mut waiting {
+            let home = self.home(it.hash);
+            let same = self.same_tags(home, tag(it.hash));
+            it.place = match same {
+                0 => home,
+                same => home + first_of(same),
+            };
+        }
+        let mut found = 0_u32;
+        for it in &waiting {
+            found += u32::from(self.lines[it.place].is_of(&it.seen.flow));
+        }
+        // What was found may have gone for another by the time that its turn comes, so it is looked at again.
+        std::hint::black_box(found);
+        for it in &waiting {
+            let is_there = self.lines[it.place].is_of(&it.seen.flow) && self.tags[it.place] != 0;
+            let place = if is_there {
+                it.place
+            } else {
+                self.place_of(it)
+            };
+            self.count(place, &it.seen);
+            self.samples.see(place, it);
+        }
+        waiting.clear();
+        self.waiting = waiting;
+    }
+
+    /// First of the places that a flow may lie in.
+    #[inline(always)]
+    fn home(&self, hash: u64) -> usize {
+        ((u128::from(hash) * u128::from(self.homes)) >> 64) as usize
+    }
+
+    /// Places from that one on whose byte is this one, and maybe more: a bit in each byte.
+    #[inline(always)]
+    fn same_tags(&self, home: usize, tag: u8) -> u128 {
+        const ONES: u128 = u128::MAX / 0xff;
+        let mut bytes = [0; GROUP];
+        bytes.copy_from_slice(&self.tags[home..home + GROUP]);
+        let differ = u128::from_le_bytes(bytes) ^ (ONES * u128::from(tag));
+        differ.wrapping_sub(ONES) & !differ & (ONES << 7)
+    }
+
+    /// The place of a packet's flow, which is a new one if it was not known.
+    fn place_of(&mut self, it: &Waiting) -> usize {
+        let home = self.home(it.hash);
+        let tag = tag(it.hash);
+        let mut same = self.same_tags(home, tag);
+        while same != 0 {
+            let place = home + first_of(same);
+            if self.tags[place] == tag && self.lines[place].is_of(&it.seen.flow) {
+                return place;
+            }
+            same &= same - 1;
+        }
+        let free = self.same_tags(home, 0);
+        let place = match free {
+            // The lowest is always right.
+            0 => {
+                self.forgotten += 1;
+                self.known -= 1;
+                let group = home..home + GROUP;
+                let last = |place: &usize| self.lines[*place].last.get();
+                group.min_by_key(last).unwrap_or(home)
+            }
+            free => home + first_of(free),
+        };
+        self.known += 1;
+        self.tags[place] = tag;
+        self.lines[place] = Line {
+            addresses: it.seen.flow.addresses,
+            ports: it.seen.flow.ports,
+            protocol: it.seen.flow.protocol,
+            first: self.since_begin(it.seen.time_ns),
+            ..Line::default()
+        };
+        place
+    }
+
+    #[inline(always)]
+    fn since_begin(&self, time_ns: u64) -> Number {
+        Number::of(time_ns.saturating_sub(self.begun_ns) >> UNIT_SHIFT)
+    }
+
+    #[inline(always)]
+    fn count(&mut self, place: usize, seen: &Seen) {
+        let last = self.since_begin(seen.time_ns);
+        let line = &mut self.lines[place];
+        line.packets = Number::of(line.packets.get() + 1);
+        line.bytes += u64::from(seen.bytes);
+        line.last = last;
+        line.tcp_flags |= seen.tcp_flags;
+    }
+
+    /// Flows that it knows.
+    pub fn known(&self) -> u64 {
+        self.known
+    }
+
+    /// Flows that had to go for others.
+    pub fn forgotten(&self) -> u64 {
+        self.forgotten
+    }
+
+    /// All flows that it knows, without what they send at the moment.
+    pub fn all(&self) -> impl Iterator<Item = (Flow, FlowStatus)> + '_ {
+        let known = self.lines.iter().filter(|it| it.packets.get() > 0);
+        known.map(|line| (line.flow(), self.status(line)))
+    }
+
+    fn status(&self, line: &Line) -> FlowStatus {
+        let address = |bits| IpAddr::V6(Ipv6Addr::from_bits(bits)).to_canonical();
+        let time_ns = |time: Number| self.begun_ns + (time.get() << UNIT_SHIFT);
+        FlowStatus {
+            protocol: line.protocol,
+            addresses: [address(line.addresses.0), address(line.addresses.1)],
+            ports: [line.ports.0, line.ports.1],
+            packets: line.packets.get(),
+            bytes: line.bytes,
+            first_ns: time_ns(line.first),
+            last_ns: time_ns(line.last),
+            tcp_flags: line.tcp_flags,
+            packets_per_second: 0,
+            bits_per_second: 0,
+        }
+    }
+
+    /// The flows that have sent most in the last two seconds, so many of each kind; of those that were not forgotten.
+    pub fn top(&mut self, most: usize, now_ns: u64) -> Top {
+        self.settle();
+        let from_ns = now_ns.saturating_sub(WINDOW_NS).max(self.begun_ns);
+        let samples = &self.samples;
+        // Samples that come too fast do not reach back so far.
+        let from_ns = match samples.kept.get(samples.next) {
+            Some(oldest) => from_ns.max(oldest.time_ns),
+            None => from_ns,
+        };
+        let seconds = now_ns.saturating_sub(from_ns).max(1_000_000) as f64 / 1e9;
+        let (lines, seeds) = (&self.lines, &self.seeds);
+        let mut sums = self.samples.sums(from_ns, |place, part| {
+            hash(seeds, &lines[place].flow()) as u32 == part
+        });
+        let mut sorted = |key: fn(&Sum) -> u64| {
+            let most = most.min(sums.len());
+            if most > 0 {
+                sums.select_nth_unstable_by_key(most - 1, |it| std::cmp::Reverse(key(it)));
+                sums[..most].sort_unstable_by_key(|it| std::cmp::Reverse((key(it), it.place)));
+            }
+            let shown = sums[..most].iter().map(|it| FlowStatus {
+                packets_per_second: (it.packets as f64 / seconds).round() as u64,
+                bits_per_second: (it.bytes as f64 * 8.0 / seconds).round() as u64,
+                ..self.status(&self.lines[it.place as usize])
+            });
+            shown.collect()
+        };
+        let top = Top {
+            by_bytes: sorted(|it| it.bytes),
+            by_packets: sorted(|it| it.packets),
+        };
+        self.samples.sums = sums;
+        top
+    }
+
+    /// Counts what it was told of, and says how it is.
+    pub fn tell(&mut self, shown: &Shown, now_ns: u64) {
+        self.settle();
+        self.samples.pace(now_ns);
+        shown.known.store(self.known, Ordering::Relaxed);
+        shown.forgotten.store(self.forgotten, Ordering::Relaxed);
+        if shown.asked.swap(false, Ordering::Acquire) {
+            let top = self.top(MOST_SHOWN, now_ns);
+            *shown.lock() = top;
+            // Release: who sees it finds the answer.
+            shown.answers.fetch_add(1, Ordering::Release);
+        }
+    }
+}
+
+/// Hash of a flow.
+#[inline(always)]
+fn hash(seeds: &[u64; 4], flow: &Flow) -> u64 {
+    let [a, b, c, d] = *seeds;
+    let (one, other) = flow.addresses;
+    let ends = fold(one as u64 ^ a, (one >> 64) as u64 ^ b)
+        ^ fold(other as u64 ^ c, (other >> 64) as u64 ^ d).rotate_left(29);
+    let rest =
+        u64::from(flow.ports.0) | u64::from(flow.ports.1) << 16 | u64::from(flow.protocol) << 32;
+    fold(ends ^ a, fold(rest ^ d, b))
+}
+
+/// Byte of a hash, never 0. Places are told by its highest bits.
+#[inline(always)]
+fn tag(hash: u64) -> u8 {
+    (hash as u8).max(1)
+}
+
+/// Number of the first byte that has a bit.
+#[inline(always)]
+fn first_of(bits: u128) -> usize {
+    bits.trailing_zeros() as usize / 8
+}
+
+impl Samples {
+    fn new(random: u64) -> Self {
+        Self {
+            kept: Vec::with_capacity(SAMPLES),
+            next: 0,
+            weight: 1,
+            left: 1,
+            pick: 0,
+            random,
+            chunk_began_ns: 0,
+            taken: 0,
+            order: Vec::with_capacity(SAMPLES),
+            sums: Vec::with_capacity(SAMPLES),
+        }
+    }
+
+    #[inline(always)]
+    fn see(&mut self, place: usize, it: &Waiting) {
+        self.left -= 1;
+        if self.left == self.pick {
+            self.take(Sample {
+                time_ns: it.seen.time_ns,
+                place: place as u32,
+                hash: it.hash as u32,
+                bytes: it.seen.bytes,
+                weight: self.weight,
+            });
+        }
+        if self.left == 0 {
+            self.draw();
+        }
+    }
+
+    /// Draws which of the next packets is taken.
+    fn draw(&mut self) {
+        // xorshift64, Marsaglia 2003.
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.left = self.weight;
+        self.pick = ((u128::from(self.random) * u128::from(self.weight)) >> 64) as u32;
+    }
+
+    fn take(&mut self, sample: Sample) {
+        match self.kept.get_mut(self.next) {
+            Some(oldest) => *oldest = sample,
+            None => self.kept.push(sample),
+        }
+        self.next = (self.next + 1) % SAMPLES;
+        self.taken += 1;
+        if self.taken == CHUNK {
+            self.pace(sample.time_ns);
+        }
+    }
+
+    /// Takes one of more packets where samples come faster than they are to, one of fewer where they come slower.
+    fn pace(&mut self, now_ns: u64) {
+        let elapsed_ns = now_ns.saturating_sub(self.chunk_began_ns);
+        if self.taken < CHUNK && elapsed_ns < 2 * CHUNK_NS {
+            return;
+        }
+        let too_fast =
+            self.taken as f64 / CHUNK as f64 * CHUNK_NS as f64 / elapsed_ns.max(1) as f64;
+        let before = self.weight;
+        self.weight = (f64::from(before) * too_fast.min(64.0))
+            .clamp(1.0, 1e9)
+            .ceil() as u32;
+        (self.taken, self.chunk_began_ns) = (0, now_ns);
+        // Of many packets none may come for long.
+        if self.weight < before {
+            self.draw();
+        }
+    }
+
+    /// What the samples of each flow from that time on stand for.
+    fn sums(&mut self, from_ns: u64, is_there: impl Fn(usize, u32) -> bool) -> Vec<Sum> {
+        let kept = &self.kept;
+        self.order.clear();
+        let recent = (0..kept.len() as u32).filter(|at| kept[*at as usize].time_ns >= from_ns);
+        self.order.extend(recent);
+        let flow = |at: u32| (kept[at as usize].place, kept[at as usize].hash);
+        self.order.sort_unstable_by_key(|at| flow(*at));
+        let mut sums = std::mem::take(&mut self.sums);
+        sums.clear();
+        for of_flow in self.order.chunk_by(|a, b| flow(*a) == flow(*b)) {
+            let (place, hash) = flow(of_flow[0]);
+            if !is_there(place as usize, hash) {
+                continue;
+            }
+            let mut sum = Sum {
+                place,
+                packets: 0,
+                bytes: 0,
+            };
+            for at in of_flow {
+                let sample = &kept[*at as usize];
+                sum.packets += u64::from(sample.weight);
+                sum.bytes += u64::from(sample.weight) * u64::from(sample.bytes);
+            }
+            sums.push(sum);
+        }
+        sums
+    }
+}
+
+/// What others see of a table that a thread keeps.
+#[derive(Debug, Default)]
+pub struct Shown {
+    room: u64,
+    known: AtomicU64,
+    forgotten: AtomicU64,
+    /// Whether somebody wants to know who sends most.
+    asked: AtomicBool,
+    answers: AtomicU64,
+    top: Mutex<Top>,
+}
+
+impl Shown {
+    /// Of a table with so much room.
+    pub fn new(room: usize) -> Self {
+        Self {
+            room: room as u64,
+            ..Self::default()
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Top> {
+        self.top.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Its state, with so many flows as they were when it was asked before.
+    pub fn status(&self, most: usize, by: By) -> FlowsStatus {
+        self.asked.store(true, Ordering::Release);
+        let top = self.lock();
+        let top = match by {
+            By::Bytes => &top.by_bytes,
+            By::Packets => &top.by_packets,
+        };
+        FlowsStatus {
+            room: self.room,
+            known: self.known.load(Ordering::Relaxed),
+            forgotten: self.forgotten.load(Ordering::Relaxed),
+            top: top.iter().take(most).cloned().collect(),
+        }
+    }
+
+    /// Its state as it is now, or if the thread does not come to it as it was before.
+    pub fn status_now(&self, most: usize, by: By) -> FlowsStatus {
+        let before = self.answers.load(Ordering::Acquire);
+        let deadline = Instant::now() + PATIENCE;
+        self.asked.store(true, Ordering::Release);
+        while self.answers.load(Ordering::Acquire) == before && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.status(most, by)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashMap;
+
+    const BEGUN_NS: u64 = 1_700_000_000_000_000_000;
+    /// Times are as exact as their units.
+    const UNIT_NS: u64 = 1 << UNIT_SHIFT;
+
+    fn flow(number: u32) -> Flow {
+        // IPv4 and IPv6, with and without ports, and one of zeros only.
+        let number = u128::from(number);
+        Flow {
+            addresses: match number % 2 {
+                0 => (number, number * 3),
+                _ => (0xffff_0a00_0000 + number, 0xffff_0b00_0000),
+            },
+            ports: ((number % 7) as u16, (number % 5) as u16),
+            protocol: [0, 6, 17][number as usize % 3],
+        }
+    }
+
+    fn seen(number: u32, bytes: u32, time_ns: u64) -> Seen {
+        Seen {
+            flow: flow(number),
+            tcp_flags: 1 << (bytes % 8),
+            bytes,
+            time_ns,
+        }
+    }
+
+    #[derive(Debug, Default, Clone, PartialEq)]
+    struct Expected {
+        packets: u64,
+        bytes: u64,
+        first_ns: u64,
+        last_ns: u64,
+        tcp_flags: u8,
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        /// A table with room is a map; one without forgets the flow of a group that was seen longest ago, and is wrong about none.
+        #[test]
+        fn a_table_counts_as_a_map_does(
+            room in prop_oneof![Just(4000_usize), 1..40_usize],
+            packets in prop::collection::vec((0..200_u32, 1..1519_u32, 0..5_000_000_u64), 1..2000),
+        ) {
+            let mut flows = Flows::new(room);
+            let mut map: HashMap<u32, Expected> = HashMap::new();
+            let mut time_ns = BEGUN_NS;
+            let mut new = 0;
+            for (number, bytes, pause_ns) in packets {
+                time_ns += pause_ns;
+                let seen = seen(number, bytes, time_ns);
+                let tcp_flags = seen.tcp_flags;
+                flows.see(seen);
+                if room < 200 {
+                    flows.settle();
+                    let is_new = {
+                        let all: HashMap<_, _> = flows.all().collect();
+                        all[&flow(number)].packets == 1
+                    };
+                    if is_new {
+                        map.remove(&number);
+                        new += 1;
+                    }
+                }
+                let it = map.entry(number).or_insert_with(|| {
+                    Expected { first_ns: time_ns, ..Expected::default() }
+                });
+                it.packets += 1;
+                it.bytes += u64::from(bytes);
+                it.last_ns = time_ns;
+                it.tcp_flags |= tcp_flags;
+            }
+            flows.settle();
+            let all: HashMap<_, _> = flows.all().collect();
+            prop_assert_eq!(all.len() as u64, flows.known());
+            if room >= 200 {
+                prop_assert_eq!(flows.forgotten(), 0);
+                prop_assert_eq!(all.len(), map.len());
+            } else {
+                prop_assert_eq!(flows.known() + flows.forgotten(), new);
+                prop_assert!(all.len() <= room * 7 / 4 + GROUP);
+            }
+            for (number, it) in map {
+                let Some(found) = all.get(&flow(number)) else {
+                    prop_assert!(room < 200);
+                    continue;
+                };
+                prop_assert_eq!((found.packets, found.bytes, found.tcp_flags), (it.packets, it.bytes, it.tcp_flags));
+                prop_assert!(found.first_ns <= it.first_ns && found.first_ns + UNIT_NS > it.first_ns);
+                prop_assert!(found.last_ns <= it.last_ns && found.last_ns + UNIT_NS > it.last_ns);
+            }
+        }
+
+        #[test]
+        fn a_number_of_48_bits_stays_and_does_not_begin_anew(value in any::<u64>()) {
+            prop_assert_eq!(Number::of(value).get(), value.min(LONGEST_NUMBER));
+        }
+
+        /// The bytes that are the same, and maybe others behind them: the first is always right.
+        #[test]
+        fn the_first_same_tag_is_right(tags in prop::array::uniform16(0..4_u8), tag in 0..4_u8) {
+            let mut flows = Flows::new(16);
+            flows.tags[..GROUP].copy_from_slice(&tags);
+            let bits = flows.same_tags(0, tag);
+            match tags.iter().position(|it| *it == tag) {
+                Some(at) => prop_assert_eq!(first_of(bits), at),
+                None => prop_assert_eq!(bits, 0),
+            }
+            for (at, it) in tags.iter().enumerate() {
+                prop_assert!(*it != tag || bits >> (8 * at) & 0x80 != 0);
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_seen_longest_ago_goes() {
+        // All places are one group, or nearly.
+        let mut flows = Flows::new(1);
+        for number in 0..16 {
+            flows.see(seen(number, 100, BEGUN_NS + u64::from(number) * 1_000_000));
+        }
+        flows.see(seen(0, 100, BEGUN_NS + 20_000_000));
+        flows.settle();
+        let known = |flows: &Flows| -> Vec<Flow> { flows.all().map(|it| it.0).collect() };
+        assert_eq!(flows.forgotten(), 16 - flows.known());
+        let before = flows.forgotten();
+        flows.see(seen(99, 100, BEGUN_NS + 21_000_000));
+        flows.settle();
+        let found = known(&flows);
+        assert!(found.contains(&flow(0)) && found.contains(&flow(99)));
+        assert!(flows.forgotten() <= before + 1);
+    }
+
+    #[test]
+    fn a_table_as_full_as_it_is_for_forgets_few() {
+        let room = 100_000;
+        let mut flows = Flows::new(room);
+        for number in 0..room as u32 {
+            flows.see(seen(number, 100, BEGUN_NS + u64::from(number)));
+        }
+        flows.settle();
+        assert!(
+            flows.forgotten() < room as u64 / 300,
+            "{}",
+            flows.forgotten()
+        );
+        assert_eq!(flows.known() + flows.forgotten(), room as u64);
+    }
+
+    #[test]
+    fn few_packets_are_all_sampled_and_old_ones_are_none_of_the_moment() {
+        let mut flows = Flows::new(100);
+        let mut time_ns = BEGUN_NS;
+        for round in 0..4000_u32 {
+            time_ns += 1_000_000;
+            // The first of them sends more bytes, the second more packets.
+            flows.see(seen(1, 1500, time_ns));
+            for _ in 0..2 {
+                flows.see(seen(2, 100, time_ns));
+            }
+            if round < 1000 {
+                flows.see(seen(3, 9000, time_ns));
+            }
+        }
+        let top = flows.top(10, time_ns);
+        let shown = |top: &[FlowStatus]| -> Vec<_> {
+            let all = top
+                .iter()
+                .map(|it| (it.bits_per_second, it.packets_per_second));
+            all.collect()
+        };
+        assert_eq!(
+            shown(&top.by_bytes),
+            [(12_006_000, 1001), (1_600_800, 2001)]
+        );
+        assert_eq!(
+            shown(&top.by_packets),
+            [(1_600_800, 2001), (12_006_000, 1001)]
+        );
+        assert_eq!(top.by_bytes[0].packets, 4000);
+        assert_eq!(flows.top(1, time_ns).by_packets.len(), 1);
+        assert_eq!(flows.top(10, time_ns + 3_000_000_000), Top::default());
+    }
+
+    /// Ten million packets per second, of which a tenth are of one flow, then hardly any: what stands there is near.
+    #[test]
+    fn of_many_packets_some_stand_for_all() {
+        let mut flows = Flows::new(2000);
+        let mut random = fastrand::Rng::with_seed(3);
+        let mut time_ns = BEGUN_NS;
+        for number in 0..30_000_000_u32 {
+            time_ns += 100;
+            let of = match random.u8(..10) {
+                0 => 0,
+                _ => random.u32(1..1000),
+            };
+            flows.see(seen(of, 1000, time_ns));
+            if number % 4096 == 0 {
+                flows.settle();
+                flows.samples.pace(time_ns);
+            }
+        }
+        let top = flows.top(3, time_ns);
+        let most = &top.by_packets[0];
+        let off = most.packets_per_second as f64 / 1e6 - 1.0;
+        // Five standard errors.
+        assert!(off.abs() < 5.0 / (65_536.0_f64 * 0.1).sqrt(), "{off}");
+        assert!(top.by_packets[1].packets_per_second < 30_000);
+        for _ in 0..100 {
+            time_ns += 10_000_000;
+            flows.samples.pace(time_ns);
+            flows.see(seen(5, 1000, time_ns));
+            flows.settle();
+        }
+        // A second of silence before was enough to take all again.
+        time_ns += 1_000_000_000;
+        let top = flows.top(3, time_ns);
+        let of_five = top
+            .by_packets
+            .iter()
+            .find(|it| it.packets == top.by_packets[0].packets);
+        assert!(of_five.unwrap().packets_per_second >= 25, "{top:?}");
+    }
+
+    #[test]
+    fn who_asks_gets_an_answer_of_now_or_the_one_before() {
+        let mut flows = Flows::new(10);
+        let shown = Shown::new(10);
+        flows.see(seen(1, 100, BEGUN_NS));
+        flows.tell(&shown, BEGUN_NS + 1_000_000_000);
+        let status = shown.status(10, By::Bytes);
+        assert_eq!((status.room, status.known, status.forgotten), (10, 1, 0));
+        assert_eq!(status.top, []);
+        flows.tell(&shown, BEGUN_NS + 1_000_000_000);
+        assert_eq!(shown.status(10, By::Packets).top[0].bits_per_second, 800);
+        assert_eq!(shown.status(0, By::Packets).top, []);
+        std::thread::scope(|scope| {
+            let asking = scope.spawn(|| shown.status_now(10, By::Bytes));
+            while !asking.is_finished() {
+                flows.tell(&shown, BEGUN_NS + 1_000_000_000);
+            }
+            assert_eq!(asking.join().unwrap().top.len(), 1);
+        });
+    }
+}
