@@ -1,7 +1,7 @@
 //! Asks a capture that runs, or the packets that one has left on disk.
 
 use super::run::STATUS;
-use super::{Asked, Command};
+use super::{Asked, Command, Sort, flows};
 use crate::exit::Failure;
 use crate::terminal::conversation::Conversation;
 use crate::terminal::{print, quantity};
@@ -10,6 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use taut_capture::capture::{Found, Status};
 use taut_capture::dump::{Dumped, time_in_words};
+use taut_capture::flows::By;
 use taut_figure::table;
 use taut_function::record::{Answer, Request};
 
@@ -106,6 +107,19 @@ pub fn run(command: Command) -> Result<(), Failure> {
             let (line, answer) = Asking::meant(&asked)?.ask(&STATUS)?;
             match (&answer.status, asked.json) {
                 (Some(status), false) => show(status),
+                _ => print::line(line),
+            }
+            Ok(())
+        }
+        Command::Flows { most, sort, asked } => {
+            let by = match sort {
+                Sort::Bytes => By::Bytes,
+                Sort::Packets => By::Packets,
+            };
+            let request = Request::Flows { most, by };
+            let (line, answer) = Asking::meant(&asked)?.ask(&request)?;
+            match (&answer.flows, asked.json) {
+                (Some(found), false) => flows::show(found),
                 _ => print::line(line),
             }
             Ok(())
@@ -264,7 +278,7 @@ pub fn dumped(dump: &Dumped) -> String {
     text
 }
 
-fn in_bytes(bytes: u64) -> String {
+pub fn in_bytes(bytes: u64) -> String {
     taut_measure::quantity::bytes(bytes as f64)
 }
 

@@ -2,6 +2,7 @@
 //! capture that runs.
 
 mod ask;
+mod flows;
 mod run;
 
 use crate::exit::Failure;
@@ -83,6 +84,9 @@ struct Capture {
     /// Size of that folder
     #[arg(long, value_name = "SIZE", requires = "disk")]
     disk_size: Option<Size>,
+    /// Tell so many flows apart, and show which of them send most
+    #[arg(long, value_name = "N")]
+    flows: Option<u32>,
     /// Socket by which others ask the capture (default: one that they find by themselves)
     #[arg(long, value_name = "SOCKET")]
     control: Option<PathBuf>,
@@ -117,6 +121,14 @@ struct Asked {
     json: bool,
 }
 
+/// What flows are sorted by.
+#[derive(Clone, Copy, Default, clap::ValueEnum)]
+enum Sort {
+    #[default]
+    Bytes,
+    Packets,
+}
+
 #[derive(clap::Subcommand)]
 enum Command {
     /// Write packets of the past, from memory and disk, into a file
@@ -147,6 +159,17 @@ enum Command {
     },
     /// Print what was kept and lost, how far memory reaches back, and what triggers have done
     Status {
+        #[command(flatten)]
+        asked: Asked,
+    },
+    /// Print the flows that send most at the moment, of a capture with --flows
+    Flows {
+        /// How many
+        #[arg(long, value_name = "N", default_value_t = 20)]
+        most: usize,
+        /// What they are sorted by
+        #[arg(long, value_enum, default_value_t)]
+        sort: Sort,
         #[command(flatten)]
         asked: Asked,
     },

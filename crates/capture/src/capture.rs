@@ -8,6 +8,7 @@ use crate::clock::PacketClock;
 use crate::disk::DiskError;
 use crate::dump::{Begin, Dump, Dumped, Dumps, QueryOutput, Roll, SharedOutput, Target};
 use crate::filter::{Filter, MOST_FILTERS, Many, Matches};
+use crate::flows::{By, Flows, FlowsStatus, Seen, Shown};
 use crate::keeper::{self, Keeper};
 use crate::record::{LONGEST_BYTES, PORTS, Record};
 use crate::ring::{Count, Producer, Reader, Ring, RingError, Start};
@@ -30,6 +31,8 @@ const SLACK: Duration = Duration::from_millis(100);
 const AT_ONCE: usize = 4096;
 /// Buckets that a ring has from the start; it gets the others while packets come.
 const FIRST_BUCKETS: u64 = 16;
+/// Flows that are part of the state.
+const FLOWS_SHOWN: usize = 20;
 /// Dumps that are remembered.
 const REMEMBERED: usize = 256;
 /// Pauses of the threads when there is nothing to do.
@@ -58,6 +61,8 @@ pub struct Settings {
     pub ports: Vec<String>,
     /// What is kept on disk.
     pub disk: Option<keeper::Settings>,
+    /// Flows that are told apart; 0 is none.
+    pub flows: usize,
 }
 
 /// Counters of a trigger.
@@ -143,6 +148,8 @@ pub struct Status {
     pub dumps: Vec<Dumped>,
     /// What is kept on disk.
     pub disk: Option<keeper::Status>,
+    /// Flows, and those that send most.
+    pub flows: Option<FlowsStatus>,
     /// What goes wrong at the moment.
     pub trouble: Vec<String>,
 }
@@ -161,6 +168,7 @@ struct Together {
     dumping: Mutex<Vec<Dumped>>,
     dumps: Mutex<VecDeque<Dumped>>,
     pipe_trouble: Mutex<Option<String>>,
+    flows: Option<Shown>,
     stop: AtomicBool,
     /// The ring has not got the size yet that it is to have, and nobody has asked for another one.
     grows: AtomicBool,
@@ -244,6 +252,7 @@ impl Capture {
             dumping: Mutex::default(),
             dumps: Mutex::default(),
             pipe_trouble: Mutex::default(),
+            flows: (settings.flows > 0).then(|| Shown::new(settings.flows)),
             stop: AtomicBool::new(false),
             grows: AtomicBool::new(first_bytes < settings.ring_bytes),
         });
@@ -290,10 +299,11 @@ impl Capture {
             let (here, bytes) = (Arc::clone(&together), settings.ring_bytes);
             threads.push(spawn_background("capture-grow", move || here.grow(bytes))?);
         }
+        let flows = (settings.flows > 0).then(|| Flows::new(settings.flows));
         let reader = ring.reader(Start::Now);
         let (here, packets) = (Arc::clone(&together), PacketClock::new(clock));
         threads.push(spawn_background("capture-look", move || {
-            look(&here, reader, packets, &begin);
+            look(&here, reader, packets, &begin, flows);
         })?);
         Ok(Self {
             together,
@@ -440,8 +450,18 @@ impl Capture {
             dumping: lock(&together.dumping).clone(),
             dumps: lock(&together.dumps).iter().cloned().collect(),
             disk,
+            flows: together
+                .flows
+                .as_ref()
+                .map(|it| it.status(FLOWS_SHOWN, By::Bytes)),
             trouble,
         }
+    }
+
+    /// The flows that send most at the moment; none if flows are not told apart.
+    pub fn flows(&self, most: usize, by: By) -> Option<FlowsStatus> {
+        let flows = self.together.flows.as_ref()?;
+        Some(flows.status_now(most, by))
     }
 }
 
@@ -473,8 +493,14 @@ pub fn query_disk(
     found.written(output, file)
 }
 
-/// Looks at all packets, and fires triggers.
-fn look(together: &Together, mut reader: Reader, mut clock: PacketClock, begin: &Sender<Begin>) {
+/// Looks at all packets, fires triggers, and counts flows.
+fn look(
+    together: &Together,
+    mut reader: Reader,
+    mut clock: PacketClock,
+    begin: &Sender<Begin>,
+    mut flows: Option<Flows>,
+) {
     let triggers = &together.triggers;
     let with_filters: Vec<_> = (0..triggers.len())
         .filter(|at| triggers[*at].when.filter().is_some())
@@ -508,9 +534,17 @@ fn look(together: &Together, mut reader: Reader, mut clock: PacketClock, begin: 
         }
         let mut read = 0;
         let mut last_ns = 0;
-        if !with_filters.is_empty() {
+        if !with_filters.is_empty() || flows.is_some() {
             read = reader.read(u64::MAX, AT_ONCE, |record| {
                 last_ns = record.facts.time_ns;
+                if let Some(flows) = &mut flows
+                    && let Some(seen) = Seen::of(record)
+                {
+                    flows.see(seen);
+                }
+                if with_filters.is_empty() {
+                    return;
+                }
                 many.matches(record.frame, record.facts.wire_bytes, &mut matches);
                 for hit in matches.iter() {
                     let at = with_filters[hit];
@@ -521,6 +555,9 @@ fn look(together: &Together, mut reader: Reader, mut clock: PacketClock, begin: 
             });
             let missed = reader.missed();
             together.not_looked_at.store(missed, Ordering::Relaxed);
+        }
+        if let (Some(flows), Some(shown)) = (&mut flows, &together.flows) {
+            flows.tell(shown, if read < AT_ONCE { now_ns } else { last_ns });
         }
         let settled_ns = now_ns.saturating_sub(SLACK.as_nanos() as u64);
         for at in &with_filters {
@@ -723,6 +760,7 @@ mod tests {
             roll: Roll::default(),
             ports: vec!["a".to_string(), "b".to_string()],
             disk: None,
+            flows: 0,
         }
     }
 

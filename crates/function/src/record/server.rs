@@ -6,6 +6,7 @@ use std::io;
 use std::path::PathBuf;
 use taut_capture::capture::{Capture, Found, Status};
 use taut_capture::filter::Filter;
+use taut_capture::flows::{By, FlowsStatus};
 
 /// Request: `{"op": "status"}`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -25,6 +26,14 @@ pub enum Request {
     Resize {
         /// Its size, bytes.
         bytes: u64,
+    },
+    /// The flows that send most at the moment.
+    Flows {
+        /// How many.
+        most: usize,
+        /// What they are sorted by.
+        #[serde(default)]
+        by: By,
     },
     /// Write packets from memory and disk into a file.
     Query {
@@ -53,6 +62,9 @@ pub struct Answer {
     /// Size of the ring after a change, bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ring_bytes: Option<u64>,
+    /// Flows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flows: Option<FlowsStatus>,
     /// What a query has found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub found: Option<Found>,
@@ -84,6 +96,11 @@ impl Deciding {
             }
             Request::Resize { bytes } => {
                 answer.ring_bytes = Some(self.capture.resize(bytes));
+            }
+            Request::Flows { most, by } => {
+                let flows = self.capture.flows(most, by);
+                let none = "this capture does not tell flows apart: start it with --flows, or with flows in its settings";
+                answer.flows = Some(flows.ok_or(none)?);
             }
             Request::Query {
                 filter,

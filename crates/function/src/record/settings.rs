@@ -7,6 +7,7 @@ use std::time::Duration;
 use taut_capture::capture::{self, Capture};
 use taut_capture::dump::{Roll, Target};
 use taut_capture::filter::Filter;
+use taut_capture::flows::{BYTES_PER_FLOW, MOST_FLOWS};
 use taut_capture::keeper;
 use taut_capture::record::LONGEST_BYTES;
 use taut_capture::ring::BUCKET_BYTES;
@@ -29,6 +30,8 @@ pub(super) struct Settings {
     roll_time: Option<String>,
     disk: Option<PathBuf>,
     disk_size: Option<Size>,
+    #[serde(default)]
+    flows: usize,
     control: Option<PathBuf>,
     #[serde(default)]
     interfaces: Vec<String>,
@@ -98,6 +101,7 @@ pub(super) struct Checked {
     target: Option<Target>,
     roll: Roll,
     disk: Option<(PathBuf, u64)>,
+    flows: usize,
     /// Path of the control socket.
     pub control: Option<PathBuf>,
     interfaces: Vec<String>,
@@ -182,6 +186,19 @@ impl Settings {
             (None, None) => None,
             _ => return wrong("disk and disk_size: want both or none".to_string()),
         };
+        if self.flows > MOST_FLOWS {
+            return wrong(format!("flows = {}: want {MOST_FLOWS} at most", self.flows));
+        }
+        let flows_bytes = (self.flows * BYTES_PER_FLOW) as u64;
+        let free = free_bytes();
+        if free.is_some_and(|free| flows_bytes.saturating_add(ring_bytes.unwrap_or(0)) > free) {
+            let free = free.unwrap_or(0) >> 20;
+            let flows_bytes = flows_bytes >> 20;
+            return wrong(format!(
+                "flows = {}: they take {flows_bytes} MB beside the ring, and {free} MB of memory are free: want fewer",
+                self.flows
+            ));
+        }
         if self.trigger.len() > MOST_TRIGGERS {
             return wrong(format!("trigger: more than {MOST_TRIGGERS}"));
         }
@@ -204,6 +221,7 @@ impl Settings {
             target,
             roll,
             disk,
+            flows: self.flows,
             control: self.control,
             interfaces,
             triggers,
@@ -325,7 +343,10 @@ impl Checked {
         let least = 2 * self.bucket_bytes as u64;
         let ring_bytes = self
             .ring_bytes
-            .or_else(|| free_bytes().map(|free| free / SHARE_OF_FREE))
+            .or_else(|| {
+                let of_flows = (self.flows * BYTES_PER_FLOW) as u64;
+                free_bytes().map(|free| free.saturating_sub(of_flows) / SHARE_OF_FREE)
+            })
             .unwrap_or(least)
             .max(least);
         let settings = capture::Settings {
@@ -341,6 +362,7 @@ impl Checked {
                 .disk
                 .clone()
                 .map(|(folder, bytes)| keeper::Settings { folder, bytes }),
+            flows: self.flows,
         };
         Capture::start(settings).map_err(|e| failed(e.to_string()))
     }
@@ -381,6 +403,8 @@ mod tests {
             ("dump = \"a\"\nfile = \"b\"", "want one of both"),
             ("file = \"b\"\nroll_size = \"1 MB\"", "roll_size"),
             ("disk = \"a\"", "disk and disk_size"),
+            ("flows = 100000001", "want 100000000 at most"),
+            ("flows = -1", "flows"),
             (&trigger(""), "trigger 1: a: want when"),
             (
                 &trigger("asked = true\nalways = true"),
