@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use taut_deploy::DeployError;
 use taut_engine::ChainError;
 use taut_lab::tapped::InlineError;
-use taut_live::metrics::EndpointError;
+use taut_live::http::EndpointError;
 use taut_port::{Breakdown, PortError};
 use taut_results::ResultsError;
 use taut_traffic::TrialError;
@@ -45,6 +45,16 @@ impl Failure {
             Self::Missing(text)
         } else {
             Self::Input(text)
+        }
+    }
+
+    /// The line.
+    pub fn into_text(self) -> String {
+        match self {
+            Self::Limit(text)
+            | Self::Input(text)
+            | Self::Missing(text)
+            | Self::Interrupted(text) => text,
         }
     }
 

@@ -15,6 +15,7 @@ use taut_figure::table;
 use taut_function::record::{Answer, Request};
 
 /// A capture that can be asked.
+#[derive(Clone)]
 pub struct Asking(PathBuf);
 
 impl Asking {
@@ -64,6 +65,12 @@ impl Asking {
             return Err(Failure::Input(answer.error.unwrap_or_default()));
         }
         Ok((line, answer))
+    }
+
+    /// Has a trigger fire.
+    pub fn fire(&self, name: &str, cause: &str) -> Result<(), Failure> {
+        let (name, cause) = (name.to_string(), cause.to_string());
+        self.ask(&Request::Trigger { name, cause }).map(drop)
     }
 
     /// Its state.
@@ -278,7 +285,7 @@ pub fn dumped(dump: &Dumped) -> String {
     text
 }
 
-pub fn in_bytes(bytes: u64) -> String {
+fn in_bytes(bytes: u64) -> String {
     taut_measure::quantity::bytes(bytes as f64)
 }
 

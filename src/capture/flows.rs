@@ -1,6 +1,5 @@
 //! Flows of a capture, for people.
 
-use super::ask::in_bytes;
 use crate::terminal::print;
 use std::net::IpAddr;
 use taut_capture::flows::{FlowStatus, FlowsStatus};
@@ -32,7 +31,7 @@ pub fn show(flows: &FlowsStatus) {
             ends(flow),
             quantity::plain(flow.bits_per_second as f64),
             quantity::plain(flow.packets_per_second as f64),
-            in_bytes(flow.bytes),
+            quantity::plain(flow.bytes as f64),
             flow.packets.to_string(),
             format!("{:.1}", ns as f64 / 1e9),
             flags(flow.tcp_flags),

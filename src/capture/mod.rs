@@ -3,7 +3,9 @@
 
 mod ask;
 mod flows;
+mod page;
 mod run;
+mod watch;
 
 use crate::exit::Failure;
 use crate::terminal::quantity;
@@ -90,6 +92,13 @@ struct Capture {
     /// Socket by which others ask the capture (default: one that they find by themselves)
     #[arg(long, value_name = "SOCKET")]
     control: Option<PathBuf>,
+    /// Give out what is counted as OpenMetrics at http://ADDRESS/metrics, such as 127.0.0.1:9100
+    #[arg(long, value_name = "ADDRESS")]
+    metrics: Option<String>,
+    /// Show what happens as a page, with a button for each trigger, at http://ADDRESS, such as 127.0.0.1:9101; a port alone is one of
+    /// this machine. Who reaches another address can fire triggers as well
+    #[arg(long, value_name = "ADDRESS")]
+    page: Option<String>,
     /// What is done while no packets come: poll, yield, sleep(TIME), interrupt (default: poll)
     #[arg(long, value_name = "POLICY")]
     wait: Option<Wait>,
@@ -238,7 +247,7 @@ mod tests {
         assert_eq!(moment("1970-01-01 00:00:01.5"), Ok(1_500_000_000));
         let (ago, now) = (moment("-2m").unwrap(), moment("now").unwrap());
         assert!(
-            (119_000_000_000..=120_000_000_000).contains(&(now - ago)),
+            (120_000_000_000..=121_000_000_000).contains(&(now - ago)),
             "{ago} {now}"
         );
         for wrong in ["", "-", "yesterday", "5s", "-5 parsecs", "-99999999y"] {

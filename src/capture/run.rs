@@ -1,7 +1,8 @@
 //! Captures until it is told to stop.
 
-use super::Capture;
 use super::ask::{Asking, dumped, state};
+use super::watch::{self, Watched};
+use super::{Capture, page};
 use crate::exit::{self, Failure};
 use crate::forward::choose_cores;
 use crate::terminal::print;
@@ -29,7 +30,11 @@ pub fn run(capture: &Capture) -> Result<(), Failure> {
             (path, Some(folder))
         }
     };
-    let chain = chain(capture, &control)?;
+    let chain = Arc::new(chain(capture, &control)?);
+    let asking = Asking::of(&control)?;
+    let watched = Arc::new(Watched::new(asking.clone(), Arc::clone(&chain)));
+    let _metrics = watch::metrics(capture.metrics.as_deref(), &watched)?;
+    let _page = page::serve(capture.page.as_deref(), &watched)?;
     // Standard output is for packets where they are asked for.
     let to_output = capture
         .write
@@ -54,8 +59,8 @@ pub fn run(capture: &Capture) -> Result<(), Failure> {
         at_end: Arc::new(at_end),
     };
     let team = Team::start(&chain, "capture", &start, None)?;
+    watched.runs(team.exchange());
     let begun = Instant::now();
-    let asking = Asking::of(&control)?;
     if !capture.json && !capture.quiet {
         say(&format!(
             "capturing; ask with --control {}",
@@ -134,15 +139,15 @@ pub fn run(capture: &Capture) -> Result<(), Failure> {
 
 /// What ports have lost before it was captured.
 #[derive(Default)]
-struct Ports {
-    each: Vec<AtPort>,
+pub struct Ports {
+    pub each: Vec<AtPort>,
     overrun: u64,
     malformed: u64,
     too_long: u64,
 }
 
 impl Ports {
-    fn of(chain: &Chain, exchange: &Exchange) -> Self {
+    pub fn of(chain: &Chain, exchange: &Exchange) -> Self {
         let mut ports = Self::default();
         for (spec, counters) in chain.ports.iter().zip(exchange.ports()) {
             ports.overrun += counters.rx_overrun;
@@ -186,7 +191,7 @@ struct Line<'a> {
     ports: &'a [AtPort],
 }
 
-fn json(status: &Status, ports: &Ports) -> Result<String, Failure> {
+pub fn json(status: &Status, ports: &Ports) -> Result<String, Failure> {
     let line = Line {
         status,
         ports: &ports.each,

@@ -318,6 +318,16 @@ fn what_makes_no_sense_is_said_in_a_line() {
         ),
         (&["capture", "--port", "nowhere:"], 2, "nowhere"),
         (
+            &["capture", "--port", "null:", "--flows", "100000001"],
+            2,
+            "flows = 100000001",
+        ),
+        (
+            &["capture", "--port", "null:", "--page", "here"],
+            2,
+            "page address \"here\"",
+        ),
+        (
             &["capture", "no-such-interface", "--ring", "64M"],
             3,
             "no-such-interface",

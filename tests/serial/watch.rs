@@ -164,11 +164,46 @@ fn a_forwarder_gives_out_its_counters() {
 }
 
 #[test]
+fn a_capture_gives_out_its_counters() {
+    let _turn = alone();
+    let mut capture = Program::start(&mut taut(&[
+        "capture",
+        "--port",
+        "null:source=32",
+        "--ring",
+        "64M",
+        "--flows",
+        "100",
+        "--trigger",
+        "by-hand",
+        "--metrics",
+        "127.0.0.1:0",
+        "--quiet",
+    ]));
+    let address = metrics_address(&mut capture);
+    loop {
+        // None before it has begun.
+        let samples = samples_of(&scrape(&address));
+        let kept = samples.get("taut_capture_kept_packets_total");
+        if kept.is_some_and(|kept| *kept > 0.0) {
+            let zeros = [
+                "taut_capture_triggers_fired_total{trigger=\"by-hand\"}",
+                "taut_capture_known_flows",
+            ];
+            assert_eq!(zeros.map(|it| samples[it]), [0.0; 2]);
+            break;
+        }
+        assert!(capture.is_running());
+    }
+    capture.interrupt().success();
+}
+
+#[test]
 fn an_address_that_cannot_be_had_is_said_so() {
     let _turn = alone();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = listener.local_addr().unwrap().to_string();
-    for command in ["generate", "forward"] {
+    for command in ["generate", "forward", "capture"] {
         for (address, part) in [
             (taken.as_str(), "in use"),
             ("9100", "such as 127.0.0.1:9100"),

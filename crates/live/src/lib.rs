@@ -1,21 +1,23 @@
-//! What people and monitoring systems see of `taut forward` and `taut generate` while they run.
+//! What people and monitoring systems see of `taut forward`, `taut generate` and `taut capture` while they run.
 //!
 //! The types to know:
 //!
 //! - [`Dashboard`]: takes a terminal, draws a [`View`] of the generator's streams, says what keys have [`Asked`] for.
-//! - [`metrics::Endpoint`]: answers `GET /metrics` over HTTP, one connection at a time.
+//! - [`http::Server`]: answers short requests over HTTP, a few at a time.
+//! - [`metrics::Endpoint`]: has it answer `GET /metrics`.
 //! - [`metrics::Exposition`]: counters and distributions as OpenMetrics text.
 //!
 //! Whoever runs a measurement calls all of it: [`Dashboard::show`] and [`metrics::generator_metrics`] with streams as
 //! `taut_traffic` shows them to others, [`metrics::forwarder_metrics`] with the counters that a worker publishes. No loop
 //! that packets pass through sees anything of it, and nothing here draws figures.
 //!
-//! Begin with `dashboard.rs`, then `metrics/endpoint.rs`.
+//! Begin with `dashboard.rs`, then `http.rs`.
 
 #![forbid(unsafe_code)]
 
 mod dashboard;
 mod draw;
+pub mod http;
 pub mod metrics;
 
 pub use dashboard::{Asked, Dashboard};

@@ -1,47 +1,15 @@
-//! A small HTTP/1.1 server (RFC 9112) that answers `GET /metrics` with what it is told to, one connection at
-//! a time, beside everything that matters.
+//! An endpoint that answers `GET /metrics` with what it is told to.
 
-use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
-
-/// How long one client may take for its request and for taking the answer.
-const PATIENCE: Duration = Duration::from_secs(1);
-
-/// Bytes of a request that are read.
-const LONGEST_REQUEST_BYTES: usize = 8192;
+use crate::http::{EndpointError, Reply, Server};
+use std::borrow::Cow;
+use std::net::SocketAddr;
 
 /// What OpenMetrics 1.0 is called.
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Why there is no endpoint.
-#[derive(Debug, thiserror::Error)]
-pub enum EndpointError {
-    /// The text is no address.
-    #[error(
-        "metrics address {0:?}: want an IP address and a port, such as 127.0.0.1:9100 or [::1]:9100"
-    )]
-    Address(String),
-    /// Nothing can listen there.
-    #[error("metrics address {address}: {source}; choose another port (0 takes one that is free)")]
-    Listen {
-        /// Where.
-        address: SocketAddr,
-        /// What the system said.
-        source: io::Error,
-    },
-}
-
 /// A listening endpoint; gone when dropped.
 #[derive(Debug)]
-pub struct Endpoint {
-    address: SocketAddr,
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
+pub struct Endpoint(Server);
 
 impl Endpoint {
     /// Listens at `address` and answers with what `render` gives at that moment.
@@ -50,113 +18,38 @@ impl Endpoint {
     /// When the address is none or taken.
     pub fn serve(
         address: &str,
-        render: impl Fn() -> String + Send + 'static,
+        render: impl Fn() -> String + Send + Sync + 'static,
     ) -> Result<Self, EndpointError> {
-        let address: SocketAddr = address
-            .parse()
-            .map_err(|_| EndpointError::Address(address.to_string()))?;
-        let failed = |source| EndpointError::Listen { address, source };
-        let listener = TcpListener::bind(address).map_err(failed)?;
-        let address = listener.local_addr().map_err(failed)?;
-        let stop = Arc::<AtomicBool>::default();
-        let stopped = Arc::clone(&stop);
-        let thread = std::thread::Builder::new()
-            .name("metrics".to_string())
-            .spawn(move || {
-                for client in listener.incoming() {
-                    if stopped.load(Ordering::Relaxed) {
-                        return;
-                    }
-                    // A client that goes away is its own business; running out of files passes.
-                    match client {
-                        Ok(client) => drop(answer(client, &render)),
-                        Err(_) => std::thread::sleep(Duration::from_millis(100)),
-                    }
-                }
-            })
-            .map_err(failed)?;
-        Ok(Self {
-            address,
-            stop,
-            thread: Some(thread),
-        })
+        let server = Server::start("metrics", address, move |request| {
+            match (request.method, request.path) {
+                ("GET" | "HEAD", "/metrics") => Reply {
+                    status: "200 OK",
+                    kind: CONTENT_TYPE,
+                    fields: Cow::Borrowed(""),
+                    body: render(),
+                },
+                ("GET" | "HEAD", _) => Reply::text("404 Not Found", "the metrics are at /metrics"),
+                _ => Reply {
+                    fields: Cow::Borrowed("Allow: GET, HEAD\r\n"),
+                    ..Reply::text("405 Method Not Allowed", "GET /metrics is all there is")
+                },
+            }
+        })?;
+        Ok(Self(server))
     }
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.0.address()
     }
-}
-
-impl Drop for Endpoint {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        // Wakes the thread. 0.0.0.0 and :: stand for this machine as well.
-        let woken = TcpStream::connect_timeout(&self.address, PATIENCE).is_ok();
-        if let Some(thread) = self.thread.take().filter(|_| woken) {
-            let _ = thread.join();
-        }
-    }
-}
-
-fn answer(mut client: TcpStream, render: &impl Fn() -> String) -> io::Result<()> {
-    client.set_write_timeout(Some(PATIENCE))?;
-    let request = read_request(&mut client)?;
-    let mut words = request.split_ascii_whitespace();
-    let (method, target) = (words.next(), words.next().unwrap_or_default());
-    let path = target.split('?').next().unwrap_or_default();
-    let (status, kind, body) = match (method, path) {
-        (Some("GET" | "HEAD"), "/metrics") => ("200 OK", CONTENT_TYPE, render()),
-        (Some("GET" | "HEAD"), _) => (
-            "404 Not Found",
-            "text/plain; charset=utf-8",
-            "the metrics are at /metrics\n".to_string(),
-        ),
-        _ => (
-            "405 Method Not Allowed",
-            "text/plain; charset=utf-8",
-            "GET /metrics is all there is\n".to_string(),
-        ),
-    };
-    let allow = if status.starts_with("405") {
-        "Allow: GET, HEAD\r\n"
-    } else {
-        ""
-    };
-    let head = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\n{allow}Connection: close\r\n\r\n",
-        body.len()
-    );
-    client.write_all(head.as_bytes())?;
-    if method != Some("HEAD") {
-        client.write_all(body.as_bytes())?;
-    }
-    client.flush()
-}
-
-/// The request up to the empty line that ends its header.
-fn read_request(client: &mut TcpStream) -> io::Result<String> {
-    let deadline = Instant::now() + PATIENCE;
-    let mut request = Vec::new();
-    let mut part = [0; 1024];
-    while !request.windows(4).any(|end| end == b"\r\n\r\n") {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() || request.len() > LONGEST_REQUEST_BYTES {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        client.set_read_timeout(Some(left))?;
-        match client.read(&mut part)? {
-            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-            n => request.extend_from_slice(&part[..n]),
-        }
-    }
-    Ok(String::from_utf8_lossy(&request).into_owned())
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
 
     fn ask(endpoint: &Endpoint, request: &str) -> String {
         let mut client = TcpStream::connect(endpoint.address()).unwrap();

@@ -1,11 +1,13 @@
 //! Counters and distributions for monitoring systems: their text form, and the endpoint that gives it out.
 
+mod capture;
 mod endpoint;
 mod exposition;
 mod forwarder;
 mod generator;
 
-pub use endpoint::{Endpoint, EndpointError};
+pub use capture::capture_metrics;
+pub use endpoint::Endpoint;
 pub use exposition::{Exposition, Kind};
 pub use forwarder::forwarder_metrics;
 pub use generator::generator_metrics;

@@ -1,0 +1,384 @@
+//! A small HTTP/1.1 server (RFC 9112) beside everything that matters: a few clients at a time, a short request each, and as long as
+//! is meant for both. Whoever takes longer, or says more, is left.
+
+use std::borrow::Cow;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How long one client may take for its request, and for taking the answer.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Bytes of a request that are read.
+const LONGEST_REQUEST_BYTES: usize = 8192;
+/// Clients at a time; others wait with the kernel, which has room for a few more.
+const CLIENTS: usize = 4;
+
+/// Why nobody is served.
+#[derive(Debug, thiserror::Error)]
+pub enum EndpointError {
+    /// The text is no address.
+    #[error(
+        "{what} address {text:?}: want an IP address and a port, such as 127.0.0.1:9100 or [::1]:9100"
+    )]
+    Address {
+        /// What it was to be the address of.
+        what: &'static str,
+        /// The text.
+        text: String,
+    },
+    /// Nothing can listen there.
+    #[error("{what} address {address}: {source}; choose another port (0 takes one that is free)")]
+    Listen {
+        /// What was to listen.
+        what: &'static str,
+        /// Where.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// What a client asks for.
+#[derive(Debug)]
+pub struct Request<'a> {
+    /// `GET`, `HEAD`, `POST` or another one.
+    pub method: &'a str,
+    /// What it is about, without what follows a question mark.
+    pub path: &'a str,
+    head: &'a str,
+}
+
+impl Request<'_> {
+    /// Value of the field of that name; none if there is not exactly one.
+    pub fn field(&self, name: &str) -> Option<&str> {
+        let fields = self
+            .head
+            .lines()
+            .skip(1)
+            .filter_map(|it| it.split_once(':'));
+        let mut values = fields.filter(|(is, _)| is.eq_ignore_ascii_case(name));
+        match (values.next(), values.next()) {
+            (Some((_, value)), None) => Some(value.trim()),
+            _ => None,
+        }
+    }
+}
+
+/// What it is answered.
+#[derive(Debug)]
+pub struct Reply {
+    /// Number and words, such as `200 OK`.
+    pub status: &'static str,
+    /// Type of the body.
+    pub kind: &'static str,
+    /// Further fields, each ending with `\r\n`.
+    pub fields: Cow<'static, str>,
+    /// The body.
+    pub body: String,
+}
+
+impl Reply {
+    /// A line of text.
+    pub fn text(status: &'static str, line: &str) -> Self {
+        Self {
+            status,
+            kind: "text/plain; charset=utf-8",
+            fields: Cow::Borrowed(""),
+            body: format!("{line}\n"),
+        }
+    }
+}
+
+/// A server; gone when dropped.
+#[derive(Debug)]
+pub struct Server {
+    address: SocketAddr,
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Listens at `address` for those who want a `what`, and gives them the replies of `answer`.
+    ///
+    /// # Errors
+    /// When the address is none or taken.
+    pub fn start(
+        what: &'static str,
+        address: &str,
+        answer: impl Fn(&Request<'_>) -> Reply + Send + Sync + 'static,
+    ) -> Result<Self, EndpointError> {
+        let address: SocketAddr = address.parse().map_err(|_| EndpointError::Address {
+            what,
+            text: address.to_string(),
+        })?;
+        let failed = |source| EndpointError::Listen {
+            what,
+            address,
+            source,
+        };
+        let listener = TcpListener::bind(address).map_err(failed)?;
+        let answer = Arc::new(answer);
+        let mut server = Self {
+            address: listener.local_addr().map_err(failed)?,
+            stop: Arc::default(),
+            threads: Vec::new(),
+        };
+        for _ in 0..CLIENTS {
+            let listener = listener.try_clone().map_err(failed)?;
+            let (stopped, answer) = (Arc::clone(&server.stop), Arc::clone(&answer));
+            let thread = std::thread::Builder::new().name(what.to_string());
+            let thread = thread.spawn(move || {
+                for client in listener.incoming() {
+                    if stopped.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    // A client that goes away is its own business; running out of files passes.
+                    match client {
+                        Ok(client) => drop(serve(client, &*answer)),
+                        Err(_) => std::thread::sleep(Duration::from_millis(100)),
+                    }
+                }
+            });
+            server.threads.push(thread.map_err(failed)?);
+        }
+        Ok(server)
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        // Each thread ends with the next client that it gets. 0.0.0.0 and :: stand for this machine as well.
+        let wake = |_: &JoinHandle<()>| TcpStream::connect_timeout(&self.address, PATIENCE).is_ok();
+        let woken = self.threads.iter().filter(|it| wake(it)).count();
+        if woken == self.threads.len() {
+            self.threads.drain(..).for_each(|it| drop(it.join()));
+        }
+    }
+}
+
+fn serve(mut client: TcpStream, answer: &impl Fn(&Request<'_>) -> Reply) -> io::Result<()> {
+    let request = read_request(&mut client)?;
+    let request = String::from_utf8_lossy(&request);
+    let line = request.lines().next().unwrap_or_default();
+    let mut words = line.split_ascii_whitespace();
+    let (method, target) = (words.next(), words.next().unwrap_or_default());
+    let request = Request {
+        method: method.unwrap_or_default(),
+        path: target.split('?').next().unwrap_or_default(),
+        head: &request,
+    };
+    let reply = answer(&request);
+    let head = format!(
+        "HTTP/1.1 {}\r\nContent-Type: {}\r\nContent-Length: {}\r\n{}Connection: close\r\n\r\n",
+        reply.status,
+        reply.kind,
+        reply.body.len(),
+        reply.fields,
+    );
+    let body = match request.method {
+        "HEAD" => "",
+        _ => &reply.body,
+    };
+    write(&mut client, (head + body).as_bytes())
+}
+
+/// Writes all of it, or as much as a client takes while there is patience.
+fn write(client: &mut TcpStream, mut text: &[u8]) -> io::Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    while !text.is_empty() {
+        client.set_write_timeout(Some(left_until(deadline)?))?;
+        match client.write(text)? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            n => text = &text[n..],
+        }
+    }
+    client.flush()
+}
+
+fn left_until(deadline: Instant) -> io::Result<Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    match left.is_zero() {
+        true => Err(io::ErrorKind::TimedOut.into()),
+        false => Ok(left),
+    }
+}
+
+/// The request up to the empty line that ends its head. What follows is read as far as it belongs to it, so that the answer is not lost
+/// with it, and forgotten.
+fn read_request(client: &mut TcpStream) -> io::Result<Vec<u8>> {
+    let deadline = Instant::now() + PATIENCE;
+    let mut request = Vec::new();
+    let mut part = [0; 1024];
+    let mut head = None;
+    loop {
+        if head.is_none()
+            && let Some(end) = request.windows(4).position(|end| end == b"\r\n\r\n")
+        {
+            head = Some((end + 4, end + 4 + body_bytes(&request[..end])?));
+        }
+        if let Some((end, all)) = head
+            && request.len() >= all
+        {
+            request.truncate(end);
+            return Ok(request);
+        }
+        if request.len() > LONGEST_REQUEST_BYTES {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        client.set_read_timeout(Some(left_until(deadline)?))?;
+        match client.read(&mut part)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            n => request.extend_from_slice(&part[..n]),
+        }
+    }
+}
+
+/// Bytes that follow a head.
+fn body_bytes(head: &[u8]) -> io::Result<usize> {
+    let head = String::from_utf8_lossy(head);
+    let request = Request {
+        method: "",
+        path: "",
+        head: &head,
+    };
+    let said = request.field("Content-Length").unwrap_or("0");
+    match said.parse() {
+        Ok(bytes) if bytes <= LONGEST_REQUEST_BYTES => Ok(bytes),
+        _ => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::sync::atomic::AtomicUsize;
+
+    fn said(server: &Server, request: &[u8]) -> String {
+        let mut client = TcpStream::connect(server.address()).unwrap();
+        // Who is left may not hear the end of what it was told, nor be heard to the end.
+        let _ = client.write_all(request);
+        let mut text = Vec::new();
+        let _ = client.read_to_end(&mut text);
+        String::from_utf8(text).unwrap()
+    }
+
+    fn echo() -> Server {
+        Server::start("echo", "127.0.0.1:0", |request| {
+            let field = request.field("X-Field").unwrap_or("none");
+            let line = format!("{} {} {field}", request.method, request.path);
+            Reply::text("200 OK", &line)
+        })
+        .unwrap()
+    }
+
+    #[test]
+    fn a_request_is_told_apart_and_its_body_forgotten() {
+        let server = echo();
+        for (request, reply) in [
+            ("GET /a?b=c HTTP/1.1\r\n\r\n", "GET /a none\n"),
+            (
+                "POST /a HTTP/1.1\r\nx-field:  one \r\ncontent-length: 3\r\n\r\nabc",
+                "POST /a one\n",
+            ),
+            (
+                "GET / HTTP/1.1\r\nX-Field: 1\r\nX-Field: 2\r\n\r\n",
+                "GET / none\n",
+            ),
+            ("GET\r\n\r\n", "GET  none\n"),
+            ("\r\n\r\n", "  none\n"),
+        ] {
+            let said = said(&server, request.as_bytes());
+            assert!(
+                said.ends_with(&format!("\r\n\r\n{reply}")),
+                "{request:?}: {said:?}"
+            );
+            assert!(
+                said.contains(&format!("Content-Length: {}\r\n", reply.len())),
+                "{said}"
+            );
+        }
+        assert!(said(&server, b"HEAD /a HTTP/1.1\r\n\r\n").ends_with("close\r\n\r\n"));
+    }
+
+    #[test]
+    fn garbage_and_too_much_are_left_without_an_answer_and_others_are_served() {
+        let server = echo();
+        let mut random = 1_u64;
+        let mut garbage = vec![0; 110_000];
+        for round in 0..50_usize {
+            for byte in &mut garbage {
+                random = random
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1);
+                *byte = (random >> 56) as u8;
+            }
+            let text = said(&server, &garbage[..round * 2000 + 8193]);
+            assert_eq!(text, "");
+        }
+        for request in [
+            "POST / HTTP/1.1\r\nContent-Length: 100000\r\n\r\n",
+            "POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
+            "POST / HTTP/1.1\r\nContent-Length: 99999999999999999999999\r\n\r\n",
+        ] {
+            assert_eq!(said(&server, request.as_bytes()), "", "{request}");
+        }
+        assert!(said(&server, b"GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 200"));
+    }
+
+    #[test]
+    fn who_dawdles_is_left_and_neither_holds_up_others_nor_grows_anything() {
+        let threads = Arc::new(AtomicUsize::new(0));
+        let most = Arc::new(AtomicUsize::new(0));
+        let (now, seen) = (Arc::clone(&threads), Arc::clone(&most));
+        let server = Server::start("test", "127.0.0.1:0", move |_| {
+            seen.fetch_max(now.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+            let reply = Reply::text("200 OK", &"x".repeat(1 << 20));
+            now.fetch_sub(1, Ordering::Relaxed);
+            reply
+        })
+        .unwrap();
+        // Some say nothing, some never end, some take no answer: all at once, and more than are served.
+        let begun = Instant::now();
+        let clients: Vec<_> = (0..12)
+            .map(|number| {
+                let mut client = TcpStream::connect(server.address()).unwrap();
+                match number % 3 {
+                    0 => {}
+                    1 => client.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n").unwrap(),
+                    _ => client.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap(),
+                }
+                client
+            })
+            .collect();
+        let text = said(&server, b"GET / HTTP/1.1\r\n\r\n");
+        assert!(text.starts_with("HTTP/1.1 200"));
+        // Three turns of four clients that take all the patience, and some for a machine that is busy.
+        assert!(begun.elapsed() < 20 * PATIENCE);
+        assert!(most.load(Ordering::Relaxed) <= CLIENTS);
+        drop(clients);
+        drop(server);
+        assert_eq!(threads.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn an_end_comes_also_while_clients_are_there() {
+        let server = echo();
+        let address = server.address();
+        let clients: Vec<_> = (0..CLIENTS)
+            .map(|_| TcpStream::connect(address).unwrap())
+            .collect();
+        drop(server);
+        assert!(TcpStream::connect(address).is_err());
+        drop(clients);
+    }
+}

@@ -1,0 +1,268 @@
+//! A page that shows a capture while it runs, and has triggers fire.
+//!
+//! What a browser of the user may be told to ask by others' pages is nothing to go by: a trigger fires only for who has the token that
+//! stands in the page, and nobody is answered who came by a name, as that may be another's for this address.
+
+use super::run::json;
+use super::watch::Watched;
+use crate::exit::Failure;
+use crate::terminal::print;
+use std::borrow::Cow;
+use std::io::Read;
+use std::net::IpAddr;
+use std::sync::Arc;
+use taut_live::http::{Reply, Request, Server};
+
+const PAGE: &str = include_str!("page.html");
+/// What stands for the secrets in it.
+const TOKEN: &str = "{{token}}";
+const NONCE: &str = "{{nonce}}";
+
+/// What fires a trigger, and has the browser run the page's script and no other.
+struct Secrets {
+    token: String,
+    nonce: String,
+}
+
+impl Secrets {
+    fn draw() -> std::io::Result<Self> {
+        let mut random = std::fs::File::open("/dev/urandom")?;
+        let mut secret = || {
+            let mut bytes = [0; 16];
+            random.read_exact(&mut bytes)?;
+            Ok::<_, std::io::Error>(bytes.iter().map(|it| format!("{it:02x}")).collect())
+        };
+        Ok(Self {
+            token: secret()?,
+            nonce: secret()?,
+        })
+    }
+}
+
+/// Serves the page, if it is asked for.
+pub fn serve(address: Option<&str>, watched: &Arc<Watched>) -> Result<Option<Server>, Failure> {
+    let Some(address) = address else {
+        return Ok(None);
+    };
+    let address = match address.parse::<u16>() {
+        Ok(port) => format!("127.0.0.1:{port}"),
+        Err(_) => address.to_string(),
+    };
+    let secrets =
+        Secrets::draw().map_err(|e| Failure::Missing(format!("a secret for the page: {e}")))?;
+    let watched = Arc::clone(watched);
+    let server = Server::start("page", &address, move |request| {
+        answer(request, &secrets, &*watched)
+    })?;
+    let address = server.address();
+    print::note(format_args!("page at http://{address}/"));
+    if !address.ip().is_loopback() {
+        print::note("whoever reaches that address sees the capture and can have its triggers fire");
+    }
+    Ok(Some(server))
+}
+
+/// What the page is about.
+trait Shows {
+    /// Its state, JSON.
+    fn state(&self) -> Result<String, Failure>;
+    /// Has a trigger fire.
+    fn fire(&self, trigger: &str) -> Result<(), Failure>;
+}
+
+impl Shows for Watched {
+    fn state(&self) -> Result<String, Failure> {
+        let (status, ports) = self.look()?;
+        json(&status, &ports)
+    }
+
+    fn fire(&self, trigger: &str) -> Result<(), Failure> {
+        self.asking.fire(trigger, "somebody asked on the page")
+    }
+}
+
+fn answer(request: &Request<'_>, secrets: &Secrets, shows: &impl Shows) -> Reply {
+    if !request.field("Host").is_some_and(is_no_name) {
+        let text = "this page is there by the address only, and by localhost";
+        return Reply::text("421 Misdirected Request", text);
+    }
+    let reply = match (request.method, request.path) {
+        ("GET" | "HEAD", "/") => Reply {
+            status: "200 OK",
+            kind: "text/html; charset=utf-8",
+            fields: Cow::Borrowed(""),
+            body: PAGE
+                .replace(TOKEN, &secrets.token)
+                .replace(NONCE, &secrets.nonce),
+        },
+        ("GET" | "HEAD", "/status") => match shows.state() {
+            Ok(state) => of_json(state),
+            Err(e) => Reply::text("503 Service Unavailable", &e.into_text()),
+        },
+        ("POST", path) => match path.strip_prefix("/trigger/") {
+            None => Reply::text("404 Not Found", "there is POST /trigger/NAME"),
+            Some(_) if !has_token(request, secrets) => {
+                let text = "a trigger fires only for the page itself, by its X-Taut-Token";
+                Reply::text("403 Forbidden", text)
+            }
+            Some(name) => match shows.fire(name) {
+                Ok(()) => of_json("{\"ok\":true}".to_string()),
+                Err(e) => Reply::text("404 Not Found", &e.into_text()),
+            },
+        },
+        ("GET" | "HEAD", _) => Reply::text("404 Not Found", "there are / and /status"),
+        _ => Reply {
+            fields: Cow::Borrowed("Allow: GET, HEAD, POST\r\n"),
+            ..Reply::text("405 Method Not Allowed", "there are GET and POST")
+        },
+    };
+    let fields = format!(
+        "{}Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n\
+         Content-Security-Policy: default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; \
+         connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n",
+        reply.fields,
+        nonce = secrets.nonce
+    );
+    Reply {
+        fields: Cow::Owned(fields),
+        ..reply
+    }
+}
+
+fn of_json(body: String) -> Reply {
+    Reply {
+        status: "200 OK",
+        kind: "application/json",
+        fields: Cow::Borrowed(""),
+        body,
+    }
+}
+
+/// Whether it takes the same time for any that is wrong.
+fn has_token(request: &Request<'_>, secrets: &Secrets) -> bool {
+    let given = request.field("X-Taut-Token").unwrap_or_default();
+    let pairs = given.bytes().zip(secrets.token.bytes());
+    given.len() == secrets.token.len() && pairs.fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
+}
+
+/// Whether a host, maybe with a port, is an address, or this machine.
+fn is_no_name(host: &str) -> bool {
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|it| it.is_ascii_digit()) => name,
+        _ => host,
+    };
+    let bare = name.strip_prefix('[').and_then(|it| it.strip_suffix(']'));
+    name.eq_ignore_ascii_case("localhost") || bare.unwrap_or(name).parse::<IpAddr>().is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::io::Write;
+    use std::net::TcpStream;
+    use std::sync::Mutex;
+
+    #[derive(Default)]
+    struct Shown(Mutex<Vec<String>>);
+
+    impl Shows for Arc<Shown> {
+        fn state(&self) -> Result<String, Failure> {
+            Err(Failure::Missing("not yet".to_string()))
+        }
+
+        fn fire(&self, trigger: &str) -> Result<(), Failure> {
+            if trigger != "a" {
+                return Err(Failure::Input(format!("there is no trigger {trigger}")));
+            }
+            self.0.lock().unwrap().push(trigger.to_string());
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn triggers_fire_for_the_page_alone() {
+        let shown = Arc::new(Shown::default());
+        let secrets = Secrets::draw().unwrap();
+        let (token, shows) = (secrets.token.clone(), Arc::clone(&shown));
+        let server = Server::start("page", "127.0.0.1:0", move |request| {
+            answer(request, &secrets, &shows)
+        })
+        .unwrap();
+        let said = |request: &str| {
+            let mut client = TcpStream::connect(server.address()).unwrap();
+            client.write_all(request.as_bytes()).unwrap();
+            let mut text = String::new();
+            client.read_to_string(&mut text).unwrap();
+            text
+        };
+        let ask = |line: &str, fields: &str| {
+            said(&format!(
+                "{line} HTTP/1.1\r\nHost: 127.0.0.1:80\r\n{fields}\r\n"
+            ))
+        };
+        let page = ask("GET /", "");
+        assert!(page.contains(&token) && !page.contains("{{"), "{page}");
+        assert!(page.contains("frame-ancestors 'none'") && page.contains("no-store"));
+        assert!(
+            !page.contains("http://") || page.contains("http://www.w3.org/"),
+            "{page}"
+        );
+        let with = |token: &str| format!("X-Taut-Token: {token}\r\n");
+        for (line, fields, status) in [
+            ("POST /trigger/a", String::new(), 403),
+            ("POST /trigger/a", with(""), 403),
+            ("POST /trigger/a", with(&token[1..]), 403),
+            (
+                "POST /trigger/a",
+                with(&token.replace(['0', '1', '2', '3', 'a', 'b'], "f")),
+                403,
+            ),
+            ("POST /trigger/a", with(&token) + &with(&token), 403),
+            ("GET /trigger/a", with(&token), 404),
+            ("POST /", with(&token), 404),
+            ("POST /trigger/b", with(&token), 404),
+            ("OPTIONS /trigger/a", with(&token), 405),
+            ("GET /status", String::new(), 503),
+            ("GET /../etc/passwd", String::new(), 404),
+        ] {
+            let text = ask(line, &fields);
+            assert!(
+                text.starts_with(&format!("HTTP/1.1 {status} ")),
+                "{line}: {text}"
+            );
+            assert!(!text.contains("Access-Control"), "{text}");
+        }
+        assert!(shown.0.lock().unwrap().is_empty());
+        assert!(ask("POST /trigger/a", &with(&token)).starts_with("HTTP/1.1 200 "));
+        assert_eq!(*shown.0.lock().unwrap(), ["a"]);
+        // A name that somebody else has given this address.
+        let elsewhere = "GET / HTTP/1.1\r\nHost: example.org\r\n\r\n";
+        assert!(said(elsewhere).starts_with("HTTP/1.1 421 "));
+        assert!(said("GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 421 "));
+    }
+
+    #[test]
+    fn addresses_are_no_names() {
+        for host in [
+            "127.0.0.1",
+            "127.0.0.1:80",
+            "[::1]:80",
+            "[::1]",
+            "localhost:9101",
+            "LOCALHOST",
+        ] {
+            assert!(is_no_name(host), "{host}");
+        }
+        for host in [
+            "",
+            "example.org",
+            "localhost.example.org:80",
+            "127.0.0.1.example.org",
+            ":80",
+            "a:b",
+        ] {
+            assert!(!is_no_name(host), "{host}");
+        }
+    }
+}
