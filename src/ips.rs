@@ -35,7 +35,7 @@ enum Command {
         /// Files of rules
         #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
-        /// What a name stands for, such as HOME_NET=[10.0.0.0/8] or HTTP_PORTS=[80,8080]; may be repeated
+        /// What a name stands for, such as HOME_NET=[10.0.0.0/8] or HTTP_PORTS=80; may be repeated
         #[arg(long, value_name = "NAME=TEXT")]
         variable: Vec<String>,
         /// Language of the files; what they look like unless given

@@ -635,7 +635,7 @@ mod tests {
         let kept = stream.push(&mut arena, 10, b"late", &limits, take);
         assert_eq!(kept, Segment::OutOfOrder(4));
         // It lies in front of what is kept, and reaches into it and beyond.
-        let segment = stream.push(&mut arena, 5, b"firstXXXXbehind", &limits, take);
+        let segment = stream.push(&mut arena, 5, b"firstYYYYbehind", &limits, take);
         assert_eq!(segment, Segment::NoMemory);
         let expected = [
             (b"first".to_vec(), true),

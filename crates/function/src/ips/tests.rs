@@ -177,7 +177,7 @@ fn messages_are_found_over_segments_in_any_order() {
             b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
         )
     ));
-    assert!(!passes(&mut function, &tcp(true, 0x18, 120, b"XXXXXXXXXX")));
+    assert!(!passes(&mut function, &tcp(true, 0x18, 120, b"YYYYYYYYYY")));
     assert!(passes(&mut function, &tcp(true, 4, 166, b"")));
     drop(function);
     let mut found = ids(folder.path());
