@@ -3,6 +3,7 @@
 
 mod ask;
 mod flows;
+mod live;
 mod page;
 mod run;
 mod watch;
@@ -111,6 +112,9 @@ struct Capture {
     /// Stop after this many seconds
     #[arg(long, value_parser = quantity::seconds)]
     seconds: Option<f64>,
+    /// Show a dashboard: rate, losses, triggers and flows
+    #[arg(long, conflicts_with_all = ["json", "quiet"])]
+    live: bool,
     /// Print JSON: the state once a second, and at the end
     #[arg(long)]
     json: bool,

@@ -1,6 +1,7 @@
 //! Captures until it is told to stop.
 
 use super::ask::{Asking, dumped, state};
+use super::live::{self, Live};
 use super::watch::{self, Watched};
 use super::{Capture, page};
 use crate::exit::{self, Failure};
@@ -44,6 +45,7 @@ pub fn run(capture: &Capture) -> Result<(), Failure> {
         true => print::note(text),
         false => print::line(text),
     };
+    let is_live = live::is_wanted(capture);
     let stop = Arc::new(AtomicBool::new(false));
     let ended = Arc::new(AtomicBool::new(false));
     let at_end = {
@@ -54,20 +56,30 @@ pub fn run(capture: &Capture) -> Result<(), Failure> {
         clock: Clock::calibrate(Duration::from_millis(20)),
         stop: Arc::clone(&stop),
         given_up: signalled,
-        tell: Arc::new(|text| print::note(text)),
-        tell_link: Arc::new(print::link),
+        // A dashboard has no place for it.
+        tell: Arc::new(move |text| {
+            if !is_live {
+                print::note(text);
+            }
+        }),
+        tell_link: Arc::new(move |port, link| {
+            if !is_live {
+                print::link(port, link);
+            }
+        }),
         at_end: Arc::new(at_end),
     };
     let team = Team::start(&chain, "capture", &start, None)?;
     watched.runs(team.exchange());
     let begun = Instant::now();
-    if !capture.json && !capture.quiet {
+    if !capture.json && !capture.quiet && !is_live {
         say(&format!(
             "capturing; ask with --control {}",
             control.display()
         ));
     }
     let mut before = asking.status()?;
+    let mut dashboard = is_live.then(|| Live::open(watched.title())).flatten();
     let mut told = 0;
     let mut seconds = 1;
     while !signalled.load(Ordering::Relaxed) && !ended.load(Ordering::Acquire) {
@@ -79,13 +91,21 @@ pub fn run(capture: &Capture) -> Result<(), Failure> {
             break;
         }
         if elapsed < Duration::from_secs(seconds) || capture.quiet {
-            std::thread::sleep(LOOK);
+            if let Some(dashboard) = &mut dashboard {
+                if dashboard.wait(LOOK) {
+                    break;
+                }
+            } else {
+                std::thread::sleep(LOOK);
+            }
             continue;
         }
         seconds += 1;
         let now = asking.status()?;
         let ports = Ports::of(&chain, &team.exchange());
-        if capture.json {
+        if let Some(dashboard) = &mut dashboard {
+            dashboard.show(&before, &now, &ports);
+        } else if capture.json {
             say(&json(&now, &ports)?);
         } else {
             say(&(state(&before, &now) + &ports.in_words()));
@@ -93,6 +113,7 @@ pub fn run(capture: &Capture) -> Result<(), Failure> {
         }
         before = now;
     }
+    drop(dashboard);
     stop.store(true, Ordering::Relaxed);
     // The last look, before the function ends and with it what can be asked.
     let last = asking.status()?;
@@ -162,7 +183,7 @@ impl Ports {
         ports
     }
 
-    fn lost(&self) -> u64 {
+    pub fn lost(&self) -> u64 {
         self.overrun + self.malformed + self.too_long
     }
 

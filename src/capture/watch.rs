@@ -32,6 +32,12 @@ impl Watched {
         let _ = self.exchange.set(exchange);
     }
 
+    /// What is captured.
+    pub fn title(&self) -> String {
+        let ports: Vec<_> = self.chain.ports.iter().map(|it| it.text()).collect();
+        format!("taut capture {}", ports.join(" "))
+    }
+
     /// Its state, and that of its ports.
     pub fn look(&self) -> Result<(Status, Ports), Failure> {
         let Some(exchange) = self.exchange.get() else {

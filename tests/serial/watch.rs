@@ -305,6 +305,25 @@ fn the_terminal_is_given_back_as_it_was() {
 }
 
 #[test]
+fn a_capture_on_a_terminal_ends_at_a_key_and_gives_it_back() {
+    let _turn = alone();
+    if !is_installed("script") {
+        println!("skipped: needs script (util-linux)");
+        return;
+    }
+    let arguments = "capture --port null:source=32 --ring 64M --flows 10 --trigger by-hand";
+    let shown = on_a_terminal(arguments, "q ends the capture", b"q");
+    for part in ["by-hand", "forgotten", "pkt/s", "code 0"] {
+        assert!(shown.contains(part), "{part} in {shown:?}");
+    }
+    assert!(
+        shown.rfind("packets kept in") > shown.rfind("\u{1b}[?1049l"),
+        "{shown:?}"
+    );
+    assert!(!shown.contains("up\r\n"), "{shown:?}");
+}
+
+#[test]
 fn a_benchmark_on_a_terminal_shows_what_it_tries_and_ends_at_a_key() {
     let _turn = alone();
     if !is_installed("script") {

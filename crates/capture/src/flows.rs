@@ -15,8 +15,9 @@
 use crate::flow::Flow;
 use crate::record::Record;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -171,6 +172,25 @@ pub struct FlowStatus {
     pub packets_per_second: u64,
     /// Bits per second of frames at the moment.
     pub bits_per_second: u64,
+}
+
+/// Both ends, with the protocol.
+impl fmt::Display for FlowStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.protocol {
+            1 => write!(f, "ICMP")?,
+            6 => write!(f, "TCP")?,
+            17 => write!(f, "UDP")?,
+            58 => write!(f, "ICMPv6")?,
+            132 => write!(f, "SCTP")?,
+            other => write!(f, "protocol {other}")?,
+        }
+        let end = |at: usize| match self.ports {
+            [0, 0] => self.addresses[at].to_string(),
+            ports => SocketAddr::new(self.addresses[at], ports[at]).to_string(),
+        };
+        write!(f, " {} - {}", end(0), end(1))
+    }
 }
 
 /// The flows that send most.
@@ -817,6 +837,20 @@ mod tests {
             flows.forgotten()
         );
         assert_eq!(flows.known() + flows.forgotten(), room as u64);
+    }
+
+    #[test]
+    fn flows_are_named_by_what_is_known_of_them() {
+        let flows = Flows::new(1);
+        let mut flow = FlowStatus {
+            addresses: ["10.0.0.1", "fd00::1"].map(|it| it.parse().unwrap()),
+            ports: [80, 1000],
+            protocol: 6,
+            ..flows.status(&Line::default())
+        };
+        assert_eq!(flow.to_string(), "TCP 10.0.0.1:80 - [fd00::1]:1000");
+        (flow.protocol, flow.ports) = (89, [0, 0]);
+        assert_eq!(flow.to_string(), "protocol 89 10.0.0.1 - fd00::1");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The terminal while a dashboard is on it: taken over, asked for keys, and given back as it was.
 
+use super::capture::{self, CaptureView};
 use super::draw::{View, draw};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
@@ -50,6 +51,16 @@ impl Dashboard {
         let selected = self.selected;
         self.terminal
             .draw(|frame| draw(frame, view, selected))
+            .map(drop)
+    }
+
+    /// Draws a capture.
+    ///
+    /// # Errors
+    /// When the terminal is gone.
+    pub fn show_capture(&mut self, view: &CaptureView<'_>) -> io::Result<()> {
+        self.terminal
+            .draw(|frame| capture::draw(frame, view))
             .map(drop)
     }
 

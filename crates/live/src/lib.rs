@@ -2,7 +2,7 @@
 //!
 //! The types to know:
 //!
-//! - [`Dashboard`]: takes a terminal, draws a [`View`] of the generator's streams, says what keys have [`Asked`] for.
+//! - [`Dashboard`]: takes a terminal, draws a [`View`] of the generator's streams or a [`CaptureView`], says what keys have [`Asked`] for.
 //! - [`http::Server`]: answers short requests over HTTP, a few at a time.
 //! - [`metrics::Endpoint`]: has it answer `GET /metrics`.
 //! - [`metrics::Exposition`]: counters and distributions as OpenMetrics text.
@@ -15,10 +15,12 @@
 
 #![forbid(unsafe_code)]
 
+mod capture;
 mod dashboard;
 mod draw;
 pub mod http;
 pub mod metrics;
 
+pub use capture::CaptureView;
 pub use dashboard::{Asked, Dashboard};
 pub use draw::View;

@@ -1,0 +1,217 @@
+//! The dashboard's picture of a capture: its rate over time, how far memory reaches back, what was lost, triggers and flows.
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Style, Stylize};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Block, Paragraph, Row, Sparkline, Table};
+use taut_capture::capture::Status;
+use taut_measure::quantity;
+
+/// What is shown of a capture.
+pub struct CaptureView<'a> {
+    /// What is captured, on one line.
+    pub title: &'a str,
+    /// Since the start.
+    pub elapsed_seconds: f64,
+    /// Packets kept in each of the last seconds, the newest last.
+    pub packets: &'a [u64],
+    /// Bytes of frames kept in the last second.
+    pub bytes_per_second: f64,
+    /// Packets that ports have lost before they were captured.
+    pub lost_at_ports: u64,
+    /// Its state.
+    pub status: &'a Status,
+}
+
+/// Draws all of it; what does not fit is left out from below.
+pub(super) fn draw(frame: &mut Frame<'_>, view: &CaptureView<'_>) {
+    let status = view.status;
+    let trouble = status.trouble.len().min(3) as u16;
+    let [title, numbers, rate, triggers, flows, bottom] = Layout::vertical([
+        Constraint::Length(1),
+        Constraint::Length(2),
+        Constraint::Length(8),
+        Constraint::Length(status.triggers.len().min(8) as u16 + 3),
+        Constraint::Min(0),
+        Constraint::Length(1 + trouble),
+    ])
+    .areas(frame.area());
+    let time = format!("  {:.0} s", view.elapsed_seconds);
+    frame.render_widget(Line::from(vec![view.title.bold(), time.into()]), title);
+    draw_numbers(frame, numbers, view);
+    draw_rate(frame, rate, view.packets);
+    draw_triggers(frame, triggers, status);
+    draw_flows(frame, flows, status);
+    let red = Style::new().fg(Color::Red);
+    let lines = status.trouble.iter().take(3);
+    let mut lines: Vec<Line<'_>> = lines.map(|it| Line::styled(it.as_str(), red)).collect();
+    lines.push(Line::from("q ends the capture".dim()));
+    frame.render_widget(Paragraph::new(lines), bottom);
+}
+
+/// A count of what should not be.
+fn bad(count: u64) -> Span<'static> {
+    let style = match count {
+        0 => Style::new(),
+        _ => Style::new().fg(Color::Red),
+    };
+    Span::styled(quantity::count(count), style)
+}
+
+fn draw_numbers(frame: &mut Frame<'_>, area: Rect, view: &CaptureView<'_>) {
+    let status = view.status;
+    let now = view.packets.last().copied().unwrap_or(0) as f64;
+    let back_ns = status
+        .oldest_ns
+        .map_or(0, |it| status.now_ns.saturating_sub(it));
+    let kept = Line::from(vec![
+        quantity::rate(now).bold(),
+        format!(
+            ", {}bit/s; looks back {:.1} s in {}; {} packets kept",
+            quantity::plain(view.bytes_per_second * 8.0),
+            back_ns as f64 / 1e9,
+            quantity::bytes(status.ring_bytes as f64),
+            quantity::count(status.kept.packets)
+        )
+        .into(),
+    ]);
+    let mut lost = vec![
+        "lost: ".into(),
+        bad(view.lost_at_ports),
+        " at ports, ".into(),
+        bad(status.lost.packets),
+        " for want of memory; ".into(),
+        bad(status.not_looked_at),
+        " not looked at".into(),
+    ];
+    if let Some(disk) = &status.disk {
+        lost.extend(["; on disk ".into(), quantity::count(disk.packets).into()]);
+        lost.extend([", not written ".into(), bad(disk.lost + disk.missed)]);
+    }
+    frame.render_widget(Paragraph::new(vec![kept, Line::from(lost)]), area);
+}
+
+fn draw_rate(frame: &mut Frame<'_>, area: Rect, packets: &[u64]) {
+    let most = packets.iter().copied().max().unwrap_or(0);
+    let title = format!(
+        " packets in a second, up to {} ",
+        quantity::plain(most as f64)
+    );
+    let width = usize::from(area.width.saturating_sub(2));
+    let shown = &packets[packets.len().saturating_sub(width)..];
+    let bars = Sparkline::default()
+        .block(Block::bordered().title(title))
+        .data(shown)
+        .style(Style::new().fg(Color::Cyan));
+    frame.render_widget(bars, area);
+}
+
+fn draw_triggers(frame: &mut Frame<'_>, area: Rect, status: &Status) {
+    let rows = status.triggers.iter().map(|it| {
+        Row::new([
+            Span::from(it.name.as_str()),
+            quantity::count(it.fired).into(),
+            quantity::count(it.begun).into(),
+            bad(it.limited),
+        ])
+    });
+    let widths = [
+        Constraint::Min(12),
+        Constraint::Length(15),
+        Constraint::Length(11),
+        Constraint::Length(15),
+    ];
+    let header = Row::new(["trigger", "fired", "dumps", "over its limit"]);
+    let table = Table::new(rows, widths)
+        .header(header.style(Style::new().dim()))
+        .block(Block::bordered());
+    frame.render_widget(table, area);
+}
+
+fn draw_flows(frame: &mut Frame<'_>, area: Rect, status: &Status) {
+    let Some(flows) = &status.flows else {
+        return;
+    };
+    let title = format!(
+        " {} flows known, {} forgotten ",
+        quantity::count(flows.known),
+        quantity::count(flows.forgotten)
+    );
+    let rows = flows.top.iter().map(|it| {
+        Row::new([
+            it.to_string(),
+            quantity::plain(it.bits_per_second as f64),
+            quantity::plain(it.packets_per_second as f64),
+            quantity::count(it.packets),
+        ])
+    });
+    let widths = [
+        Constraint::Min(30),
+        Constraint::Length(9),
+        Constraint::Length(10),
+        Constraint::Length(15),
+    ];
+    let header = Row::new(["flow", "bits/s", "packets/s", "packets"]);
+    let table = Table::new(rows, widths)
+        .header(header.style(Style::new().dim()))
+        .block(Block::bordered().title(title));
+    frame.render_widget(table, area);
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    fn drawn(width: u16, height: u16, packets: &[u64]) -> String {
+        let status = serde_json::json!({
+            "process": 1, "ring_bytes": 1 << 30, "most_bytes": 1 << 30,
+            "kept": {"packets": 5_000_000, "bytes": 500}, "overwritten": {"packets": 1, "bytes": 100},
+            "lost": {"packets": 2, "bytes": 200}, "oldest_ns": 1_000_000_000, "now_ns": 3_500_000_000_u64,
+            "passed_over": 0, "not_looked_at": 7, "dumping": [], "dumps": [], "trouble": ["the disk is full"],
+            "triggers": [{"name": "by-hand", "fired": 3, "begun": 2, "limited": 1}],
+            "disk": null,
+            "flows": {"room": 100, "known": 10, "forgotten": 20, "top": [{
+                "protocol": 6, "addresses": ["10.0.0.1", "10.0.0.2"], "ports": [80, 1000], "packets": 12,
+                "bytes": 768, "first_ns": 1, "last_ns": 2, "tcp_flags": 2, "packets_per_second": 6,
+                "bits_per_second": 3000,
+            }]},
+        });
+        let view = CaptureView {
+            title: "eth0",
+            elapsed_seconds: 3.0,
+            packets,
+            bytes_per_second: 1e6,
+            lost_at_ports: 4,
+            status: &serde_json::from_value(status).unwrap(),
+        };
+        let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+        terminal.draw(|frame| draw(frame, &view)).unwrap();
+        terminal.backend().to_string()
+    }
+
+    #[test]
+    fn everything_that_matters_is_on_the_screen_and_none_is_too_small() {
+        let text = drawn(110, 32, &[1000, 2_000_000]);
+        for part in [
+            "eth0  3 s",
+            "2.00 Mpkt/s, 8Mbit/s; looks back 2.5 s in 1 GB",
+            "lost: 4 at ports, 2 for want of memory; 7 not looked at",
+            "up to 2M",
+            "by-hand",
+            "10 flows known, 20 forgotten",
+            "TCP 10.0.0.1:80 - 10.0.0.2:1000",
+            "the disk is full",
+            "q ends the capture",
+        ] {
+            assert!(text.contains(part), "{part} in\n{text}");
+        }
+        for (width, height) in [(1, 1), (20, 5), (80, 24)] {
+            drawn(width, height, &[]);
+            drawn(width, height, &[u64::MAX; 300]);
+        }
+    }
+}

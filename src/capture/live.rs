@@ -1,0 +1,67 @@
+//! A dashboard in the terminal while a capture runs.
+
+use super::Capture;
+use super::run::Ports;
+use crate::terminal::print;
+use std::time::{Duration, Instant};
+use taut_capture::capture::Status;
+use taut_live::{Asked, CaptureView, Dashboard};
+
+/// Seconds of which rates are kept: as many as a wide terminal has columns.
+const SECONDS: usize = 500;
+
+/// A dashboard, as long as there is a terminal.
+pub struct Live {
+    dashboard: Dashboard,
+    title: String,
+    begun: Instant,
+    packets: Vec<u64>,
+}
+
+/// Whether one is asked for and possible.
+pub fn is_wanted(capture: &Capture) -> bool {
+    capture.live && !capture.json && !capture.quiet && Dashboard::is_possible()
+}
+
+impl Live {
+    /// Takes the terminal over; none where it refuses.
+    pub fn open(title: String) -> Option<Self> {
+        match Dashboard::open() {
+            Ok(dashboard) => Some(Self {
+                dashboard,
+                title,
+                begun: Instant::now(),
+                packets: Vec::new(),
+            }),
+            Err(e) => {
+                print::note(format_args!("no dashboard on this terminal: {e}"));
+                None
+            }
+        }
+    }
+
+    /// Waits for keys; whether somebody asks for the end, or the terminal is gone.
+    pub fn wait(&mut self, patience: Duration) -> bool {
+        matches!(self.dashboard.keys(patience), Ok(Asked::Quit) | Err(_))
+    }
+
+    /// Shows what passed between two looks.
+    pub fn show(&mut self, before: &Status, now: &Status, ports: &Ports) {
+        let seconds = now.now_ns.saturating_sub(before.now_ns).max(1) as f64 / 1e9;
+        let packets = (now.kept.packets - before.kept.packets) as f64 / seconds;
+        if self.packets.len() == SECONDS {
+            self.packets.remove(0);
+        }
+        self.packets.push(packets.round() as u64);
+        let view = CaptureView {
+            title: &self.title,
+            elapsed_seconds: self.begun.elapsed().as_secs_f64(),
+            packets: &self.packets,
+            bytes_per_second: (now.kept.bytes - before.kept.bytes) as f64 / seconds,
+            lost_at_ports: ports.lost(),
+            status: now,
+        };
+        // A terminal that is gone is seen when keys are waited for.
+        let _ = self.dashboard.show_capture(&view);
+    }
+}
