@@ -7,6 +7,7 @@
 //! - [`ring::Ring`]: memory for the last seconds of packets, in buckets; a [`ring::Producer`] writes, a
 //!   [`ring::Reader`] looks, a [`ring::Taker`] removes.
 //! - [`filter::Filter`]: an expression of libpcap, compiled and checked once, and asked of frames.
+//! - [`matching::Matcher`]: brings together what two places saw of each packet.
 //!
 //! - [`trigger::Trigger`]: what makes packets interesting; [`capture::Capture`] has threads that look for it, write
 //!   dumps (`dump.rs`) and keep packets on disk (`keeper.rs`, `disk/`).
@@ -21,6 +22,7 @@ pub mod filter;
 pub mod flow;
 pub mod flows;
 pub mod keeper;
+pub mod matching;
 pub mod pcapng;
 pub mod record;
 pub mod ring;

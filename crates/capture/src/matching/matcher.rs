@@ -1,0 +1,594 @@
+//! Matcher: brings together what was seen at A and at B, in memory of a fixed size.
+
+use super::Identity;
+use std::time::Duration;
+
+/// How a [`Matcher`] goes about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// How long after A a packet may be seen at B, ns.
+    pub within_ns: u64,
+    /// How long before A a packet may be seen at B, ns: what the order of sightings is unsure by. As long as `within_ns` where
+    /// packets go both ways: then the sign of the delay says which way.
+    pub before_ns: u64,
+    /// Packets at most that wait at A for B, and as many the other way round.
+    pub open: u32,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            within_ns: Duration::from_secs(1).as_nanos() as u64,
+            before_ns: Duration::from_millis(1).as_nanos() as u64,
+            open: 1 << 20,
+        }
+    }
+}
+
+/// What became of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// Seen at both.
+    Matched {
+        /// Number among all that were seen at A, from 0.
+        number: u64,
+        /// Time at A, ns.
+        time_ns: u64,
+        /// Time from A to B, ns; negative if B saw it first.
+        delay_ns: i64,
+        /// A packet that was seen at A after it was seen at B before it (RFC 4737, section 3.4).
+        reordered: bool,
+    },
+    /// Seen at A, and not at B within the time.
+    Lost {
+        /// Number among all that were seen at A.
+        number: u64,
+        /// Time at A, ns.
+        time_ns: u64,
+    },
+    /// Seen at B, and not at A: made by the device, sent twice, or seen at A at a time that is too long ago.
+    Extra {
+        /// Number among all that were seen at B.
+        number: u64,
+        /// Time at B, ns.
+        time_ns: u64,
+    },
+}
+
+/// Packets by what became of them. At any time `matched + lost + gave_up +` those [open](Matcher::open) is `seen_a`, and `matched + extra
+/// +` those that wait at B is `seen_b`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// Seen at A.
+    pub seen_a: u64,
+    /// Seen at B.
+    pub seen_b: u64,
+    /// Seen at both.
+    pub matched: u64,
+    /// Seen at A, and not at B within the time.
+    pub lost: u64,
+    /// Seen at B without A. Those that A gave up are among them if they were seen at B.
+    pub extra: u64,
+    /// Sightings at a time at which one of the same identity was open: they are matched first-in first-out, which may be wrong if
+    /// one was lost or they changed order.
+    pub ambiguous: u64,
+    /// Seen at A with no room to wait in.
+    pub gave_up: u64,
+    /// Matched packets that were overtaken.
+    pub reordered: u64,
+    /// Matched packets that B saw first.
+    pub early: u64,
+}
+
+/// Finds for each packet seen at A when it was seen at B. Sightings of both come in the order of their times, or so nearly that
+/// none is seen at B more than [`Settings::before_ns`] ahead of A.
+///
+/// The same identity seen several times is matched first-in first-out. Memory is allocated at the start, 56 bytes for each packet that can wait at a
+/// place (the kernel gives it out when it is first needed); a sighting takes constant time.
+#[derive(Debug)]
+pub struct Matcher {
+    settings: Settings,
+    /// Seen at A, not yet at B.
+    at_a: Open,
+    /// Seen at B, not yet at A.
+    at_b: Open,
+    counts: Counts,
+    now_ns: u64,
+    /// Highest number at A of those seen at B.
+    highest: Option<u64>,
+}
+
+impl Matcher {
+    /// Makes one that has seen nothing.
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            at_a: Open::new(settings.open),
+            at_b: Open::new(settings.open),
+            counts: Counts::default(),
+            now_ns: 0,
+            highest: None,
+        }
+    }
+
+    /// A packet was seen at A.
+    #[inline]
+    pub fn at_a(&mut self, identity: Identity, time_ns: u64, each: &mut impl FnMut(Outcome)) {
+        self.settle(time_ns, each);
+        let number = self.counts.seen_a;
+        self.counts.seen_a += 1;
+        if let Some(seen) = self.at_b.take(identity) {
+            self.matched(number, time_ns, seen.time_ns, each);
+            return;
+        }
+        match self.at_a.put(identity, time_ns, number) {
+            Put::Alone => {}
+            Put::Behind => self.counts.ambiguous += 1,
+            Put::Full => self.counts.gave_up += 1,
+        }
+    }
+
+    /// A packet was seen at B.
+    #[inline]
+    pub fn at_b(&mut self, identity: Identity, time_ns: u64, each: &mut impl FnMut(Outcome)) {
+        self.settle(time_ns, each);
+        let number = self.counts.seen_b;
+        self.counts.seen_b += 1;
+        if let Some(seen) = self.at_a.take(identity) {
+            self.matched(seen.number, seen.time_ns, time_ns, each);
+            return;
+        }
+        match self.at_b.put(identity, time_ns, number) {
+            Put::Alone => {}
+            Put::Behind => self.counts.ambiguous += 1,
+            Put::Full => {
+                self.counts.extra += 1;
+                each(Outcome::Extra { number, time_ns });
+            }
+        }
+    }
+
+    #[inline]
+    fn matched(&mut self, number: u64, a_ns: u64, b_ns: u64, each: &mut impl FnMut(Outcome)) {
+        let reordered = self.highest.is_some_and(|highest| number < highest);
+        self.highest = self.highest.max(Some(number));
+        self.counts.matched += 1;
+        self.counts.reordered += u64::from(reordered);
+        self.counts.early += u64::from(b_ns < a_ns);
+        each(Outcome::Matched {
+            number,
+            time_ns: a_ns,
+            delay_ns: b_ns.wrapping_sub(a_ns) as i64,
+            reordered,
+        });
+    }
+
+    /// Hands over what has waited for too long at `now_ns`.
+    #[inline]
+    pub fn settle(&mut self, now_ns: u64, each: &mut impl FnMut(Outcome)) {
+        self.now_ns = self.now_ns.max(now_ns);
+        let until_a = self.now_ns.saturating_sub(self.settings.within_ns);
+        let until_b = self.now_ns.saturating_sub(self.settings.before_ns);
+        self.settle_until(until_a, until_b, each);
+    }
+
+    /// Hands over all that is open: no more sightings will come.
+    pub fn finish(&mut self, each: &mut impl FnMut(Outcome)) {
+        self.settle_until(u64::MAX, u64::MAX, each);
+    }
+
+    #[inline]
+    fn settle_until(&mut self, until_a: u64, until_b: u64, each: &mut impl FnMut(Outcome)) {
+        while let Some(Seen { number, time_ns }) = self.at_a.take_before(until_a) {
+            self.counts.lost += 1;
+            each(Outcome::Lost { number, time_ns });
+        }
+        while let Some(Seen { number, time_ns }) = self.at_b.take_before(until_b) {
+            self.counts.extra += 1;
+            each(Outcome::Extra { number, time_ns });
+        }
+    }
+
+    /// Packets by what became of them so far.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Packets that wait at A for B, and at B for A.
+    pub fn open(&self) -> (u64, u64) {
+        (u64::from(self.at_a.len), u64::from(self.at_b.len))
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    number: u64,
+    time_ns: u64,
+}
+
+enum Put {
+    Alone,
+    /// One of the same identity waits already.
+    Behind,
+    Full,
+}
+
+/// No entry. Entries are numbered from 1, so that fresh memory is a table without any.
+const NONE: u32 = 0;
+
+/// Sighting that waits. Of several of one identity the oldest is in its bucket, the others hang from it.
+#[derive(Debug, Clone, Copy, Default)]
+struct Entry {
+    identity: Identity,
+    time_ns: u64,
+    number: u64,
+    /// Next of the bucket; of a free entry the next free one.
+    next: u32,
+    /// Next of the same identity, and of the oldest the last one.
+    same: u32,
+    last: u32,
+    /// Neighbours in order of time.
+    older: u32,
+    newer: u32,
+}
+
+/// Sightings that wait: a hash table with chains, and a list in order of time through it.
+#[derive(Debug)]
+struct Open {
+    /// Those that were ever used, behind one that stands for none.
+    entries: Vec<Entry>,
+    /// Entries at most, that one aside.
+    most: usize,
+    buckets: Vec<u32>,
+    /// Entries that were given back, the last one first: its memory is warm.
+    free: u32,
+    len: u32,
+    oldest: u32,
+    newest: u32,
+}
+
+impl Open {
+    fn new(most: u32) -> Self {
+        let most = most.clamp(1, 1 << 28) as usize;
+        // Never longer than this, so it never moves; the kernel gives memory out as it is touched.
+        let mut entries = Vec::with_capacity(most + 1);
+        entries.push(Entry::default());
+        Self {
+            entries,
+            most,
+            buckets: vec![NONE; most.next_power_of_two()],
+            free: NONE,
+            len: 0,
+            oldest: NONE,
+            newest: NONE,
+        }
+    }
+
+    #[inline(always)]
+    fn bucket(&mut self, identity: Identity) -> &mut u32 {
+        let mask = self.buckets.len() - 1;
+        &mut self.buckets[identity.0[0] as usize & mask]
+    }
+
+    #[inline(always)]
+    fn entry(&mut self, at: u32) -> &mut Entry {
+        &mut self.entries[at as usize]
+    }
+
+    /// The oldest of an identity, and the one in front of it in its bucket.
+    #[inline]
+    fn find(&mut self, identity: Identity) -> Option<(u32, u32)> {
+        let (mut before, mut at) = (NONE, *self.bucket(identity));
+        while at != NONE {
+            let entry = &self.entries[at as usize];
+            if entry.identity == identity {
+                return Some((before, at));
+            }
+            (before, at) = (at, entry.next);
+        }
+        None
+    }
+
+    #[inline]
+    fn put(&mut self, identity: Identity, time_ns: u64, number: u64) -> Put {
+        let at = match self.free {
+            NONE if self.entries.len() > self.most => return Put::Full,
+            NONE => {
+                self.entries.push(Entry::default());
+                self.entries.len() as u32 - 1
+            }
+            free => {
+                self.free = self.entry(free).next;
+                free
+            }
+        };
+        let oldest = self.find(identity);
+        let newest = self.newest;
+        *self.entry(at) = Entry {
+            identity,
+            time_ns,
+            number,
+            last: at,
+            older: newest,
+            ..Entry::default()
+        };
+        match newest {
+            NONE => self.oldest = at,
+            _ => self.entry(newest).newer = at,
+        }
+        self.newest = at;
+        self.len += 1;
+        if let Some((_, oldest)) = oldest {
+            let last = std::mem::replace(&mut self.entry(oldest).last, at);
+            self.entry(last).same = at;
+            return Put::Behind;
+        }
+        let first = std::mem::replace(self.bucket(identity), at);
+        self.entry(at).next = first;
+        Put::Alone
+    }
+
+    /// Takes the oldest of an identity out.
+    #[inline]
+    fn take(&mut self, identity: Identity) -> Option<Seen> {
+        if self.len == 0 {
+            return None;
+        }
+        let (before, at) = self.find(identity)?;
+        let entry = *self.entry(at);
+        // The next of the same identity takes its place in the bucket.
+        let heir = match entry.same {
+            NONE => entry.next,
+            same => {
+                (self.entry(same).next, self.entry(same).last) = (entry.next, entry.last);
+                same
+            }
+        };
+        match before {
+            NONE => *self.bucket(identity) = heir,
+            before => self.entry(before).next = heir,
+        }
+        match entry.older {
+            NONE => self.oldest = entry.newer,
+            older => self.entry(older).newer = entry.newer,
+        }
+        match entry.newer {
+            NONE => self.newest = entry.older,
+            newer => self.entry(newer).older = entry.older,
+        }
+        self.entry(at).next = self.free;
+        self.free = at;
+        self.len -= 1;
+        Some(Seen {
+            number: entry.number,
+            time_ns: entry.time_ns,
+        })
+    }
+
+    /// Takes the one out that came first, if it was seen before that time. It is the oldest of its identity.
+    #[inline(always)]
+    fn take_before(&mut self, until_ns: u64) -> Option<Seen> {
+        if self.oldest == NONE {
+            return None;
+        }
+        let entry = &self.entries[self.oldest as usize];
+        if entry.time_ns >= until_ns {
+            return None;
+        }
+        self.take(entry.identity)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn id(number: u64) -> Identity {
+        Identity([number, !number])
+    }
+
+    /// Takes sightings (whether at B, identity, time), and what came of them.
+    fn run(matcher: &mut Matcher, sightings: &[(bool, u64, u64)]) -> Vec<Outcome> {
+        let mut found = Vec::new();
+        for &(is_b, identity, time_ns) in sightings {
+            let mut each = |it| found.push(it);
+            match is_b {
+                false => matcher.at_a(id(identity), time_ns, &mut each),
+                true => matcher.at_b(id(identity), time_ns, &mut each),
+            }
+            assert_sums(matcher);
+        }
+        matcher.finish(&mut |it| found.push(it));
+        assert_sums(matcher);
+        assert_eq!(matcher.open(), (0, 0));
+        found
+    }
+
+    #[track_caller]
+    fn assert_sums(matcher: &Matcher) {
+        let (counts, (a, b)) = (matcher.counts(), matcher.open());
+        assert_eq!(
+            counts.matched + counts.lost + counts.gave_up + a,
+            counts.seen_a,
+            "{counts:?}"
+        );
+        assert_eq!(
+            counts.matched + counts.extra + b,
+            counts.seen_b,
+            "{counts:?}"
+        );
+    }
+
+    fn matched(number: u64, time_ns: u64, delay_ns: i64, reordered: bool) -> Outcome {
+        Outcome::Matched {
+            number,
+            time_ns,
+            delay_ns,
+            reordered,
+        }
+    }
+
+    proptest! {
+        /// A device that delays, drops, doubles and changes the order of packets that are all different.
+        #[test]
+        fn every_packet_of_a_device_is_accounted_for(
+            packets in prop::collection::vec((0..200_u64, 0..900_000_u64, 0..20_u8), 1..300), made in 0..20_u64,
+        ) {
+            // (time, is at B, identity), and what is to come out.
+            let (mut sightings, mut delays, mut lost, mut doubled) = (Vec::new(), Vec::new(), 0, 0);
+            let mut time_ns = MS;
+            for (number, (gap, delay, fate)) in packets.into_iter().enumerate() {
+                time_ns += gap;
+                sightings.push((time_ns, false, number as u64));
+                if fate == 0 {
+                    lost += 1;
+                    continue;
+                }
+                let seen = time_ns + delay;
+                sightings.push((seen, true, number as u64));
+                delays.push((number as u64, seen, time_ns, delay as i64));
+                if fate == 1 {
+                    sightings.push((seen + 5, true, number as u64));
+                    doubled += 1;
+                }
+            }
+            for number in 0..made {
+                sightings.push((number, true, 1_000_000 + number));
+            }
+            // At one moment A comes first, as a packet is at A before it is at B.
+            sightings.sort();
+            delays.sort();
+            let mut overtaken = 0;
+            let mut by_departure = delays.clone();
+            by_departure.sort_by_key(|it| (it.1, it.0));
+            let mut highest = None;
+            for it in &by_departure {
+                overtaken += u64::from(highest.is_some_and(|highest| it.0 < highest));
+                highest = highest.max(Some(it.0));
+            }
+            let sightings: Vec<_> = sightings.into_iter().map(|(time, is_b, it)| (is_b, it, time)).collect();
+            let mut matcher = Matcher::new(Settings { within_ns: MS, ..Settings::default() });
+            let found = run(&mut matcher, &sightings);
+            let mut seen: Vec<_> = found.iter().filter_map(|it| match *it {
+                Outcome::Matched { number, time_ns, delay_ns, .. } => Some((number, time_ns, delay_ns)),
+                _ => None,
+            }).collect();
+            seen.sort();
+            let expected: Vec<_> = delays.iter().map(|it| (it.0, it.2, it.3)).collect();
+            prop_assert_eq!(seen, expected);
+            let counts = matcher.counts();
+            prop_assert_eq!((counts.lost, counts.extra, counts.reordered), (lost, doubled + made, overtaken));
+            prop_assert_eq!((counts.ambiguous, counts.gave_up, counts.early), (0, 0, 0));
+        }
+
+        /// Few identities, little room, any order: the sums hold, and the simplest way to match finds the same.
+        #[test]
+        fn whatever_comes_the_sums_hold_and_a_search_finds_the_same(
+            steps in prop::collection::vec((any::<bool>(), 0..6_u64, 0..400_000_u64), 1..300), open in 1..12_u32,
+        ) {
+            let settings = Settings { within_ns: 2 * MS, before_ns: MS, open };
+            let mut time_ns = 10 * MS;
+            let sightings: Vec<_> = steps.into_iter().map(|(is_b, identity, gap)| {
+                time_ns += gap;
+                (is_b, identity, time_ns)
+            }).collect();
+            let mut matcher = Matcher::new(settings);
+            let found = run(&mut matcher, &sightings);
+            let (mut waiting, mut pairs) = ([Vec::new(), Vec::new()], Vec::new());
+            let mut number = 0;
+            for &(is_b, identity, now_ns) in &sightings {
+                for (waiting, most) in waiting.iter_mut().zip([settings.within_ns, settings.before_ns]) {
+                    waiting.retain(|it: &(u64, u64, u64)| it.1 + most >= now_ns);
+                }
+                let [here, there] = match is_b { false => [0, 1], true => [1, 0] };
+                let own = number;
+                number += u64::from(!is_b);
+                if let Some(at) = waiting[there].iter().position(|it| it.0 == identity) {
+                    let (_, then_ns, other) = waiting[there].remove(at);
+                    pairs.push(match is_b {
+                        false => (own, now_ns, then_ns as i64 - now_ns as i64),
+                        true => (other, then_ns, now_ns as i64 - then_ns as i64),
+                    });
+                } else if waiting[here].len() < open as usize {
+                    waiting[here].push((identity, now_ns, own));
+                }
+            }
+            let seen: Vec<_> = found.iter().filter_map(|it| match *it {
+                Outcome::Matched { number, time_ns, delay_ns, .. } => Some((number, time_ns, delay_ns)),
+                _ => None,
+            }).collect();
+            prop_assert_eq!(seen, pairs);
+        }
+    }
+
+    #[test]
+    fn the_same_packet_seen_again_is_matched_first_in_first_out() {
+        let mut matcher = Matcher::new(Settings::default());
+        let sightings = [
+            (false, 7, 100),
+            (false, 7, 110),
+            (true, 7, 150),
+            (true, 7, 190),
+        ];
+        let found = run(&mut matcher, &sightings);
+        assert_eq!(
+            found,
+            [matched(0, 100, 50, false), matched(1, 110, 80, false)]
+        );
+        assert_eq!(matcher.counts().ambiguous, 1);
+    }
+
+    #[test]
+    fn what_b_sees_first_waits_for_as_long_as_clocks_are_unsure() {
+        let mut matcher = Matcher::new(Settings::default());
+        let sightings = [
+            (true, 1, 1_000),
+            (false, 1, 1_400),
+            (true, 2, 2_000),
+            (false, 2, 3 * MS),
+            (true, 2, 3 * MS + 5),
+        ];
+        let found = run(&mut matcher, &sightings);
+        let extra = Outcome::Extra {
+            number: 1,
+            time_ns: 2_000,
+        };
+        assert_eq!(
+            found,
+            [
+                matched(0, 1_400, -400, false),
+                extra,
+                matched(1, 3 * MS, 5, false)
+            ]
+        );
+        assert_eq!(matcher.counts().early, 1);
+    }
+
+    #[test]
+    fn what_comes_too_late_is_lost_and_extra_and_the_full_table_gives_up() {
+        let settings = Settings {
+            within_ns: 1_000,
+            before_ns: 10,
+            open: 2,
+        };
+        let mut matcher = Matcher::new(settings);
+        let sightings = [
+            (false, 1, 0),
+            (false, 2, 1),
+            (false, 3, 2),
+            (true, 2, 900),
+            (true, 1, 1_002),
+            (false, 4, 1_100),
+        ];
+        run(&mut matcher, &sightings);
+        let counts = matcher.counts();
+        assert_eq!(
+            (counts.matched, counts.lost, counts.extra, counts.gave_up),
+            (1, 2, 1, 1)
+        );
+    }
+}
