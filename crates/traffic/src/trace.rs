@@ -227,6 +227,7 @@ fn for_each_packet(
                     Over::CutFrame {
                         whole_bytes,
                         time_ns,
+                        ..
                     } => (size, Some((time_ns, whole_bytes as usize, None))),
                     Over::LongFrame => {
                         return Err(format!(

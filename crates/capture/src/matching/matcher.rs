@@ -1,6 +1,7 @@
 //! Matcher: brings together what was seen at A and at B, in memory of a fixed size.
 
 use super::Identity;
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// How a [`Matcher`] goes about it.
@@ -8,9 +9,10 @@ use std::time::Duration;
 pub struct Settings {
     /// How long after A a packet may be seen at B, ns.
     pub within_ns: u64,
-    /// How long before A a packet may be seen at B, ns: what the order of sightings is unsure by. As long as `within_ns` where
-    /// packets go both ways: then the sign of the delay says which way.
+    /// How long before A a packet may be seen at B, ns: what the order of sightings is unsure by. Says nothing where packets go both ways.
     pub before_ns: u64,
+    /// Packets go both ways: what was seen at B first came from there, and may be seen at A as long after that.
+    pub both: bool,
     /// Packets at most that wait at A for B, and as many the other way round.
     pub open: u32,
 }
@@ -20,6 +22,7 @@ impl Default for Settings {
         Self {
             within_ns: Duration::from_secs(1).as_nanos() as u64,
             before_ns: Duration::from_millis(1).as_nanos() as u64,
+            both: false,
             open: 1 << 20,
         }
     }
@@ -30,13 +33,15 @@ impl Default for Settings {
 pub enum Outcome {
     /// Seen at both.
     Matched {
-        /// Number among all that were seen at A, from 0.
+        /// It came from B; only where packets go both ways.
+        from_b: bool,
+        /// Number among all that were seen where it came from, from 0.
         number: u64,
-        /// Time at A, ns.
+        /// Time there, ns.
         time_ns: u64,
-        /// Time from A to B, ns; negative if B saw it first.
+        /// Time from there to the other place, ns; negative if it was seen there first.
         delay_ns: i64,
-        /// A packet that was seen at A after it was seen at B before it (RFC 4737, section 3.4).
+        /// A packet that was seen after it where they came from was seen before it at the other place (RFC 4737, section 3.4).
         reordered: bool,
     },
     /// Seen at A, and not at B within the time.
@@ -46,7 +51,8 @@ pub enum Outcome {
         /// Time at A, ns.
         time_ns: u64,
     },
-    /// Seen at B, and not at A: made by the device, sent twice, or seen at A at a time that is too long ago.
+    /// Seen at B, and not at A: made by the device, sent twice, or seen at A at a time that is too long ago. Where packets go both
+    /// ways: lost on the way from B.
     Extra {
         /// Number among all that were seen at B.
         number: u64,
@@ -57,7 +63,7 @@ pub enum Outcome {
 
 /// Packets by what became of them. At any time `matched + lost + gave_up +` those [open](Matcher::open) is `seen_a`, and `matched + extra
 /// +` those that wait at B is `seen_b`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Counts {
     /// Seen at A.
     pub seen_a: u64,
@@ -76,7 +82,7 @@ pub struct Counts {
     pub gave_up: u64,
     /// Matched packets that were overtaken.
     pub reordered: u64,
-    /// Matched packets that B saw first.
+    /// Matched packets that were seen first where they did not come from.
     pub early: u64,
 }
 
@@ -94,8 +100,8 @@ pub struct Matcher {
     at_b: Open,
     counts: Counts,
     now_ns: u64,
-    /// Highest number at A of those seen at B.
-    highest: Option<u64>,
+    /// Highest number of those that came from A, and from B, and got to the other place.
+    highest: [Option<u64>; 2],
 }
 
 impl Matcher {
@@ -107,7 +113,7 @@ impl Matcher {
             at_b: Open::new(settings.open),
             counts: Counts::default(),
             now_ns: 0,
-            highest: None,
+            highest: [None; 2],
         }
     }
 
@@ -118,7 +124,7 @@ impl Matcher {
         let number = self.counts.seen_a;
         self.counts.seen_a += 1;
         if let Some(seen) = self.at_b.take(identity) {
-            self.matched(number, time_ns, seen.time_ns, each);
+            self.matched(Seen { number, time_ns }, seen, each);
             return;
         }
         match self.at_a.put(identity, time_ns, number) {
@@ -135,7 +141,7 @@ impl Matcher {
         let number = self.counts.seen_b;
         self.counts.seen_b += 1;
         if let Some(seen) = self.at_a.take(identity) {
-            self.matched(seen.number, seen.time_ns, time_ns, each);
+            self.matched(seen, Seen { number, time_ns }, each);
             return;
         }
         match self.at_b.put(identity, time_ns, number) {
@@ -149,26 +155,43 @@ impl Matcher {
     }
 
     #[inline]
-    fn matched(&mut self, number: u64, a_ns: u64, b_ns: u64, each: &mut impl FnMut(Outcome)) {
-        let reordered = self.highest.is_some_and(|highest| number < highest);
-        self.highest = self.highest.max(Some(number));
+    fn matched(&mut self, a: Seen, b: Seen, each: &mut impl FnMut(Outcome)) {
+        let from_b = self.settings.both && b.time_ns < a.time_ns;
+        let (from, to) = if from_b { (b, a) } else { (a, b) };
+        let highest = &mut self.highest[usize::from(from_b)];
+        let reordered = highest.is_some_and(|highest| from.number < highest);
+        *highest = (*highest).max(Some(from.number));
         self.counts.matched += 1;
         self.counts.reordered += u64::from(reordered);
-        self.counts.early += u64::from(b_ns < a_ns);
+        self.counts.early += u64::from(to.time_ns < from.time_ns);
         each(Outcome::Matched {
-            number,
-            time_ns: a_ns,
-            delay_ns: b_ns.wrapping_sub(a_ns) as i64,
+            from_b,
+            number: from.number,
+            time_ns: from.time_ns,
+            delay_ns: to.time_ns.wrapping_sub(from.time_ns) as i64,
             reordered,
         });
+    }
+
+    /// Whether the other place waits for a packet that is seen at B, or else at A.
+    pub fn is_awaited(&mut self, at_b: bool, identity: Identity) -> bool {
+        let other = if at_b { &mut self.at_a } else { &mut self.at_b };
+        other.find(identity).is_some()
     }
 
     /// Hands over what has waited for too long at `now_ns`.
     #[inline]
     pub fn settle(&mut self, now_ns: u64, each: &mut impl FnMut(Outcome)) {
         self.now_ns = self.now_ns.max(now_ns);
-        let until_a = self.now_ns.saturating_sub(self.settings.within_ns);
-        let until_b = self.now_ns.saturating_sub(self.settings.before_ns);
+        let Settings {
+            within_ns,
+            before_ns,
+            both,
+            ..
+        } = self.settings;
+        let before_ns = if both { within_ns } else { before_ns };
+        let until_b = self.now_ns.saturating_sub(before_ns);
+        let until_a = self.now_ns.saturating_sub(within_ns);
         self.settle_until(until_a, until_b, each);
     }
 
@@ -425,6 +448,7 @@ mod tests {
 
     fn matched(number: u64, time_ns: u64, delay_ns: i64, reordered: bool) -> Outcome {
         Outcome::Matched {
+            from_b: false,
             number,
             time_ns,
             delay_ns,
@@ -490,7 +514,7 @@ mod tests {
         fn whatever_comes_the_sums_hold_and_a_search_finds_the_same(
             steps in prop::collection::vec((any::<bool>(), 0..6_u64, 0..400_000_u64), 1..300), open in 1..12_u32,
         ) {
-            let settings = Settings { within_ns: 2 * MS, before_ns: MS, open };
+            let settings = Settings { within_ns: 2 * MS, before_ns: MS, open, ..Settings::default() };
             let mut time_ns = 10 * MS;
             let sightings: Vec<_> = steps.into_iter().map(|(is_b, identity, gap)| {
                 time_ns += gap;
@@ -569,11 +593,51 @@ mod tests {
     }
 
     #[test]
+    fn where_packets_go_both_ways_who_saw_them_first_says_where_from() {
+        let mut matcher = Matcher::new(Settings {
+            both: true,
+            ..Settings::default()
+        });
+        let sightings = [
+            (false, 1, 100),
+            (true, 2, 120),
+            (true, 1, 150),
+            (true, 3, 160),
+            (false, 3, 170),
+            (false, 2, 5 * MS),
+            (true, 4, 6 * MS),
+        ];
+        let found = run(&mut matcher, &sightings);
+        let back = |number, time_ns, delay_ns, reordered| Outcome::Matched {
+            from_b: true,
+            number,
+            time_ns,
+            delay_ns,
+            reordered,
+        };
+        let lost = Outcome::Extra {
+            number: 3,
+            time_ns: 6 * MS,
+        };
+        // 1 is the second that B saw.
+        let delay_ns = 5 * MS as i64 - 120;
+        let expected = [
+            matched(0, 100, 50, false),
+            back(2, 160, 10, false),
+            back(0, 120, delay_ns, true),
+            lost,
+        ];
+        assert_eq!(found, expected);
+        assert_eq!(matcher.counts().early, 0);
+    }
+
+    #[test]
     fn what_comes_too_late_is_lost_and_extra_and_the_full_table_gives_up() {
         let settings = Settings {
             within_ns: 1_000,
             before_ns: 10,
             open: 2,
+            ..Settings::default()
         };
         let mut matcher = Matcher::new(settings);
         let sightings = [

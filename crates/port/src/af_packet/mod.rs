@@ -24,7 +24,7 @@ use taut_sys::Alarm;
 use taut_sys::StampClock;
 use taut_sys::interface::{self, ETHERNET_HEADER_BYTES, Interface, VLAN_TAG_BYTES};
 
-/// `af_packet:INTERFACE[,ring=N][,qdisc=yes][,outgoing=yes][,stamps=kernel]`.
+/// `af_packet:INTERFACE[,ring=N][,qdisc=yes][,outgoing=yes|only][,stamps=kernel]`.
 pub(crate) const BACKEND: Backend = Backend {
     name: "af_packet",
     summary: "a network interface, through a packet socket; needs root or CAP_NET_RAW",
@@ -41,7 +41,8 @@ pub(crate) const BACKEND: Backend = Backend {
         ),
         (
             "outgoing",
-            "yes: what others send through the interface is received, too; no (default): what arrives there only",
+            "yes: what others send through the interface is received, too; only: nothing but that; no (default): what arrives \
+             there only",
         ),
         (
             "stamps",
@@ -87,8 +88,15 @@ struct AfPacketPort {
 struct Extras {
     /// The kernel stamps each frame.
     stamped: bool,
-    /// What others send through the interface is received, too.
-    with_outgoing: bool,
+    outgoing: Outgoing,
+}
+
+/// Whether what others send through the interface is received.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Outgoing {
+    No,
+    Too,
+    Only,
 }
 
 struct Receiver {
@@ -108,7 +116,10 @@ impl Receiver {
         group: Option<&Group>,
     ) -> io::Result<Self> {
         let headroom = u32::from(HEADROOM_BYTES);
-        let memory = socket.map_rx_ring(shape, headroom, extras.with_outgoing)?;
+        let memory = socket.map_rx_ring(shape, headroom, extras.outgoing != Outgoing::No)?;
+        if extras.outgoing == Outgoing::Only {
+            socket.receive_outgoing_only()?;
+        }
         if extras.stamped {
             socket.stamp_arrivals()?;
         }
@@ -119,6 +130,10 @@ impl Receiver {
                 let of_it = group.filter(|(index, _)| *index == interface.index);
                 let joined = socket.receive_share(interface, of_it.map(|(_, number)| number));
                 *group = Some((interface.index, joined?));
+                // Joining has taken the filter away.
+                if extras.outgoing == Outgoing::Only {
+                    socket.receive_outgoing_only()?;
+                }
             }
         }
         // SAFETY: the mapping is a ring of this shape, page aligned; the ledger keeps it for as long as the port or a received
@@ -164,10 +179,11 @@ fn open_in(spec: &PortSpec, group: Option<Arc<Group>>) -> Result<Box<dyn Port>, 
         Some("yes") => true,
         Some(_) => return Err(spec.error("qdisc: want yes or no")),
     };
-    let with_outgoing = match spec.option("outgoing") {
-        None | Some("no") => false,
-        Some("yes") => true,
-        Some(_) => return Err(spec.error("outgoing: want yes or no")),
+    let outgoing = match spec.option("outgoing") {
+        None | Some("no") => Outgoing::No,
+        Some("yes") => Outgoing::Too,
+        Some("only") => Outgoing::Only,
+        Some(_) => return Err(spec.error("outgoing: want yes, no or only")),
     };
     let stamped = match spec.option("stamps") {
         None => false,
@@ -187,10 +203,7 @@ fn open_in(spec: &PortSpec, group: Option<Arc<Group>>) -> Result<Box<dyn Port>, 
         frame_bytes,
     };
     let tx_memory = tx_socket.map_tx_ring(shape, queued).map_err(failed)?;
-    let extras = Extras {
-        stamped,
-        with_outgoing,
-    };
+    let extras = Extras { stamped, outgoing };
     let receiver = Receiver::new(rx_socket, shape, extras, &interface, group.as_deref());
     let receiver = receiver.map_err(failed)?;
     tx_socket.send_to(&interface).map_err(failed)?;

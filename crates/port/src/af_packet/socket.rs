@@ -115,6 +115,33 @@ impl PacketSocket {
         self.set(libc::PACKET_TIMESTAMP, &wanted)
     }
 
+    /// Receives only what others send through the interface, by a filter in the kernel: what arrives takes no room in the ring.
+    pub(super) fn receive_outgoing_only(&self) -> io::Result<()> {
+        // From here on a place in a frame means a fact about it (linux/filter.h).
+        const KIND_AT: u32 = (libc::SKF_AD_OFF + libc::SKF_AD_PKTTYPE) as u32;
+        let instruction = |code: u32, jf, k| libc::sock_filter {
+            code: code as u16,
+            jt: 0,
+            jf,
+            k,
+        };
+        let program = [
+            instruction(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, 0, KIND_AT),
+            instruction(
+                libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
+                1,
+                libc::PACKET_OUTGOING.into(),
+            ),
+            instruction(libc::BPF_RET | libc::BPF_K, 0, u32::MAX),
+            instruction(libc::BPF_RET | libc::BPF_K, 0, 0),
+        ];
+        let filter = libc::sock_fprog {
+            len: program.len() as u16,
+            filter: program.as_ptr().cast_mut(),
+        };
+        self.set_at(libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &filter)
+    }
+
     fn map_ring(&self, ring: libc::c_int, shape: Shape) -> io::Result<RingMemory> {
         let request = libc::tpacket_req {
             tp_block_size: BLOCK_BYTES as u32,

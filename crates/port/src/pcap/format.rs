@@ -102,6 +102,10 @@ pub enum Over {
     NoFrame,
     /// A frame of which only the beginning was captured.
     CutFrame {
+        /// Bytes of the record before the frame.
+        before: usize,
+        /// Bytes of the frame that were captured.
+        len: usize,
         /// Bytes of the whole frame.
         whole_bytes: u32,
         /// Time of capture, as in [`Step::Frame`].
@@ -321,9 +325,16 @@ fn what_else(bytes: &[u8]) -> String {
 }
 
 /// Decides whether `captured` bytes of a frame of `whole` bytes can be handed on, and how far the next record is.
-fn judge(captured: u32, whole: u32, time_ns: Option<u64>, size: u64) -> Option<Step> {
+fn judge(
+    before: usize,
+    (captured, whole): (u32, u32),
+    time_ns: Option<u64>,
+    size: u64,
+) -> Option<Step> {
     let over = if captured < whole {
         Over::CutFrame {
+            before,
+            len: captured as usize,
             whole_bytes: whole,
             time_ns,
         }
@@ -357,7 +368,7 @@ fn record(order: Order, nanoseconds: bool, bytes: &[u8]) -> Result<Step, Fault> 
     let unit_ns = if nanoseconds { 1 } else { 1000 };
     let seconds = u64::from(order.u32(bytes, 0));
     let time_ns = Some(seconds * 1_000_000_000 + u64::from(order.u32(bytes, 4)) * unit_ns);
-    if let Some(pass) = judge(captured, whole, time_ns, size) {
+    if let Some(pass) = judge(RECORD_HEADER_BYTES, (captured, whole), time_ns, size) {
         return Ok(pass);
     }
     if bytes.len() < end {
@@ -544,7 +555,7 @@ fn packet(
         let units = u64::from(order.u32(bytes, 12)) << 32 | u64::from(order.u32(bytes, 16));
         source.times.ns(units)
     });
-    if let Some(pass) = judge(captured, whole, time_ns, size) {
+    if let Some(pass) = judge(before, (captured, whole), time_ns, size) {
         return Ok(pass);
     }
     let needed = if total <= LONGEST_WHOLE_BLOCK_BYTES {
@@ -714,8 +725,10 @@ mod tests {
         }
     }
 
-    fn cut(whole_bytes: u32, time_ns: Option<u64>) -> Over {
+    fn cut(before: usize, len: usize, whole_bytes: u32, time_ns: Option<u64>) -> Over {
         Over::CutFrame {
+            before,
+            len,
             whole_bytes,
             time_ns,
         }
@@ -732,7 +745,7 @@ mod tests {
         assert_eq!(
             steps(&file.bytes).unwrap()[1..],
             [
-                pass(cut(1500, Some(0)), 76),
+                pass(cut(16, 60, 1500, Some(0)), 76),
                 pass(Over::LongFrame, 16401),
                 frame(16, 16384, 0, 16400),
             ]
@@ -772,7 +785,7 @@ mod tests {
                     frame(28, 60, 6_000_000_001, 92),
                     frame(28, 60, 3_500_000_000, 92),
                     Step::Pass {
-                        over: cut(61, Some(0)),
+                        over: cut(28, 60, 61, Some(0)),
                         size: 92
                     },
                 ]
@@ -804,7 +817,7 @@ mod tests {
                 frame(28, 60, 9000, 92),
                 frame(12, 60, None, 76),
                 Step::Pass {
-                    over: cut(80, None),
+                    over: cut(12, 64, 80, None),
                     size: 80
                 },
             ]
