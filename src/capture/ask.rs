@@ -83,6 +83,7 @@ impl Asking {
 
 pub fn run(command: Command) -> Result<(), Failure> {
     match command {
+        Command::Match(arguments) => super::matching::run(&arguments),
         Command::Query {
             filter,
             from,

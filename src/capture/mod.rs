@@ -4,6 +4,7 @@
 mod ask;
 mod flows;
 mod live;
+mod matching;
 mod page;
 mod run;
 mod watch;
@@ -165,6 +166,8 @@ enum Command {
         #[command(flatten)]
         asked: Asked,
     },
+    /// Match packets between two places, or two capture files: how long each took from one to the other, and which were lost
+    Match(matching::Arguments),
     /// List the files that triggers have had written
     List {
         #[command(flatten)]

@@ -6,7 +6,7 @@ use crate::costs::Costs;
 use crate::generators::Generators;
 use crate::io_cost::IoCost;
 use crate::report::ReportError;
-use crate::{comparison, controlled, probed, report, rfc2544};
+use crate::{comparison, controlled, probed, report, rfc2544, tapped};
 use std::path::{Path, PathBuf};
 use taut_results::{Completion, LeftOut};
 
@@ -99,6 +99,11 @@ pub fn kinds() -> &'static [Kind] {
             command: "probe client",
             known_by: KnownBy::Summary(probed::is_probed),
             show: |dir, _| Ok(Shown::page(probed::write(dir)?)),
+        },
+        Kind {
+            command: "capture match",
+            known_by: KnownBy::Summary(tapped::is_matched),
+            show: |dir, _| Ok(Shown::page(tapped::write_page_of_match(dir)?)),
         },
         Kind {
             command: "control run",

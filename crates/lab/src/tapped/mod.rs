@@ -3,11 +3,19 @@
 mod files;
 mod inline;
 mod inside;
+mod matched;
+mod page;
+mod placed;
+mod recorded;
 mod report;
 
 pub use files::TapFolder;
 pub use inline::{InlineError, RelayPort, RelayReport, RunningTap};
 pub use inside::{Inside, TrialTap};
+pub use matched::{Delayed, MatchReport, Matched, PlaceCounts};
+pub use page::{is_matched, write_page_of_match};
+pub use placed::{PlacedTap, Seen};
+pub use recorded::{RecordedTap, RecordingError};
 pub use report::{DirectionReport, FlowReport, TapReport};
 
 use std::collections::BTreeMap;
@@ -65,12 +73,9 @@ struct Flow {
     lost: Vec<u64>,
 }
 
-/// What packets do on their way through a device, collected until [`Tapped::finish`].
-pub struct Tapped<S> {
-    tap: S,
-    ends: Ends,
+/// Packets summed up, and written into a folder if there is one.
+struct Collected {
     interfaces: Vec<String>,
-    crossings: Crossings,
     /// By side that packets entered through.
     sides: Vec<CrossingAccount>,
     /// By the sides entered and left through.
@@ -80,18 +85,12 @@ pub struct Tapped<S> {
     begun: SystemTime,
     first_ns: Option<u64>,
     last_ns: u64,
-    /// Whether packets that enter still count.
-    open: bool,
 }
 
-impl<S: Sightings> Tapped<S> {
-    /// Collects what `tap` sees on `interfaces`; every packet goes into `folder`, if there is one.
-    pub fn new(tap: S, interfaces: &[String], ends: Ends, folder: Option<TapFolder>) -> Self {
+impl Collected {
+    fn new(interfaces: &[String], folder: Option<TapFolder>) -> Self {
         Self {
-            tap,
-            ends,
             interfaces: interfaces.to_vec(),
-            crossings: Crossings::new(PATIENCE.as_nanos() as u64),
             sides: vec![CrossingAccount::default(); interfaces.len()],
             ways: BTreeMap::new(),
             flows: BTreeMap::new(),
@@ -99,40 +98,12 @@ impl<S: Sightings> Tapped<S> {
             begun: SystemTime::now(),
             first_ns: None,
             last_ns: 0,
-            open: true,
         }
     }
 
-    /// Takes in what was seen since the last call: ten times a second is enough for 2 million packets a second.
-    pub fn collect(&mut self) {
-        let Self {
-            tap,
-            ends,
-            crossings,
-            first_ns,
-            last_ns,
-            open,
-            ..
-        } = self;
-        tap.take(|seen: Sighting| {
-            first_ns.get_or_insert(seen.time_ns);
-            *last_ns = seen.time_ns.max(*last_ns);
-            if seen.leaving == (*ends == Ends::Device) {
-                crossings.left(seen.side, seen.flow, seen.sequence, seen.time_ns);
-            } else if *open {
-                crossings.entered(seen.side, seen.flow, seen.sequence, seen.time_ns);
-            }
-        });
-        let mut settled = Vec::new();
-        self.crossings
-            .settle(self.last_ns, |packet| settled.push(packet));
-        settled.iter().for_each(|packet| self.add(packet));
-    }
-
-    /// Packets that enter from now on do not count; those inside still may leave, for [`PATIENCE`].
-    pub fn close_entrance(&mut self) {
-        self.collect();
-        self.open = false;
+    fn see(&mut self, time_ns: u64) {
+        self.first_ns.get_or_insert(time_ns);
+        self.last_ns = time_ns.max(self.last_ns);
     }
 
     fn add(&mut self, packet: &Crossed) {
@@ -161,28 +132,8 @@ impl<S: Sightings> Tapped<S> {
         }
     }
 
-    /// What entered through the first interface, summed up, and what the tap missed.
-    pub fn into_account(mut self) -> (CrossingAccount, Missed) {
-        self.drain();
-        let missed = self.tap.missed();
-        (self.sides.swap_remove(0), missed)
-    }
-
-    fn drain(&mut self) {
-        self.collect();
-        let mut settled = Vec::new();
-        self.crossings.finish(|packet| settled.push(packet));
-        settled.iter().for_each(|packet| self.add(packet));
-    }
-
-    /// Sums everything up, and closes the folder's files.
-    ///
-    /// # Errors
-    /// When a file could not be written; what is in the report is complete all the same.
-    pub fn finish(mut self) -> (TapReport, Result<(), ResultsError>) {
-        let relay = self.tap.end();
-        self.drain();
-        let mut report = report::of(&self, relay);
+    /// Closes the folder's files; what is in the report is complete all the same.
+    fn finish(mut self, mut report: TapReport) -> (TapReport, Result<(), ResultsError>) {
         let mut written = Ok(());
         if let Some(folder) = self.folder.take() {
             let seconds =
@@ -193,5 +144,84 @@ impl<S: Sightings> Tapped<S> {
             written = result;
         }
         (report, written)
+    }
+}
+
+/// What packets do on their way through a device, collected until [`Tapped::finish`].
+pub struct Tapped<S> {
+    tap: S,
+    ends: Ends,
+    crossings: Crossings,
+    collected: Collected,
+    /// Whether packets that enter still count.
+    open: bool,
+}
+
+impl<S: Sightings> Tapped<S> {
+    /// Collects what `tap` sees on `interfaces`; every packet goes into `folder`, if there is one.
+    pub fn new(tap: S, interfaces: &[String], ends: Ends, folder: Option<TapFolder>) -> Self {
+        Self {
+            tap,
+            ends,
+            crossings: Crossings::new(PATIENCE.as_nanos() as u64),
+            collected: Collected::new(interfaces, folder),
+            open: true,
+        }
+    }
+
+    /// Takes in what was seen since the last call: ten times a second is enough for 2 million packets a second.
+    pub fn collect(&mut self) {
+        let Self {
+            tap,
+            ends,
+            crossings,
+            collected,
+            open,
+        } = self;
+        tap.take(|seen: Sighting| {
+            collected.see(seen.time_ns);
+            if seen.leaving == (*ends == Ends::Device) {
+                crossings.left(seen.side, seen.flow, seen.sequence, seen.time_ns);
+            } else if *open {
+                crossings.entered(seen.side, seen.flow, seen.sequence, seen.time_ns);
+            }
+        });
+        let mut settled = Vec::new();
+        self.crossings
+            .settle(self.collected.last_ns, |packet| settled.push(packet));
+        settled.iter().for_each(|packet| self.collected.add(packet));
+    }
+
+    /// Packets that enter from now on do not count; those inside still may leave, for [`PATIENCE`].
+    pub fn close_entrance(&mut self) {
+        self.collect();
+        self.open = false;
+    }
+
+    /// What entered through the first interface, summed up, and what the tap missed.
+    pub fn into_account(mut self) -> (CrossingAccount, Missed) {
+        self.drain();
+        let missed = self.tap.missed();
+        (self.collected.sides.swap_remove(0), missed)
+    }
+
+    fn drain(&mut self) {
+        self.collect();
+        let mut settled = Vec::new();
+        self.crossings.finish(|packet| settled.push(packet));
+        settled.iter().for_each(|packet| self.collected.add(packet));
+    }
+
+    /// Sums everything up, and closes the folder's files.
+    ///
+    /// # Errors
+    /// When a file could not be written; what is in the report is complete all the same.
+    pub fn finish(mut self) -> (TapReport, Result<(), ResultsError>) {
+        let relay = self.tap.end();
+        self.drain();
+        let missed = self.tap.missed();
+        let mut report = self.collected.report(self.crossings.only_left, missed);
+        report.relay = relay;
+        self.collected.finish(report)
     }
 }

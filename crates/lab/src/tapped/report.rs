@@ -1,6 +1,6 @@
 //! What a tap found, as `taut tap --json` prints it.
 
-use super::{RelayReport, Sightings, Tapped};
+use super::{Collected, MatchReport, RelayReport};
 use serde::{Deserialize, Serialize};
 use taut_measure::{CrossingAccount, Summary};
 use taut_xdp::wire_tap::Missed;
@@ -21,6 +21,9 @@ pub struct TapReport {
     pub relay: Option<RelayReport>,
     /// Packets in the sample files; none without a folder.
     pub samples: Option<u64>,
+    /// How packets were told apart by what they hold; none of a tap that goes by stamps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub matching: Option<MatchReport>,
 }
 
 /// Packets that entered through one interface.
@@ -86,30 +89,34 @@ impl TapReport {
     }
 }
 
-pub(super) fn of<S: Sightings>(tapped: &Tapped<S>, relay: Option<RelayReport>) -> TapReport {
-    let direction = |(side, account): (usize, &CrossingAccount)| {
-        let ways = tapped.ways.iter().filter(|((from, _), _)| *from == side);
-        let most = ways.max_by_key(|(_, packets)| **packets);
-        let flows = tapped.flows.iter().filter(|((from, _), _)| *from == side);
-        DirectionReport {
-            from: tapped.interfaces[side].clone(),
-            to: most.map(|((_, to), _)| tapped.interfaces[*to].clone()),
-            all: account.into(),
-            flows: flows
-                .map(|((_, number), flow)| FlowReport {
-                    flow: *number,
-                    all: (&flow.account).into(),
-                    lost_sequences: flow.lost.clone(),
-                })
-                .collect(),
+impl Collected {
+    /// Sums up what was seen so far.
+    pub(super) fn report(&self, only_left: u64, missed: Missed) -> TapReport {
+        let direction = |(side, account): (usize, &CrossingAccount)| {
+            let ways = self.ways.iter().filter(|((from, _), _)| *from == side);
+            let most = ways.max_by_key(|(_, packets)| **packets);
+            let flows = self.flows.iter().filter(|((from, _), _)| *from == side);
+            DirectionReport {
+                from: self.interfaces[side].clone(),
+                to: most.map(|((_, to), _)| self.interfaces[*to].clone()),
+                all: account.into(),
+                flows: flows
+                    .map(|((_, number), flow)| FlowReport {
+                        flow: *number,
+                        all: (&flow.account).into(),
+                        lost_sequences: flow.lost.clone(),
+                    })
+                    .collect(),
+            }
+        };
+        TapReport {
+            interfaces: self.interfaces.clone(),
+            directions: self.sides.iter().enumerate().map(direction).collect(),
+            only_left,
+            missed,
+            relay: None,
+            samples: None,
+            matching: None,
         }
-    };
-    TapReport {
-        interfaces: tapped.interfaces.clone(),
-        directions: tapped.sides.iter().enumerate().map(direction).collect(),
-        only_left: tapped.crossings.only_left,
-        missed: tapped.tap.missed(),
-        relay,
-        samples: None,
     }
 }

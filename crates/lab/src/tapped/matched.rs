@@ -1,0 +1,242 @@
+//! A device seen by what its packets hold: sightings at two places brought together, for traffic without stamps.
+
+use super::{Collected, TapFolder, TapReport, write_page_of_match};
+use crate::probed::Origin;
+use crate::report::ReportError;
+use serde::{Deserialize, Serialize};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::path::PathBuf;
+use taut_capture::matching::{Counts, Identity, Matcher, Outcome, Settings};
+use taut_measure::{Crossed, Interval, quantile_interval_ranks};
+use taut_xdp::wire_tap::Missed;
+
+/// Slowest packets, and lost ones, whose times are kept.
+const WORST: usize = 100;
+
+/// How often the interval around the median is to cover it.
+const CONFIDENCE: f64 = 0.95;
+
+/// Frames at both places that were not matched, by why.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct PlaceCounts {
+    /// Left out by the filter.
+    pub filtered: u64,
+    /// Not to be told apart: they lie about their length, or too little of them was kept.
+    pub unidentified: u64,
+}
+
+/// Packet that took long, or was lost.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Delayed {
+    /// Where it came from.
+    pub from: String,
+    /// Its number among those seen there, from 0.
+    pub sequence: u64,
+    /// When it was seen there, ns since 1970.
+    pub time_ns: u64,
+    /// How long it took, ns; none of a lost one.
+    pub delay_ns: Option<u64>,
+}
+
+/// How packets were matched by what they hold.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MatchReport {
+    /// Packets by what became of them.
+    #[serde(flatten)]
+    pub counts: Counts,
+    /// Frames that took no part.
+    #[serde(flatten)]
+    pub others: PlaceCounts,
+    /// How long after the first place a packet could be seen at the other, ns.
+    pub within_ns: u64,
+    /// Median of the delays and its interval, by the place that packets came from.
+    pub median_ns: Vec<Option<Interval>>,
+    /// The slowest packets, the slowest first.
+    pub slowest: Vec<Delayed>,
+    /// The first packets that were lost.
+    pub lost_packets: Vec<Delayed>,
+    /// How all of it came about.
+    #[serde(flatten)]
+    pub origin: Origin,
+}
+
+/// Packets matched between two places until [`Matched::finish`].
+pub struct Matched {
+    matcher: Matcher,
+    settings: Settings,
+    collected: Collected,
+    worst: Worst,
+    /// No new packets count.
+    closed: bool,
+}
+
+#[derive(Default)]
+struct Worst {
+    /// Delay, time and number, by rising delay; and whether it came from the second place.
+    slowest: BinaryHeap<Reverse<(u64, u64, u64, bool)>>,
+    lost: Vec<(u64, u64, bool)>,
+}
+
+impl Matched {
+    /// Matches between these places; every packet goes into `folder`, if there is one.
+    pub fn new(places: &[String; 2], settings: Settings, folder: Option<TapFolder>) -> Self {
+        Self {
+            matcher: Matcher::new(settings),
+            settings,
+            collected: Collected::new(places, folder),
+            worst: Worst::default(),
+            closed: false,
+        }
+    }
+
+    /// A packet was seen at the first place, or at the second one.
+    pub fn see(&mut self, at_b: bool, identity: Identity, time_ns: u64) {
+        let Self {
+            matcher,
+            settings,
+            collected,
+            worst,
+            closed,
+        } = self;
+        if *closed && !matcher.is_awaited(at_b, identity) {
+            return;
+        }
+        collected.see(time_ns);
+        let mut each = |outcome| note(outcome, settings.both, collected, worst);
+        match at_b {
+            false => matcher.at_a(identity, time_ns, &mut each),
+            true => matcher.at_b(identity, time_ns, &mut each),
+        }
+    }
+
+    /// Packets that come from now on do not count; those under way may still arrive.
+    pub fn close(&mut self) {
+        self.closed = true;
+    }
+
+    /// Whether a packet is under way.
+    pub fn is_waiting(&self) -> bool {
+        self.matcher.open().0 > 0 || self.settings.both && self.matcher.open().1 > 0
+    }
+
+    /// Sums everything up, and closes the folder's files; returns the path of the report's page, if there is a folder. What is still
+    /// under way is lost.
+    ///
+    /// # Errors
+    /// When a file could not be written; what is in the report is complete all the same.
+    pub fn finish(
+        mut self,
+        others: PlaceCounts,
+        missed: Missed,
+        origin: Origin,
+    ) -> (TapReport, Result<Option<PathBuf>, ReportError>) {
+        let Self {
+            matcher,
+            settings,
+            collected,
+            worst,
+            ..
+        } = &mut self;
+        matcher.finish(&mut |outcome| note(outcome, settings.both, collected, worst));
+        let counts = matcher.counts();
+        let only_left = if settings.both { 0 } else { counts.extra };
+        let mut report = collected.report(only_left, missed);
+        if !settings.both {
+            report.directions.truncate(1);
+        }
+        let medians = collected.sides.iter().take(report.directions.len());
+        let medians = medians.map(|side| median(&side.latency)).collect();
+        let name = |from_b: bool| collected.interfaces[usize::from(from_b)].clone();
+        // What is reversed rises where delays fall.
+        let slowest = std::mem::take(&mut worst.slowest).into_sorted_vec();
+        let slowest = slowest.into_iter();
+        report.matching = Some(MatchReport {
+            counts,
+            others,
+            within_ns: settings.within_ns,
+            median_ns: medians,
+            slowest: slowest
+                .map(|Reverse((delay_ns, time_ns, sequence, from_b))| Delayed {
+                    from: name(from_b),
+                    sequence,
+                    time_ns,
+                    delay_ns: Some(delay_ns),
+                })
+                .collect(),
+            lost_packets: worst
+                .lost
+                .iter()
+                .map(|&(time_ns, sequence, from_b)| Delayed {
+                    from: name(from_b),
+                    sequence,
+                    time_ns,
+                    delay_ns: None,
+                })
+                .collect(),
+            origin,
+        });
+        let folder = self.collected.folder.as_ref();
+        let folder = folder.map(|it| it.path().to_path_buf());
+        let (report, written) = self.collected.finish(report);
+        let page = match (written, folder) {
+            (Err(problem), _) => Err(problem.into()),
+            (Ok(()), None) => Ok(None),
+            (Ok(()), Some(folder)) => write_page_of_match(&folder).map(Some),
+        };
+        (report, page)
+    }
+}
+
+/// Notes what became of a packet.
+fn note(outcome: Outcome, both: bool, collected: &mut Collected, worst: &mut Worst) {
+    let (from_b, sequence, entered_ns, left, reordered) = match outcome {
+        Outcome::Matched {
+            from_b,
+            number,
+            time_ns,
+            delay_ns,
+            reordered,
+        } => {
+            // What was seen too early was under way for less than the clock is unsure by.
+            let delay_ns = u64::try_from(delay_ns).unwrap_or(0);
+            let slowest = &mut worst.slowest;
+            slowest.push(Reverse((delay_ns, time_ns, number, from_b)));
+            if slowest.len() > WORST {
+                slowest.pop();
+            }
+            let to = usize::from(!from_b);
+            (from_b, number, time_ns, Some((to, delay_ns)), reordered)
+        }
+        Outcome::Lost { number, time_ns } => (false, number, time_ns, None, false),
+        Outcome::Extra { number, time_ns } if both => (true, number, time_ns, None, false),
+        Outcome::Extra { .. } => return,
+    };
+    if left.is_none() && worst.lost.len() < WORST {
+        worst.lost.push((entered_ns, sequence, from_b));
+    }
+    collected.add(&Crossed {
+        flow: 0,
+        sequence,
+        side: usize::from(from_b),
+        entered_ns,
+        left,
+        arrivals: 1,
+        departures: u8::from(left.is_some()),
+        reordered,
+    });
+}
+
+/// The median with its interval, as far as the histogram resolves it.
+fn median(latency: &taut_measure::LatencyHistogram) -> Option<Interval> {
+    let ranks = quantile_interval_ranks(latency.count(), 0.5, CONFIDENCE)?;
+    let at = |rank| latency.value_at_rank(rank).map(|ns| ns as f64);
+    Some(Interval {
+        low: at(ranks.low)?,
+        point: latency.quantile(0.5)? as f64,
+        high: at(ranks.high)?,
+        confidence: ranks.coverage,
+        count: latency.count(),
+        method: taut_measure::IntervalMethod::OrderStatistics,
+    })
+}

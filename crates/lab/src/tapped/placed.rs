@@ -1,0 +1,298 @@
+//! A tap at two places: one thread that receives at both, tells packets apart by what they hold, and notes when each was seen.
+
+use super::{InlineError, PlaceCounts};
+use rtrb::{Consumer, Producer, RingBuffer};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use taut_capture::clock::PacketClock;
+use taut_capture::filter::Filter;
+use taut_capture::matching::{Identify, Identity};
+use taut_host::affinity::pin_current_thread;
+use taut_port::{BATCH_CAPACITY, Batch, Link, Port, PortError, PortSpec, Resources};
+use taut_sys::{Clock, StampClock, ticks};
+use taut_xdp::wire_tap::Missed;
+
+/// Sightings that have room between two calls of [`PlacedTap::take`]: 32 MiB.
+const ROOM: usize = 1 << 20;
+/// The kernel stamps packets from some milliseconds after it was asked to: those that come before this has passed do not count.
+const SETTLING: Duration = Duration::from_millis(100);
+/// Pause where nothing came and the kernel stamps what comes meanwhile.
+const PAUSE: Duration = Duration::from_micros(100);
+/// Time after which a packet that was stamped can be received.
+const UNDER_WAY_NS: u64 = 500_000;
+/// How often links are looked at.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Packet seen at one of the places.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Seen {
+    /// What tells it from others.
+    pub identity: Identity,
+    /// When, ns since 1970.
+    pub time_ns: u64,
+    /// At the second place.
+    pub at_b: bool,
+}
+
+/// What the thread tells others.
+#[derive(Default)]
+struct Told {
+    /// All that was seen up to here is in the ring, ns.
+    complete_ns: AtomicU64,
+    ring_full: AtomicU64,
+    filtered: AtomicU64,
+    unidentified: AtomicU64,
+    unseen: AtomicU64,
+}
+
+/// A tap at two places that runs. Dropping it ends it.
+pub struct PlacedTap {
+    seen: Consumer<Seen>,
+    /// Seen, but there may be earlier ones to come.
+    pending: Vec<Seen>,
+    told: Arc<Told>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl PlacedTap {
+    /// Receives at both places, on `core` if one is given, and sees what `filter` lets through. `on_link` is told a place's number and
+    /// its link when that goes up or down.
+    ///
+    /// # Errors
+    /// When a port cannot be opened or the core not be had.
+    pub fn start(
+        places: [PortSpec; 2],
+        core: Option<usize>,
+        identify: Identify,
+        filter: Option<Filter>,
+        mut on_link: impl FnMut(usize, &Link) + Send + 'static,
+    ) -> Result<Self, InlineError> {
+        let (writer, seen) = RingBuffer::new(ROOM);
+        let told = Arc::new(Told::default());
+        let stop = Arc::new(AtomicBool::new(false));
+        let (started, has_started) = mpsc::channel();
+        let thread = {
+            let (told, stop) = (Arc::clone(&told), Arc::clone(&stop));
+            // Ports stay on the thread that opened them.
+            let work = move || match open(&places, core) {
+                Ok(ports) => {
+                    let clock = PacketClock::new(Clock::calibrate(Duration::from_millis(20)));
+                    let mut watcher = Watcher {
+                        ports,
+                        clock,
+                        identify,
+                        filter,
+                        writer,
+                        told,
+                    };
+                    watcher.settle();
+                    let _ = started.send(Ok(()));
+                    watcher.run(&stop, &mut on_link);
+                }
+                Err(problem) => {
+                    let _ = started.send(Err(problem));
+                }
+            };
+            let thread = std::thread::Builder::new().name("match".to_string());
+            thread
+                .spawn(work)
+                .map_err(|e| PortError::system("starting the tap's thread", e))?
+        };
+        has_started
+            .recv()
+            .map_err(|_| PortError::missing("the tap's thread", "to live: it died starting"))??;
+        Ok(Self {
+            seen,
+            pending: Vec::new(),
+            told,
+            stop,
+            thread: Some(thread),
+        })
+    }
+
+    /// Hands over what was seen since the last call, in the order of its times; what came last only in the next call, as earlier
+    /// packets of the other place may be on their way here.
+    pub fn take(&mut self, mut each: impl FnMut(Seen)) {
+        // Acquire: what was seen up to then is in the ring.
+        let complete_ns = self.told.complete_ns.load(Ordering::Acquire);
+        let there = self.seen.slots();
+        if let Ok(chunk) = self.seen.read_chunk(there) {
+            self.pending.extend(chunk);
+        }
+        self.pending.sort_by_key(|it| it.time_ns);
+        // Of a flood that the thread does not get to the end of, order is given up before memory.
+        let ready = match self.pending.len() > ROOM {
+            true => self.pending.len(),
+            false => self.pending.partition_point(|it| it.time_ns < complete_ns),
+        };
+        self.pending.drain(..ready).for_each(&mut each);
+    }
+
+    /// Ends it, and hands over all that is left.
+    pub fn end(&mut self, mut each: impl FnMut(Seen)) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        self.told.complete_ns.store(u64::MAX, Ordering::Release);
+        self.take(&mut each);
+    }
+
+    /// What was missed so far: sightings that this process had no time for, and frames that receive rings had no room for.
+    pub fn missed(&self) -> Missed {
+        Missed {
+            ring_full: self.told.ring_full.load(Ordering::Relaxed),
+            unseen: self.told.unseen.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Frames that took no part so far.
+    pub fn others(&self) -> PlaceCounts {
+        PlaceCounts {
+            filtered: self.told.filtered.load(Ordering::Relaxed),
+            unidentified: self.told.unidentified.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl Drop for PlacedTap {
+    fn drop(&mut self) {
+        self.end(|_| ());
+    }
+}
+
+fn open(places: &[PortSpec; 2], core: Option<usize>) -> Result<[Box<dyn Port>; 2], InlineError> {
+    if let Some(core) = core {
+        pin_current_thread(core)?;
+    }
+    let mut resources = Resources::for_ports(places)?;
+    let mut open = |spec: &PortSpec| {
+        let port = spec.open(&mut resources)?;
+        if port.waits() {
+            return Err(spec.error("a file: give two capture files without --from and --to"));
+        }
+        Ok(port)
+    };
+    Ok([open(&places[0])?, open(&places[1])?])
+}
+
+/// The thread that sees. Its loop allocates nothing and takes no lock.
+struct Watcher {
+    ports: [Box<dyn Port>; 2],
+    clock: PacketClock,
+    identify: Identify,
+    filter: Option<Filter>,
+    writer: Producer<Seen>,
+    told: Arc<Told>,
+}
+
+impl Watcher {
+    /// Receives until stamps are there.
+    fn settle(&mut self) {
+        let begun = Instant::now();
+        let mut batch = Batch::new();
+        while begun.elapsed() < SETTLING {
+            for port in &mut self.ports {
+                port.rx(&mut batch);
+                batch.clear();
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    fn run(&mut self, stop: &AtomicBool, on_link: &mut impl FnMut(usize, &Link)) {
+        let stamped = self.ports.iter().all(|it| it.stamp_clock().is_some());
+        let look_ticks = LOOK.as_secs_f64();
+        let clock = Clock::calibrate(Duration::from_millis(1));
+        let look_ticks = clock.to_ticks(look_ticks * 1e9) as u64;
+        let mut links: [Option<Link>; 2] = [None, None];
+        let mut look_at = ticks();
+        let mut batch = Batch::new();
+        while !stop.load(Ordering::Relaxed) {
+            let begun_ns = self.clock.now();
+            let got = [self.receive(0, &mut batch), self.receive(1, &mut batch)];
+            if got.iter().all(|it| *it < BATCH_CAPACITY) {
+                let complete_ns = begun_ns.saturating_sub(UNDER_WAY_NS);
+                // Release: whoever sees it sees what is in the ring.
+                self.told.complete_ns.store(complete_ns, Ordering::Release);
+            }
+            let now = ticks();
+            if now.wrapping_sub(look_at) < u64::MAX / 2 {
+                self.look(&mut links, on_link);
+                look_at = now + look_ticks;
+            }
+            if got == [0, 0] && stamped {
+                std::thread::sleep(PAUSE);
+            }
+        }
+        self.look(&mut links, on_link);
+        self.ports.iter_mut().for_each(|port| port.close());
+    }
+
+    /// Notes what came at a place; how many frames did.
+    #[inline]
+    fn receive(&mut self, place: usize, batch: &mut Batch) -> usize {
+        let port = &mut self.ports[place];
+        let got = port.rx(batch);
+        if got == 0 {
+            return 0;
+        }
+        let now_ns = self.clock.at(ticks());
+        let unit_ns = match port.stamp_clock() {
+            Some(StampClock::Realtime { unit_ns }) => u64::from(unit_ns),
+            _ => 0,
+        };
+        let stamps = port.arrival_stamps();
+        let (mut filtered, mut unidentified, mut full) = (0, 0, 0);
+        for (at, packet) in batch.packets().iter().enumerate() {
+            let (frame, wire_bytes) = (packet.bytes(), packet.len() as u32);
+            if let Some(filter) = &self.filter
+                && !filter.matches(frame, wire_bytes)
+            {
+                filtered += 1;
+                continue;
+            }
+            let Some(identity) = self.identify.of(frame, wire_bytes) else {
+                unidentified += 1;
+                continue;
+            };
+            let stamp_ns = stamps.get(at).map_or(0, |stamp| stamp * unit_ns);
+            let seen = Seen {
+                identity,
+                time_ns: if stamp_ns == 0 { now_ns } else { stamp_ns },
+                at_b: place == 1,
+            };
+            full += u64::from(self.writer.push(seen).is_err());
+        }
+        batch.clear();
+        for (counter, more) in [
+            (&self.told.filtered, filtered),
+            (&self.told.unidentified, unidentified),
+            (&self.told.ring_full, full),
+        ] {
+            if more > 0 {
+                counter.fetch_add(more, Ordering::Relaxed);
+            }
+        }
+        got
+    }
+
+    #[cold]
+    fn look(&mut self, links: &mut [Option<Link>; 2], on_link: &mut impl FnMut(usize, &Link)) {
+        let mut unseen = 0;
+        for (index, (port, known)) in self.ports.iter_mut().zip(links).enumerate() {
+            let link = port.link();
+            if known.as_ref() != Some(&link) {
+                on_link(index, &link);
+                *known = Some(link);
+            }
+            let counters = port.counters();
+            unseen += counters.rx_overrun + counters.rx_too_long + counters.rx_malformed;
+        }
+        self.told.unseen.store(unseen, Ordering::Relaxed);
+    }
+}

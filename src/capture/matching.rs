@@ -1,0 +1,349 @@
+//! `taut capture match`: how long packets take between two places, and which are lost, without stamps in them.
+
+use crate::exit::{self, Failure};
+use crate::samples::Samples;
+use crate::terminal::{print, quantity};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+use taut_capture::dump::time_in_words;
+use taut_capture::filter::Filter;
+use taut_capture::matching::{IDENTITY_BYTES, Identify, Ignore, Settings};
+use taut_lab::measurement::Versions;
+use taut_lab::probed::Origin;
+use taut_lab::tapped::{
+    Delayed, DirectionReport, MatchReport, Matched, PlaceCounts, PlacedTap, RecordedTap,
+    RecordingError, TapFolder, TapReport,
+};
+use taut_port::PortSpec;
+use taut_xdp::wire_tap::Missed;
+
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  ip netns exec router taut capture match --from eth0 --to eth1
+  taut capture match --from eth0 --to eth1 --both --seconds 10 --json --out results/router
+  taut capture match before.pcapng after.pcapng --filter 'udp port 53' --ignore addresses
+
+Interfaces are the device's, in the network namespace of the command: packets that arrive at the first and leave through the
+second, stamped by the kernel. Packets are matched by a hash of what a device that forwards them leaves alone.
+Ends with code 1 if no packet was matched.")]
+pub struct Arguments {
+    /// Capture files of the same time: where packets were seen first, and where after that
+    #[arg(value_name = "FILE", num_args = 2, required_unless_present = "from", conflicts_with_all = ["from", "to"])]
+    files: Vec<PathBuf>,
+    /// Where packets are seen first: an interface of the device, or a port such as af_packet:eth0,outgoing=yes
+    #[arg(long, value_name = "SPEC", requires = "to")]
+    from: Option<String>,
+    /// Where they are seen after that
+    #[arg(long, value_name = "SPEC", requires = "from")]
+    to: Option<String>,
+    /// Packets go both ways: what is seen at the second place first came from there
+    #[arg(long)]
+    both: bool,
+    /// Packets to match, an expression as tcpdump has them (default: all)
+    #[arg(long, value_name = "EXPRESSION")]
+    filter: Option<String>,
+    /// How long after the first place a packet may be seen at the second: it is lost then
+    #[arg(long, value_name = "TIME", value_parser = quantity::some_time, default_value = "1s")]
+    within: Duration,
+    /// What the device rewrites: addresses, ports, or checksums that a network card writes; may be repeated
+    #[arg(long, value_name = "FIELDS", value_enum)]
+    ignore: Vec<Field>,
+    /// Bytes behind the IP header that packets are told apart by: no more than both captures have kept
+    #[arg(long, value_name = "N", default_value_t = IDENTITY_BYTES)]
+    bytes: usize,
+    /// Core to receive on
+    #[arg(long, value_name = "CPU", conflicts_with = "files")]
+    core: Option<usize>,
+    /// End after this time (default: at Ctrl-C)
+    #[arg(long, value_parser = quantity::seconds, conflicts_with = "files")]
+    seconds: Option<f64>,
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+    /// Write every packet's sample, histograms, the summary and a report into this folder
+    #[arg(long, value_name = "FOLDER")]
+    out: Option<PathBuf>,
+    /// How samples are written into the folder
+    #[arg(long, value_enum, default_value = "parquet", requires = "out")]
+    samples: Samples,
+}
+
+/// Fields that do not count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Field {
+    Addresses,
+    Ports,
+    Checksums,
+}
+
+/// How often sightings are matched.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Slowest packets that are printed.
+const SHOWN: usize = 3;
+
+/// Names of the places where theirs are no names of folders.
+const PLACES: [&str; 2] = ["A", "B"];
+
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let stop = exit::stop_flag()?;
+    let begun = SystemTime::now();
+    let has = |field| arguments.ignore.contains(&field);
+    let identify = Identify {
+        ignore: Ignore {
+            addresses: has(Field::Addresses),
+            ports: has(Field::Ports),
+            checksums: has(Field::Checksums),
+        },
+        bytes: arguments.bytes,
+    };
+    let filter = arguments.filter.as_deref().map(Filter::new);
+    let filter = filter
+        .transpose()
+        .map_err(|e| Failure::Input(e.to_string()))?;
+    let settings = Settings {
+        within_ns: u64::try_from(arguments.within.as_nanos()).unwrap_or(u64::MAX),
+        both: arguments.both,
+        ..Settings::default()
+    };
+    match (&arguments.from, &arguments.to, arguments.files.as_slice()) {
+        (Some(from), Some(to), _) => {
+            let specs = specs(from, to, arguments.both)?;
+            let shown = [from.clone(), to.clone()];
+            let on_link = move |place: usize, link: &taut_port::Link| {
+                print::link(&shown[place], link);
+            };
+            let tap = PlacedTap::start(specs, arguments.core, identify, filter, on_link)?;
+            let is_plain = |it: &str| !it.contains([':', '/', ',']);
+            let places = match from != to && is_plain(from) && is_plain(to) {
+                true => [from.clone(), to.clone()],
+                false => PLACES.map(String::from),
+            };
+            let matched = matched(arguments, &places, settings)?;
+            print::note(format_args!("watching {from} and {to}"));
+            watch(arguments, tap, matched, stop, begun)
+        }
+        (_, _, [a, b]) => {
+            let mut tap = RecordedTap::open([a, b], identify, filter)?;
+            let mut matched = matched(arguments, &PLACES.map(String::from), settings)?;
+            let read = tap.each(
+                |seen| matched.see(seen.at_b, seen.identity, seen.time_ns),
+                || stop.load(Ordering::Relaxed),
+            );
+            let missed = Missed::default();
+            let stopped = stop.load(Ordering::Relaxed);
+            report(arguments, matched, tap.others(), missed, stopped, begun)?;
+            Ok(read?)
+        }
+        // Either is required.
+        _ => Err(Failure::Input("give --from and --to, or two files".into())),
+    }
+}
+
+fn matched(
+    arguments: &Arguments,
+    places: &[String; 2],
+    settings: Settings,
+) -> Result<Matched, Failure> {
+    let folder = arguments.out.as_deref();
+    let folder = folder
+        .map(|dir| TapFolder::create(dir, arguments.samples.format()))
+        .transpose()?;
+    Ok(Matched::new(places, settings, folder))
+}
+
+/// The ports at both places. Of an interface: what arrives at the first one and leaves through the second one, or all.
+fn specs(from: &str, to: &str, both: bool) -> Result<[PortSpec; 2], Failure> {
+    let spec = |text: &str, outgoing: &str| {
+        let outgoing = if both { "yes" } else { outgoing };
+        match text.contains(':') {
+            true => PortSpec::parse(text),
+            false => PortSpec::parse(&format!(
+                "af_packet:{text},outgoing={outgoing},stamps=kernel"
+            )),
+        }
+    };
+    Ok([spec(from, "no")?, spec(to, "only")?])
+}
+
+/// Until the time is over or somebody stops it, and then as long as packets under way may take.
+fn watch(
+    arguments: &Arguments,
+    mut tap: PlacedTap,
+    mut matched: Matched,
+    stop: &AtomicBool,
+    started: SystemTime,
+) -> Result<(), Failure> {
+    let begun = Instant::now();
+    let is_over = || {
+        let end = arguments.seconds.map(Duration::from_secs_f64);
+        stop.load(Ordering::Relaxed) || end.is_some_and(|end| begun.elapsed() >= end)
+    };
+    while !is_over() {
+        std::thread::sleep(PAUSE);
+        tap.take(|seen| matched.see(seen.at_b, seen.identity, seen.time_ns));
+    }
+    matched.close();
+    let closed = Instant::now();
+    while matched.is_waiting() && closed.elapsed() < arguments.within {
+        std::thread::sleep(PAUSE);
+        tap.take(|seen| matched.see(seen.at_b, seen.identity, seen.time_ns));
+    }
+    tap.end(|seen| matched.see(seen.at_b, seen.identity, seen.time_ns));
+    let (others, missed) = (tap.others(), tap.missed());
+    report(arguments, matched, others, missed, false, started)
+}
+
+fn report(
+    arguments: &Arguments,
+    matched: Matched,
+    others: PlaceCounts,
+    missed: Missed,
+    stopped: bool,
+    started: SystemTime,
+) -> Result<(), Failure> {
+    let origin = Origin {
+        started: taut_results::instant(started),
+        command_line: std::env::args().collect::<Vec<_>>().join(" "),
+        versions: serde_json::to_value(Versions::here()).unwrap_or_default(),
+        stopped,
+    };
+    let (report, page) = matched.finish(others, missed, origin);
+    if arguments.json {
+        let text = serde_json::to_string(&report).map_err(|e| Failure::Missing(e.to_string()))?;
+        print::line(text);
+    } else {
+        show(&report);
+        if let Ok(page) = &page {
+            print::page(page.as_deref());
+        }
+    }
+    page?;
+    match &report.matching {
+        Some(matching) if matching.counts.matched > 0 => Ok(()),
+        _ => Err(Failure::Limit(nothing(&report))),
+    }
+}
+
+/// Why nothing may have been matched.
+fn nothing(report: &TapReport) -> String {
+    let counts = report.matching.as_ref().map(|it| it.counts);
+    let counts = counts.unwrap_or_default();
+    let hint = match (counts.seen_a, counts.seen_b) {
+        (0, 0) => {
+            "nothing was seen at either place: is the filter right, and are packets under way?"
+        }
+        (0, _) => "nothing was seen at the first place",
+        (_, 0) => "nothing was seen at the second place",
+        _ => {
+            "what was seen there differs: does the device rewrite packets (--ignore), or do captures keep few bytes (--bytes)?"
+        }
+    };
+    format!("no packet was matched: {hint}")
+}
+
+fn show(report: &TapReport) {
+    let Some(matching) = &report.matching else {
+        return;
+    };
+    for (at, direction) in report.directions.iter().enumerate() {
+        show_direction(direction, matching.median_ns.get(at).copied().flatten());
+    }
+    show_counts(report, matching);
+    for packet in matching.slowest.iter().take(SHOWN) {
+        print::line(slow(packet));
+    }
+    if let Some(kept) = report.samples {
+        print::line(format!("samples    {kept} packets written"));
+    }
+}
+
+fn show_direction(direction: &DirectionReport, median: Option<taut_measure::Interval>) {
+    let all = &direction.all;
+    if all.entered == 0 {
+        print::line(format!("{}: nothing seen", direction.from));
+        return;
+    }
+    let to = direction.to.as_deref().unwrap_or("nowhere");
+    print::line(format!(
+        "{} to {to}: {} seen, {} matched, {} lost ({}), {} reordered",
+        direction.from,
+        all.entered,
+        all.left,
+        all.lost,
+        taut_measure::quantity::share(all.lost as f64 / all.entered as f64),
+        all.reordered
+    ));
+    match &all.latency_ns {
+        Some(latency) => print::line(format!("delay      {}", quantity::summary(latency))),
+        None => print::line("delay      no data: nothing was matched"),
+    }
+    if let Some(median) = median {
+        print::line(format!(
+            "median     {} ({})",
+            quantity::time(median.point),
+            median.words(quantity::time)
+        ));
+    }
+}
+
+fn show_counts(report: &TapReport, matching: &MatchReport) {
+    let (counts, missed) = (&matching.counts, report.missed);
+    let within = quantity::time(matching.within_ns as f64);
+    for (count, what) in [
+        (
+            report.only_left,
+            format!("packets were seen at the second place only, or over {within} after the first"),
+        ),
+        (
+            counts.ambiguous,
+            "packets were seen while another like them was under way: which of them came out is not certain".to_string(),
+        ),
+        (
+            counts.gave_up,
+            "packets found no room to wait in, and are neither matched nor lost: shorten --within".to_string(),
+        ),
+        (
+            counts.early,
+            "packets were seen at the second place first: do they go the other way (--both, --filter)?".to_string(),
+        ),
+        (
+            matching.others.unidentified,
+            "frames could not be told apart: of a wrong length, or cut too short (--bytes)".to_string(),
+        ),
+        (
+            missed.ring_full,
+            "sightings are missing, as this process could not keep up: losses are not to be trusted".to_string(),
+        ),
+        (
+            missed.unseen,
+            "frames found no room in a receive ring: packets among them count as lost, or not at all".to_string(),
+        ),
+    ] {
+        if count > 0 {
+            print::line(format!("{count} {what}"));
+        }
+    }
+}
+
+/// A line about a packet that took long.
+fn slow(packet: &Delayed) -> String {
+    let delay = packet.delay_ns.map(|ns| quantity::time(ns as f64));
+    format!(
+        "slow       {}, number {} at {}: {}",
+        time_in_words(packet.time_ns),
+        packet.sequence,
+        packet.from,
+        delay.unwrap_or_default()
+    )
+}
+
+impl From<RecordingError> for Failure {
+    fn from(e: RecordingError) -> Self {
+        match &e {
+            RecordingError::File { source, .. } => Self::of_file(source, e.to_string()),
+            _ => Self::Input(e.to_string()),
+        }
+    }
+}
