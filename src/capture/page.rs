@@ -1,7 +1,8 @@
 //! A page that shows a capture while it runs, and has triggers fire.
 //!
-//! What a browser of the user may be told to ask by others' pages is nothing to go by: a trigger fires only for who has the token that
-//! stands in the page, and nobody is answered who came by a name, as that may be another's for this address.
+//! What a browser of the user may be told to ask by others' pages is nothing to go by: a trigger fires only for who has
+//! the token that stands in the page, and nobody is answered who came by a name, as that may be another's for this
+//! address.
 
 use super::run::json;
 use super::watch::Watched;

@@ -1,9 +1,9 @@
-//! What a table of flows costs: packets per second on one core for 1000 to ten million flows, drawn evenly and by Zipf's law, with a table
-//! that has room for all; of packets whose flow is known, and of frames, whose headers are read as well. Beside it a map of the
-//! standard library. `cargo bench -p taut-capture --bench flows`.
+//! What a table of flows costs: packets per second on one core for 1000 to ten million flows, drawn evenly and by
+//! Zipf's law, with a table that has room for all; of packets whose flow is known, and of frames, whose headers are
+//! read as well. Beside it a map of the standard library. `cargo bench -p taut-capture --bench flows`.
 //!
-//! Published, of FlowScope's tracker with four threads (Gallenmüller's artifact of 2021; a later version of it): 13.3, 14.1, 14.5, 9.05
-//! and 8.62 million for 1000, 10,000, 100,000, one million and ten million flows.
+//! Published, of FlowScope's tracker with four threads (Gallenmüller's artifact of 2021; a later version of it): 13.3,
+//! 14.1, 14.5, 9.05 and 8.62 million for 1000, 10,000, 100,000, one million and ten million flows.
 #![allow(clippy::unwrap_used)]
 
 use rustix::thread::{CpuSet, sched_setaffinity};

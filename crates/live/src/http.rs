@@ -1,5 +1,5 @@
-//! A small HTTP/1.1 server (RFC 9112) beside everything that matters: a few clients at a time, a short request each, and as long as
-//! is meant for both. Whoever takes longer, or says more, is left.
+//! A small HTTP/1.1 server (RFC 9112) beside everything that matters: a few clients at a time, a short request each,
+//! and as long as is meant for both. Whoever takes longer, or says more, is left.
 
 use std::borrow::Cow;
 use std::io::{self, Read, Write};
@@ -212,8 +212,8 @@ fn left_until(deadline: Instant) -> io::Result<Duration> {
     }
 }
 
-/// The request up to the empty line that ends its head. What follows is read as far as it belongs to it, so that the answer is not lost
-/// with it, and forgotten.
+/// The request up to the empty line that ends its head. What follows is read as far as it belongs to it, so that the
+/// answer is not lost with it, and forgotten.
 fn read_request(client: &mut TcpStream) -> io::Result<Vec<u8>> {
     let deadline = Instant::now() + PATIENCE;
     let mut request = Vec::new();
