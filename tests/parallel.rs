@@ -8,6 +8,7 @@ mod support;
 mod parallel {
     mod capture;
     mod capture_page;
+    mod capture_match;
     mod chain_manifest;
     mod chain_plan;
     mod chain_vm;

@@ -133,8 +133,10 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             );
             let missed = Missed::default();
             let stopped = stop.load(Ordering::Relaxed);
-            report(arguments, matched, tap.others(), missed, stopped, begun)?;
-            Ok(read?)
+            let reported = report(arguments, matched, tap.others(), missed, stopped, begun);
+            // What is wrong with a file explains the rest.
+            read?;
+            reported
         }
         // Either is required.
         _ => Err(Failure::Input("give --from and --to, or two files".into())),
@@ -230,7 +232,14 @@ fn report(
 fn nothing(report: &TapReport) -> String {
     let counts = report.matching.as_ref().map(|it| it.counts);
     let counts = counts.unwrap_or_default();
+    let unidentified = report
+        .matching
+        .as_ref()
+        .map_or(0, |it| it.others.unidentified);
     let hint = match (counts.seen_a, counts.seen_b) {
+        (0, 0) if unidentified > 0 => {
+            "too little was kept of each: say by --bytes how many behind the IP header to go by"
+        }
         (0, 0) => {
             "nothing was seen at either place: is the filter right, and are packets under way?"
         }
