@@ -7,8 +7,8 @@ mod support;
 /// A part of the tests' names, by which the others are run without these.
 mod parallel {
     mod capture;
-    mod capture_page;
     mod capture_match;
+    mod capture_page;
     mod chain_manifest;
     mod chain_plan;
     mod chain_vm;
