@@ -12,7 +12,7 @@ use taut_results::{Completion, Results};
 #[derive(clap::Args)]
 #[command(after_help = "Example:  taut report results/demo-2026-11-21T08-15-00Z")]
 pub struct Arguments {
-    /// Results folder, as `taut demo`, `taut bench`, `taut generate --out`, `taut probe client --out`, `taut control run --out` or `taut experiment` has written it
+    /// Results folder, as `taut demo`, `taut bench`, `taut generate --out`, `taut probe client --out`, `taut capture match --out`, `taut control run --out` or `taut experiment` has written it
     dir: PathBuf,
     /// Print the summary as JSON instead of the table
     #[arg(long)]

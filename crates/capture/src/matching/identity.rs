@@ -11,7 +11,7 @@ pub const IDENTITY_BYTES: usize = 128;
 
 const IPV4_HEADER_BYTES: usize = 20;
 const IPV6_HEADER_BYTES: usize = 40;
-/// Constants without a pattern: fractional parts of the square roots of 2, 3, 5 and 7 (as in SHA-512, FIPS 180-4, section 5.3.5).
+/// Constants without a pattern: fractional parts of the square roots of 2, 3, 5 and 7 (as in SHA-512).
 const KEYS: [u64; 4] = [
     0x6a09_e667_f3bc_c908,
     0xbb67_ae85_84ca_a73b,
