@@ -910,16 +910,17 @@ mod tests {
         let top = flows.top(3, time_ns);
         let most = &top.by_packets[0];
         let off = most.packets_per_second as f64 / 1e6 - 1.0;
-        // Five standard errors.
-        assert!(off.abs() < 5.0 / (65_536.0_f64 * 0.1).sqrt(), "{off}");
+        // Five standard errors of half as many samples, as there are when the pace has just been halved.
+        assert!(off.abs() < 5.0 / (32_768.0_f64 * 0.1).sqrt(), "{off}");
         assert!(top.by_packets[1].packets_per_second < 30_000);
-        for _ in 0..100 {
+        // Twice half a second, and a second more: the pace is looked at again after each half.
+        for _ in 0..400 {
             time_ns += 10_000_000;
             flows.samples.pace(time_ns);
             flows.see(seen(5, 1000, time_ns));
             flows.settle();
         }
-        // A second of silence before was enough to take all again.
+        // Of the last second before this one, all were taken.
         time_ns += 1_000_000_000;
         let top = flows.top(3, time_ns);
         let of_five = top

@@ -240,3 +240,127 @@ fn median(latency: &taut_measure::LatencyHistogram) -> Option<Interval> {
         method: taut_measure::IntervalMethod::OrderStatistics,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::{RecordedTap, RecordingError, is_matched};
+    use super::*;
+    use std::path::Path;
+    use taut_capture::matching::Identify;
+    use taut_capture::pcapng;
+    use taut_capture::record::{Facts, Record};
+    use taut_results::PacketFormat;
+    use taut_wire::UdpFlow;
+
+    const BEGUN_NS: u64 = 1_700_000_000_000_000_000;
+
+    /// A capture of packets (number, time, whether it is cut behind 60 bytes).
+    fn capture(path: &Path, packets: &[(u8, u64, bool)]) {
+        let mut bytes = Vec::new();
+        pcapng::section(&mut bytes, &pcapng::Section::default());
+        pcapng::interface(&mut bytes, "a", 0);
+        for (number, time_ns, is_cut) in packets {
+            let mut frame = UdpFlow::default().frame(200).unwrap();
+            frame[50] = *number;
+            let facts = Facts {
+                time_ns: BEGUN_NS + time_ns,
+                wire_bytes: frame.len() as u32,
+                ..Facts::default()
+            };
+            let kept = if *is_cut { 60 } else { frame.len() };
+            let frame = &frame[..kept];
+            pcapng::packet(&mut bytes, &Record { facts, frame }, "");
+        }
+        std::fs::write(path, bytes).unwrap();
+    }
+
+    #[test]
+    fn two_captures_become_a_folder_with_a_page() {
+        let dir = tempfile::tempdir().unwrap();
+        let [a, b, out] = ["a.pcapng", "b.pcapng", "out"].map(|it| dir.path().join(it));
+        let before = (0..100).map(|it| (it, 10_000 * u64::from(it), it % 2 == 0));
+        let mut before: Vec<_> = before.collect();
+        // Cut on one side only.
+        let after = before.iter().filter(|it| it.0 != 7);
+        let mut after: Vec<_> = after
+            .map(|it| (it.0, it.1 + 500 + u64::from(it.0), !it.2))
+            .collect();
+        after.push((200, 3_000_000, false));
+        before.push((201, 4_000_000, true));
+        capture(&a, &before);
+        capture(&b, &after);
+        let identify = Identify {
+            bytes: 26,
+            ..Identify::default()
+        };
+        let mut tap = RecordedTap::open([&a, &b], identify, None).unwrap();
+        let folder = TapFolder::create(&out, Some(PacketFormat::Csv)).unwrap();
+        let places = ["A", "B"].map(String::from);
+        let mut matched = Matched::new(&places, Settings::default(), Some(folder));
+        tap.each(
+            |seen| matched.see(seen.at_b, seen.identity, seen.time_ns),
+            || false,
+        )
+        .unwrap();
+        assert!(matched.is_waiting());
+        let missed = Missed {
+            ring_full: 0,
+            unseen: 3,
+        };
+        let (report, page) = matched.finish(tap.others(), missed, Origin::default());
+        let page = std::fs::read_to_string(page.unwrap().unwrap()).unwrap();
+        let matching = report.matching.as_ref().unwrap();
+        let counts = &matching.counts;
+        assert_eq!(
+            (counts.matched, counts.lost, counts.extra, counts.seen_a),
+            (99, 2, 1, 101)
+        );
+        let slowest = &matching.slowest[0];
+        assert_eq!((slowest.sequence, slowest.delay_ns), (99, Some(599)));
+        assert_eq!(matching.lost_packets[0].time_ns, BEGUN_NS + 70_000);
+        let median = matching.median_ns[0].unwrap();
+        assert!(
+            median.low <= median.point && median.point <= median.high,
+            "{median:?}"
+        );
+        assert!(is_matched(&out) && report.directions.len() == 1 && report.samples == Some(101));
+        for part in [
+            "A to B",
+            "not to be trusted",
+            "1700000000000990000",
+            "599 ns",
+            "lost",
+        ] {
+            assert!(page.contains(part), "{part}");
+        }
+        let again = write_page_of_match(&out).unwrap();
+        assert!(page == std::fs::read_to_string(again).unwrap());
+        // Longer than what is kept of half of them.
+        let mut tap = RecordedTap::open([&a, &b], Identify::default(), None).unwrap();
+        tap.each(|_| (), || false).unwrap();
+        assert_eq!(tap.others().unidentified, 50 + 49 + 1);
+    }
+
+    #[test]
+    fn what_is_no_capture_or_ends_too_soon_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let [whole, cut, other] = ["whole", "cut", "other"].map(|it| dir.path().join(it));
+        capture(&whole, &[(1, 1, false), (2, 2, false)]);
+        let bytes = std::fs::read(&whole).unwrap();
+        std::fs::write(&cut, &bytes[..bytes.len() - 10]).unwrap();
+        std::fs::write(&other, "no capture").unwrap();
+        let read = |file: &Path| {
+            let tap = RecordedTap::open([&whole, file], Identify::default(), None);
+            tap.and_then(|mut tap| tap.each(|_| (), || false))
+        };
+        assert!(read(&whole).is_ok());
+        assert!(matches!(
+            read(&cut),
+            Err(RecordingError::CutOff { number: 1, .. })
+        ));
+        assert!(matches!(read(&other), Err(RecordingError::Damaged { .. })));
+        let none = dir.path().join("none");
+        assert!(matches!(read(&none), Err(RecordingError::File { .. })));
+    }
+}
