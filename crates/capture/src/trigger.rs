@@ -6,7 +6,7 @@ use crate::record::{DROPPED, PUNTED, Record};
 use std::time::Duration;
 
 /// What fires a trigger.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub enum When {
     /// Any packet that the filter lets through.
     Packet(Filter),
@@ -47,7 +47,7 @@ pub enum When {
 }
 
 /// A trigger, as it is set up.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Trigger {
     /// Name, of which names of files are made.
     pub name: String,

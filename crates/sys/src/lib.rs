@@ -48,7 +48,7 @@ pub use kernel_routes::{
     Heard, KernelFact, KernelNextHop, KernelRoute, KernelRouteKind, KernelRoutes, LOCAL_TABLE,
     MAIN_TABLE,
 };
-pub use linked_lines::{LINE_BYTES, LinkedLines};
+pub use linked_lines::{LINE_BYTES, LinkedLines, available_bytes};
 pub use memory::Mapping;
 #[doc(hidden)]
 pub use packet_filter::ask_libpcap;

@@ -196,8 +196,9 @@ fn map(bytes: usize, flags: MapFlags) -> rustix::io::Result<NonNull<u8>> {
     NonNull::new(base.cast()).ok_or(rustix::io::Errno::NOMEM)
 }
 
-/// Returns the memory that the machine still has to give, or that the control group this runs in may have at most.
-fn available_bytes() -> Option<u64> {
+/// Returns the memory that the machine still has to give, or that the control group this runs in may have at most, bytes; none
+/// where the system does not say.
+pub fn available_bytes() -> Option<u64> {
     let machine = std::fs::read_to_string("/proc/meminfo")
         .ok()
         .and_then(|text| available_in(&text));

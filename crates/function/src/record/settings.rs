@@ -14,6 +14,7 @@ use taut_capture::ring::BUCKET_BYTES;
 use taut_capture::trigger::{Trigger, When, flags_of};
 use taut_port::PortError;
 use taut_settings::{Size, duration};
+use taut_sys::available_bytes;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -65,30 +66,6 @@ struct TriggerSettings {
     most_per_minute: Option<u32>,
 }
 
-/// A trigger whose settings make sense. Expressions are kept as texts, as filters are made by each function anew.
-#[derive(Debug, Clone)]
-struct Wanted {
-    name: String,
-    when: Kind,
-    filter: String,
-    keep: String,
-    before: Duration,
-    after: Duration,
-    cutoff_bytes: Option<u64>,
-    most_per_minute: u32,
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Kind {
-    Packet,
-    Rate { packets: u64, over: Duration },
-    Silence(Duration),
-    Late(Duration),
-    Fate(u16),
-    Asked,
-    Always,
-}
-
 /// Settings that make sense.
 #[derive(Debug, Clone)]
 pub(super) struct Checked {
@@ -100,12 +77,12 @@ pub(super) struct Checked {
     pub drops: bool,
     target: Option<Target>,
     roll: Roll,
-    disk: Option<(PathBuf, u64)>,
+    disk: Option<keeper::Settings>,
     flows: usize,
     /// Path of the control socket.
     pub control: Option<PathBuf>,
     interfaces: Vec<String>,
-    triggers: Vec<Wanted>,
+    triggers: Vec<Trigger>,
 }
 
 /// Ports that are told apart in files, where nobody names them.
@@ -132,7 +109,7 @@ fn time(key: &str, text: Option<String>) -> Result<Option<Duration>, SettingsErr
     }
 }
 
-fn filter(key: &str, text: &str) -> Result<Filter, SettingsError> {
+fn made(key: &str, text: &str) -> Result<Filter, SettingsError> {
     Filter::new(text).map_err(|e| SettingsError(format!("{key}: {e}")))
 }
 
@@ -152,7 +129,7 @@ impl Settings {
                     "ring: {ring} bytes are less than two buckets of {bucket_bytes}: want more, or smaller buckets"
                 ));
             }
-            let free = free_bytes();
+            let free = available_bytes();
             if free.is_some_and(|free| ring > free) {
                 let free = free.unwrap_or(0) >> 20;
                 let ring = ring >> 20;
@@ -182,7 +159,10 @@ impl Settings {
             return wrong("roll_size and roll_time: only with dump, a folder".to_string());
         }
         let disk = match (self.disk, self.disk_size) {
-            (Some(folder), Some(size)) => Some((folder, size.bytes)),
+            (Some(folder), Some(size)) => Some(keeper::Settings {
+                folder,
+                bytes: size.bytes,
+            }),
             (None, None) => None,
             _ => return wrong("disk and disk_size: want both or none".to_string()),
         };
@@ -190,7 +170,7 @@ impl Settings {
             return wrong(format!("flows = {}: want {MOST_FLOWS} at most", self.flows));
         }
         let flows_bytes = (self.flows * BYTES_PER_FLOW) as u64;
-        let free = free_bytes();
+        let free = available_bytes();
         if free.is_some_and(|free| flows_bytes.saturating_add(ring_bytes.unwrap_or(0)) > free) {
             let free = free.unwrap_or(0) >> 20;
             let flows_bytes = flows_bytes >> 20;
@@ -230,7 +210,7 @@ impl Settings {
 }
 
 impl TriggerSettings {
-    fn check(self) -> Result<Wanted, SettingsError> {
+    fn check(self) -> Result<Trigger, SettingsError> {
         let name = self.name;
         let is_name = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         if name.is_empty() || name.len() > 64 || name.starts_with('.') || !name.chars().all(is_name)
@@ -240,49 +220,66 @@ impl TriggerSettings {
             ));
         }
         let over = time("over", self.over)?;
-        let kinds = [
-            self.more_than.map(|packets| Kind::Rate {
-                packets,
-                over: over.unwrap_or(Duration::from_secs(1)),
-            }),
-            time("silence", self.silence)?.map(Kind::Silence),
-            time("late", self.late)?.map(Kind::Late),
-            match &self.fate {
-                None => None,
-                Some(fate) => match flags_of(fate) {
-                    Some(flags) => Some(Kind::Fate(flags)),
-                    None => {
-                        return wrong(format!("fate = \"{fate}\": want \"dropped\" or \"punted\""));
-                    }
-                },
+        let silence = time("silence", self.silence)?;
+        let late = time("late", self.late)?;
+        let flags = match &self.fate {
+            None => None,
+            Some(fate) => match flags_of(fate) {
+                Some(flags) => Some(flags),
+                None => {
+                    return wrong(format!("fate = \"{fate}\": want \"dropped\" or \"punted\""));
+                }
             },
-            self.asked.then_some(Kind::Asked),
-            self.always.then_some(Kind::Always),
+        };
+        let is_special = silence.is_some() || late.is_some() || flags.is_some() || self.asked;
+        let kinds = [
+            self.more_than.is_some(),
+            silence.is_some(),
+            late.is_some(),
+            flags.is_some(),
+            self.asked,
+            self.always,
         ];
-        let kinds: Vec<_> = kinds.into_iter().flatten().collect();
-        let when = match (&kinds[..], &self.when) {
-            ([], Some(_)) => Kind::Packet,
-            ([kind], _) => *kind,
+        match kinds.iter().filter(|it| **it).count() {
+            0 if self.when.is_some() => {}
+            1 => {}
             _ => {
                 return wrong(format!(
                     "{name}: want when, or one of more_than, silence, late, fate, asked and always"
                 ));
             }
-        };
-        if over.is_some() && !matches!(when, Kind::Rate { .. }) {
+        }
+        if over.is_some() && self.more_than.is_none() {
             return wrong(format!("{name}: over: only with more_than"));
         }
-        let text = self.when.unwrap_or_default();
-        filter("when", &text)?;
-        // What fires it is kept; of what has no packets of its own, all.
-        let keep = self.keep.unwrap_or_else(|| match when {
-            Kind::Packet | Kind::Rate { .. } | Kind::Always => text.clone(),
-            _ => String::new(),
-        });
-        filter("keep", &keep)?;
-        Ok(Wanted {
+        let filter = made("when", &self.when.unwrap_or_default())?;
+        let keep = match self.keep {
+            Some(text) => made("keep", &text)?,
+            // What fires it is kept; of what has no packets of its own, all.
+            None if is_special => made("keep", "")?,
+            None => filter.clone(),
+        };
+        let when = if let Some(packets) = self.more_than {
+            When::Rate {
+                filter,
+                packets,
+                over: over.unwrap_or(Duration::from_secs(1)),
+            }
+        } else if let Some(over) = silence {
+            When::Silence { filter, over }
+        } else if let Some(over) = late {
+            When::Late { filter, over }
+        } else if let Some(flags) = flags {
+            When::Fate { filter, flags }
+        } else if self.asked {
+            When::Asked
+        } else if self.always {
+            When::Always
+        } else {
+            When::Packet(filter)
+        };
+        Ok(Trigger {
             when,
-            filter: text,
             keep,
             before: time("before", self.before)?.unwrap_or(BEFORE),
             after: time("after", self.after)?.unwrap_or(AFTER),
@@ -293,59 +290,15 @@ impl TriggerSettings {
     }
 }
 
-impl Wanted {
-    fn make(&self) -> Result<Trigger, SettingsError> {
-        let when = || filter("when", &self.filter);
-        Ok(Trigger {
-            name: self.name.clone(),
-            when: match self.when {
-                Kind::Packet => When::Packet(when()?),
-                Kind::Rate { packets, over } => When::Rate {
-                    filter: when()?,
-                    packets,
-                    over,
-                },
-                Kind::Silence(over) => When::Silence {
-                    filter: when()?,
-                    over,
-                },
-                Kind::Late(over) => When::Late {
-                    filter: when()?,
-                    over,
-                },
-                Kind::Fate(flags) => When::Fate {
-                    filter: when()?,
-                    flags,
-                },
-                Kind::Asked => When::Asked,
-                Kind::Always => When::Always,
-            },
-            keep: filter("keep", &self.keep)?,
-            before: self.before,
-            after: self.after,
-            cutoff_bytes: self.cutoff_bytes,
-            most_per_minute: self.most_per_minute,
-        })
-    }
-}
-
 impl Checked {
     /// Begins the capture.
     pub fn start(&self) -> Result<Capture, PortError> {
-        let failed =
-            |text: String| PortError::system("function \"record\"", std::io::Error::other(text));
-        let triggers = self
-            .triggers
-            .iter()
-            .map(Wanted::make)
-            .collect::<Result<_, _>>();
-        let triggers = triggers.map_err(|SettingsError(text)| failed(text))?;
         let least = 2 * self.bucket_bytes as u64;
         let ring_bytes = self
             .ring_bytes
             .or_else(|| {
                 let of_flows = (self.flows * BYTES_PER_FLOW) as u64;
-                free_bytes().map(|free| free.saturating_sub(of_flows) / SHARE_OF_FREE)
+                available_bytes().map(|free| free.saturating_sub(of_flows) / SHARE_OF_FREE)
             })
             .unwrap_or(least)
             .max(least);
@@ -354,28 +307,17 @@ impl Checked {
             most_bytes: self.most_bytes.unwrap_or(ring_bytes),
             bucket_bytes: self.bucket_bytes,
             snap_bytes: self.snap_bytes,
-            triggers,
+            triggers: self.triggers.clone(),
             target: self.target.clone(),
             roll: self.roll,
             ports: self.interfaces.clone(),
-            disk: self
-                .disk
-                .clone()
-                .map(|(folder, bytes)| keeper::Settings { folder, bytes }),
+            disk: self.disk.clone(),
             flows: self.flows,
         };
-        Capture::start(settings).map_err(|e| failed(e.to_string()))
+        Capture::start(settings).map_err(|e| {
+            PortError::system("function \"record\"", std::io::Error::other(e.to_string()))
+        })
     }
-}
-
-/// Bytes of memory that programs can have.
-fn free_bytes() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text
-        .lines()
-        .find_map(|it| it.strip_prefix("MemAvailable:"))?;
-    let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kilobytes << 10)
 }
 
 #[cfg(test)]
@@ -433,8 +375,8 @@ mod tests {
     #[test]
     fn what_fires_a_trigger_is_what_it_keeps_unless_it_says_otherwise() {
         let checked = check("[[trigger]]\nname = \"a\"\nwhen = \"udp\"\n[[trigger]]\nname = \"b\"\nwhen = \"udp\"\nsilence = \"1s\"").unwrap();
-        assert_eq!(checked.triggers[0].keep, "udp");
-        assert_eq!(checked.triggers[1].keep, "");
+        assert_eq!(checked.triggers[0].keep.text(), "udp");
+        assert_eq!(checked.triggers[1].keep.text(), "");
         assert_eq!(checked.interfaces.len(), PORTS);
     }
 }
