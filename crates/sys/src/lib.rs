@@ -26,6 +26,7 @@ mod interruption_log;
 mod kernel_routes;
 #[cfg(target_arch = "x86_64")]
 pub mod lanes;
+mod library;
 mod linked_lines;
 mod memory;
 mod packet_filter;
@@ -48,6 +49,7 @@ pub use kernel_routes::{
     Heard, KernelFact, KernelNextHop, KernelRoute, KernelRouteKind, KernelRoutes, LOCAL_TABLE,
     MAIN_TABLE,
 };
+pub use library::Library;
 pub use linked_lines::{LINE_BYTES, LinkedLines, available_bytes};
 pub use memory::Mapping;
 #[doc(hidden)]

@@ -5,8 +5,9 @@
 //! the system while it is compiled, as for every program with such filters: an expression with names waits for the
 //! system's answer.
 
+use crate::Library;
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
-use std::ptr;
+use std::ptr::{self, NonNull};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// Bytes of the longest expression.
@@ -139,7 +140,7 @@ impl BpfProgram {
 }
 
 /// What is called of libpcap.
-struct Library {
+struct Pcap {
     /// Held while an expression is compiled.
     alone: Mutex<()>,
     open_dead: OpenDead,
@@ -161,36 +162,23 @@ type Validate = unsafe extern "C" fn(*const FilterInstruction, c_int) -> c_int;
 type Filter = unsafe extern "C" fn(*const FilterInstruction, *const u8, c_uint, c_uint) -> c_uint;
 
 /// The library, loaded on first use; it stays.
-fn library() -> Result<&'static Library, PacketFilterError> {
-    static LIBRARY: OnceLock<Result<Library, String>> = OnceLock::new();
+fn library() -> Result<&'static Pcap, PacketFilterError> {
+    static LIBRARY: OnceLock<Result<Pcap, String>> = OnceLock::new();
     let loaded = LIBRARY.get_or_init(load).as_ref();
     loaded.map_err(|reason| PacketFilterError::Missing(reason.clone()))
 }
 
-fn load() -> Result<Library, String> {
+fn load() -> Result<Pcap, String> {
     // Debian and Ubuntu have kept the name of version 0.8.
     let names = [c"libpcap.so.1", c"libpcap.so.0.8"];
-    let library = names
-        .iter()
-        // SAFETY: the name is a C string; what libpcap and the libraries under it do when they are loaded asks nothing
-        // of us.
-        .map(|name| unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) })
-        .find(|library| !library.is_null())
-        .ok_or_else(loader_error)?;
-    let symbol = |name: &CStr| {
-        // SAFETY: the handle is that of a loaded library, the name a C string.
-        let found = unsafe { libc::dlsym(library, name.as_ptr()) };
-        if found.is_null() {
-            Err(loader_error())
-        } else {
-            Ok(found)
-        }
-    };
+    // SAFETY: what libpcap and the libraries under it do when they are loaded asks nothing of us.
+    let library = unsafe { Library::load(&names) }?;
+    let symbol = |name: &CStr| library.symbol(name).map(NonNull::as_ptr);
     // SAFETY: not null, and functions of these types in every version with these names (pcap/pcap.h, pcap/bpf.h); the
     // library is never unloaded.
     unsafe {
         use std::mem::transmute;
-        Ok(Library {
+        Ok(Pcap {
             alone: Mutex::new(()),
             open_dead: transmute::<*mut c_void, OpenDead>(symbol(c"pcap_open_dead")?),
             compile: transmute::<*mut c_void, Compile>(symbol(c"pcap_compile")?),
@@ -201,18 +189,6 @@ fn load() -> Result<Library, String> {
             filter: transmute::<*mut c_void, Filter>(symbol(c"bpf_filter")?),
         })
     }
-}
-
-fn loader_error() -> String {
-    // SAFETY: returns null or a string that lasts until this thread's next call of the loader.
-    let text = unsafe { libc::dlerror() };
-    if text.is_null() {
-        return "no reason given".to_string();
-    }
-    // SAFETY: not null, so such a string.
-    unsafe { CStr::from_ptr(text) }
-        .to_string_lossy()
-        .into_owned()
 }
 
 #[cfg(test)]

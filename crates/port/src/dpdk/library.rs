@@ -7,6 +7,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::OnceLock;
+use taut_sys::Library;
 
 /// The library, built by `build.rs`: it travels in the program, which so stays one file.
 const LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libtaut_dpdk.so"));
@@ -88,18 +89,11 @@ fn load() -> Result<&'static Shim, String> {
         CString::new(format!("/proc/self/fd/{}", file.as_raw_fd())).map_err(|e| e.to_string())?;
     // SAFETY: a library made by our own build; loading it runs DPDK's constructors, which register
     // drivers.
-    let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-    if library.is_null() {
-        return Err(loader_error());
-    }
-    // SAFETY: the handle is that of a loaded library, the name a C string.
-    let shim = unsafe { libc::dlsym(library, c"taut_dpdk".as_ptr()) };
-    if shim.is_null() {
-        return Err(loader_error());
-    }
+    let library = unsafe { Library::load(&[&path]) }?;
+    let shim = library.symbol(c"taut_dpdk")?;
     // SAFETY: the constant of this name, first of whose fields is the layout; the library is never
     // unloaded.
-    let shim = unsafe { &*shim.cast::<Shim>() };
+    let shim = unsafe { shim.cast::<Shim>().as_ref() };
     if shim.layout == LAYOUT {
         Ok(shim)
     } else {
@@ -117,16 +111,4 @@ fn memory_file() -> rustix::io::Result<OwnedFd> {
         left = &left[written..];
     }
     Ok(file)
-}
-
-fn loader_error() -> String {
-    // SAFETY: returns null or a string that lasts until this thread's next call of the loader.
-    let text = unsafe { libc::dlerror() };
-    if text.is_null() {
-        return "no reason given".to_string();
-    }
-    // SAFETY: not null, so such a string.
-    unsafe { CStr::from_ptr(text) }
-        .to_string_lossy()
-        .into_owned()
 }

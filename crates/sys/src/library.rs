@@ -1,0 +1,49 @@
+//! Libraries that are loaded while the program runs, so that it starts without them.
+
+use std::ffi::{CStr, c_void};
+use std::ptr::NonNull;
+
+/// A library that is loaded, and stays so until the process ends.
+#[derive(Debug, Clone, Copy)]
+pub struct Library(NonNull<c_void>);
+
+impl Library {
+    /// Loads the first of these that is there.
+    ///
+    /// # Errors
+    /// What the loader says about the last one.
+    ///
+    /// # Safety
+    /// What the library does when it is loaded has to be sound.
+    pub unsafe fn load(names: &[&CStr]) -> Result<Self, String> {
+        names
+            .iter()
+            // SAFETY: the name is a C string; the caller knows the library.
+            .map(|name| unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) })
+            .find_map(NonNull::new)
+            .map(Self)
+            .ok_or_else(loader_error)
+    }
+
+    /// The address of a function or constant of that name.
+    ///
+    /// # Errors
+    /// What the loader says if there is none.
+    pub fn symbol(&self, name: &CStr) -> Result<NonNull<c_void>, String> {
+        // SAFETY: the handle is that of a loaded library, the name a C string.
+        let found = unsafe { libc::dlsym(self.0.as_ptr(), name.as_ptr()) };
+        NonNull::new(found).ok_or_else(loader_error)
+    }
+}
+
+fn loader_error() -> String {
+    // SAFETY: returns null or a string that lasts until this thread's next call of the loader.
+    let text = unsafe { libc::dlerror() };
+    if text.is_null() {
+        return "no reason given".to_string();
+    }
+    // SAFETY: not null, so such a string.
+    unsafe { CStr::from_ptr(text) }
+        .to_string_lossy()
+        .into_owned()
+}
