@@ -1,13 +1,12 @@
 //! A tap in line on a thread of its own.
 
-use super::Sightings;
+use super::{Sightings, thread};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
 use std::thread::JoinHandle;
-use taut_host::affinity::{AffinityError, pin_current_thread};
-use taut_port::{Link, PortCounters, PortError, PortSpec, Resources};
+use taut_host::affinity::AffinityError;
+use taut_port::{Link, PortCounters, PortError, PortSpec};
 use taut_sys::Clock;
 use taut_traffic::{
     InlineTap, RelayAccount, SightingReader, SightingWriter, TappedWire, sightings,
@@ -83,28 +82,14 @@ impl RunningTap {
         let clock = Clock::calibrate(std::time::Duration::from_millis(100));
         let (writer, reader) = sightings(ROOM);
         let stop = Arc::new(AtomicBool::new(false));
-        let (started, has_started) = mpsc::channel();
         let thread = {
-            let (specs, stop) = (specs.clone(), Arc::clone(&stop));
-            // Ports stay on the thread that opened them.
-            let work = move || match open(&specs, core, writer, &clock) {
-                Ok(tap) => {
-                    let _ = started.send(Ok(()));
-                    Some(tap.run(&stop, on_link))
-                }
-                Err(problem) => {
-                    let _ = started.send(Err(problem));
-                    None
-                }
-            };
-            let thread = std::thread::Builder::new().name("tap".to_string());
-            thread
-                .spawn(work)
-                .map_err(|e| PortError::system("starting the tap's thread", e))?
+            let (ports, stop) = (specs.clone(), Arc::clone(&stop));
+            thread::start(
+                "tap",
+                move || open(&ports, core, writer, &clock),
+                move |tap| tap.run(&stop, on_link),
+            )?
         };
-        has_started
-            .recv()
-            .map_err(|_| PortError::missing("the tap's thread", "to live: it died starting"))??;
         Ok(Self {
             specs,
             core,
@@ -122,25 +107,15 @@ fn open(
     writer: SightingWriter,
     clock: &Clock,
 ) -> Result<InlineTap, InlineError> {
-    if let Some(core) = core {
-        pin_current_thread(core)?;
-    }
-    let mut resources = Resources::for_ports(specs)?;
-    let mut open = |spec: &PortSpec| {
-        let port = spec.open(&mut resources)?;
-        if port.waits() {
-            return Err(spec.error("a file: a tap in line stands between links"));
-        }
-        Ok(port)
-    };
-    let wires = specs.chunks_exact(2).map(|pair| {
-        Ok(TappedWire {
-            generator: open(&pair[0])?,
-            device: open(&pair[1])?,
+    let why = "a file: a tap in line stands between links";
+    let mut ports = thread::open_links(specs, core, why)?.into_iter();
+    let wires = std::iter::from_fn(|| {
+        Some(TappedWire {
+            generator: ports.next()?,
+            device: ports.next()?,
         })
     });
-    let wires = wires.collect::<Result<_, PortError>>()?;
-    Ok(InlineTap::new(wires, writer, clock))
+    Ok(InlineTap::new(wires.collect(), writer, clock))
 }
 
 impl Sightings for RunningTap {

@@ -8,6 +8,7 @@ mod page;
 mod placed;
 mod recorded;
 mod report;
+mod thread;
 
 pub use files::TapFolder;
 pub use inline::{InlineError, RelayPort, RelayReport, RunningTap};

@@ -1,17 +1,15 @@
 //! A tap at two places: one thread that receives at both, tells packets apart by what they hold, and notes when each was seen.
 
-use super::{InlineError, PlaceCounts};
+use super::{InlineError, PlaceCounts, thread};
 use rtrb::{Consumer, Producer, RingBuffer};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use taut_capture::clock::PacketClock;
 use taut_capture::filter::Filter;
 use taut_capture::matching::{Identify, Identity};
-use taut_host::affinity::pin_current_thread;
-use taut_port::{BATCH_CAPACITY, Batch, Link, Port, PortError, PortSpec, Resources};
+use taut_port::{BATCH_CAPACITY, Batch, Link, Port, PortSpec};
 use taut_sys::{Clock, StampClock, ticks};
 use taut_xdp::wire_tap::Missed;
 
@@ -55,7 +53,7 @@ pub struct PlacedTap {
     pending: Vec<Seen>,
     told: Arc<Told>,
     stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<JoinHandle<Option<()>>>,
 }
 
 impl PlacedTap {
@@ -74,37 +72,26 @@ impl PlacedTap {
         let (writer, seen) = RingBuffer::new(ROOM);
         let told = Arc::new(Told::default());
         let stop = Arc::new(AtomicBool::new(false));
-        let (started, has_started) = mpsc::channel();
         let thread = {
             let (told, stop) = (Arc::clone(&told), Arc::clone(&stop));
-            // Ports stay on the thread that opened them.
-            let work = move || match open(&places, core) {
-                Ok(ports) => {
-                    let clock = PacketClock::new(Clock::calibrate(Duration::from_millis(20)));
-                    let mut watcher = Watcher {
-                        ports,
-                        clock,
-                        identify,
-                        filter,
-                        writer,
-                        told,
-                    };
-                    watcher.settle();
-                    let _ = started.send(Ok(()));
-                    watcher.run(&stop, &mut on_link);
-                }
-                Err(problem) => {
-                    let _ = started.send(Err(problem));
-                }
+            let open = move || {
+                let why = "a file: give two capture files without --from and --to";
+                let ports = thread::open_links(&places, core, why)?;
+                let mut watcher = Watcher {
+                    ports,
+                    clock: PacketClock::new(Clock::calibrate(Duration::from_millis(20))),
+                    identify,
+                    filter,
+                    writer,
+                    told,
+                };
+                watcher.settle();
+                Ok(watcher)
             };
-            let thread = std::thread::Builder::new().name("match".to_string());
-            thread
-                .spawn(work)
-                .map_err(|e| PortError::system("starting the tap's thread", e))?
+            thread::start("match", open, move |mut watcher| {
+                watcher.run(&stop, &mut on_link);
+            })?
         };
-        has_started
-            .recv()
-            .map_err(|_| PortError::missing("the tap's thread", "to live: it died starting"))??;
         Ok(Self {
             seen,
             pending: Vec::new(),
@@ -165,24 +152,10 @@ impl Drop for PlacedTap {
     }
 }
 
-fn open(places: &[PortSpec; 2], core: Option<usize>) -> Result<[Box<dyn Port>; 2], InlineError> {
-    if let Some(core) = core {
-        pin_current_thread(core)?;
-    }
-    let mut resources = Resources::for_ports(places)?;
-    let mut open = |spec: &PortSpec| {
-        let port = spec.open(&mut resources)?;
-        if port.waits() {
-            return Err(spec.error("a file: give two capture files without --from and --to"));
-        }
-        Ok(port)
-    };
-    Ok([open(&places[0])?, open(&places[1])?])
-}
-
 /// The thread that sees. Its loop allocates nothing and takes no lock.
 struct Watcher {
-    ports: [Box<dyn Port>; 2],
+    /// At the first place, and at the second one.
+    ports: Vec<Box<dyn Port>>,
     clock: PacketClock,
     identify: Identify,
     filter: Option<Filter>,
@@ -206,11 +179,8 @@ impl Watcher {
 
     fn run(&mut self, stop: &AtomicBool, on_link: &mut impl FnMut(usize, &Link)) {
         let stamped = self.ports.iter().all(|it| it.stamp_clock().is_some());
-        let look_ticks = LOOK.as_secs_f64();
-        let clock = Clock::calibrate(Duration::from_millis(1));
-        let look_ticks = clock.to_ticks(look_ticks * 1e9) as u64;
         let mut links: [Option<Link>; 2] = [None, None];
-        let mut look_at = ticks();
+        let mut look_at_ns = 0;
         let mut batch = Batch::new();
         while !stop.load(Ordering::Relaxed) {
             let begun_ns = self.clock.now();
@@ -220,10 +190,9 @@ impl Watcher {
                 // Release: whoever sees it sees what is in the ring.
                 self.told.complete_ns.store(complete_ns, Ordering::Release);
             }
-            let now = ticks();
-            if now.wrapping_sub(look_at) < u64::MAX / 2 {
+            if begun_ns >= look_at_ns {
                 self.look(&mut links, on_link);
-                look_at = now + look_ticks;
+                look_at_ns = begun_ns + LOOK.as_nanos() as u64;
             }
             if got == [0, 0] && stamped {
                 std::thread::sleep(PAUSE);

@@ -1,0 +1,61 @@
+//! Threads that taps run on: with ports, which stay on the thread that opened them.
+
+use super::InlineError;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use taut_host::affinity::pin_current_thread;
+use taut_port::{Port, PortError, PortSpec, Resources};
+
+/// Starts a thread that readies something by `open` and then works on it; what it works on is ready when this returns.
+///
+/// # Errors
+/// That of `open`; the thread has ended then.
+pub(super) fn start<T, R: Send + 'static>(
+    name: &str,
+    open: impl FnOnce() -> Result<T, InlineError> + Send + 'static,
+    work: impl FnOnce(T) -> R + Send + 'static,
+) -> Result<JoinHandle<Option<R>>, InlineError> {
+    let (started, has_started) = mpsc::channel();
+    let run = move || match open() {
+        Ok(ready) => {
+            let _ = started.send(Ok(()));
+            Some(work(ready))
+        }
+        Err(problem) => {
+            let _ = started.send(Err(problem));
+            None
+        }
+    };
+    let thread = std::thread::Builder::new().name(name.to_string());
+    let thread = thread
+        .spawn(run)
+        .map_err(|e| PortError::system("starting the tap's thread", e))?;
+    has_started
+        .recv()
+        .map_err(|_| PortError::missing("the tap's thread", "to live: it died starting"))??;
+    Ok(thread)
+}
+
+/// Opens ports on the calling thread, which is pinned to `core` if one is given. `why` says what is wrong with a file.
+///
+/// # Errors
+/// When one cannot be opened or is a file, or the core not be had.
+pub(super) fn open_links(
+    specs: &[PortSpec],
+    core: Option<usize>,
+    why: &str,
+) -> Result<Vec<Box<dyn Port>>, InlineError> {
+    if let Some(core) = core {
+        pin_current_thread(core)?;
+    }
+    let mut resources = Resources::for_ports(specs)?;
+    let open = |spec: &PortSpec| {
+        let port = spec.open(&mut resources)?;
+        match port.waits() {
+            true => Err(spec.error(why)),
+            false => Ok(port),
+        }
+    };
+    let ports = specs.iter().map(open).collect::<Result<_, PortError>>();
+    Ok(ports?)
+}
