@@ -407,18 +407,24 @@ impl Reader {
         first
     }
 
-    /// Buckets that were handed over before that time are not looked into.
-    fn pass_over_before(&mut self, time_ns: u64) {
+    /// The first bucket that no line knows of, if it is there; those that are gone are passed over.
+    fn unknown(&mut self) -> Option<Lease> {
         while self.next <= self.ring.buckets.newest() {
             match self.ring.buckets.look(self.next) {
-                Look::NotYet => return,
-                Look::Gone => {}
-                Look::There(lease) => {
-                    let (_, is_closed) = lease.bytes();
-                    if !is_closed || Content::of_tags(lease.tags()).last_ns >= time_ns {
-                        return;
-                    }
-                }
+                Look::NotYet => return None,
+                Look::Gone => self.next += 1,
+                Look::There(lease) => return Some(lease),
+            }
+        }
+        None
+    }
+
+    /// Buckets that were handed over before that time are not looked into.
+    fn pass_over_before(&mut self, time_ns: u64) {
+        while let Some(lease) = self.unknown() {
+            let (_, is_closed) = lease.bytes();
+            if !is_closed || Content::of_tags(lease.tags()).last_ns >= time_ns {
+                return;
             }
             self.next += 1;
         }
@@ -426,23 +432,13 @@ impl Reader {
 
     /// Goes to the end of all buckets that there are.
     fn pass_over_all(&mut self) {
-        while self.next <= self.ring.buckets.newest() {
-            match self.ring.buckets.look(self.next) {
-                Look::NotYet => return,
-                Look::Gone => {}
-                Look::There(lease) => {
-                    let (bytes, is_closed) = lease.bytes();
-                    if !is_closed {
-                        let at = bytes.len();
-                        let producer = Content::of_tags(lease.tags()).producer;
-                        self.lines.push(Line {
-                            producer,
-                            bucket: Some((lease, at)),
-                            later: VecDeque::new(),
-                            expected: None,
-                        });
-                    }
-                }
+        while let Some(lease) = self.unknown() {
+            let (bytes, is_closed) = lease.bytes();
+            if !is_closed {
+                let at = bytes.len();
+                let mut line = Line::of(Content::of_tags(lease.tags()).producer);
+                line.bucket = Some((lease, at));
+                self.lines.push(line);
             }
             self.next += 1;
         }
@@ -450,35 +446,22 @@ impl Reader {
 
     /// Gives each new bucket to the line of its producer.
     fn deal(&mut self) {
-        while self.next <= self.ring.buckets.newest() {
-            match self.ring.buckets.look(self.next) {
-                Look::NotYet => return,
-                Look::Gone => {}
-                Look::There(lease) => {
-                    if self.waits_for_closed && !lease.bytes().1 {
-                        return;
-                    }
-                    let producer = Content::of_tags(lease.tags()).producer;
-                    let line = match self.lines.iter_mut().find(|it| it.producer == producer) {
-                        Some(line) => line,
-                        None => {
-                            self.lines.push(Line {
-                                producer,
-                                bucket: None,
-                                later: VecDeque::new(),
-                                expected: None,
-                            });
-                            let last = self.lines.len() - 1;
-                            &mut self.lines[last]
-                        }
-                    };
-                    if line.bucket.is_none() && line.later.is_empty() {
-                        self.missed += line.begin(lease);
-                    } else {
-                        // Not held: a reader that is slow holds up one bucket of each producer.
-                        line.later.push_back(self.next);
-                    }
-                }
+        while let Some(lease) = self.unknown() {
+            if self.waits_for_closed && !lease.bytes().1 {
+                return;
+            }
+            let producer = Content::of_tags(lease.tags()).producer;
+            let known = self.lines.iter().position(|it| it.producer == producer);
+            let at = known.unwrap_or_else(|| {
+                self.lines.push(Line::of(producer));
+                self.lines.len() - 1
+            });
+            let line = &mut self.lines[at];
+            if line.bucket.is_none() && line.later.is_empty() {
+                self.missed += line.begin(lease);
+            } else {
+                // Not held: a reader that is slow holds up one bucket of each producer.
+                line.later.push_back(self.next);
             }
             self.next += 1;
         }
@@ -529,6 +512,16 @@ impl Reader {
 }
 
 impl Line {
+    /// A line of which nothing was read.
+    fn of(producer: u16) -> Self {
+        Self {
+            producer,
+            bucket: None,
+            later: VecDeque::new(),
+            expected: None,
+        }
+    }
+
     /// Begins with a bucket; returns how many packets were missed before it.
     fn begin(&mut self, lease: Lease) -> u64 {
         let before = Content::of_tags(lease.tags()).before;
