@@ -6,10 +6,11 @@
 
 use crate::clock::PacketClock;
 use crate::disk::DiskError;
-use crate::dump::{Begin, Dump, Dumped, Dumps, QueryOutput, Roll, SharedOutput, Target};
+use crate::dump::{Begin, Dump, Dumped, Dumps, Output, QueryOutput, Roll, Target};
 use crate::filter::{Filter, MOST_FILTERS, Many, Matches};
 use crate::flows::{By, Flows, FlowsStatus, Seen, Shown};
 use crate::keeper::{self, Keeper};
+use crate::lock;
 use crate::record::{LONGEST_BYTES, PORTS, Record};
 use crate::ring::{Count, Producer, Reader, Ring, RingError, Start};
 use crate::trigger::{Limit, Trigger, Watch, When};
@@ -19,7 +20,7 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use taut_sys::{Clock, spawn_background};
@@ -188,10 +189,6 @@ impl Together {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// A capture that runs until it is dropped. Its producers have to be dropped before.
 #[derive(Debug)]
 pub struct Capture {
@@ -279,9 +276,11 @@ impl Capture {
                     std::fs::create_dir_all(path).map_err(failed)?;
                     None
                 }
-                target => Some(
-                    SharedOutput::create(target, &settings.ports, snap_bytes).map_err(failed)?,
-                ),
+                target => {
+                    let comment = "taut capture";
+                    let output = Output::create(target, "", &settings.ports, snap_bytes, comment);
+                    Some(output.map_err(failed)?)
+                }
             };
             let dumps = Dumps {
                 ring: Arc::clone(&ring),
@@ -632,7 +631,7 @@ impl Firing<'_> {
 fn write_dumps(
     together: &Together,
     dumps: &Dumps,
-    mut shared: Option<SharedOutput>,
+    mut shared: Option<Output>,
     begins: &Receiver<Begin>,
 ) {
     let mut running: Vec<Dump> = Vec::new();

@@ -69,7 +69,7 @@ const CHUNK_BYTES: usize = 1 << 20;
 
 /// A file that is being written: whole blocks, or cut back to whole blocks when the disk is full.
 #[derive(Debug)]
-struct Output {
+pub(crate) struct Output {
     file: File,
     /// Name while it is written, and after.
     names: Option<(PathBuf, PathBuf)>,
@@ -84,7 +84,7 @@ struct Output {
 }
 
 impl Output {
-    fn create(
+    pub(crate) fn create(
         target: &Target,
         name: &str,
         ports: &[String],
@@ -108,12 +108,7 @@ impl Output {
         };
         let is_regular = file.metadata()?.is_file();
         let mut pending = Vec::with_capacity(CHUNK_BYTES + (CHUNK_BYTES >> 3));
-        let section = Section {
-            comment: comment.to_string(),
-            application: concat!("taut ", env!("CARGO_PKG_VERSION")).to_string(),
-            ..Section::default()
-        };
-        pcapng::section(&mut pending, &section);
+        pcapng::section(&mut pending, &Section::ours(comment));
         for port in ports {
             pcapng::interface(&mut pending, port, snap);
         }
@@ -146,7 +141,7 @@ impl Output {
     }
 
     /// Writes what there is. After an error nothing is written any more.
-    fn flush(&mut self) {
+    pub(crate) fn flush(&mut self) {
         if self.failed.is_some() || self.pending.is_empty() {
             self.pending.clear();
             return;
@@ -165,6 +160,11 @@ impl Output {
             let _ = fadvise(&self.file, 0, None, Advice::DontNeed);
         }
         self.pending.clear();
+    }
+
+    /// Why nothing is written any more.
+    pub(crate) fn failed(&self) -> Option<&str> {
+        self.failed.as_deref()
     }
 
     /// Ends the file, and gives it its name.
@@ -293,7 +293,7 @@ impl Dump {
     pub(crate) fn write(
         &mut self,
         dumps: &Dumps,
-        shared: &mut Option<SharedOutput>,
+        shared: &mut Option<Output>,
         trigger: &Trigger,
         until_ns: u64,
         most: usize,
@@ -425,29 +425,6 @@ impl Dump {
     }
 }
 
-/// One file or pipe for all dumps.
-#[derive(Debug)]
-pub(crate) struct SharedOutput(Output);
-
-impl SharedOutput {
-    pub(crate) fn create(target: &Target, ports: &[String], snap_bytes: u32) -> io::Result<Self> {
-        Output::create(target, "", ports, snap_bytes, "taut capture").map(Self)
-    }
-
-    fn put(&mut self, record: &Record<'_>, comment: &str) {
-        self.0.put(record, comment);
-    }
-
-    pub(crate) fn flush(&mut self) {
-        self.0.flush();
-    }
-
-    /// Why nothing is written any more.
-    pub(crate) fn failed(&self) -> Option<&str> {
-        self.0.failed.as_deref()
-    }
-}
-
 /// The file that a query writes: it gets its name when it is whole, and goes if it is not finished.
 pub(crate) struct QueryOutput(Output);
 
@@ -488,7 +465,7 @@ impl QueryOutput {
 
     /// Why nothing is written any more.
     pub(crate) fn failed(&self) -> Option<&str> {
-        self.0.failed.as_deref()
+        self.0.failed()
     }
 
     /// Ends it; packets and bytes of the file.

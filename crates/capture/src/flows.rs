@@ -13,13 +13,14 @@
 //! is shown with a standard error of at most 1 / sqrt(65,536 s): 4 % for one with a hundredth of them.
 
 use crate::flow::Flow;
+use crate::lock;
 use crate::record::Record;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use taut_sys::filled_on_huge_pages;
 
@@ -495,7 +496,7 @@ impl Flows {
         shown.forgotten.store(self.forgotten, Ordering::Relaxed);
         if shown.asked.swap(false, Ordering::Acquire) {
             let top = self.top(MOST_SHOWN, now_ns);
-            *shown.lock() = top;
+            *lock(&shown.top) = top;
             // Release: who sees it finds the answer.
             shown.answers.fetch_add(1, Ordering::Release);
         }
@@ -652,14 +653,10 @@ impl Shown {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Top> {
-        self.top.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Its state, with so many flows as they were when it was asked before.
     pub fn status(&self, most: usize, by: By) -> FlowsStatus {
         self.asked.store(true, Ordering::Release);
-        let top = self.lock();
+        let top = lock(&self.top);
         let top = match by {
             By::Bytes => &top.by_bytes,
             By::Packets => &top.by_packets,

@@ -3,13 +3,14 @@
 use crate::clock::PacketClock;
 use crate::disk::{self, DiskError, Key, Query, Writer};
 use crate::filter::{Endpoints, Filter};
+use crate::lock;
 use crate::pcapng::Section;
 use crate::record::Record;
 use crate::ring::{Ring, Start};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use taut_sys::{Clock, spawn_background};
@@ -66,10 +67,6 @@ struct Asked {
     flushed: AtomicU64,
 }
 
-fn lock(status: &Mutex<Status>) -> MutexGuard<'_, Status> {
-    status.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Keeper {
     /// Begins to keep what comes from now on.
     ///
@@ -85,10 +82,7 @@ impl Keeper {
         let Settings { folder, bytes } = settings;
         let writer = Writer::open(disk::Settings {
             snap_bytes,
-            texts: Section {
-                application: concat!("taut ", env!("CARGO_PKG_VERSION")).to_string(),
-                ..Section::default()
-            },
+            texts: Section::ours(""),
             ..disk::Settings::new(&folder, bytes, ports.to_vec())
         })?;
         let status = Arc::new(Mutex::new(Status {

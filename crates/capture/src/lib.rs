@@ -27,3 +27,10 @@ pub mod pcapng;
 pub mod record;
 pub mod ring;
 pub mod trigger;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Locks it, also after a thread that held it has died: what is locked here is whole at any time.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -4,6 +4,9 @@
 //! comments. What other programs wrote is read by `taut_port::pcap`.
 
 use crate::record::{DROPPED, Facts, LONGEST_BYTES, PORTS, PUNTED, Record};
+use taut_port::pcap::annotated::{
+    self, OPT_COMMENT, append_option, append_packet, append_text, cut,
+};
 use taut_port::pcap::format::{
     BYTE_ORDER_MAGIC, ENHANCED_HEADER_BYTES, ENHANCED_PACKET, ETHERNET, IF_TSRESOL,
     INTERFACE_DESCRIPTION, SECTION_HEADER,
@@ -22,8 +25,6 @@ const INTERFACE_STATISTICS: u32 = 5;
 /// "Standardized Block Type Codes"): readers pass over them. Wireshark would show a custom block as a packet.
 const PADDING: u32 = 0x8000_0000 | u32::from_le_bytes(*b"taut");
 
-/// Option of any block: text for people (section 3.5).
-const OPT_COMMENT: u16 = 1;
 /// Options of a section header (section 4.1): hardware, and application.
 const SHB_HARDWARE: u16 = 2;
 const SHB_USERAPPL: u16 = 4;
@@ -34,8 +35,7 @@ const ISB_IFRECV: u16 = 4;
 const ISB_IFDROP: u16 = 5;
 const ISB_OSDROP: u16 = 7;
 
-/// Longest text in bytes, and longest name of an interface: what is longer is cut.
-const LONGEST_TEXT_BYTES: usize = 4096;
+/// Longest name of an interface in bytes: what is longer is cut.
 const LONGEST_NAME_BYTES: usize = 255;
 
 /// Comments of packets, for the flags of their records.
@@ -50,6 +50,17 @@ pub struct Section {
     pub hardware: String,
     /// Program that captured.
     pub application: String,
+}
+
+impl Section {
+    /// Of this program, with a text for people.
+    pub fn ours(comment: &str) -> Self {
+        Self {
+            comment: comment.to_string(),
+            application: concat!("taut ", env!("CARGO_PKG_VERSION")).to_string(),
+            ..Self::default()
+        }
+    }
 }
 
 /// Packets of an interface since the capture began.
@@ -70,9 +81,9 @@ pub fn section(to: &mut Vec<u8>, section: &Section) {
     // Version 1.0.
     to.extend([1, 0, 0, 0]);
     to.extend([0xff; 8]);
-    text(to, OPT_COMMENT, &section.comment);
-    text(to, SHB_HARDWARE, &section.hardware);
-    text(to, SHB_USERAPPL, &section.application);
+    append_text(to, OPT_COMMENT, &section.comment);
+    append_text(to, SHB_HARDWARE, &section.hardware);
+    append_text(to, SHB_USERAPPL, &section.application);
     put(to, 0);
     end(to, at);
 }
@@ -83,70 +94,42 @@ pub fn interface(to: &mut Vec<u8>, name: &str, snap_bytes: u32) {
     to.extend(ETHERNET.to_le_bytes());
     to.extend([0, 0]);
     put(to, snap_bytes);
-    text(to, IF_NAME, cut(name, LONGEST_NAME_BYTES));
+    append_text(to, IF_NAME, cut(name, LONGEST_NAME_BYTES));
     // Times in units of 10^-9 seconds.
-    option(to, IF_TSRESOL, &[9]);
+    append_option(to, IF_TSRESOL, &[9]);
     put(to, 0);
     end(to, at);
+}
+
+/// Comments of a record, for its flags, and one more; empty where there are none.
+#[inline]
+fn comments<'a>(record: &Record<'_>, comment: &'a str) -> [&'a str; FLAGS.len() + 1] {
+    let [dropped, punted] = FLAGS.map(|(flag, said)| match record.facts.flags & flag {
+        0 => "",
+        _ => said,
+    });
+    [dropped, punted, comment]
 }
 
 /// Bytes that [`packet`] takes for a record.
 #[inline]
 pub fn packet_bytes(record: &Record<'_>, comment: &str) -> usize {
     let kept = record.frame.len().min(LONGEST_KEPT_BYTES);
-    let texts = ENHANCED_HEADER_BYTES + kept.next_multiple_of(4) + 4;
-    if record.facts.flags == 0 && comment.is_empty() {
-        return texts;
-    }
-    let flags = FLAGS
-        .iter()
-        .filter(|(flag, _)| record.facts.flags & flag != 0);
-    let comments = flags
-        .map(|(_, text)| *text)
-        .chain(Some(cut(comment, LONGEST_TEXT_BYTES)).filter(|text| !text.is_empty()));
-    let bytes: usize = comments
-        .map(|text| 4 + text.len().next_multiple_of(4))
-        .sum();
-    texts + if bytes == 0 { 0 } else { bytes + 4 }
+    annotated::packet_bytes(kept, &comments(record, comment))
 }
 
 /// Appends an enhanced packet block (section 4.3).
 #[inline]
 pub fn packet(to: &mut Vec<u8>, record: &Record<'_>, comment: &str) {
-    let Facts {
-        time_ns,
-        wire_bytes,
-        port,
-        flags,
-    } = record.facts;
-    let frame = &record.frame[..record.frame.len().min(LONGEST_KEPT_BYTES)];
-    let total = packet_bytes(record, comment) as u32;
-    let mut head = [0; ENHANCED_HEADER_BYTES];
-    let words = [
-        ENHANCED_PACKET,
-        total,
-        u32::from(port),
-        (time_ns >> 32) as u32,
-        time_ns as u32,
-        frame.len() as u32,
-        wire_bytes.max(frame.len() as u32),
-    ];
-    for (place, word) in head.chunks_exact_mut(4).zip(words) {
-        place.copy_from_slice(&word.to_le_bytes());
-    }
-    to.extend_from_slice(&head);
-    to.extend_from_slice(frame);
-    to.extend_from_slice(&[0; 3][..frame.len().next_multiple_of(4) - frame.len()]);
-    if total as usize > ENHANCED_HEADER_BYTES + frame.len().next_multiple_of(4) + 4 {
-        for (flag, said) in FLAGS {
-            if flags & flag != 0 {
-                text(to, OPT_COMMENT, said);
-            }
-        }
-        text(to, OPT_COMMENT, comment);
-        put(to, 0);
-    }
-    put(to, total);
+    let facts = &record.facts;
+    append_packet(
+        to,
+        u32::from(facts.port),
+        facts.time_ns,
+        &record.frame[..record.frame.len().min(LONGEST_KEPT_BYTES)],
+        facts.wire_bytes,
+        &comments(record, comment),
+    );
 }
 
 /// Appends an interface statistics block (section 4.6), of [`STATISTICS_BYTES`].
@@ -161,7 +144,7 @@ pub fn statistics(to: &mut Vec<u8>, port: u8, time_ns: u64, statistics: &Statist
         (ISB_OSDROP, statistics.dropped_by_system),
     ];
     for (code, value) in values {
-        option(to, code, &value.to_le_bytes());
+        append_option(to, code, &value.to_le_bytes());
     }
     put(to, 0);
     end(to, at);
@@ -195,28 +178,6 @@ fn end(to: &mut Vec<u8>, at: usize) {
 
 fn put(to: &mut Vec<u8>, value: u32) {
     to.extend_from_slice(&value.to_le_bytes());
-}
-
-fn text(to: &mut Vec<u8>, code: u16, text: &str) {
-    if !text.is_empty() {
-        option(to, code, cut(text, LONGEST_TEXT_BYTES).as_bytes());
-    }
-}
-
-/// The beginning of a text, as much as is written of it.
-fn cut(text: &str, most_bytes: usize) -> &str {
-    let mut len = text.len().min(most_bytes);
-    while !text.is_char_boundary(len) {
-        len -= 1;
-    }
-    &text[..len]
-}
-
-fn option(to: &mut Vec<u8>, code: u16, value: &[u8]) {
-    to.extend(code.to_le_bytes());
-    to.extend((value.len() as u16).to_le_bytes());
-    to.extend_from_slice(value);
-    to.extend_from_slice(&[0; 3][..value.len().next_multiple_of(4) - value.len()]);
 }
 
 /// Block of a file.

@@ -1,4 +1,4 @@
-//! Writes pcapng files whose frames carry comments, for captures of chosen packets.
+//! Writes packets of pcapng files that carry comments, and files of chosen packets.
 //!
 //! draft-ietf-opsawg-pcapng sections 4.3 (enhanced packet block) and 3.5 (option `opt_comment`).
 
@@ -6,8 +6,10 @@ use super::format::{ENHANCED_HEADER_BYTES, ENHANCED_PACKET};
 use super::record::Format;
 use std::io::{self, Write};
 
-/// Option of any block: text for people.
-const OPT_COMMENT: u16 = 1;
+/// Option of any block: text for people (section 3.5).
+pub const OPT_COMMENT: u16 = 1;
+/// Longest text in bytes: what is longer is cut.
+const LONGEST_TEXT_BYTES: usize = 4096;
 
 /// A frame and what is said about it.
 #[derive(Debug, Clone, Copy)]
@@ -34,41 +36,94 @@ pub fn write_annotated<'a>(
     let mut block = Vec::new();
     for frame in frames {
         block.clear();
-        append(&mut block, &frame);
+        let wire_bytes = frame.len_bytes as u32;
+        // The only interface.
+        append_packet(
+            &mut block,
+            0,
+            frame.time_ns,
+            frame.frame,
+            wire_bytes,
+            &[frame.comment],
+        );
         out.write_all(&block)?;
     }
     Ok(())
 }
 
-fn append(to: &mut Vec<u8>, annotated: &Annotated<'_>) {
-    // An option's length has 16 bits.
-    let comment = &annotated.comment.as_bytes()[..annotated.comment.len().min(1 << 12)];
-    let options_len = match comment.len() {
-        0 => 0,
-        len => 4 + len.next_multiple_of(4) + 4,
-    };
-    let kept = annotated.frame.len();
-    let total = ENHANCED_HEADER_BYTES + kept.next_multiple_of(4) + options_len + 4;
-    let mut put = |value: u32| to.extend_from_slice(&value.to_le_bytes());
-    put(ENHANCED_PACKET);
-    put(total as u32);
-    // The only interface.
-    put(0);
-    put((annotated.time_ns >> 32) as u32);
-    put(annotated.time_ns as u32);
-    put(kept as u32);
-    put(annotated.len_bytes.max(kept) as u32);
-    to.extend_from_slice(annotated.frame);
-    to.resize(to.len().next_multiple_of(4), 0);
-    if options_len > 0 {
-        to.extend(OPT_COMMENT.to_le_bytes());
-        to.extend((comment.len() as u16).to_le_bytes());
-        to.extend_from_slice(comment);
-        to.resize(to.len().next_multiple_of(4), 0);
-        // The end of the options.
-        to.extend([0; 4]);
+/// Bytes that [`append_packet`] takes for a frame of which so much is kept.
+#[inline]
+pub fn packet_bytes(kept: usize, comments: &[&str]) -> usize {
+    let comments = comments.iter().map(|it| cut(it, LONGEST_TEXT_BYTES));
+    let options: usize = comments
+        .filter(|it| !it.is_empty())
+        .map(|it| 4 + it.len().next_multiple_of(4))
+        .sum();
+    // What ends the options.
+    let end = if options == 0 { 0 } else { 4 };
+    ENHANCED_HEADER_BYTES + kept.next_multiple_of(4) + options + end + 4
+}
+
+/// Appends an enhanced packet block (section 4.3) of the interface of that number. Comments that are empty are left out.
+#[inline]
+pub fn append_packet(
+    to: &mut Vec<u8>,
+    interface: u32,
+    time_ns: u64,
+    frame: &[u8],
+    wire_bytes: u32,
+    comments: &[&str],
+) {
+    let kept = frame.len() as u32;
+    let total = packet_bytes(frame.len(), comments) as u32;
+    let mut head = [0; ENHANCED_HEADER_BYTES];
+    let words = [
+        ENHANCED_PACKET,
+        total,
+        interface,
+        (time_ns >> 32) as u32,
+        time_ns as u32,
+        kept,
+        wire_bytes.max(kept),
+    ];
+    for (place, word) in head.chunks_exact_mut(4).zip(words) {
+        place.copy_from_slice(&word.to_le_bytes());
     }
-    to.extend_from_slice(&(total as u32).to_le_bytes());
+    to.extend_from_slice(&head);
+    to.extend_from_slice(frame);
+    to.extend_from_slice(&[0; 3][..frame.len().next_multiple_of(4) - frame.len()]);
+    if total as usize > packet_bytes(frame.len(), &[]) {
+        for comment in comments {
+            append_text(to, OPT_COMMENT, comment);
+        }
+        // The end of the options.
+        to.extend_from_slice(&[0; 4]);
+    }
+    to.extend_from_slice(&total.to_le_bytes());
+}
+
+/// Appends an option that is a text (section 3.5), cut to what is written of one; nothing of an empty one.
+pub fn append_text(to: &mut Vec<u8>, code: u16, text: &str) {
+    if !text.is_empty() {
+        append_option(to, code, cut(text, LONGEST_TEXT_BYTES).as_bytes());
+    }
+}
+
+/// Appends an option (section 3.5). Its value is at most 65,535 bytes.
+pub fn append_option(to: &mut Vec<u8>, code: u16, value: &[u8]) {
+    to.extend(code.to_le_bytes());
+    to.extend((value.len() as u16).to_le_bytes());
+    to.extend_from_slice(value);
+    to.extend_from_slice(&[0; 3][..value.len().next_multiple_of(4) - value.len()]);
+}
+
+/// The beginning of a text, so many bytes at most.
+pub fn cut(text: &str, most_bytes: usize) -> &str {
+    let mut len = text.len().min(most_bytes);
+    while !text.is_char_boundary(len) {
+        len -= 1;
+    }
+    &text[..len]
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! notes where frames lie (`index`, `format`), the data path hands them out. Frames that are sent are
 //! copied once, into blocks that another thread (`writer`) writes. No system call is made per packet.
 
-mod annotated;
+pub mod annotated;
 mod blocks;
 pub mod format;
 pub mod index;
