@@ -7,7 +7,6 @@ use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use taut_figure::table;
 use taut_function::ips::{Answer, Costs, Request, read_files};
 use taut_inspect::compile::RuleSet;
 use taut_inspect::read::{Dialect, Options, Reading};
@@ -220,7 +219,7 @@ fn check(files: &[PathBuf], options: &Options, is_json: bool) -> Result<(), Fail
                 let such: Vec<_> = rules.iter().take(3).map(u32::to_string).collect();
                 [option.clone(), rules.len().to_string(), such.join(" ")]
             });
-            print_table(["not understood", "rules", "such as"], rows);
+            print::table(["not understood", "rules", "such as"], rows);
         }
     }
     match mistakes.len() {
@@ -248,7 +247,7 @@ fn status(answer: &Answer) {
             .map(|(name, count)| [name.replace('_', " "), count.to_string()])
             .collect::<Vec<_>>()
     };
-    print_table(
+    print::table(
         ["what", "count"],
         counts(&answer.outcomes)
             .into_iter()
@@ -272,16 +271,5 @@ fn top(rules: &[Costs]) {
             rule.msg.clone(),
         ]
     });
-    print_table(["rule", "asked", "fitted", "ns each", "message"], rows);
-}
-
-/// Prints rows below their heads.
-fn print_table<const N: usize>(head: [&str; N], rows: impl IntoIterator<Item = [String; N]>) {
-    let mut text = table::plain();
-    text.set_header(head);
-    for row in rows {
-        text.add_row(row);
-    }
-    table::set_columns(&mut text, None);
-    print::line(table::text(text, &[], table::terminal_width()));
+    print::table(["rule", "asked", "fitted", "ns each", "message"], rows);
 }

@@ -284,8 +284,7 @@ fn ask(arguments: &Client) -> Result<(), Failure> {
         folder.map(|folder| folder.finish(&mut report, account.rtt(), begun.0, begun.1.elapsed()));
     let page = written.transpose();
     if arguments.json {
-        let text = serde_json::to_string(&report).map_err(|e| Failure::Missing(e.to_string()))?;
-        print::line(text);
+        print::json(&report);
     } else {
         print_report(&report);
         if let Ok(page) = &page {
@@ -499,8 +498,7 @@ fn search(arguments: &Client, server: SocketAddr, stop: &AtomicBool) -> Result<(
         cpu: cpu.stop()?,
     };
     if arguments.json {
-        let text = serde_json::to_string(&report).map_err(|e| Failure::Missing(e.to_string()))?;
-        print::line(text);
+        print::json(&report);
     } else {
         show_rates(&report);
     }

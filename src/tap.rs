@@ -107,8 +107,7 @@ fn collect(
     watch(&mut tapped, arguments.seconds, stop);
     let (report, written) = tapped.finish();
     if arguments.json {
-        let text = serde_json::to_string(&report).map_err(|e| Failure::Missing(e.to_string()))?;
-        print::line(text);
+        print::json(&report);
     } else {
         show(&report);
     }

@@ -1,6 +1,5 @@
 //! Asks a capture that runs, or the packets that one has left on disk.
 
-use super::run::STATUS;
 use super::{Asked, Command, Sort, flows};
 use crate::exit::Failure;
 use crate::terminal::conversation::Conversation;
@@ -11,7 +10,6 @@ use std::path::{Path, PathBuf};
 use taut_capture::capture::{Found, Status};
 use taut_capture::dump::{Dumped, time_in_words};
 use taut_capture::flows::By;
-use taut_figure::table;
 use taut_function::record::{Answer, Request};
 
 /// A capture that can be asked.
@@ -20,14 +18,14 @@ pub struct Asking(PathBuf);
 
 impl Asking {
     /// The capture behind that socket.
-    pub fn of(socket: &Path) -> Result<Self, Failure> {
-        Ok(Self(socket.to_path_buf()))
+    pub fn of(socket: &Path) -> Self {
+        Self(socket.to_path_buf())
     }
 
     /// The one that is meant: by its socket, or the only one of this user.
     fn meant(asked: &Asked) -> Result<Self, Failure> {
         if let Some(path) = &asked.control {
-            return Self::of(path);
+            return Ok(Self::of(path));
         }
         let folder = taut_host::private::run_folder_path();
         let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();
@@ -40,7 +38,7 @@ impl Asking {
             .collect();
         running.sort();
         match &running[..] {
-            [one] => Self::of(one),
+            [one] => Ok(Self::of(one)),
             [] => Err(Failure::Missing(
                 "no capture of this user runs: start one by `taut capture INTERFACE`, or say by --control which is meant"
                     .to_string(),
@@ -75,7 +73,7 @@ impl Asking {
 
     /// Its state.
     pub fn status(&self) -> Result<Status, Failure> {
-        let (_, answer) = self.ask(&STATUS)?;
+        let (_, answer) = self.ask(&Request::Status {})?;
         let none = || Failure::Missing("the capture answers without a state".to_string());
         answer.status.ok_or_else(none)
     }
@@ -112,7 +110,7 @@ pub fn run(command: Command) -> Result<(), Failure> {
             Ok(())
         }
         Command::Status { asked } => {
-            let (line, answer) = Asking::meant(&asked)?.ask(&STATUS)?;
+            let (line, answer) = Asking::meant(&asked)?.ask(&Request::Status {})?;
             match (&answer.status, asked.json) {
                 (Some(status), false) => show(status),
                 _ => print::line(line),
@@ -237,25 +235,20 @@ fn found_in_words(found: &Found) -> String {
 
 /// A line about what passed between two looks.
 pub fn state(before: &Status, now: &Status) -> String {
-    let seconds = (now.now_ns.saturating_sub(before.now_ns)).max(1) as f64 / 1e9;
-    let packets = (now.kept.packets - before.kept.packets) as f64 / seconds;
-    let bytes = (now.kept.bytes - before.kept.bytes) as f64 / seconds;
+    let (packets, bytes) = now.kept_per_second(before);
     let lost = now.lost.packets - before.lost.packets;
-    let begun: u64 = now.triggers.iter().map(|it| it.begun).sum();
     format!(
-        "{}, {}/s kept; looks back {}; {lost} lost; {begun} dumps",
+        "{}, {}/s kept; looks back {}; {lost} lost; {} dumps",
         quantity::rate(packets),
         in_bytes(bytes as u64),
-        looks_back(now)
+        looks_back(now),
+        now.dumps_begun()
     )
 }
 
 fn looks_back(status: &Status) -> String {
     match status.oldest_ns {
-        Some(oldest) => {
-            let ns = status.now_ns.saturating_sub(oldest);
-            format!("{:.1} s", ns as f64 / 1e9)
-        }
+        Some(_) => format!("{:.1} s", status.looks_back_seconds()),
         None => "0 s".to_string(),
     }
 }
@@ -297,39 +290,39 @@ fn show(status: &Status) {
         in_bytes(status.most_bytes),
         looks_back(status)
     ));
-    let mut text = table::plain();
-    text.set_header(["packets", "count", "on the wire"]);
-    for (what, count) in [
+    let counted = [
         ("kept", status.kept),
         ("written over since", status.overwritten),
         ("lost", status.lost),
-    ] {
-        text.add_row([
+    ];
+    let counted = counted.map(|(what, count)| {
+        [
             what.to_string(),
             count.packets.to_string(),
             in_bytes(count.bytes),
-        ]);
-    }
-    let mut also = vec![("not looked at", status.not_looked_at)];
-    also.retain(|it| it.1 > 0);
-    for (what, count) in also {
-        text.add_row([what.to_string(), count.to_string(), String::new()]);
-    }
-    table::set_columns(&mut text, None);
-    print::line(table::text(text, &[], table::terminal_width()));
+        ]
+    });
+    let not_looked_at = (status.not_looked_at > 0).then(|| {
+        [
+            "not looked at".to_string(),
+            status.not_looked_at.to_string(),
+            String::new(),
+        ]
+    });
+    print::table(
+        ["packets", "count", "on the wire"],
+        counted.into_iter().chain(not_looked_at),
+    );
     if !status.triggers.is_empty() {
-        let mut text = table::plain();
-        text.set_header(["trigger", "fired", "dumps", "over its limit"]);
-        for it in &status.triggers {
-            text.add_row([
+        let rows = status.triggers.iter().map(|it| {
+            [
                 it.name.clone(),
                 it.fired.to_string(),
                 it.begun.to_string(),
                 it.limited.to_string(),
-            ]);
-        }
-        table::set_columns(&mut text, None);
-        print::line(table::text(text, &[], table::terminal_width()));
+            ]
+        });
+        print::table(["trigger", "fired", "dumps", "over its limit"], rows);
     }
     for trouble in &status.trouble {
         print::line(trouble);

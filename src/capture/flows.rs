@@ -2,7 +2,6 @@
 
 use crate::terminal::print;
 use taut_capture::flows::FlowsStatus;
-use taut_figure::table;
 use taut_measure::quantity;
 
 /// Prints the flows that send most.
@@ -14,19 +13,9 @@ pub fn show(flows: &FlowsStatus) {
     if flows.top.is_empty() {
         return;
     }
-    let mut text = table::plain();
-    text.set_header([
-        "flow",
-        "bits/s",
-        "packets/s",
-        "bytes",
-        "packets",
-        "seconds",
-        "TCP flags",
-    ]);
-    for flow in &flows.top {
+    let rows = flows.top.iter().map(|flow| {
         let ns = flow.last_ns.saturating_sub(flow.first_ns);
-        text.add_row([
+        [
             flow.to_string(),
             quantity::plain(flow.bits_per_second as f64),
             quantity::plain(flow.packets_per_second as f64),
@@ -34,10 +23,18 @@ pub fn show(flows: &FlowsStatus) {
             flow.packets.to_string(),
             format!("{:.1}", ns as f64 / 1e9),
             flags(flow.tcp_flags),
-        ]);
-    }
-    table::set_columns(&mut text, None);
-    print::line(table::text(text, &[], table::terminal_width()));
+        ]
+    });
+    let head = [
+        "flow",
+        "bits/s",
+        "packets/s",
+        "bytes",
+        "packets",
+        "seconds",
+        "TCP flags",
+    ];
+    print::table(head, rows);
 }
 
 /// Names of the TCP flags that were seen (RFC 9293, section 3.1).

@@ -47,8 +47,7 @@ impl Live {
 
     /// Shows what passed between two looks.
     pub fn show(&mut self, before: &Status, now: &Status, ports: &Ports) {
-        let seconds = now.now_ns.saturating_sub(before.now_ns).max(1) as f64 / 1e9;
-        let packets = (now.kept.packets - before.kept.packets) as f64 / seconds;
+        let (packets, bytes_per_second) = now.kept_per_second(before);
         if self.packets.len() == SECONDS {
             self.packets.remove(0);
         }
@@ -57,7 +56,7 @@ impl Live {
             title: &self.title,
             elapsed_seconds: self.begun.elapsed().as_secs_f64(),
             packets: &self.packets,
-            bytes_per_second: (now.kept.bytes - before.kept.bytes) as f64 / seconds,
+            bytes_per_second,
             lost_at_ports: ports.lost(),
             status: now,
         };

@@ -213,8 +213,7 @@ fn report(
     };
     let (report, page) = matched.finish(others, missed, origin);
     if arguments.json {
-        let text = serde_json::to_string(&report).map_err(|e| Failure::Missing(e.to_string()))?;
-        print::line(text);
+        print::json(&report);
     } else {
         show(&report);
         if let Ok(page) = &page {

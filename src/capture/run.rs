@@ -5,7 +5,7 @@ use super::live::{self, Live};
 use super::watch::{self, Watched};
 use super::{Capture, page};
 use crate::exit::{self, Failure};
-use crate::forward::choose_cores;
+use crate::forward::{at_ports, choose_cores};
 use crate::terminal::print;
 use serde::Serialize;
 use std::path::PathBuf;
@@ -14,8 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use taut_capture::capture::Status;
 use taut_engine::{AtPort, Chain, End, Exchange, Stage, Start, Team};
-use taut_function::record::Request;
-use taut_port::PortSpec;
+use taut_port::{PortCounters, PortSpec};
 use taut_settings::Size;
 use taut_sys::Clock;
 
@@ -24,15 +23,12 @@ const LOOK: Duration = Duration::from_millis(20);
 
 pub fn run(capture: &Capture) -> Result<(), Failure> {
     let signalled = exit::stop_flag()?;
-    let (control, _folder) = match &capture.control {
-        Some(path) => (path.clone(), None),
-        None => {
-            let (path, folder) = own_socket()?;
-            (path, Some(folder))
-        }
+    let control = match &capture.control {
+        Some(path) => path.clone(),
+        None => own_socket()?,
     };
     let chain = Arc::new(chain(capture, &control)?);
-    let asking = Asking::of(&control)?;
+    let asking = Asking::of(&control);
     let watched = Arc::new(Watched::new(asking.clone(), Arc::clone(&chain)));
     let _metrics = watch::metrics(capture.metrics.as_deref(), &watched)?;
     let _page = page::serve(capture.page.as_deref(), &watched)?;
@@ -159,7 +155,6 @@ pub fn run(capture: &Capture) -> Result<(), Failure> {
 }
 
 /// What ports have lost before it was captured.
-#[derive(Default)]
 pub struct Ports {
     pub each: Vec<AtPort>,
     overrun: u64,
@@ -169,18 +164,14 @@ pub struct Ports {
 
 impl Ports {
     pub fn of(chain: &Chain, exchange: &Exchange) -> Self {
-        let mut ports = Self::default();
-        for (spec, counters) in chain.ports.iter().zip(exchange.ports()) {
-            ports.overrun += counters.rx_overrun;
-            ports.malformed += counters.rx_malformed;
-            ports.too_long += counters.rx_too_long;
-            ports.each.push(AtPort {
-                port: spec.text().to_string(),
-                counters,
-                queues: Vec::new(),
-            });
+        let each = at_ports(chain, exchange);
+        let sum = |of: fn(&PortCounters) -> u64| each.iter().map(|it| of(&it.counters)).sum();
+        Self {
+            overrun: sum(|it| it.rx_overrun),
+            malformed: sum(|it| it.rx_malformed),
+            too_long: sum(|it| it.rx_too_long),
+            each,
         }
-        ports
     }
 
     pub fn lost(&self) -> u64 {
@@ -222,7 +213,7 @@ pub fn json(status: &Status, ports: &Ports) -> Result<String, Failure> {
 
 /// Says which dumps have ended since `told` had; returns how many have.
 fn tell_dumps(status: &Status, told: u64, say: &impl Fn(&str)) -> u64 {
-    let begun: u64 = status.triggers.iter().map(|it| it.begun).sum();
+    let begun = status.dumps_begun();
     let ended = begun - (status.dumping.len() as u64).min(begun);
     let new = (ended.saturating_sub(told) as usize).min(status.dumps.len());
     for dump in &status.dumps[status.dumps.len() - new..] {
@@ -235,12 +226,11 @@ fn tell_dumps(status: &Status, told: u64, say: &impl Fn(&str)) -> u64 {
 }
 
 /// A socket that others find, in a folder of this user.
-fn own_socket() -> Result<(PathBuf, PathBuf), Failure> {
+fn own_socket() -> Result<PathBuf, Failure> {
     let folder = taut_host::private::run_folder();
     let folder =
         folder.map_err(|e| Failure::Missing(format!("a folder for the control socket: {e}")))?;
-    let path = folder.join(format!("capture-{}.sock", std::process::id()));
-    Ok((path, folder))
+    Ok(folder.join(format!("capture-{}.sock", std::process::id())))
 }
 
 /// A chain of one function, which keeps packets and lets none leave.
@@ -337,6 +327,3 @@ fn text(path: &std::path::Path) -> Result<toml::Value, Failure> {
         .ok_or_else(|| Failure::Input(format!("{}: want a path that is UTF-8", path.display())))?;
     Ok(text.into())
 }
-
-/// The request that asks for the state.
-pub const STATUS: Request = Request::Status {};

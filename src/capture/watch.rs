@@ -3,7 +3,7 @@
 use super::ask::Asking;
 use super::run::Ports;
 use crate::exit::Failure;
-use crate::terminal::print;
+use crate::terminal::watch::serve_metrics;
 use std::sync::{Arc, OnceLock};
 use taut_capture::capture::Status;
 use taut_engine::{Chain, Exchange};
@@ -50,17 +50,9 @@ impl Watched {
 
 /// Gives out metrics, if they are asked for; none before it runs, and when it ends.
 pub fn metrics(address: Option<&str>, watched: &Arc<Watched>) -> Result<Option<Endpoint>, Failure> {
-    let Some(address) = address else {
-        return Ok(None);
-    };
     let watched = Arc::clone(watched);
-    let endpoint = Endpoint::serve(address, move || match watched.look() {
+    serve_metrics(address, move || match watched.look() {
         Ok((status, ports)) => capture_metrics(&status, &ports.each),
         Err(_) => Exposition::new().finish(),
-    })?;
-    print::note(format_args!(
-        "metrics at http://{}/metrics",
-        endpoint.address()
-    ));
-    Ok(Some(endpoint))
+    })
 }

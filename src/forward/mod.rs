@@ -4,6 +4,7 @@ mod control;
 mod in_kernel;
 
 use crate::exit::{self, Failure};
+use crate::terminal::watch::serve_metrics;
 use crate::terminal::{print, quantity};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
@@ -438,7 +439,7 @@ fn named(name: &Option<String>, line: String) -> String {
 }
 
 /// What was counted at each port.
-fn at_ports(chain: &Chain, exchange: &Exchange) -> Vec<AtPort> {
+pub(crate) fn at_ports(chain: &Chain, exchange: &Exchange) -> Vec<AtPort> {
     let mut queues = exchange.queues().into_iter();
     let ports = chain.ports.iter().zip(exchange.ports());
     ports
@@ -466,18 +467,10 @@ fn metrics_endpoint(
     arguments: &Arguments,
     shown: Arc<OnceLock<Arc<Exchange>>>,
 ) -> Result<Option<Endpoint>, Failure> {
-    let Some(address) = &arguments.metrics else {
-        return Ok(None);
-    };
-    let endpoint = Endpoint::serve(address, move || {
+    serve_metrics(arguments.metrics.as_deref(), move || {
         let counters = shown.get().map(|exchange| exchange.sum());
         forwarder_metrics(&counters.unwrap_or_default())
-    })?;
-    print::note(format_args!(
-        "metrics at http://{}/metrics",
-        endpoint.address()
-    ));
-    Ok(Some(endpoint))
+    })
 }
 
 /// Calls `report` once a second, unless it is to be quiet, until the time is over, a signal comes, or the

@@ -94,6 +94,18 @@ pub fn shown(text: &str) -> Cow<'_, str> {
     Cow::Owned(plain)
 }
 
+/// Prints rows below their heads.
+pub fn table<const N: usize>(head: [&str; N], rows: impl IntoIterator<Item = [String; N]>) {
+    let mut text = taut_figure::table::plain();
+    text.set_header(head);
+    for row in rows {
+        text.add_row(row);
+    }
+    taut_figure::table::set_columns(&mut text, None);
+    let width = taut_figure::table::terminal_width();
+    line(taut_figure::table::text(text, &[], width));
+}
+
 /// Prints a value as one line of JSON.
 pub fn json(value: &impl serde::Serialize) {
     line(serde_json::to_string(value).unwrap_or_default());

@@ -31,25 +31,35 @@ pub enum Look {
 /// The text that the metrics endpoint gives out.
 pub type MetricsText = Arc<Mutex<String>>;
 
+/// Gives out what `render` makes, if that is asked for, and says where.
+pub fn serve_metrics(
+    address: Option<&str>,
+    render: impl Fn() -> String + Send + Sync + 'static,
+) -> Result<Option<Endpoint>, Failure> {
+    let Some(address) = address else {
+        return Ok(None);
+    };
+    let endpoint = Endpoint::serve(address, render)?;
+    print::note(format_args!(
+        "metrics at http://{}/metrics",
+        endpoint.address()
+    ));
+    Ok(Some(endpoint))
+}
+
 /// The endpoint, if one is asked for, and the text that it gives out.
 pub fn endpoint(address: Option<&str>) -> Result<(Option<Endpoint>, Option<MetricsText>), Failure> {
-    let Some(address) = address else {
-        return Ok((None, None));
-    };
     // Well-formed before the first look as well.
     let text = MetricsText::new(Mutex::new(Exposition::new().finish()));
     let given_out = Arc::clone(&text);
-    let endpoint = Endpoint::serve(address, move || {
+    let endpoint = serve_metrics(address, move || {
         given_out
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
     })?;
-    print::note(format_args!(
-        "metrics at http://{}/metrics",
-        endpoint.address()
-    ));
-    Ok((Some(endpoint), Some(text)))
+    let text = endpoint.is_some().then_some(text);
+    Ok((endpoint, text))
 }
 
 /// What a measurement of several trials does at the moment, and about how long it still takes.

@@ -155,6 +155,29 @@ pub struct Status {
     pub trouble: Vec<String>,
 }
 
+impl Status {
+    /// Time that memory reaches back, seconds.
+    pub fn looks_back_seconds(&self) -> f64 {
+        let ns = self
+            .oldest_ns
+            .map_or(0, |it| self.now_ns.saturating_sub(it));
+        ns as f64 / 1e9
+    }
+
+    /// Packets and bytes that were kept since an earlier look, per second.
+    pub fn kept_per_second(&self, before: &Self) -> (f64, f64) {
+        let seconds = self.now_ns.saturating_sub(before.now_ns).max(1) as f64 / 1e9;
+        let packets = self.kept.packets - before.kept.packets;
+        let bytes = self.kept.bytes - before.kept.bytes;
+        (packets as f64 / seconds, bytes as f64 / seconds)
+    }
+
+    /// Dumps that all triggers have begun.
+    pub fn dumps_begun(&self) -> u64 {
+        self.triggers.iter().map(|it| it.begun).sum()
+    }
+}
+
 /// What the threads share.
 #[derive(Debug)]
 struct Together {

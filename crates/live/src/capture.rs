@@ -63,15 +63,12 @@ fn bad(count: u64) -> Span<'static> {
 fn draw_numbers(frame: &mut Frame<'_>, area: Rect, view: &CaptureView<'_>) {
     let status = view.status;
     let now = view.packets.last().copied().unwrap_or(0) as f64;
-    let back_ns = status
-        .oldest_ns
-        .map_or(0, |it| status.now_ns.saturating_sub(it));
     let kept = Line::from(vec![
         quantity::rate(now).bold(),
         format!(
             ", {}bit/s; looks back {:.1} s in {}; {} packets kept",
             quantity::plain(view.bytes_per_second * 8.0),
-            back_ns as f64 / 1e9,
+            status.looks_back_seconds(),
             quantity::bytes(status.ring_bytes as f64),
             quantity::count(status.kept.packets)
         )

@@ -70,8 +70,7 @@ pub fn capture_metrics(status: &Status, ports: &[AtPort]) -> String {
         ));
     }
     for (name, unit, help, value) in totals {
-        text.family(name, Kind::Counter, unit, help);
-        text.sample(&[], value as f64);
+        text.single(name, Kind::Counter, unit, help, value as f64);
     }
     text.family(
         "taut_capture_port_lost_packets",
@@ -109,15 +108,12 @@ pub fn capture_metrics(status: &Status, ports: &[AtPort]) -> String {
             text.sample(&[("trigger", &trigger.name)], values[at] as f64);
         }
     }
-    let look_back_ns = status
-        .oldest_ns
-        .map_or(0, |it| status.now_ns.saturating_sub(it));
     let mut gauges = vec![
         (
             "taut_capture_look_back_seconds",
             "seconds",
             "Age of the oldest packet in memory.",
-            look_back_ns as f64 / 1e9,
+            status.looks_back_seconds(),
         ),
         (
             "taut_capture_ring_bytes",
@@ -141,8 +137,7 @@ pub fn capture_metrics(status: &Status, ports: &[AtPort]) -> String {
         ));
     }
     for (name, unit, help, value) in gauges {
-        text.family(name, Kind::Gauge, unit, help);
-        text.sample(&[], value);
+        text.single(name, Kind::Gauge, unit, help, value);
     }
     text.finish()
 }

@@ -67,6 +67,12 @@ impl Exposition {
         self.line(self.suffix, labels, value);
     }
 
+    /// A family of one sample without labels.
+    pub fn single(&mut self, name: &str, kind: Kind, unit: &str, help: &str, value: f64) {
+        self.family(name, kind, unit, help);
+        self.sample(&[], value);
+    }
+
     /// A histogram of the family begun last: how many values are at most each limit (growing), how many
     /// there are, and their sum.
     pub fn histogram(

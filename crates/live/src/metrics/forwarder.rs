@@ -57,8 +57,7 @@ pub fn forwarder_metrics(counters: &CountersView) -> String {
         ),
     ];
     for (name, unit, help, value) in totals {
-        text.family(name, Kind::Counter, unit, help);
-        text.sample(&[], value as f64);
+        text.single(name, Kind::Counter, unit, help, value as f64);
     }
     text.family(
         "taut_forward_dropped_packets",
@@ -69,20 +68,20 @@ pub fn forwarder_metrics(counters: &CountersView) -> String {
     for (cause, value) in counters.dropped_causes() {
         text.sample(&[("cause", cause)], value as f64);
     }
-    text.family(
+    text.single(
         "taut_forward_busy_ratio",
         Kind::Gauge,
         "ratio",
         "Share of time spent on packets since the start.",
+        counters.busy(),
     );
-    text.sample(&[], counters.busy());
-    text.family(
+    text.single(
         "taut_forward_interrupted_ratio",
         Kind::Gauge,
         "ratio",
         "Share of time in which the core was taken away since the start.",
+        counters.interrupted(),
     );
-    text.sample(&[], counters.interrupted());
     text.finish()
 }
 
