@@ -3,6 +3,7 @@
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use std::io::{BufRead, BufReader, BufWriter, ErrorKind, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -98,6 +99,19 @@ pub(crate) struct ControlSocket {
 }
 
 impl ControlSocket {
+    /// Listens at `path`, if there is one, for those who ask the function of that name.
+    ///
+    /// # Errors
+    /// As of [`ControlSocket::start`].
+    pub fn start_at(
+        function: &str,
+        path: Option<&PathBuf>,
+        control: &Arc<impl Decides>,
+    ) -> Result<Option<Self>, PortError> {
+        let start = |path: &PathBuf| Self::start(function, path, control);
+        path.map(start).transpose()
+    }
+
     /// Listens at `path` for those who ask the function of that name.
     ///
     /// # Errors
@@ -249,6 +263,22 @@ pub(crate) fn write(output: &mut dyn Write, answer: &impl Serialize) -> std::io:
 /// Writes that a request is not granted.
 pub(crate) fn refuse(output: &mut dyn Write, error: String) -> std::io::Result<()> {
     write(output, &Refusal { ok: false, error })
+}
+
+/// Reads a request, and writes the answer that is granted or the reason why none is.
+///
+/// # Errors
+/// When the client is gone.
+pub(crate) fn answer<R: DeserializeOwned, A: Serialize>(
+    line: &[u8],
+    output: &mut dyn Write,
+    grant: impl FnOnce(R) -> Result<A, String>,
+) -> std::io::Result<()> {
+    let request = serde_json::from_slice(line).map_err(|e| format!("not a request: {e}"));
+    match request.and_then(grant) {
+        Ok(answer) => write(output, &answer),
+        Err(why) => refuse(output, why),
+    }
 }
 
 /// Reads a file of so many bytes, behind the request that has announced it; why it is refused.

@@ -19,6 +19,20 @@ impl Shared {
         all.extend(there.map(|it| Box::new(it) as Box<dyn Any + Send>));
         result
     }
+
+    /// The value of that type, as the first one who asks makes it; the others wait for that, and find it.
+    ///
+    /// # Errors
+    /// Of `make`; who asks next makes it, then.
+    pub fn found_or_made<T: Clone + Send + 'static, E>(
+        &self,
+        make: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
+        self.lock(|there: &mut Option<T>| match there {
+            Some(there) => Ok(there.clone()),
+            None => Ok(there.insert(make()?).clone()),
+        })
+    }
 }
 
 impl std::fmt::Debug for Shared {
@@ -30,6 +44,16 @@ impl std::fmt::Debug for Shared {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_value_is_made_once_unless_that_fails() {
+        let first = Shared::default();
+        assert_eq!(first.found_or_made::<u8, _>(|| Err("no")), Err("no"));
+        assert_eq!(first.found_or_made(|| Ok::<_, &str>(7_u8)), Ok(7));
+        let second = first.clone();
+        assert_eq!(second.found_or_made(|| Ok::<_, &str>(8_u8)), Ok(7));
+        assert_eq!(second.found_or_made(|| Ok::<_, &str>("other")), Ok("other"));
+    }
 
     #[test]
     fn what_the_first_one_puts_there_the_others_find_and_it_goes_with_the_last() {

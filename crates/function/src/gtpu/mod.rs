@@ -250,10 +250,7 @@ impl Gateway {
     fn begin(&mut self) -> Result<Deciding, PortError> {
         let control = Arc::new(Mutex::new(self.start()?));
         let settings = &self.checked.settings;
-        let server = settings.control.as_ref();
-        let server = server
-            .map(|path| ControlSocket::start("gtpu", path, &control))
-            .transpose()?;
+        let server = ControlSocket::start_at("gtpu", settings.control.as_ref(), &control)?;
         let pfcp = self.checked.pfcp.as_ref();
         let pfcp = pfcp
             .map(|terms| pfcp::Server::start(terms, &control))

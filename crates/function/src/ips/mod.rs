@@ -120,10 +120,7 @@ impl Function for Ips {
         let checked = &self.checked;
         let workers = self.member.of;
         let compiled = std::mem::take(&mut self.compiled);
-        let together = self.shared.lock(|together: &mut Option<Together>| {
-            if let Some(there) = together {
-                return Ok(there.clone());
-            }
+        let together = self.shared.found_or_made(|| {
             let rules = Arc::new(Rules::new(checked, compiled, workers));
             let events = checked
                 .events
@@ -135,16 +132,11 @@ impl Function for Ips {
                 events,
                 counters: Mutex::default(),
             });
-            let socket = checked
-                .control
-                .as_ref()
-                .map(|path| ControlSocket::start("ips", path, &deciding));
-            let made = Together {
+            let socket = ControlSocket::start_at("ips", checked.control.as_ref(), &deciding)?;
+            Ok::<_, PortError>(Together {
                 deciding,
-                _socket: socket.transpose()?.map(Arc::new),
-            };
-            *together = Some(made.clone());
-            Ok::<_, PortError>(made)
+                _socket: socket.map(Arc::new),
+            })
         })?;
         let deciding = &together.deciding;
         let counters = Arc::clone(&self.counters);

@@ -3,7 +3,7 @@
 use super::events::Writer;
 use super::outcome::Counters;
 use super::rules::{Costs, Read, Rules};
-use crate::control_socket::{Decides, Loading, refuse, write};
+use crate::control_socket::{Decides, Loading, answer};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -89,29 +89,22 @@ impl Decides for Deciding {
         output: &mut dyn std::io::Write,
         _: &Loading,
     ) -> std::io::Result<()> {
-        let request: Request = match serde_json::from_slice(line) {
-            Ok(request) => request,
-            Err(e) => return refuse(output, format!("not a request: {e}")),
-        };
-        let answer = match request {
-            Request::Status {} => self.status(),
-            Request::Top { most } => Answer {
+        answer(line, output, |request| match request {
+            Request::Status {} => Ok(self.status()),
+            Request::Top { most } => Ok(Answer {
                 ok: true,
                 top: Some(self.rules.top(most)),
                 ..Answer::default()
-            },
+            }),
             Request::Reload {} => match self.rules.reload() {
-                Ok(read) => Answer {
+                Ok(read) => Ok(Answer {
                     ok: true,
                     rules: Some(read),
                     ..Answer::default()
-                },
-                Err(wrong) => {
-                    return refuse(output, format!("the rules stay as they were: {wrong}"));
-                }
+                }),
+                Err(wrong) => Err(format!("the rules stay as they were: {wrong}")),
             },
-        };
-        write(output, &answer)
+        })
     }
 
     /// A worker without packets is not called, and needs no rules until it is.

@@ -117,22 +117,14 @@ impl Function for Record {
 
     fn prepare(&mut self) -> Result<(), PortError> {
         let checked = &self.checked;
-        let together = self.shared.lock(|together: &mut Option<Together>| {
-            if let Some(there) = together {
-                return Ok(there.clone());
-            }
+        let together = self.shared.found_or_made(|| {
             let capture = checked.start()?;
-            let deciding = Arc::new(Deciding::new(capture));
-            let socket = checked
-                .control
-                .as_ref()
-                .map(|path| ControlSocket::start("record", path, &deciding));
-            let made = Together {
+            let deciding = Arc::new(Deciding { capture });
+            let socket = ControlSocket::start_at("record", checked.control.as_ref(), &deciding)?;
+            Ok::<_, PortError>(Together {
                 deciding,
-                _socket: socket.transpose()?.map(Arc::new),
-            };
-            *together = Some(made.clone());
-            Ok::<_, PortError>(made)
+                _socket: socket.map(Arc::new),
+            })
         })?;
         let capture = &together.deciding.capture;
         self.plane = Some(Plane {

@@ -1,6 +1,6 @@
 //! What the control socket of a recording is asked, and answers.
 
-use crate::control_socket::{Decides, Loading, refuse, write};
+use crate::control_socket::{Decides, Loading, answer};
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::PathBuf;
@@ -76,10 +76,6 @@ pub(super) struct Deciding {
 }
 
 impl Deciding {
-    pub fn new(capture: Capture) -> Self {
-        Self { capture }
-    }
-
     fn granted(&self, request: Request) -> Result<Answer, String> {
         let mut answer = Answer {
             ok: true,
@@ -124,14 +120,7 @@ impl Decides for Deciding {
         output: &mut dyn io::Write,
         _: &Loading,
     ) -> io::Result<()> {
-        let request: Request = match serde_json::from_slice(line) {
-            Ok(request) => request,
-            Err(e) => return refuse(output, format!("not a request: {e}")),
-        };
-        match self.granted(request) {
-            Ok(answer) => write(output, &answer),
-            Err(why) => refuse(output, why),
-        }
+        answer(line, output, |request| self.granted(request))
     }
 
     fn settle(&self) -> Result<(), String> {

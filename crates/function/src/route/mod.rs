@@ -144,10 +144,7 @@ impl Function for Router {
     fn prepare(&mut self) -> Result<(), PortError> {
         let checked = &self.checked;
         let mut is_first = false;
-        let deciding = self.shared.lock(|deciding: &mut Option<Deciding>| {
-            if let Some(there) = deciding {
-                return Ok(there.clone());
-            }
+        let deciding = self.shared.found_or_made(|| {
             let made = Control::new(checked, Instant::now()).and_then(|mut control| {
                 if let Some(kernel) = &self.kernel {
                     control.mirror(Arc::clone(kernel))?;
@@ -167,17 +164,14 @@ impl Function for Router {
                 }
                 taps = Some(made);
             }
-            let socket = checked.control.as_ref();
-            let socket = socket.map(|path| ControlSocket::start("route", path, &control));
+            let socket = ControlSocket::start_at("route", checked.control.as_ref(), &control)?;
             is_first = true;
-            let made = Deciding {
+            Ok::<_, PortError>(Deciding {
                 control,
                 taps,
                 _follower: follower,
-                _socket: socket.transpose()?.map(Arc::new),
-            };
-            *deciding = Some(made.clone());
-            Ok::<_, PortError>(made)
+                _socket: socket.map(Arc::new),
+            })
         })?;
         let (sender, receiver) = changes(1)?;
         let mut control = deciding
