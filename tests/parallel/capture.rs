@@ -1,6 +1,6 @@
 //! A capture beside tcpdump, tshark and ordinary hosts.
 
-use crate::support::hosts::{Hosts, Namespace, in_namespace, ip, ping};
+use crate::support::hosts::{Hosts, Namespace, Transport, in_namespace, ping, pinged, transfer};
 use crate::support::program::{Finished, Program, run};
 use crate::support::{names, scratch, taut};
 use std::fs;
@@ -18,15 +18,9 @@ const TOOLS: [(&str, &str); 5] = [
 /// Two hosts with a cable between them, on which frames are as long as they say.
 fn two_hosts() -> Option<Hosts> {
     let hosts = Hosts::new(2, &TOOLS)?;
-    let [one, other] = [0, 1].map(|at| hosts.all[at].0.clone());
-    ip(&format!(
-        "link add eth0 netns {one} type veth peer name eth0 netns {other}"
-    ));
-    for (host, address) in [(&one, "10.8.0.1/24"), (&other, "10.8.0.2/24")] {
-        ip(&format!("-n {host} address add {address} dev eth0"));
-        ip(&format!("-n {host} link set eth0 up"));
-        ip(&format!("-n {host} link set lo up"));
-        let mut ethtool = in_namespace(host, "ethtool");
+    hosts.join_two();
+    for host in &hosts.all {
+        let mut ethtool = in_namespace(&host.0, "ethtool");
         ethtool.args(["-K", "eth0", "gro", "off", "gso", "off", "tso", "off"]);
         run(&mut ethtool).success();
     }
@@ -53,7 +47,7 @@ fn traffic(hosts: &Hosts) {
     pings(one, 5);
     let server = (other.0.as_str(), 5301);
     let at = ("10.8.0.2", 5301);
-    crate::support::hosts::transfer(crate::support::hosts::Transport::Tcp, server, &one.0, at);
+    transfer(Transport::Tcp, server, &one.0, at);
 }
 
 /// What tshark makes of a file: a line for each packet.
@@ -277,7 +271,7 @@ fn a_killed_capture_leaves_what_it_has_kept_on_disk_and_a_full_place_ends_nothin
     both.extend(["--write", small.to_str().unwrap()]);
     let mut capturing = begin(&both);
     let many = ["-c", "200", "-i", "0.002", "-s", "1000", "10.8.0.2"];
-    crate::support::hosts::pinged(&hosts.all[0], &many);
+    pinged(&hosts.all[0], &many);
     // Behind all of those, as they are in order.
     pings(&hosts.all[0], 1);
     if mounted.is_ok_and(|it| it.success()) {

@@ -1,6 +1,6 @@
 //! What others see of a capture while it runs, by curl: the page and its state, triggers, and flows beside what was sent.
 
-use crate::support::hosts::{Hosts, in_namespace, ip, ping};
+use crate::support::hosts::{Hosts, in_namespace, ping};
 use crate::support::program::{Finished, Program, run};
 use crate::support::taut;
 use std::path::Path;
@@ -11,15 +11,8 @@ fn a_page_shows_a_capture_and_its_triggers_fire_for_it_alone() {
     let Some(hosts) = Hosts::new(2, &tools) else {
         return;
     };
-    let [one, other] = [0, 1].map(|at| hosts.all[at].0.clone());
-    ip(&format!(
-        "link add eth0 netns {one} type veth peer name eth0 netns {other}"
-    ));
-    for (host, address) in [(&one, "10.8.0.1/24"), (&other, "10.8.0.2/24")] {
-        ip(&format!("-n {host} address add {address} dev eth0"));
-        ip(&format!("-n {host} link set eth0 up"));
-        ip(&format!("-n {host} link set lo up"));
-    }
+    hosts.join_two();
+    let one = hosts.all[0].0.clone();
     let folder = hosts.folder.path();
     let (control, dumps) = (folder.join("sock"), folder.join("dumps"));
     let mut capture = in_namespace(&one, env!("CARGO_BIN_EXE_taut"));

@@ -118,6 +118,19 @@ impl Hosts {
         })
     }
 
+    /// Joins the first two by a cable, `eth0` at both, and gives them the addresses 10.8.0.1 and 10.8.0.2.
+    pub fn join_two(&self) {
+        let [one, other] = [0, 1].map(|at| &self.all[at].0);
+        ip(&format!(
+            "link add eth0 netns {one} type veth peer name eth0 netns {other}"
+        ));
+        for (host, address) in [(one, "10.8.0.1/24"), (other, "10.8.0.2/24")] {
+            ip(&format!("-n {host} address add {address} dev eth0"));
+            ip(&format!("-n {host} link set eth0 up"));
+            ip(&format!("-n {host} link set lo up"));
+        }
+    }
+
     /// The file of a chain. Its name is the chain's, and no other test's.
     pub fn chain_file(&self, name: &str) -> PathBuf {
         let folder = self.folder.path();
