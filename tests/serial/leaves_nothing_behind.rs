@@ -164,13 +164,8 @@ fn what_a_killed_demo_left_is_swept_by_the_next() {
     let out = folder.path().join("killed");
     let mut demo = start_short_demo(&watch, &out);
     if taut_host::permissions::is_root() {
-        let namespaces = || {
-            let names = fs::read_dir("/run/netns").into_iter().flatten().flatten();
-            let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
-            names.filter(|name| name.starts_with("taut-")).count()
-        };
-        // Those of its run's process.
-        demo.wait_until("namespaces of its own", |_, _| namespaces() > 0);
+        // Those of its run's process. (A test run that was killed may have left others.)
+        demo.wait_until("namespaces of its own", |_, _| watch.new_namespaces() > 0);
     } else {
         demo.wait_until("a run", |_, _| runs(&out) >= 1);
     }

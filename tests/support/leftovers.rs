@@ -15,6 +15,7 @@ use tempfile::TempDir;
 pub struct Watch {
     temporary: TempDir,
     before: BTreeSet<String>,
+    namespaces: BTreeSet<String>,
 }
 
 impl Watch {
@@ -22,6 +23,7 @@ impl Watch {
         Self {
             temporary: super::scratch(),
             before: shared_things(),
+            namespaces: namespaces().collect(),
         }
     }
 
@@ -38,6 +40,13 @@ impl Watch {
     /// What runs and was given the folder.
     pub fn processes(&self) -> Vec<String> {
         processes_with(&self.temporary().display().to_string())
+    }
+
+    /// How many namespaces of testbeds there are that were not there before, whoever laid them.
+    pub fn new_namespaces(&self) -> usize {
+        namespaces()
+            .filter(|name| !self.namespaces.contains(name))
+            .count()
     }
 
     /// Fails with the list of what the programs left. Others' things come and go: what is there now must
@@ -76,13 +85,7 @@ impl Watch {
 /// without a name goes with its process; how many pages are free is everybody's business).
 fn shared_things() -> BTreeSet<String> {
     let mut things = BTreeSet::new();
-    let names = |folder: &str| {
-        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-        entries
-            .map(|entry| entry.file_name().to_string_lossy().into_owned())
-            .collect::<Vec<_>>()
-    };
-    for name in names("/run/netns") {
+    for name in namespaces() {
         let owner = name
             .strip_prefix("taut-")
             .and_then(|rest| rest.split('-').next());
@@ -130,6 +133,17 @@ fn shared_things() -> BTreeSet<String> {
         }
     }
     things
+}
+
+/// The names of network namespaces of testbeds.
+fn namespaces() -> impl Iterator<Item = String> {
+    names("/run/netns").filter(|name| name.starts_with("taut-"))
+}
+
+/// The names of what lies in `folder`.
+fn names(folder: &str) -> impl Iterator<Item = String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.map(|entry| entry.file_name().to_string_lossy().into_owned())
 }
 
 /// Processes that were given the folder `own`, in their environment or on their command line.
