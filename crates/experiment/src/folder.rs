@@ -28,6 +28,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use taut_results::{Completion, ResultsError, hex, write_json, write_whole};
 
 /// A record of JSON is no larger, bytes.
@@ -574,13 +575,12 @@ impl Folder {
         let name = format!("{}.json", hex(&Sha256::digest(&text)[..8]));
         let folder = self.dir.join("nodes");
         let path = folder.join(&name);
+        // Runs that are made at once keep the same facts, and may not meet in the file's other name.
+        static TURN: Mutex<()> = Mutex::new(());
+        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         if !path.exists() {
             fs::create_dir_all(&folder).map_err(ExperimentError::io(&folder))?;
-            // Runs that are made at once may write the same.
-            match write_json(&path, facts) {
-                Err(e) if !path.exists() => return Err(e.into()),
-                _ => {}
-            }
+            write_json(&path, facts)?;
         }
         Ok(InsidePath::new(&name)?)
     }
@@ -717,4 +717,28 @@ pub(crate) fn each_line(
         take(number, line.strip_suffix(b"\n").unwrap_or(&line))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn runs_that_are_made_at_once_keep_the_same_facts_whole() {
+        let scratch = tempfile::tempdir().unwrap();
+        let folder = Folder::create(&scratch.path().join("out")).unwrap();
+        let mut facts = crate::agent::facts();
+        // Large enough that one is not written before another one begins.
+        facts.machine = serde_json::Value::String("x".repeat(1 << 20));
+        let all = std::thread::scope(|scope| {
+            let keep = || folder.keep_facts(&facts).unwrap();
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(keep)).collect();
+            let kept: Vec<_> = threads.into_iter().map(|it| it.join().unwrap()).collect();
+            kept
+        });
+        for name in &all {
+            assert_eq!(folder.facts(name).unwrap().machine, facts.machine);
+        }
+    }
 }
