@@ -270,6 +270,10 @@ mod tests {
             Punt::Prohibited,
             Punt::Rejected,
             Punt::Fragment,
+            Punt::Shown {
+                table: u8::MAX,
+                by_rule: true,
+            },
         ];
         for cause in causes {
             for now_ticks in [0, 1 << 33, u64::MAX - (1 << 20)] {

@@ -31,6 +31,13 @@ pub enum Punt {
     Rejected,
     /// The packet is a fragment, which is to wait for the others of its datagram.
     Fragment,
+    /// The packet is to be shown to whoever makes the rules, by those of this table.
+    Shown {
+        /// Number of the table.
+        table: u8,
+        /// Whether a rule says so; none fits else.
+        by_rule: bool,
+    },
 }
 
 impl Punt {
@@ -48,6 +55,7 @@ impl Punt {
             Self::Prohibited => 7,
             Self::Fragment => 8,
             Self::Rejected => 9,
+            Self::Shown { table, by_rule } => 10 | (table as u32) << 4 | (by_rule as u32) << 12,
         }
     }
 
@@ -64,6 +72,10 @@ impl Punt {
             7 => Self::Prohibited,
             8 => Self::Fragment,
             9 => Self::Rejected,
+            10 => Self::Shown {
+                table: (bits >> 4) as u8,
+                by_rule: bits >> 12 & 1 == 1,
+            },
             _ => Self::Local,
         }
     }

@@ -87,7 +87,8 @@ impl Answering {
             | Punt::Unreachable
             | Punt::Prohibited
             | Punt::Rejected
-            | Punt::Fragment => None,
+            | Punt::Fragment
+            | Punt::Shown { .. } => None,
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 use std::num::NonZeroU64;
 
 /// Moments and lengths of time are in these: 64 bits of them last for nine years.
-pub(super) const UNITS_PER_NS: u64 = 64;
+pub(crate) const UNITS_PER_NS: u64 = 64;
 /// Binary digits that costs have behind the point.
 const COST_DIGITS: u32 = 14;
 /// What may come at once: as much as at the rate takes so long, and
@@ -17,9 +17,19 @@ const BURST_BYTES: u64 = 15_000;
 
 /// Returns what a byte costs at a rate, rounded up so that the rate is never exceeded: to one part in a hundred
 /// thousand at 100 Gbit/s.
-pub(super) fn cost(kbps: NonZeroU64) -> u64 {
+pub(crate) fn cost(kbps: NonZeroU64) -> u64 {
     const ONE_KBPS_BYTE_NS: u64 = 8_000_000;
     ((ONE_KBPS_BYTE_NS * UNITS_PER_NS) << COST_DIGITS).div_ceil(kbps.get())
+}
+
+/// Bytes of 1,000 bits: a meter of packets is one of bytes for which each packet has so many.
+pub(crate) const KBIT_BYTES: u64 = 125;
+
+/// Returns what so many bytes cost, in the unit of moments.
+#[inline(always)]
+pub(crate) fn price(cost: u64, bytes: u64) -> u64 {
+    let price = (u128::from(cost) * u128::from(bytes)).div_ceil(1 << COST_DIGITS);
+    u64::try_from(price).unwrap_or(u64::MAX)
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -13,7 +13,7 @@ mod detached;
 mod in_kernel;
 mod known_paths;
 mod limit;
-mod meter;
+pub(crate) mod meter;
 mod outcome;
 mod pfcp;
 mod policing;

@@ -339,7 +339,7 @@ impl SlowPath {
             Punt::Unreachable => self.tell(port, frame, IcmpError::NoNeighbour, send),
             Punt::Prohibited => self.tell(port, frame, IcmpError::Prohibited, send),
             // They are others'.
-            Punt::Rejected | Punt::Fragment => {}
+            Punt::Rejected | Punt::Fragment | Punt::Shown { .. } => {}
         }
     }
 
@@ -407,7 +407,10 @@ fn said(frame: &[u8]) -> Option<(IpAddr, Mac, Option<IpAddr>)> {
 
 impl Handler for SlowPath {
     fn handle(&mut self, punted: &Punted<'_>, send: &mut Send<'_>) -> bool {
-        if matches!(punted.cause, Punt::Rejected | Punt::Fragment) {
+        if matches!(
+            punted.cause,
+            Punt::Rejected | Punt::Fragment | Punt::Shown { .. }
+        ) {
             return false;
         }
         let on_port = |it: &&Interface| usize::from(it.port) == punted.from_port;

@@ -1,0 +1,754 @@
+//! The side that decides: keeps the rules, and writes them to where the worker looks them up.
+
+use super::action::{Action, ActionsError, PortNumber, steps};
+use super::key::Key;
+use super::shape::{GroupState, MeterState, Shape};
+use super::table::{Full, Head, MOST_RULES, Memory, Slot, Tuple, slots_for};
+use crate::changes::Sender;
+use crate::swapped::{InUse, Swapped};
+use serde::Deserialize;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Masks that rules of all tables may have together. Each is asked for by packets that nothing better was found for.
+const MOST_TUPLES: usize = 4096;
+/// Tables.
+pub(super) const TABLES: u8 = 64;
+pub(super) const MOST_GROUPS: usize = 4096;
+pub(super) const MOST_METERS: usize = 4096;
+pub(super) const MOST_BUCKETS: usize = 256;
+/// How long is waited for the worker to begin another batch.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What is done to packets that ask for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Rule {
+    pub table: u8,
+    /// The rule of the highest number is asked first.
+    pub priority: u16,
+    /// Bits that a packet must have where the mask has bits.
+    pub value: Key,
+    pub mask: Key,
+    pub actions: Vec<Action>,
+    /// Whatever the one who made it wants to know it by.
+    pub cookie: u64,
+    /// OpenFlow's flags.
+    pub flags: u16,
+    /// Seconds without packets after which it goes; 0 for never.
+    pub idle_s: u16,
+    /// Seconds after which it goes; 0 for never.
+    pub hard_s: u16,
+}
+
+/// Ways in which a group shares packets out. (OpenFlow 1.3.5, section 5.6.1.)
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum GroupKind {
+    /// A copy to every bucket.
+    All,
+    /// Each flow has one of them.
+    Select,
+    /// There is one bucket.
+    Indirect,
+    /// All packets to the first one whose port is up.
+    FastFailover,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Bucket {
+    pub weight: u16,
+    /// Port without whose link the bucket gets nothing.
+    pub watch: Option<PortNumber>,
+    pub actions: Vec<Action>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Group {
+    pub id: u32,
+    pub kind: GroupKind,
+    pub buckets: Vec<Bucket>,
+}
+
+/// How much passes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Limit {
+    /// 1,000 bits of frames a second.
+    Kbps(u32),
+    /// Packets a second.
+    Pps(u32),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Meter {
+    pub id: u32,
+    pub rate: Limit,
+    /// What may come at once, in 1,000 bits or packets.
+    pub burst: Option<u32>,
+}
+
+/// Reasons why something is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Refused {
+    #[error("there is no room for more rules")]
+    TableFull,
+    #[error("rules ask in more than {MOST_TUPLES} ways")]
+    TooManyMasks,
+    #[error("another rule of this priority asks for the same")]
+    Duplicate,
+    #[error("another rule of this priority overlaps with it")]
+    Overlap,
+    #[error("there are tables 0 to {}", TABLES - 1)]
+    NoSuchTable,
+    #[error(transparent)]
+    Actions(#[from] ActionsError),
+    #[error("there is no port of that number")]
+    NoSuchPort,
+    #[error("there is no group of that number")]
+    NoSuchGroup,
+    #[error("there is no meter of that number")]
+    NoSuchMeter,
+    #[error("it is there already")]
+    Exists,
+    #[error("there is no room for more of them")]
+    TooMany,
+    #[error("a bucket only sends packets, in a group of all; none leads to another table or group")]
+    BadBucket,
+    #[error("an indirect group has one bucket")]
+    NotOneBucket,
+    #[error("a weight is 1 or more in a group that selects")]
+    NoWeight,
+    #[error("a bucket of fast failover watches a port")]
+    WatchesNothing,
+    #[error("a rate is 1 or more")]
+    NoRate,
+    #[error("the worker does not go on")]
+    Stuck,
+}
+
+impl From<Full> for Refused {
+    fn from(_: Full) -> Self {
+        Self::TableFull
+    }
+}
+
+impl Group {
+    pub fn check(&self) -> Result<(), Refused> {
+        if self.buckets.len() > MOST_BUCKETS {
+            return Err(Refused::TooMany);
+        }
+        if self.kind == GroupKind::Indirect && self.buckets.len() != 1 {
+            return Err(Refused::NotOneBucket);
+        }
+        for bucket in &self.buckets {
+            let leads_on = |action: &Action| {
+                matches!(
+                    action,
+                    Action::Goto(_)
+                        | Action::Group(_)
+                        | Action::Meter(_)
+                        | Action::Normal
+                        | Action::Controller
+                )
+            };
+            let only_sends = |action: &Action| action.sends() || matches!(action, Action::Queue(_));
+            if bucket.actions.iter().any(leads_on)
+                || self.kind == GroupKind::All && !bucket.actions.iter().all(only_sends)
+            {
+                return Err(Refused::BadBucket);
+            }
+            if self.kind == GroupKind::Select && bucket.weight == 0 {
+                return Err(Refused::NoWeight);
+            }
+            if self.kind == GroupKind::FastFailover && bucket.watch.is_none() {
+                return Err(Refused::WatchesNothing);
+            }
+            steps(&bucket.actions, 0)?;
+        }
+        Ok(())
+    }
+}
+
+impl Meter {
+    pub fn check(&self) -> Result<(), Refused> {
+        match self.rate {
+            Limit::Kbps(0) | Limit::Pps(0) => Err(Refused::NoRate),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Packets and bytes that a rule was for, and when the last of them came, in ticks. The worker alone adds to them.
+#[derive(Debug, Default)]
+pub(super) struct Count {
+    pub packets: AtomicU64,
+    pub bytes: AtomicU64,
+    pub used_ticks: AtomicU64,
+}
+
+impl Count {
+    pub fn read(&self) -> (u64, u64) {
+        // Relaxed: numbers for people.
+        (
+            self.packets.load(Ordering::Relaxed),
+            self.bytes.load(Ordering::Relaxed),
+        )
+    }
+
+    fn clear(&self) {
+        self.packets.store(0, Ordering::Relaxed);
+        self.bytes.store(0, Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    pub fn add(&self, bytes: usize, now_ticks: u64) {
+        let more = |count: &AtomicU64, by: u64| {
+            count.store(
+                count.load(Ordering::Relaxed).wrapping_add(by),
+                Ordering::Relaxed,
+            );
+        };
+        more(&self.packets, 1);
+        more(&self.bytes, bytes as u64);
+        self.used_ticks.store(now_ticks, Ordering::Relaxed);
+    }
+}
+
+/// A rule that is in force.
+#[derive(Debug)]
+pub(super) struct Kept {
+    pub rule: Rule,
+    tuple: u16,
+    slots: Vec<Slot>,
+    pub made: Instant,
+}
+
+#[derive(Debug)]
+struct TupleState {
+    tuple: Tuple,
+    table: u8,
+    /// How many rules it has of each priority.
+    priorities: BTreeMap<u16, u32>,
+}
+
+/// Number under which a rule is kept and counted.
+pub(super) type RuleId = u32;
+
+#[derive(Debug)]
+pub(super) struct Control {
+    memory: Arc<Memory>,
+    counts: Arc<[Count]>,
+    shape: Swapped<Shape>,
+    /// Asks the worker to begin another batch.
+    sender: Option<Sender<()>>,
+    tuples: Vec<Option<TupleState>>,
+    by_mask: HashMap<(u8, Key), u16>,
+    rules: Vec<Option<Kept>>,
+    many: usize,
+    /// Rules that ask for the same, the one of highest priority first.
+    by_key: HashMap<(u16, Key), Vec<RuleId>>,
+    timed: BTreeSet<RuleId>,
+    free_slots: Vec<Slot>,
+    free_ids: Vec<RuleId>,
+    /// What the worker may still look into.
+    retired_slots: Vec<Slot>,
+    retired_ids: Vec<RuleId>,
+    groups: BTreeMap<u32, (Group, Arc<GroupState>)>,
+    meters: BTreeMap<u32, (Meter, Arc<MeterState>)>,
+    ports: usize,
+}
+
+impl Control {
+    /// Room for so many rules.
+    pub fn new(most_rules: usize) -> Self {
+        let most_rules = most_rules.clamp(1, MOST_RULES);
+        let memory = Memory::new(most_rules);
+        Self {
+            counts: (0..most_rules).map(|_| Count::default()).collect(),
+            shape: Swapped::new(Shape::default()),
+            sender: None,
+            tuples: Vec::new(),
+            by_mask: HashMap::new(),
+            rules: Vec::new(),
+            many: 0,
+            by_key: HashMap::new(),
+            timed: BTreeSet::new(),
+            free_slots: (0..memory.slots() as Slot).rev().collect(),
+            free_ids: (0..most_rules as RuleId).rev().collect(),
+            retired_slots: Vec::new(),
+            retired_ids: Vec::new(),
+            groups: BTreeMap::new(),
+            meters: BTreeMap::new(),
+            ports: usize::from(u8::MAX),
+            memory,
+        }
+    }
+
+    pub fn memory(&self) -> &Arc<Memory> {
+        &self.memory
+    }
+
+    pub fn counts(&self) -> &Arc<[Count]> {
+        &self.counts
+    }
+
+    /// Ports that rules may name.
+    pub fn set_ports(&mut self, ports: usize) {
+        self.ports = ports;
+    }
+
+    /// Has a worker follow. There is one.
+    pub fn follow(&mut self, sender: Sender<()>) -> InUse<Shape> {
+        self.sender = Some(sender);
+        self.shape.worker()
+    }
+
+    /// Rules in force.
+    pub fn rules(&self) -> impl Iterator<Item = (RuleId, &Kept)> {
+        let all = (0..).zip(&self.rules);
+        all.filter_map(|(id, kept)| Some((id, kept.as_ref()?)))
+    }
+
+    pub fn many(&self) -> usize {
+        self.many
+    }
+
+    pub fn room(&self) -> usize {
+        self.counts.len()
+    }
+
+    pub fn rule(&self, id: RuleId) -> Option<&Kept> {
+        self.rules.get(id as usize)?.as_ref()
+    }
+
+    /// Packets and bytes of a rule.
+    pub fn count(&self, id: RuleId) -> (u64, u64) {
+        self.counts.get(id as usize).map_or((0, 0), Count::read)
+    }
+
+    pub fn clear_count(&self, id: RuleId) {
+        if let Some(count) = self.counts.get(id as usize) {
+            count.clear();
+        }
+    }
+
+    pub fn groups(&self) -> impl Iterator<Item = (&Group, &GroupState)> {
+        self.groups.values().map(|(group, state)| (group, &**state))
+    }
+
+    pub fn meters(&self) -> impl Iterator<Item = (&Meter, &MeterState)> {
+        self.meters.values().map(|(meter, state)| (meter, &**state))
+    }
+
+    /// The rule that asks for just this, in this table and at this priority.
+    pub fn same(&self, table: u8, priority: u16, value: &Key, mask: &Key) -> Option<RuleId> {
+        let tuple = *self.by_mask.get(&(table, *mask))?;
+        let ids = self.by_key.get(&(tuple, *value))?;
+        let mut ids = ids.iter().copied();
+        ids.find(|id| {
+            self.rule(*id)
+                .is_some_and(|kept| kept.rule.priority == priority)
+        })
+    }
+
+    /// Whether a packet could fit this and another rule of the same priority.
+    pub fn overlaps(&self, rule: &Rule) -> bool {
+        self.rules().any(|(_, kept)| {
+            let other = &kept.rule;
+            let both = rule.mask.and(&other.mask);
+            (other.table, other.priority) == (rule.table, rule.priority)
+                && rule.value.and(&both) == other.value.and(&both)
+        })
+    }
+
+    fn check(&self, actions: &[Action]) -> Result<(), Refused> {
+        for action in actions {
+            match *action {
+                Action::Output(port) if usize::from(port) >= self.ports => {
+                    return Err(Refused::NoSuchPort);
+                }
+                Action::Group(id) if !self.groups.contains_key(&id) => {
+                    return Err(Refused::NoSuchGroup);
+                }
+                Action::Meter(id) if !self.meters.contains_key(&id) => {
+                    return Err(Refused::NoSuchMeter);
+                }
+                Action::Goto(table) if table >= TABLES => return Err(Refused::NoSuchTable),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a rule.
+    pub fn add(&mut self, rule: Rule) -> Result<RuleId, Refused> {
+        if rule.table >= TABLES {
+            return Err(Refused::NoSuchTable);
+        }
+        self.check(&rule.actions)?;
+        let steps = steps(&rule.actions, rule.table)?;
+        if self
+            .same(rule.table, rule.priority, &rule.value, &rule.mask)
+            .is_some()
+        {
+            return Err(Refused::Duplicate);
+        }
+        self.make_room(slots_for(steps.len()), 1)?;
+        let tuple = self.tuple(&rule)?;
+        let Some(id) = self.free_ids.pop() else {
+            return Err(Refused::TableFull);
+        };
+        self.clear_count(id);
+        let now = taut_sys::ticks();
+        self.counts[id as usize]
+            .used_ticks
+            .store(now, Ordering::Relaxed);
+        let slots = self.take_slots(steps.len());
+        let head = Head {
+            priority: rule.priority,
+            tuple,
+            counter: id,
+        };
+        self.memory.write(&slots, &rule.value, head, &steps);
+        let of_key = self.by_key.entry((tuple, rule.value)).or_default();
+        let priority_of = |id: &RuleId| {
+            let kept = self.rules.get(*id as usize).and_then(Option::as_ref);
+            kept.map_or(0, |kept| kept.rule.priority)
+        };
+        let at = of_key.partition_point(|other| priority_of(other) > rule.priority);
+        let before = of_key.first().copied();
+        of_key.insert(at, id);
+        if at == 0 {
+            let instead = before.and_then(|other| {
+                let kept = self.rules.get(other as usize)?.as_ref()?;
+                kept.slots.first().copied()
+            });
+            let state = self.tuples.get(usize::from(tuple)).and_then(Option::as_ref);
+            let put = state.map_or(Err(Full), |state| {
+                self.memory
+                    .put(&state.tuple, &rule.value, slots[0], instead)
+            });
+            if let Err(full) = put {
+                // Both buckets of its hash are full.
+                let of_key = self.by_key.entry((tuple, rule.value)).or_default();
+                of_key.retain(|other| *other != id);
+                self.free_ids.push(id);
+                self.free_slots.extend(slots);
+                return Err(full.into());
+            }
+        }
+        if rule.idle_s != 0 || rule.hard_s != 0 {
+            self.timed.insert(id);
+        }
+        let priority = rule.priority;
+        if self.rules.len() <= id as usize {
+            self.rules.resize_with(id as usize + 1, || None);
+        }
+        self.rules[id as usize] = Some(Kept {
+            rule,
+            tuple,
+            slots,
+            made: Instant::now(),
+        });
+        self.many += 1;
+        if let Some(state) = self
+            .tuples
+            .get_mut(usize::from(tuple))
+            .and_then(Option::as_mut)
+        {
+            *state.priorities.entry(priority).or_default() += 1;
+            let is_first = state.priorities.values().take(2).sum::<u32>() == 1;
+            if is_first || priority > state.tuple.highest {
+                state.tuple.highest = priority;
+                self.publish();
+            }
+        }
+        Ok(id)
+    }
+
+    /// Gives a rule other actions; its packets go on being counted.
+    pub fn change(&mut self, id: RuleId, actions: Vec<Action>) -> Result<(), Refused> {
+        self.check(&actions)?;
+        let Some(kept) = self.rule(id) else {
+            return Ok(());
+        };
+        let steps = steps(&actions, kept.rule.table)?;
+        self.make_room(slots_for(steps.len()), 0)?;
+        let slots = self.take_slots(steps.len());
+        let Some(kept) = self.rules.get_mut(id as usize).and_then(Option::as_mut) else {
+            return Ok(());
+        };
+        let head = Head {
+            priority: kept.rule.priority,
+            tuple: kept.tuple,
+            counter: id,
+        };
+        self.memory.write(&slots, &kept.rule.value, head, &steps);
+        let is_first = self
+            .by_key
+            .get(&(kept.tuple, kept.rule.value))
+            .is_some_and(|ids| ids.first() == Some(&id));
+        if let Some(Some(state)) = self
+            .tuples
+            .get(usize::from(kept.tuple))
+            .filter(|_| is_first)
+        {
+            let instead = kept.slots.first().copied();
+            self.memory
+                .put(&state.tuple, &kept.rule.value, slots[0], instead)?;
+        }
+        kept.rule.actions = actions;
+        self.retired_slots
+            .extend(std::mem::replace(&mut kept.slots, slots));
+        Ok(())
+    }
+
+    /// Takes a rule out.
+    pub fn remove(&mut self, id: RuleId) -> Option<Kept> {
+        let kept = self.rules.get_mut(id as usize)?.take()?;
+        self.many -= 1;
+        self.timed.remove(&id);
+        let key = (kept.tuple, kept.rule.value);
+        let state = self.tuples.get_mut(usize::from(kept.tuple))?.as_mut()?;
+        if let Some(ids) = self.by_key.get_mut(&key) {
+            let was_first = ids.first() == Some(&id);
+            ids.retain(|other| *other != id);
+            let next = ids
+                .first()
+                .and_then(|next| self.rules.get(*next as usize)?.as_ref());
+            let slot = kept.slots.first().copied();
+            match (was_first, next.and_then(|next| next.slots.first())) {
+                (true, Some(next)) => {
+                    // There is a place: that of the one that goes.
+                    let _ = self.memory.put(&state.tuple, &kept.rule.value, *next, slot);
+                }
+                (true, None) => {
+                    if let Some(slot) = slot {
+                        self.memory.take_out(&state.tuple, &kept.rule.value, slot);
+                    }
+                }
+                (false, _) => {}
+            }
+            if ids.is_empty() {
+                self.by_key.remove(&key);
+            }
+        }
+        if let Some(many) = state.priorities.get_mut(&kept.rule.priority) {
+            *many -= 1;
+            if *many == 0 {
+                state.priorities.remove(&kept.rule.priority);
+            }
+        }
+        let highest = state
+            .priorities
+            .last_key_value()
+            .map(|(priority, _)| *priority);
+        match highest {
+            None => {
+                self.by_mask.remove(&(state.table, state.tuple.mask));
+                self.tuples[usize::from(kept.tuple)] = None;
+                self.publish();
+            }
+            Some(highest) if highest != state.tuple.highest => {
+                state.tuple.highest = highest;
+                self.publish();
+            }
+            Some(_) => {}
+        }
+        self.retired_slots.extend(&kept.slots);
+        self.retired_ids.push(id);
+        Some(kept)
+    }
+
+    /// Takes out rules whose time is over: which, and whether it was for want of packets.
+    pub fn expired(
+        &mut self,
+        now: Instant,
+        now_ticks: u64,
+        ticks_per_s: u64,
+    ) -> Vec<(RuleId, Kept, bool)> {
+        let mut over = Vec::new();
+        for id in &self.timed {
+            let Some(kept) = self.rule(*id) else { continue };
+            let rule = &kept.rule;
+            let age = now.saturating_duration_since(kept.made);
+            let used = self.counts[*id as usize].used_ticks.load(Ordering::Relaxed);
+            let unused = now_ticks.saturating_sub(used);
+            if rule.hard_s != 0 && age >= Duration::from_secs(u64::from(rule.hard_s)) {
+                over.push((*id, false));
+            } else if rule.idle_s != 0 && unused >= u64::from(rule.idle_s) * ticks_per_s {
+                over.push((*id, true));
+            }
+        }
+        let taken = over.into_iter();
+        taken
+            .filter_map(|(id, is_idle)| Some((id, self.remove(id)?, is_idle)))
+            .collect()
+    }
+
+    pub fn add_group(&mut self, group: Group) -> Result<(), Refused> {
+        if self.groups.contains_key(&group.id) {
+            return Err(Refused::Exists);
+        }
+        if self.groups.len() >= MOST_GROUPS {
+            return Err(Refused::TooMany);
+        }
+        self.put_group(group)
+    }
+
+    pub fn change_group(&mut self, group: Group) -> Result<(), Refused> {
+        if !self.groups.contains_key(&group.id) {
+            return Err(Refused::NoSuchGroup);
+        }
+        self.put_group(group)
+    }
+
+    fn put_group(&mut self, group: Group) -> Result<(), Refused> {
+        group.check()?;
+        for bucket in &group.buckets {
+            self.check(&bucket.actions)?;
+            if bucket
+                .watch
+                .is_some_and(|port| usize::from(port) >= self.ports)
+            {
+                return Err(Refused::NoSuchPort);
+            }
+        }
+        let state = Arc::new(GroupState::new(&group)?);
+        self.groups.insert(group.id, (group, state));
+        self.publish();
+        Ok(())
+    }
+
+    /// Takes out a group, and the rules that lead to it. (OpenFlow 1.3.5, section 6.6.)
+    pub fn remove_group(&mut self, id: u32) -> Vec<(RuleId, Kept)> {
+        let gone = self.remove_rules_with(Action::Group(id));
+        if self.groups.remove(&id).is_some() {
+            self.publish();
+        }
+        gone
+    }
+
+    pub fn add_meter(&mut self, meter: Meter) -> Result<(), Refused> {
+        if self.meters.contains_key(&meter.id) {
+            return Err(Refused::Exists);
+        }
+        if self.meters.len() >= MOST_METERS {
+            return Err(Refused::TooMany);
+        }
+        self.put_meter(meter)
+    }
+
+    pub fn change_meter(&mut self, meter: Meter) -> Result<(), Refused> {
+        if !self.meters.contains_key(&meter.id) {
+            return Err(Refused::NoSuchMeter);
+        }
+        self.put_meter(meter)
+    }
+
+    fn put_meter(&mut self, meter: Meter) -> Result<(), Refused> {
+        meter.check()?;
+        let state = Arc::new(MeterState::new(&meter));
+        self.meters.insert(meter.id, (meter, state));
+        self.publish();
+        Ok(())
+    }
+
+    /// Takes out a meter, and the rules that have it.
+    pub fn remove_meter(&mut self, id: u32) -> Vec<(RuleId, Kept)> {
+        let gone = self.remove_rules_with(Action::Meter(id));
+        if self.meters.remove(&id).is_some() {
+            self.publish();
+        }
+        gone
+    }
+
+    fn remove_rules_with(&mut self, action: Action) -> Vec<(RuleId, Kept)> {
+        let with = |(id, kept): (RuleId, &Kept)| kept.rule.actions.contains(&action).then_some(id);
+        let ids: Vec<RuleId> = self.rules().filter_map(with).collect();
+        let taken = ids.into_iter();
+        taken
+            .filter_map(|id| Some((id, self.remove(id)?)))
+            .collect()
+    }
+
+    /// Waits until all that was decided is in force: the worker has begun a batch since.
+    pub fn settle(&mut self) -> Result<(), Refused> {
+        let Some(sender) = &mut self.sender else {
+            return Ok(());
+        };
+        if sender.is_abandoned() {
+            self.sender = None;
+            return Ok(());
+        }
+        sender.patience = PATIENCE;
+        sender.send(&[()]);
+        let is_settled = sender.settle().is_ok() && self.shape.settle(PATIENCE);
+        is_settled.then_some(()).ok_or(Refused::Stuck)
+    }
+
+    /// The number of the tuple that a rule belongs to; makes it if there is none.
+    fn tuple(&mut self, rule: &Rule) -> Result<u16, Refused> {
+        if let Some(number) = self.by_mask.get(&(rule.table, rule.mask)) {
+            return Ok(*number);
+        }
+        let free = self.tuples.iter().position(Option::is_none);
+        let number = free.unwrap_or(self.tuples.len());
+        if number >= MOST_TUPLES {
+            return Err(Refused::TooManyMasks);
+        }
+        let number = number as u16;
+        let state = Some(TupleState {
+            tuple: Tuple::new(number, rule.mask, rule.priority),
+            table: rule.table,
+            priorities: BTreeMap::new(),
+        });
+        match free {
+            Some(free) => self.tuples[free] = state,
+            None => self.tuples.push(state),
+        }
+        self.by_mask.insert((rule.table, rule.mask), number);
+        Ok(number)
+    }
+
+    /// Sees to it that so many slots and numbers are free.
+    fn make_room(&mut self, slots: usize, ids: usize) -> Result<(), Refused> {
+        let is_enough = |it: &Self| it.free_slots.len() >= slots && it.free_ids.len() >= ids;
+        if !is_enough(self) && !self.retired_slots.is_empty() {
+            self.settle()?;
+            self.free_slots.append(&mut self.retired_slots);
+            self.free_ids.append(&mut self.retired_ids);
+        }
+        is_enough(self).then_some(()).ok_or(Refused::TableFull)
+    }
+
+    fn take_slots(&mut self, steps: usize) -> Vec<Slot> {
+        let left = self.free_slots.len().saturating_sub(slots_for(steps));
+        self.free_slots.split_off(left)
+    }
+
+    /// Has the worker know of tuples, groups and meters as they are.
+    fn publish(&mut self) {
+        let mut shape = Shape::default();
+        for state in self.tuples.iter().flatten() {
+            let table = usize::from(state.table);
+            if shape.tables.len() <= table {
+                shape.tables.resize_with(table + 1, Vec::new);
+            }
+            shape.tables[table].push(state.tuple.clone());
+        }
+        for table in &mut shape.tables {
+            table.sort_by_key(|tuple| std::cmp::Reverse(tuple.highest));
+        }
+        let groups = self.groups.iter();
+        shape.groups = groups
+            .map(|(id, (_, state))| (*id, Arc::clone(state)))
+            .collect();
+        let meters = self.meters.iter();
+        shape.meters = meters
+            .map(|(id, (_, state))| (*id, Arc::clone(state)))
+            .collect();
+        self.shape.swap(shape);
+    }
+}

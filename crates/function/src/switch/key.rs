@@ -1,0 +1,269 @@
+//! What rules ask of a packet, as one cache line: its fields at fixed places of eight words.
+
+use taut_wire::{EtherType, Headers, IpProtocol};
+
+/// Words of a key.
+pub(super) const WORDS: usize = 8;
+
+/// Fields of a packet, or which bits of them a rule asks about.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub(super) struct Key(pub [u64; WORDS]);
+
+/// A field that rules ask about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum Field {
+    /// Number of the port that the packet came in through.
+    InPort,
+    EthDestination,
+    EthSource,
+    /// Type behind tags.
+    EthType,
+    /// Number of the VLAN, and above it a bit that is set in all tagged frames.
+    VlanId,
+    VlanPriority,
+    IpProtocol,
+    Dscp,
+    Ecn,
+    /// Hops that the packet may still make.
+    Ttl,
+    /// Port of the sender, or the type of an ICMP message.
+    SourcePort,
+    /// Port of the receiver, or the code of an ICMP message.
+    DestinationPort,
+    ArpOperation,
+    /// IPv4 addresses lie in the lowest 32 bits; those of ARP are among them.
+    Source,
+    Destination,
+}
+
+/// Bit of [`Field::VlanId`] that says that there is a tag.
+pub(super) const TAGGED: u16 = 0x1000;
+
+impl Field {
+    pub const ALL: [Self; 15] = [
+        Self::InPort,
+        Self::EthDestination,
+        Self::EthSource,
+        Self::EthType,
+        Self::VlanId,
+        Self::VlanPriority,
+        Self::IpProtocol,
+        Self::Dscp,
+        Self::Ecn,
+        Self::Ttl,
+        Self::SourcePort,
+        Self::DestinationPort,
+        Self::ArpOperation,
+        Self::Source,
+        Self::Destination,
+    ];
+
+    /// The word that it lies in, its lowest bit there, and how many bits it has; addresses have the word behind as well.
+    const fn place(self) -> (usize, u32, u32) {
+        match self {
+            Self::EthDestination => (0, 16, 48),
+            Self::InPort => (0, 0, 16),
+            Self::EthSource => (1, 16, 48),
+            Self::EthType => (1, 0, 16),
+            Self::VlanId => (2, 0, 13),
+            Self::VlanPriority => (2, 13, 3),
+            Self::IpProtocol => (2, 16, 8),
+            Self::Dscp => (2, 26, 6),
+            Self::Ecn => (2, 24, 2),
+            Self::Ttl => (2, 32, 8),
+            Self::SourcePort => (3, 48, 16),
+            Self::DestinationPort => (3, 32, 16),
+            Self::ArpOperation => (3, 16, 16),
+            Self::Source => (4, 0, 128),
+            Self::Destination => (6, 0, 128),
+        }
+    }
+
+    /// Number of bits.
+    pub const fn bits(self) -> u32 {
+        self.place().2
+    }
+
+    /// The mask of all of its bits.
+    pub const fn whole(self) -> u128 {
+        match self.bits() {
+            128 => u128::MAX,
+            bits => (1 << bits) - 1,
+        }
+    }
+}
+
+impl Key {
+    /// The value of a field.
+    pub fn get(&self, field: Field) -> u128 {
+        let (word, shift, bits) = field.place();
+        match bits {
+            128 => u128::from(self.0[word]) << 64 | u128::from(self.0[word + 1]),
+            _ => u128::from(self.0[word] >> shift) & field.whole(),
+        }
+    }
+
+    /// Gives a field a value, of which bits that it does not have are left out.
+    pub fn set(&mut self, field: Field, value: u128) {
+        let (word, shift, bits) = field.place();
+        if bits == 128 {
+            (self.0[word], self.0[word + 1]) = ((value >> 64) as u64, value as u64);
+        } else {
+            let whole = field.whole() as u64;
+            self.0[word] &= !(whole << shift);
+            self.0[word] |= (value as u64 & whole) << shift;
+        }
+    }
+
+    /// Whether every bit that `other` has is in it.
+    pub fn has_all_of(&self, other: &Self) -> bool {
+        self.0
+            .iter()
+            .zip(&other.0)
+            .all(|(own, other)| own & other == *other)
+    }
+
+    /// The bits that are in both.
+    pub fn and(&self, other: &Self) -> Self {
+        Self(std::array::from_fn(|word| self.0[word] & other.0[word]))
+    }
+
+    /// The fields of a frame that came in through that port; what it does not have is 0. Nothing of a frame that is too short for
+    /// Ethernet but the port.
+    #[inline]
+    pub fn of(frame: &[u8], headers: Headers, in_port: u16) -> Self {
+        let mut key = Self::default();
+        key.0[0] = u64::from(in_port);
+        let Some(ethernet) = frame.first_chunk::<14>() else {
+            return key;
+        };
+        let ip_at = headers.ip();
+        key.0[0] |= number(ethernet, 0, 6) << 16;
+        key.0[1] = number(ethernet, 6, 6) << 16 | number(frame, ip_at.wrapping_sub(2), 2);
+        if ip_at > 14 {
+            // What is the drop-eligible bit in the tag says here that there is one.
+            key.0[2] = number(frame, 14, 2) | u64::from(TAGGED);
+        }
+        if headers.fault().is_none() {
+            key.read_layer_3(frame, headers, ip_at);
+        }
+        key
+    }
+
+    #[inline]
+    fn read_layer_3(&mut self, frame: &[u8], headers: Headers, ip_at: usize) {
+        match EtherType(self.0[1] as u16) {
+            EtherType::IPV4 => {
+                let traffic_class = number(frame, ip_at + 1, 1);
+                self.0[2] |= traffic_class << 24 | number(frame, ip_at + 8, 1) << 32;
+                self.0[5] = number(frame, ip_at + 12, 4);
+                self.0[7] = number(frame, ip_at + 16, 4);
+            }
+            EtherType::IPV6 => {
+                let traffic_class = number(frame, ip_at, 2) >> 4 & 0xff;
+                self.0[2] |= traffic_class << 24 | number(frame, ip_at + 7, 1) << 32;
+                for (word, at) in [(4, 8), (5, 16), (6, 24), (7, 32)] {
+                    self.0[word] = number(frame, ip_at + at, 8);
+                }
+            }
+            EtherType::ARP => {
+                self.0[3] = number(frame, ip_at + 6, 2) << 16;
+                self.0[5] = number(frame, ip_at + 14, 4);
+                self.0[7] = number(frame, ip_at + 24, 4);
+                return;
+            }
+            _ => return,
+        }
+        self.0[2] |= u64::from(headers.protocol().0) << 16;
+        if let Some((source, destination)) = headers.ports() {
+            self.0[3] = u64::from(source) << 48 | u64::from(destination) << 32;
+        } else if matches!(headers.protocol(), IpProtocol::ICMP | IpProtocol::ICMPV6) {
+            let at = headers.transport();
+            self.0[3] = number(frame, at, 1) << 48 | number(frame, at + 1, 1) << 32;
+        }
+    }
+}
+
+/// The number in so many bytes from that place on; 0 where there are fewer.
+#[inline(always)]
+pub(super) fn number(bytes: &[u8], at: usize, many: usize) -> u64 {
+    let found = bytes.get(at..at.wrapping_add(many));
+    found.map_or(0, |found| {
+        found
+            .iter()
+            .fold(0, |number, byte| number << 8 | u64::from(*byte))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use taut_wire::UdpFlow;
+
+    fn of(frame: &[u8], in_port: u16) -> Key {
+        Key::of(frame, Headers::of(frame), in_port)
+    }
+
+    #[test]
+    fn no_two_fields_share_a_bit() {
+        let mut taken = Key::default();
+        for field in Field::ALL {
+            let mut own = Key::default();
+            own.set(field, u128::MAX);
+            assert_eq!(own.get(field), field.whole());
+            assert_eq!(taken.and(&own), Key::default(), "{field:?}");
+            for (word, own) in taken.0.iter_mut().zip(own.0) {
+                *word |= own;
+            }
+        }
+    }
+
+    #[test]
+    fn fields_are_those_of_the_frame() {
+        let flow = UdpFlow {
+            src_ip: "198.18.0.1".parse().unwrap(),
+            dst_ip: "198.18.0.2".parse().unwrap(),
+            src_port: 1000,
+            dst_port: 42,
+            ..UdpFlow::default()
+        };
+        let frame = flow.frame(64).unwrap();
+        let key = of(&frame, 3);
+        let want = [
+            (Field::InPort, 3),
+            (Field::EthType, 0x0800),
+            (Field::VlanId, 0),
+            (Field::IpProtocol, 17),
+            (Field::SourcePort, 1000),
+            (Field::DestinationPort, 42),
+            (Field::Source, 0xc612_0001),
+            (Field::Destination, 0xc612_0002),
+            (Field::Ttl, 64),
+        ];
+        for (field, value) in want {
+            assert_eq!(key.get(field), value, "{field:?}");
+        }
+        let mut tagged = frame.clone();
+        tagged.splice(12..12, [0x81, 0, 0xa0 | 0x01, 0x23]);
+        let with_tag = of(&tagged, 3);
+        assert_eq!(with_tag.get(Field::VlanId), u128::from(TAGGED | 0x123));
+        assert_eq!(with_tag.get(Field::VlanPriority), 5);
+        assert_eq!(with_tag.get(Field::DestinationPort), 42);
+        // What is cut off is not read.
+        for length in 0..frame.len() {
+            let _ = of(&frame[..length], 3);
+        }
+    }
+
+    #[test]
+    fn an_arp_request_has_its_operation_and_addresses() {
+        let mut frame = vec![0xff; 6];
+        frame.extend([2, 0, 0, 0, 0, 1, 0x08, 0x06, 0, 1, 8, 0, 6, 4, 0, 1]);
+        frame.extend([2, 0, 0, 0, 0, 1, 10, 0, 0, 1, 0, 0, 0, 0, 0, 0, 10, 0, 0, 2]);
+        let key = of(&frame, 0);
+        assert_eq!(key.get(Field::ArpOperation), 1);
+        assert_eq!(key.get(Field::Source), 0x0a00_0001);
+        assert_eq!(key.get(Field::Destination), 0x0a00_0002);
+    }
+}

@@ -1,0 +1,722 @@
+//! SWITCH: a learning bridge over all ports of the chain, or what rules make of it: match, actions, groups, meters, tables as
+//! OpenFlow has them. (IEEE 802.1D-2004; OpenFlow Switch Specification 1.3.5; as device and amplifier of FLOWer: Gallenmüller 2021,
+//! section 3.4.)
+//!
+//! Without rules a frame teaches through which port its source is reached (`learned.rs`); it leaves through the port of its
+//! destination, or through all others while that is not known. With rules the worker makes a key of each packet (`key.rs`), finds
+//! the rule of highest priority (`table.rs`), and takes the steps that it says (`action.rs`). One side keeps the rules and changes
+//! them while packets pass (`control.rs`). `text.rs` is how people write them.
+
+mod action;
+mod control;
+mod key;
+mod learned;
+mod shape;
+mod table;
+mod text;
+
+use crate::changes::{Receiver, changes};
+use crate::mix::mix;
+use crate::swapped::InUse;
+use crate::{Class, Context, Entry, Function, KernelVersion, SettingsError, settings};
+use action::step;
+use control::{Control, Count, GroupKind};
+use key::{Field, Key};
+use learned::{Learned, WAYS, is_reserved};
+use serde::Deserialize;
+use shape::Shape;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use table::{Found, MOST_RULES, Memory};
+use taut_port::{BATCH_CAPACITY, Batch, PoolHandle, PortError, Punt};
+use taut_settings::{duration, in_words};
+use taut_sys::{Alarm, Clock};
+use taut_wire::{EtherType, Ethernet};
+use text::{File, Rules};
+
+pub(crate) const ENTRY: Entry = Entry {
+    name: "switch",
+    summary: "a learning bridge, or by rules: sends, floods, changes, tags, meters and shares out frames as OpenFlow does",
+    class: Class::Basic,
+    ports: None,
+    build: |table| Ok(Box::new(Switch::new(settings(table)?)?) as Box<dyn Function>),
+    in_kernel: KernelVersion::No("it has no version there"),
+};
+
+/// IEEE 802.1D-2004, table 7-5.
+const DEFAULT_AGE: Duration = Duration::from_secs(300);
+const MOST_ADDRESSES: usize = 1 << 20;
+const DEFAULT_ROOM: usize = 16_384;
+/// Packets that the worker has memory of its own for, to give them a tag where there is no room before them.
+const SLOTS_FOR_TAGS: u32 = 2048;
+/// Ports that a chain has at most.
+const MOST_PORTS: usize = 256;
+
+/// What becomes of packets that no rule fits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Miss {
+    Normal,
+    Drop,
+    Controller,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Settings {
+    #[serde(default = "default_addresses")]
+    addresses: usize,
+    age: Option<String>,
+    /// File of rules.
+    rules: Option<PathBuf>,
+    /// Rules that there is room for.
+    most_rules: Option<usize>,
+    miss: Option<Miss>,
+    #[serde(default)]
+    rule: Vec<toml::Table>,
+    #[serde(default)]
+    group: Vec<toml::Table>,
+    #[serde(default)]
+    meter: Vec<toml::Table>,
+}
+
+fn default_addresses() -> usize {
+    4096
+}
+
+/// What the worker has of the rules.
+struct Plane {
+    control: Arc<Mutex<Control>>,
+    memory: Arc<Memory>,
+    counts: Arc<[Count]>,
+    shape: InUse<Shape>,
+    receiver: Receiver<()>,
+    miss: Miss,
+    keys: Box<[Key; BATCH_CAPACITY]>,
+    found: Box<[Found; BATCH_CAPACITY]>,
+    pool: Option<PoolHandle>,
+    clock: Clock,
+    is_up: Arc<[AtomicBool]>,
+}
+
+struct Switch {
+    age: Duration,
+    bridge: Bridge,
+    /// Rules to begin with, until it is ready; none for a bridge.
+    rules: Option<Rules>,
+    room: usize,
+    miss: Miss,
+    plane: Option<Plane>,
+    is_up: Arc<[AtomicBool]>,
+    counts: Counts,
+}
+
+/// Packets, by what became of them.
+#[derive(Debug, Default)]
+struct Counts {
+    sent: u64,
+    dropped: u64,
+    missed: u64,
+    shown: u64,
+    metered: u64,
+    too_far: u64,
+    no_tag: u64,
+    dead: u64,
+    crowded: u64,
+}
+
+/// The learning bridge.
+#[derive(Debug)]
+struct Bridge {
+    learned: Learned,
+    switched: u64,
+    flooded: u64,
+    same_port: u64,
+    reserved: u64,
+    malformed: u64,
+}
+
+impl Switch {
+    fn new(settings: Settings) -> Result<Self, SettingsError> {
+        let addresses = settings.addresses;
+        if !(WAYS..=MOST_ADDRESSES).contains(&addresses) {
+            return Err(SettingsError(format!(
+                "addresses: want {WAYS} to {MOST_ADDRESSES}, not {addresses}"
+            )));
+        }
+        let age = match settings.age {
+            None => DEFAULT_AGE,
+            Some(text) => duration(&text)
+                .filter(|age| !age.is_zero())
+                .ok_or_else(|| {
+                    SettingsError(format!("age: want a time such as 300s, not \"{text}\""))
+                })?,
+        };
+        let mut file = File {
+            rule: settings.rule,
+            group: settings.group,
+            meter: settings.meter,
+        };
+        if let Some(path) = &settings.rules {
+            if !file.rule.is_empty() || !file.group.is_empty() || !file.meter.is_empty() {
+                return Err(SettingsError(
+                    "rules: they stand in the file or here, not in both".to_string(),
+                ));
+            }
+            file = read_file(path)?;
+        }
+        let has_rules = settings.rules.is_some() || !file.rule.is_empty();
+        let rules = file
+            .read()
+            .map_err(|SettingsError(why)| match &settings.rules {
+                Some(path) => SettingsError(format!("rules: {}: {why}", path.display())),
+                None => SettingsError(why),
+            })?;
+        let room = settings
+            .most_rules
+            .unwrap_or_else(|| DEFAULT_ROOM.max(2 * rules.rules.len()));
+        if !(1..=MOST_RULES).contains(&room) {
+            return Err(SettingsError(format!(
+                "most_rules: want 1 to {MOST_RULES}, not {room}"
+            )));
+        }
+        let switch = Self {
+            age,
+            bridge: Bridge {
+                learned: Learned::new(addresses),
+                switched: 0,
+                flooded: 0,
+                same_port: 0,
+                reserved: 0,
+                malformed: 0,
+            },
+            room,
+            miss: settings.miss.unwrap_or(match has_rules {
+                true => Miss::Drop,
+                false => Miss::Normal,
+            }),
+            rules: has_rules.then_some(rules),
+            plane: None,
+            is_up: (0..MOST_PORTS).map(|_| AtomicBool::new(true)).collect(),
+            counts: Counts::default(),
+        };
+        // Whether they go together is seen before anything is opened.
+        if let Some(rules) = &switch.rules {
+            decided(rules, room)?;
+        }
+        Ok(switch)
+    }
+}
+
+fn read_file(path: &std::path::Path) -> Result<File, SettingsError> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|e| SettingsError(format!("rules: {}: {e}", path.display())))?;
+    toml::from_str(&text)
+        .map_err(|e| SettingsError(format!("rules: {}: {}", path.display(), in_words(&e))))
+}
+
+/// The side that decides, with these rules.
+fn decided(rules: &Rules, room: usize) -> Result<Control, SettingsError> {
+    let wrong = |kind: &str, number: usize, why: control::Refused| {
+        SettingsError(format!("{kind} {number}: {why}"))
+    };
+    let mut control = Control::new(room);
+    for (meter, number) in rules.meters.iter().zip(1..) {
+        control
+            .add_meter(*meter)
+            .map_err(|why| wrong("meter", number, why))?;
+    }
+    for (group, number) in rules.groups.iter().zip(1..) {
+        control
+            .add_group(group.clone())
+            .map_err(|why| wrong("group", number, why))?;
+    }
+    for (rule, number) in rules.rules.iter().zip(1..) {
+        control
+            .add(rule.clone())
+            .map_err(|why| wrong("rule", number, why))?;
+    }
+    Ok(control)
+}
+
+impl Function for Switch {
+    fn process(&mut self, batch: &mut Batch, context: &Context) {
+        match &mut self.plane {
+            None => {
+                for index in 0..batch.len() {
+                    if !batch.is_kept(index) {
+                        continue;
+                    }
+                    match self.bridge.pass(batch.packets()[index].bytes(), context) {
+                        Bridged::To(port) => batch.send_to(index, port),
+                        Bridged::ToAllOthers => {
+                            self.counts.crowded += send(batch, index, false, others(context));
+                        }
+                        Bridged::Nowhere => batch.mark_dropped(index),
+                    }
+                }
+            }
+            Some(plane) => {
+                plane.receiver.take(|()| {});
+                plane.process(batch, context, &mut self.bridge, &mut self.counts);
+            }
+        }
+    }
+
+    fn sends(&self) -> bool {
+        true
+    }
+
+    /// With rules it is called also without packets, to say that it looks into no table.
+    fn holds_packets(&self) -> bool {
+        self.rules.is_some() || self.plane.is_some()
+    }
+
+    fn wakes(&self) -> bool {
+        true
+    }
+
+    fn arm(&mut self, alarm: &mut Alarm) -> bool {
+        let plane = self.plane.as_ref();
+        plane.is_none_or(|plane| plane.receiver.arm(alarm))
+    }
+
+    fn disarm(&mut self) {
+        if let Some(plane) = &self.plane {
+            plane.receiver.disarm();
+        }
+    }
+
+    fn link_changed(&mut self, port: usize, is_up: bool) {
+        if let Some(state) = self.is_up.get(port) {
+            // Relaxed: nothing else is known by it.
+            state.store(is_up, Ordering::Relaxed);
+        }
+    }
+
+    fn prepare(&mut self) -> Result<(), PortError> {
+        let clock = Clock::calibrate(Duration::from_millis(2));
+        self.bridge.learned.age_ticks = clock.to_ticks(self.age.as_nanos() as f64) as u64;
+        let Some(rules) = self.rules.take() else {
+            return Ok(());
+        };
+        let mut control = decided(&rules, self.room).map_err(|e| {
+            PortError::system("function \"switch\": its rules", std::io::Error::other(e.0))
+        })?;
+        let (sender, receiver) = changes(1)?;
+        let shape = control.follow(sender);
+        let pushes = |actions: &[action::Action]| {
+            let is_push = |it: &action::Action| matches!(it, action::Action::PushVlan(_));
+            actions.iter().any(is_push)
+        };
+        let has_tags = rules.rules.iter().any(|rule| pushes(&rule.actions))
+            || rules
+                .groups
+                .iter()
+                .flat_map(|it| &it.buckets)
+                .any(|it| pushes(&it.actions));
+        let pool = has_tags.then(|| PoolHandle::new(SLOTS_FOR_TAGS, false));
+        self.plane = Some(Plane {
+            memory: Arc::clone(control.memory()),
+            counts: Arc::clone(control.counts()),
+            shape,
+            receiver,
+            miss: self.miss,
+            keys: Box::new([Key::default(); BATCH_CAPACITY]),
+            found: Box::new([Found::NOTHING; BATCH_CAPACITY]),
+            pool: pool.transpose()?,
+            clock,
+            is_up: Arc::clone(&self.is_up),
+            control: Arc::new(Mutex::new(control)),
+        });
+        Ok(())
+    }
+
+    fn outcomes(&self) -> Vec<(&'static str, u64)> {
+        let (bridge, counts) = (&self.bridge, &self.counts);
+        let mut outcomes = vec![
+            ("sent to one port", bridge.switched),
+            ("sent to all other ports", bridge.flooded),
+            (
+                "copies not made: too many in a burst, beside the above",
+                counts.crowded,
+            ),
+            ("dropped: it came from there", bridge.same_port),
+            ("dropped: reserved for bridges", bridge.reserved),
+            ("dropped: malformed", bridge.malformed),
+        ];
+        if self.holds_packets() {
+            outcomes.extend([
+                ("sent by a rule", counts.sent),
+                ("shown to the controller", counts.shown),
+                ("dropped by a rule", counts.dropped),
+                ("dropped: no rule for it", counts.missed),
+                ("dropped by a meter", counts.metered),
+                ("dropped: no more hops", counts.too_far),
+                ("dropped: no memory for a VLAN tag", counts.no_tag),
+                ("dropped: no port of its group is up", counts.dead),
+            ]);
+        }
+        outcomes
+    }
+}
+
+/// Where the bridge sends a packet.
+enum Bridged {
+    To(u8),
+    ToAllOthers,
+    Nowhere,
+}
+
+impl Bridge {
+    /// Learns from a packet, and says where it goes.
+    fn pass(&mut self, frame: &[u8], context: &Context) -> Bridged {
+        let from = context.from_port as u8;
+        let Ok(ethernet) = Ethernet::new(frame) else {
+            self.malformed += 1;
+            return Bridged::Nowhere;
+        };
+        let (source, destination) = (ethernet.source(), ethernet.destination());
+        if !source.is_multicast() {
+            self.learned.learn(source, from, context.now_ticks);
+        }
+        if is_reserved(destination) {
+            self.reserved += 1;
+            return Bridged::Nowhere;
+        }
+        let known = match destination.is_multicast() {
+            true => None,
+            false => self.learned.port_of(destination, context.now_ticks),
+        };
+        match known {
+            Some(port) if port == from => {
+                self.same_port += 1;
+                Bridged::Nowhere
+            }
+            Some(port) => {
+                self.switched += 1;
+                Bridged::To(port)
+            }
+            None if context.ports < 2 => {
+                self.same_port += 1;
+                Bridged::Nowhere
+            }
+            None => {
+                self.flooded += 1;
+                Bridged::ToAllOthers
+            }
+        }
+    }
+}
+
+/// Sends a packet through several ports, or copies of it where it has been sent already; how many copies there was no room for.
+fn send(batch: &mut Batch, index: usize, is_sent: bool, ports: impl Iterator<Item = u8>) -> u64 {
+    let mut crowded = 0;
+    for (port, number) in ports.zip(0..) {
+        if number == 0 && !is_sent {
+            batch.send_to(index, port);
+        } else {
+            crowded += u64::from(!batch.copy_to(index, port));
+        }
+    }
+    crowded
+}
+
+/// All ports but the one that packets came in through.
+fn others(context: &Context) -> impl Iterator<Item = u8> + use<> {
+    let (ports, from) = (context.ports as u8, context.from_port as u8);
+    (0..ports).filter(move |port| *port != from)
+}
+
+/// How a packet comes out of the rules of a table.
+enum Course {
+    /// They have said all there is to say.
+    Done,
+    /// It is up to those of another table.
+    Goto(u8),
+    /// It is dropped, and counted as such.
+    Dropped,
+}
+
+impl Plane {
+    #[inline]
+    fn process(
+        &mut self,
+        batch: &mut Batch,
+        context: &Context,
+        bridge: &mut Bridge,
+        counts: &mut Counts,
+    ) {
+        let kept = (0..batch.len()).filter(|index| batch.is_kept(*index));
+        let wanted = kept.fold(0, |bits, index| bits | 1 << index);
+        if wanted == 0 {
+            return;
+        }
+        let Self {
+            memory,
+            counts: rule_counts,
+            shape,
+            miss,
+            keys,
+            found,
+            pool,
+            clock,
+            is_up,
+            ..
+        } = self;
+        let shape = shape.get();
+        let mut pass = Pass {
+            context,
+            shape,
+            pool: pool.as_ref(),
+            clock,
+            is_up,
+            bridge,
+            counts,
+            sent: 0,
+            bridged: 0,
+        };
+        let mut of_table = [0_u64; control::TABLES as usize];
+        of_table[0] = wanted;
+        for table in 0..of_table.len() {
+            let wanted = of_table[table];
+            if wanted == 0 {
+                continue;
+            }
+            let tuples = shape.tables.get(table).map_or(&[][..], Vec::as_slice);
+            for index in places(wanted) {
+                let headers = batch.headers(index);
+                let frame = batch.packets()[index].bytes();
+                keys[index] = Key::of(frame, headers, context.from_port as u16);
+            }
+            memory.find(tuples, keys, wanted, found);
+            for index in places(wanted) {
+                let rule = found[index];
+                let course = match rule.slot() {
+                    Some(slot) => {
+                        let bytes = batch.packets()[index].len();
+                        if let Some(count) = rule_counts.get(rule.counter as usize) {
+                            count.add(bytes, context.now_ticks);
+                        }
+                        pass.run(batch, index, &keys[index], table as u8, memory.steps(slot))
+                    }
+                    None => match miss {
+                        Miss::Drop => {
+                            pass.counts.missed += 1;
+                            Course::Dropped
+                        }
+                        Miss::Normal => {
+                            pass.normal(batch, index);
+                            Course::Done
+                        }
+                        Miss::Controller => {
+                            pass.show(batch, index, table as u8, false);
+                            Course::Done
+                        }
+                    },
+                };
+                match course {
+                    Course::Done => pass.settle(batch, index),
+                    Course::Dropped => batch.mark_dropped(index),
+                    Course::Goto(next) => match of_table.get_mut(usize::from(next)) {
+                        Some(of_next) => *of_next |= 1 << index,
+                        None => batch.mark_dropped(index),
+                    },
+                }
+            }
+        }
+    }
+}
+
+/// One batch on its way through the rules.
+struct Pass<'a> {
+    context: &'a Context,
+    shape: &'a Shape,
+    pool: Option<&'a PoolHandle>,
+    clock: &'a Clock,
+    is_up: &'a [AtomicBool],
+    bridge: &'a mut Bridge,
+    counts: &'a mut Counts,
+    /// Packets that were sent somewhere.
+    sent: u64,
+    /// Packets that the bridge has counted.
+    bridged: u64,
+}
+
+impl Pass<'_> {
+    /// Takes the steps of a rule, or of a bucket.
+    fn run(
+        &mut self,
+        batch: &mut Batch,
+        index: usize,
+        key: &Key,
+        table: u8,
+        steps: impl IntoIterator<Item = u64>,
+    ) -> Course {
+        let mut steps = steps.into_iter();
+        while let Some(word) = steps.next() {
+            let argument = word >> step::ARGUMENT_AT;
+            match word & step::KIND {
+                step::OUTPUT => {
+                    let port = argument as u8;
+                    if usize::from(port) != self.context.from_port {
+                        self.output(batch, index, port);
+                    }
+                }
+                step::IN_PORT => self.output(batch, index, self.context.from_port as u8),
+                step::FLOOD => self.outputs(batch, index, others(self.context)),
+                step::NORMAL => self.normal(batch, index),
+                step::CONTROLLER => self.show(batch, index, table, true),
+                step::QUEUE => batch.set_priority(index, argument as u8),
+                step::GROUP => {
+                    let course = self.group(batch, index, key, argument as u32);
+                    if !matches!(course, Course::Done) {
+                        return course;
+                    }
+                }
+                step::METER => {
+                    let now_ns = self.clock.to_ns(self.context.now_ticks) as u64;
+                    let bytes = batch.packets()[index].len();
+                    let meter = self.shape.meter(argument as u32);
+                    if meter.is_some_and(|it| !it.passes(now_ns, bytes, self.context.now_ticks)) {
+                        self.counts.metered += 1;
+                        return Course::Dropped;
+                    }
+                }
+                step::SET => {
+                    let place = argument as usize & 0xff;
+                    let Some(field) = Field::ALL.get(place).copied() else {
+                        continue;
+                    };
+                    let value = match field.bits() {
+                        128 => {
+                            let (high, low) = (steps.next(), steps.next());
+                            u128::from(high.unwrap_or(0)) << 64 | u128::from(low.unwrap_or(0))
+                        }
+                        _ => u128::from(word >> step::VALUE_AT),
+                    };
+                    let headers = batch.headers(index);
+                    let packet = match field {
+                        Field::SourcePort | Field::DestinationPort => batch.packet_mut(index),
+                        _ => batch.packet_mut_but_headers(index),
+                    };
+                    action::set(packet.bytes_mut(), headers, field, value);
+                }
+                step::DECREMENT_TTL => {
+                    let headers = batch.headers(index);
+                    let packet = batch.packet_mut_but_headers(index);
+                    if !action::decrement_ttl(packet.bytes_mut(), headers) {
+                        self.counts.too_far += 1;
+                        return Course::Dropped;
+                    }
+                }
+                step::PUSH_VLAN => {
+                    let kind = EtherType(argument as u16);
+                    let pushed = self
+                        .pool
+                        .is_some_and(|pool| action::push_vlan(batch.packet_mut(index), kind, pool));
+                    if !pushed {
+                        self.counts.no_tag += 1;
+                        return Course::Dropped;
+                    }
+                }
+                step::POP_VLAN => action::pop_vlan(batch.packet_mut(index)),
+                step::GOTO => return Course::Goto(argument as u8),
+                _ => break,
+            }
+        }
+        Course::Done
+    }
+
+    fn output(&mut self, batch: &mut Batch, index: usize, port: u8) {
+        self.outputs(batch, index, std::iter::once(port));
+    }
+
+    fn outputs(&mut self, batch: &mut Batch, index: usize, ports: impl Iterator<Item = u8>) {
+        let is_sent = self.sent & 1 << index != 0;
+        self.sent |= 1 << index;
+        self.counts.crowded += send(batch, index, is_sent, ports);
+    }
+
+    fn normal(&mut self, batch: &mut Batch, index: usize) {
+        self.bridged |= 1 << index;
+        match self
+            .bridge
+            .pass(batch.packets()[index].bytes(), self.context)
+        {
+            Bridged::To(port) => self.output(batch, index, port),
+            Bridged::ToAllOthers => self.outputs(batch, index, others(self.context)),
+            Bridged::Nowhere => {}
+        }
+    }
+
+    fn show(&mut self, batch: &mut Batch, index: usize, table: u8, by_rule: bool) {
+        batch.mark_punted(index, Punt::Shown { table, by_rule });
+        self.counts.shown += 1;
+    }
+
+    fn group(&mut self, batch: &mut Batch, index: usize, key: &Key, id: u32) -> Course {
+        let Some(group) = self.shape.group(id) else {
+            return Course::Done;
+        };
+        let bytes = batch.packets()[index].len();
+        group.count.add(bytes, self.context.now_ticks);
+        if group.kind == GroupKind::All {
+            for bucket in &group.buckets {
+                bucket.count.add(bytes, self.context.now_ticks);
+                self.run(batch, index, key, 0, bucket.steps.iter().copied());
+            }
+            return Course::Done;
+        }
+        let is_up = |port: u8| {
+            let state = self.is_up.get(usize::from(port));
+            state.is_some_and(|it| it.load(Ordering::Relaxed))
+        };
+        let Some(bucket) = group.pick(flow_of(key), is_up) else {
+            self.counts.dead += 1;
+            return Course::Dropped;
+        };
+        bucket.count.add(bytes, self.context.now_ticks);
+        self.run(batch, index, key, 0, bucket.steps.iter().copied())
+    }
+
+    /// Drops a packet that was sent nowhere, and counts the others, unless the bridge has.
+    fn settle(&mut self, batch: &mut Batch, index: usize) {
+        if !batch.is_kept(index) {
+            return;
+        }
+        let (is_sent, is_bridged) = (self.sent & 1 << index != 0, self.bridged & 1 << index != 0);
+        self.counts.sent += u64::from(is_sent && !is_bridged);
+        self.counts.dropped += u64::from(!is_sent && !is_bridged);
+        if !is_sent {
+            batch.mark_dropped(index);
+        }
+    }
+}
+
+/// A number that all packets of a flow have, whatever tags, hops and ports of the chain they have.
+fn flow_of(key: &Key) -> u64 {
+    let words = [
+        key.get(Field::IpProtocol) as u64,
+        key.0[3],
+        key.0[4],
+        key.0[5],
+        key.0[6],
+        key.0[7],
+    ];
+    let ethernet = [key.0[0] >> 16, key.0[1]];
+    words.into_iter().chain(ethernet).fold(0, mix)
+}
+
+fn places(mut bits: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let index = bits.trailing_zeros() as usize;
+        bits &= bits.wrapping_sub(1);
+        (index < BATCH_CAPACITY).then_some(index)
+    })
+}
+
+#[cfg(test)]
+mod tests;

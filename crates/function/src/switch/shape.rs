@@ -1,0 +1,211 @@
+//! What the worker knows beside rules: which tuples each table has, groups, meters. It is made anew and swapped whole when one of
+//! them comes or goes.
+
+use super::action::{ActionsError, PortNumber, steps};
+use super::control::{Count, Group, GroupKind, Limit, Meter};
+use super::table::Tuple;
+use crate::gtpu::meter;
+use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+#[derive(Debug, Default)]
+pub(super) struct Shape {
+    /// Tuples of each table, that of the highest priority first.
+    pub tables: Vec<Vec<Tuple>>,
+    /// By their numbers, in order.
+    pub groups: Vec<(u32, Arc<GroupState>)>,
+    pub meters: Vec<(u32, Arc<MeterState>)>,
+}
+
+impl Shape {
+    pub fn group(&self, id: u32) -> Option<&GroupState> {
+        find(&self.groups, id)
+    }
+
+    pub fn meter(&self, id: u32) -> Option<&MeterState> {
+        find(&self.meters, id)
+    }
+}
+
+fn find<T>(all: &[(u32, Arc<T>)], id: u32) -> Option<&T> {
+    let at = all.binary_search_by_key(&id, |(id, _)| *id).ok()?;
+    all.get(at).map(|(_, it)| &**it)
+}
+
+#[derive(Debug)]
+pub(super) struct BucketState {
+    pub weight: u32,
+    pub watch: Option<PortNumber>,
+    pub steps: Box<[u64]>,
+    pub count: Count,
+}
+
+#[derive(Debug)]
+pub(super) struct GroupState {
+    pub kind: GroupKind,
+    pub buckets: Box<[BucketState]>,
+    pub count: Count,
+    /// Weights of all buckets together.
+    weights: u32,
+}
+
+impl GroupState {
+    pub fn new(group: &Group) -> Result<Self, ActionsError> {
+        let buckets: Box<[BucketState]> = group
+            .buckets
+            .iter()
+            .map(|bucket| {
+                Ok(BucketState {
+                    weight: u32::from(bucket.weight),
+                    watch: bucket.watch,
+                    steps: steps(&bucket.actions, 0)?.into(),
+                    count: Count::default(),
+                })
+            })
+            .collect::<Result<_, ActionsError>>()?;
+        Ok(Self {
+            kind: group.kind,
+            weights: buckets.iter().map(|bucket| bucket.weight).sum(),
+            buckets,
+            count: Count::default(),
+        })
+    }
+
+    /// The bucket of a flow in a group that gives each packet one: none if no port is up.
+    pub fn pick(&self, flow: u64, is_up: impl Fn(PortNumber) -> bool) -> Option<&BucketState> {
+        let lives = |bucket: &&BucketState| bucket.watch.is_none_or(&is_up);
+        if self.kind != GroupKind::Select || self.weights == 0 {
+            return self.buckets.iter().find(lives);
+        }
+        // A flow whose bucket is dead takes the next one that lives, and only it.
+        let mut left = (flow % u64::from(self.weights)) as u32;
+        let at = self.buckets.iter().position(|bucket| {
+            let is_it = left < bucket.weight;
+            left = left.wrapping_sub(bucket.weight);
+            is_it
+        })?;
+        let (before, from) = self.buckets.split_at(at);
+        from.iter().chain(before).find(lives)
+    }
+}
+
+/// A meter as the worker reckons with it. The worker alone writes to it.
+#[derive(Debug)]
+pub(super) struct MeterState {
+    due: AtomicU64,
+    cost: u64,
+    /// What may come at once, in the unit of [`meter::UNITS_PER_NS`].
+    burst: u64,
+    is_packets: bool,
+    /// Whatever came.
+    pub came: Count,
+    pub dropped: Count,
+}
+
+/// What may come at once where a meter does not say: as much as in so long.
+const BURST_NS: u64 = 10_000_000;
+const LEAST_BURST_BYTES: u64 = 15_000;
+const LEAST_BURST_PACKETS: u64 = 32;
+
+impl MeterState {
+    pub fn new(meter: &Meter) -> Self {
+        let (per_s, is_packets) = match meter.rate {
+            Limit::Kbps(kbps) => (kbps, false),
+            Limit::Pps(pps) => (pps, true),
+        };
+        let rate = NonZeroU64::new(u64::from(per_s)).unwrap_or(NonZeroU64::MIN);
+        let cost = meter::cost(rate);
+        let at_once = match (meter.burst, is_packets) {
+            (Some(burst), _) => u64::from(burst) * meter::KBIT_BYTES,
+            (None, false) => LEAST_BURST_BYTES,
+            (None, true) => LEAST_BURST_PACKETS * meter::KBIT_BYTES,
+        };
+        let of_bytes = meter::price(cost, at_once);
+        Self {
+            due: AtomicU64::new(0),
+            cost,
+            burst: match meter.burst {
+                Some(_) => of_bytes,
+                None => of_bytes.max(BURST_NS * meter::UNITS_PER_NS),
+            },
+            is_packets,
+            came: Count::default(),
+            dropped: Count::default(),
+        }
+    }
+
+    /// Whether a packet of so many bytes that comes now passes.
+    pub fn passes(&self, now_ns: u64, bytes: usize, now_ticks: u64) -> bool {
+        let now = now_ns.saturating_mul(meter::UNITS_PER_NS);
+        self.came.add(bytes, now_ticks);
+        let due = self.due.load(Ordering::Relaxed);
+        if due > now.saturating_add(self.burst) {
+            self.dropped.add(bytes, now_ticks);
+            return false;
+        }
+        let bytes = if self.is_packets {
+            meter::KBIT_BYTES
+        } else {
+            bytes as u64
+        };
+        let due = due.max(now).saturating_add(meter::price(self.cost, bytes));
+        self.due.store(due, Ordering::Relaxed);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::switch::action::Action;
+    use crate::switch::control::Bucket;
+
+    fn passed(rate: Limit, burst: Option<u32>, every_ns: u64, seconds: u64, bytes: usize) -> u64 {
+        let meter = MeterState::new(&Meter { id: 1, rate, burst });
+        let many = seconds * 1_000_000_000 / every_ns;
+        (0..many)
+            .filter(|number| meter.passes(1 + number * every_ns, bytes, 0))
+            .count() as u64
+    }
+
+    #[test]
+    fn meters_pass_what_they_say_and_the_burst() {
+        let packets = passed(Limit::Pps(1000), Some(10), 100_000, 10, 60);
+        assert!((10_000..=10_012).contains(&packets), "{packets}");
+        let packets = passed(Limit::Kbps(8000), Some(80), 100_000, 10, 1000);
+        // 8 Mbit/s are 1,000 packets of 1,000 bytes; 80 kbit are ten of them.
+        assert!((10_000..=10_012).contains(&packets), "{packets}");
+        // What comes slowly passes whole.
+        assert_eq!(passed(Limit::Pps(1000), Some(1), 2_000_000, 10, 60), 5000);
+    }
+
+    #[test]
+    fn flows_are_shared_out_by_weight_and_only_those_of_a_dead_port_move() {
+        let bucket = |weight, port| Bucket {
+            weight,
+            watch: Some(port),
+            actions: vec![Action::Output(port)],
+        };
+        let group = GroupState::new(&Group {
+            id: 1,
+            kind: GroupKind::Select,
+            buckets: vec![bucket(1, 0), bucket(2, 1), bucket(1, 2)],
+        })
+        .unwrap_or_else(|e| panic!("{e}"));
+        let pick = |flow, dead| {
+            group
+                .pick(flow, |port| port != dead)
+                .and_then(|it| it.watch)
+        };
+        let all: Vec<_> = (0..8).map(|flow| pick(flow, 9)).collect();
+        assert_eq!(all.iter().filter(|port| **port == Some(1)).count(), 4);
+        for (flow, before) in (0..8).zip(&all) {
+            let now = pick(flow, 1);
+            match before {
+                Some(1) => assert_eq!(now, Some(2)),
+                before => assert_eq!(now, *before),
+            }
+        }
+    }
+}
