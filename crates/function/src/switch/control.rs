@@ -2,7 +2,7 @@
 
 use super::action::{Action, ActionsError, PortNumber, steps};
 use super::key::Key;
-use super::shape::{GroupState, MeterState, Shape};
+use super::shape::{GroupState, MeterState, Shape, Table};
 use super::table::{Full, Head, MOST_RULES, Memory, Slot, Tuple, slots_for};
 use crate::changes::Sender;
 use crate::swapped::{InUse, Swapped};
@@ -734,12 +734,16 @@ impl Control {
         for state in self.tuples.iter().flatten() {
             let table = usize::from(state.table);
             if shape.tables.len() <= table {
-                shape.tables.resize_with(table + 1, Vec::new);
+                shape.tables.resize_with(table + 1, Table::default);
             }
-            shape.tables[table].push(state.tuple.clone());
+            let table = &mut shape.tables[table];
+            table.asked = table.asked.or(&state.tuple.mask);
+            table.tuples.push(state.tuple.clone());
         }
         for table in &mut shape.tables {
-            table.sort_by_key(|tuple| std::cmp::Reverse(tuple.highest));
+            table
+                .tuples
+                .sort_by_key(|tuple| std::cmp::Reverse(tuple.highest));
         }
         let groups = self.groups.iter();
         shape.groups = groups

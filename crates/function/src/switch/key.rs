@@ -115,31 +115,43 @@ impl Key {
         }
     }
 
-    /// Whether every bit that `other` has is in it.
-    pub fn has_all_of(&self, other: &Self) -> bool {
-        self.0
-            .iter()
-            .zip(&other.0)
-            .all(|(own, other)| own & other == *other)
-    }
-
     /// The bits that are in both.
     pub fn and(&self, other: &Self) -> Self {
         Self(std::array::from_fn(|word| self.0[word] & other.0[word]))
+    }
+
+    /// The bits that are in either.
+    pub fn or(&self, other: &Self) -> Self {
+        Self(std::array::from_fn(|word| self.0[word] | other.0[word]))
+    }
+
+    /// Whether it has bits of nothing but the port, and addresses of stations.
+    pub fn is_outermost(&self) -> bool {
+        self.0[1] & 0xffff == 0 && self.0[2..].iter().all(|word| *word == 0)
+    }
+
+    /// Those fields of a frame for which no header needs to be read.
+    #[inline]
+    pub fn outermost(frame: &[u8], in_port: u16) -> Self {
+        let mut key = Self::default();
+        key.0[0] = u64::from(in_port);
+        if let Some(ethernet) = frame.first_chunk::<14>() {
+            key.0[0] |= number(ethernet, 0, 6) << 16;
+            key.0[1] = number(ethernet, 6, 6) << 16;
+        }
+        key
     }
 
     /// The fields of a frame that came in through that port; what it does not have is 0. Nothing of a frame that is too short for
     /// Ethernet but the port.
     #[inline]
     pub fn of(frame: &[u8], headers: Headers, in_port: u16) -> Self {
-        let mut key = Self::default();
-        key.0[0] = u64::from(in_port);
-        let Some(ethernet) = frame.first_chunk::<14>() else {
+        let mut key = Self::outermost(frame, in_port);
+        if frame.len() < 14 {
             return key;
-        };
+        }
         let ip_at = headers.ip();
-        key.0[0] |= number(ethernet, 0, 6) << 16;
-        key.0[1] = number(ethernet, 6, 6) << 16 | number(frame, ip_at.wrapping_sub(2), 2);
+        key.0[1] |= number(frame, ip_at.wrapping_sub(2), 2);
         if ip_at > 14 {
             // What is the drop-eligible bit in the tag says here that there is one.
             key.0[2] = number(frame, 14, 2) | u64::from(TAGGED);

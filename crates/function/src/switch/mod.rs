@@ -24,7 +24,7 @@ use control::{Control, Count, GroupKind};
 use key::{Field, Key};
 use learned::{Learned, WAYS, is_reserved};
 use serde::Deserialize;
-use shape::Shape;
+use shape::{Shape, Table};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -250,9 +250,12 @@ impl Function for Switch {
                         continue;
                     }
                     match self.bridge.pass(batch.packets()[index].bytes(), context) {
-                        Bridged::To(port) => batch.send_to(index, port),
+                        Bridged::To(port) => {
+                            send(batch, index, context.to_port, false, std::iter::once(port));
+                        }
                         Bridged::ToAllOthers => {
-                            self.counts.crowded += send(batch, index, false, others(context));
+                            self.counts.crowded +=
+                                send(batch, index, context.to_port, false, others(context));
                         }
                         Bridged::Nowhere => batch.mark_dropped(index),
                     }
@@ -412,11 +415,20 @@ impl Bridge {
 }
 
 /// Sends a packet through several ports, or copies of it where it has been sent already; how many copies there was no room for.
-fn send(batch: &mut Batch, index: usize, is_sent: bool, ports: impl Iterator<Item = u8>) -> u64 {
+fn send(
+    batch: &mut Batch,
+    index: usize,
+    usual: usize,
+    is_sent: bool,
+    ports: impl Iterator<Item = u8>,
+) -> u64 {
     let mut crowded = 0;
     for (port, number) in ports.zip(0..) {
         if number == 0 && !is_sent {
-            batch.send_to(index, port);
+            // A batch of which all go the usual way goes together.
+            if usize::from(port) != usual || batch.egress(index).is_some() {
+                batch.send_to(index, port);
+            }
         } else {
             crowded += u64::from(!batch.copy_to(index, port));
         }
@@ -478,20 +490,29 @@ impl Plane {
             sent: 0,
             bridged: 0,
         };
+        let empty = Table::default();
         let mut of_table = [0_u64; control::TABLES as usize];
         of_table[0] = wanted;
-        for table in 0..of_table.len() {
+        // Tables lead to those of higher numbers alone.
+        let mut tables = 1_u64;
+        while tables != 0 {
+            let table = tables.trailing_zeros() as usize & (of_table.len() - 1);
+            tables &= tables - 1;
             let wanted = of_table[table];
-            if wanted == 0 {
-                continue;
+            let rules = shape.tables.get(table).unwrap_or(&empty);
+            let in_port = context.from_port as u16;
+            // Who asks only for ports and stations is not made to wait for other headers.
+            if rules.asked.is_outermost() {
+                for index in places(wanted) {
+                    keys[index] = Key::outermost(batch.packets()[index].bytes(), in_port);
+                }
+            } else {
+                for index in places(wanted) {
+                    let headers = batch.headers(index);
+                    keys[index] = Key::of(batch.packets()[index].bytes(), headers, in_port);
+                }
             }
-            let tuples = shape.tables.get(table).map_or(&[][..], Vec::as_slice);
-            for index in places(wanted) {
-                let headers = batch.headers(index);
-                let frame = batch.packets()[index].bytes();
-                keys[index] = Key::of(frame, headers, context.from_port as u16);
-            }
-            memory.find(tuples, keys, wanted, found);
+            memory.find(&rules.tuples, keys, wanted, found);
             for index in places(wanted) {
                 let rule = found[index];
                 let course = match rule.slot() {
@@ -521,7 +542,10 @@ impl Plane {
                     Course::Done => pass.settle(batch, index),
                     Course::Dropped => batch.mark_dropped(index),
                     Course::Goto(next) => match of_table.get_mut(usize::from(next)) {
-                        Some(of_next) => *of_next |= 1 << index,
+                        Some(of_next) => {
+                            *of_next |= 1 << index;
+                            tables |= 1 << next;
+                        }
                         None => batch.mark_dropped(index),
                     },
                 }
@@ -637,7 +661,7 @@ impl Pass<'_> {
     fn outputs(&mut self, batch: &mut Batch, index: usize, ports: impl Iterator<Item = u8>) {
         let is_sent = self.sent & 1 << index != 0;
         self.sent |= 1 << index;
-        self.counts.crowded += send(batch, index, is_sent, ports);
+        self.counts.crowded += send(batch, index, self.context.to_port, is_sent, ports);
     }
 
     fn normal(&mut self, batch: &mut Batch, index: usize) {

@@ -3,6 +3,7 @@
 
 use super::action::{ActionsError, PortNumber, steps};
 use super::control::{Count, Group, GroupKind, Limit, Meter};
+use super::key::Key;
 use super::table::Tuple;
 use crate::gtpu::meter;
 use std::num::NonZeroU64;
@@ -11,11 +12,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 #[derive(Debug, Default)]
 pub(super) struct Shape {
-    /// Tuples of each table, that of the highest priority first.
-    pub tables: Vec<Vec<Tuple>>,
+    pub tables: Vec<Table>,
     /// By their numbers, in order.
     pub groups: Vec<(u32, Arc<GroupState>)>,
     pub meters: Vec<(u32, Arc<MeterState>)>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    /// Tuples, that of the highest priority first.
+    pub tuples: Vec<Tuple>,
+    /// Bits that any of them asks for.
+    pub asked: Key,
 }
 
 impl Shape {

@@ -7,15 +7,18 @@
 //! begun another batch since it was taken out.
 
 use super::key::{Key, WORDS};
-use crate::mix::mix;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use taut_port::BATCH_CAPACITY;
 
 /// Words of a slot that hold what to do.
 pub(super) const SLOT_STEPS: usize = 6;
-/// Rules with the same hash are looked for in two buckets of so many places.
+/// Rules with the same hash are looked for in a bucket of so many places, and in another one if that was full once.
 const PLACES: usize = 8;
+/// Places whose tags lie in one word.
+const IN_WORD: usize = 4;
+/// Slots whose numbers lie in one word.
+const SLOTS_IN_WORD: usize = 2;
 /// Rules that there may be at most.
 pub(super) const MOST_RULES: usize = 1 << 21;
 
@@ -31,9 +34,79 @@ const HEAD: usize = WORDS;
 const STEPS: usize = WORDS + 1;
 const LINK: usize = 15;
 
+/// Places for rules, one cache line: a tag of 16 bits for each, 0 where there is none, and the number of its slot. A tag is compared with
+/// those of a word at once.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-struct Bucket([AtomicU64; PLACES]);
+struct Bucket {
+    tags: [AtomicU64; PLACES / IN_WORD],
+    slots: [AtomicU64; PLACES / SLOTS_IN_WORD],
+    /// Rules that had no room here and lie in their other bucket.
+    elsewhere: AtomicU64,
+}
+
+/// With fewer free places, what comes may lie in the other bucket.
+const CROWDED: usize = 3;
+
+const EACH_TAG: u64 = 0x0001_0001_0001_0001;
+
+impl Bucket {
+    fn tag(&self, place: usize) -> u64 {
+        self.tags[place / IN_WORD].load(Ordering::Relaxed) >> (16 * (place % IN_WORD)) & 0xffff
+    }
+
+    /// Writes a tag. Release: a worker that reads it sees the slot's number, and what is in the slot.
+    fn set_tag(&self, place: usize, tag: u64) {
+        let (word, at) = (&self.tags[place / IN_WORD], 16 * (place % IN_WORD));
+        let others = word.load(Ordering::Relaxed) & !(0xffff << at);
+        word.store(others | tag << at, Ordering::Release);
+    }
+
+    fn slot(&self, place: usize) -> Slot {
+        let word = self.slots[place / SLOTS_IN_WORD].load(Ordering::Acquire);
+        (word >> (32 * (place % SLOTS_IN_WORD))) as Slot
+    }
+
+    /// Writes a slot's number. Release: a worker that reads it sees what is in the slot.
+    fn set_slot(&self, place: usize, slot: Slot) {
+        let (word, at) = (
+            &self.slots[place / SLOTS_IN_WORD],
+            32 * (place % SLOTS_IN_WORD),
+        );
+        let others = word.load(Ordering::Relaxed) & !(0xffff_ffff << at);
+        word.store(others | u64::from(slot) << at, Ordering::Release);
+    }
+
+    fn free(&self) -> usize {
+        (0..PLACES).filter(|place| self.tag(*place) == 0).count()
+    }
+
+    fn free_place(&self) -> Option<usize> {
+        (0..PLACES).find(|place| self.tag(*place) == 0)
+    }
+
+    fn place_of(&self, tag: u64, slot: Slot) -> Option<usize> {
+        (0..PLACES).find(|place| self.tag(*place) == tag && self.slot(*place) == slot)
+    }
+
+    /// The places that may have this tag: those that have, and now and then one behind such a place.
+    #[inline(always)]
+    fn places_of(&self, tag: u64) -> impl Iterator<Item = usize> {
+        let mut high = 0_u64;
+        for (number, word) in self.tags.iter().enumerate() {
+            let differs = word.load(Ordering::Acquire) ^ tag.wrapping_mul(EACH_TAG);
+            // The highest bit of each 16 that are all 0 now.
+            let same = differs.wrapping_sub(EACH_TAG) & !differs & (EACH_TAG << 15);
+            high |= same >> (15 - number);
+        }
+        std::iter::from_fn(move || {
+            let bit = high.trailing_zeros() as usize;
+            high &= high.wrapping_sub(1);
+            // Bits of the first word's places lie at 0, 16, 32 and 48; those of the second one's behind each.
+            (bit < 64).then_some(bit % 16 * IN_WORD + bit / 16)
+        })
+    }
+}
 
 /// Slots and buckets: written by one side, read by all workers.
 #[derive(Debug)]
@@ -107,7 +180,7 @@ impl Tuple {
     fn hash(&self, key: &Key) -> u64 {
         let seed = u64::from(self.number);
         self.words().fold(seed, |hash, word| {
-            mix(hash, key.0[word] & self.mask.0[word])
+            fold(hash, key.0[word] & self.mask.0[word])
         })
     }
 }
@@ -122,8 +195,8 @@ impl Memory {
         let rules = rules.clamp(1, MOST_RULES);
         // Rules of more than a few steps take more slots than one, and those that are taken out are free a little later.
         let slots = rules + rules / 4 + 64;
-        // Half full at most: both buckets of a hash being full is as good as impossible then.
-        let buckets = (2 * rules).div_ceil(PLACES).next_power_of_two();
+        // A third full at most: both buckets of a hash being full is as good as impossible then.
+        let buckets = (3 * rules).div_ceil(PLACES).next_power_of_two();
         Arc::new(Self {
             slots: (0..slots).map(|_| Words::default()).collect(),
             buckets: (0..buckets).map(|_| Bucket::default()).collect(),
@@ -140,12 +213,13 @@ impl Memory {
         size_of_val(&*self.slots) + size_of_val(&*self.buckets)
     }
 
+    /// The bucket of a hash, and that where a rule lies for which there was no room.
     #[inline(always)]
-    fn buckets_of(&self, hash: u64) -> [&Bucket; 2] {
-        let tag = hash >> 32;
-        let first = hash as usize & (self.buckets.len() - 1);
-        let second = (first ^ (tag as usize).wrapping_mul(0x5bd1_e995)) & (self.buckets.len() - 1);
-        [&self.buckets[first], &self.buckets[second]]
+    fn buckets_of(&self, hash: u64) -> (&Bucket, &Bucket) {
+        let mask = self.buckets.len() - 1;
+        let first = hash as usize & mask;
+        let second = (first ^ (hash >> 48) as usize).wrapping_mul(0x9e37_79b9) & mask;
+        (&self.buckets[first], &self.buckets[second])
     }
 
     /// Writes a rule into slots that no worker can know of yet: as many as [`slots_for`] says, the first of which is its own.
@@ -180,45 +254,42 @@ impl Memory {
         instead: Option<Slot>,
     ) -> Result<(), Full> {
         let hash = tuple.hash(key);
-        let entry = entry(hash, slot);
-        // Release: with the entry a worker sees what `write` has put into the slot.
-        if let Some(old) = instead.map(|old| self::entry(hash, old)) {
-            let buckets = self.buckets_of(hash);
-            let mut places = buckets.iter().flat_map(|bucket| &bucket.0);
-            if let Some(place) = places.find(|place| place.load(Ordering::Relaxed) == old) {
-                place.store(entry, Ordering::Release);
-                return Ok(());
+        let tag = tag(hash);
+        let (first, second) = self.buckets_of(hash);
+        if let Some(old) = instead {
+            for bucket in [first, second] {
+                if let Some(place) = bucket.place_of(tag, old) {
+                    bucket.set_slot(place, slot);
+                    return Ok(());
+                }
             }
         }
-        let free = |bucket: &&Bucket| {
-            let places = bucket.0.iter();
-            places
-                .filter(|place| place.load(Ordering::Relaxed) == 0)
-                .count()
-        };
-        let [first, second] = self.buckets_of(hash);
-        let bucket = if free(&second) > free(&first) {
-            second
-        } else {
-            first
-        };
-        let mut places = bucket.0.iter();
-        let place = places
-            .find(|place| place.load(Ordering::Relaxed) == 0)
-            .ok_or(Full)?;
-        place.store(entry, Ordering::Release);
+        // Who looks for the rule looks into the first one, and has to look into the other only where something lies there.
+        let is_elsewhere = first.free() < CROWDED && second.free() > first.free();
+        let bucket = if is_elsewhere { second } else { first };
+        let place = bucket.free_place().ok_or(Full)?;
+        if is_elsewhere {
+            let many = first.elsewhere.load(Ordering::Relaxed);
+            first.elsewhere.store(many + 1, Ordering::Release);
+        }
+        bucket.set_slot(place, slot);
+        bucket.set_tag(place, tag);
         Ok(())
     }
 
     /// Has workers find the slot no more.
     pub fn take_out(&self, tuple: &Tuple, key: &Key, slot: Slot) {
         let hash = tuple.hash(key);
-        let entry = entry(hash, slot);
-        for place in self.buckets_of(hash).iter().flat_map(|bucket| &bucket.0) {
-            if place.load(Ordering::Relaxed) == entry {
-                place.store(0, Ordering::Release);
-                return;
-            }
+        let tag = tag(hash);
+        let (first, second) = self.buckets_of(hash);
+        if let Some(place) = first.place_of(tag, slot) {
+            first.set_tag(place, 0);
+        } else if let Some(place) = second.place_of(tag, slot) {
+            second.set_tag(place, 0);
+            let many = first.elsewhere.load(Ordering::Relaxed);
+            first
+                .elsewhere
+                .store(many.saturating_sub(1), Ordering::Release);
         }
     }
 
@@ -231,6 +302,8 @@ impl Memory {
         found: &mut [Found; BATCH_CAPACITY],
     ) {
         let mut left = wanted;
+        let mut hashes = [0; BATCH_CAPACITY];
+        let mut candidates = [None; BATCH_CAPACITY];
         for_each(wanted, |index| found[index] = Found::NOTHING);
         for tuple in tuples {
             // Rules that are found already are no worse than all that follow.
@@ -246,19 +319,31 @@ impl Memory {
                 return;
             }
             // In steps over all packets, so that what one waits for from memory the others wait for meanwhile.
-            let mut hashes = [0; BATCH_CAPACITY];
-            let mut slots = [0_u32; BATCH_CAPACITY];
             for_each(left, |index| hashes[index] = tuple.hash(&keys[index]));
-            for_each(left, |index| slots[index] = self.candidate(hashes[index]));
             for_each(left, |index| {
-                let at = slots[index];
-                if at == 0 {
-                    return;
-                }
-                let rule = match self.fits(tuple, &keys[index], at - 1) {
-                    Some(head) => Some((at - 1, head)),
-                    None => self.find_slowly(tuple, &keys[index], hashes[index]),
+                let hash = hashes[index];
+                candidates[index] = self.buckets_of(hash).0.places_of(tag(hash)).next();
+            });
+            for_each(left, |index| {
+                let (key, hash) = (&keys[index], hashes[index]);
+                let (first, second) = self.buckets_of(hash);
+                let fits = |bucket: &Bucket, place: usize| {
+                    let slot = bucket.slot(place);
+                    Some((slot, self.fits(tuple, key, slot)?))
                 };
+                let usual = candidates[index].and_then(|place| fits(first, place));
+                let rule = usual.or_else(|| {
+                    let is_elsewhere = first.elsewhere.load(Ordering::Acquire) != 0;
+                    if candidates[index].is_none() && !is_elsewhere {
+                        return None;
+                    }
+                    let second = is_elsewhere.then_some(second);
+                    let mut buckets = [Some(first), second].into_iter().flatten();
+                    buckets.find_map(|bucket| {
+                        let mut places = bucket.places_of(tag(hash));
+                        places.find_map(|place| fits(bucket, place))
+                    })
+                });
                 if let Some((slot, head)) = rule {
                     let best = &mut found[index];
                     if !best.is_some() || head.priority > best.priority {
@@ -271,36 +356,6 @@ impl Memory {
                 }
             });
         }
-    }
-
-    /// The first slot of that hash, and 1; 0 if there is none.
-    #[inline(always)]
-    fn candidate(&self, hash: u64) -> u32 {
-        let tag = hash >> 32;
-        for bucket in self.buckets_of(hash) {
-            for place in &bucket.0 {
-                let entry = place.load(Ordering::Acquire);
-                if entry >> 32 == tag && entry as u32 != 0 {
-                    return entry as u32;
-                }
-            }
-        }
-        0
-    }
-
-    /// Finds the rule of that key where another one has the same tag.
-    #[cold]
-    fn find_slowly(&self, tuple: &Tuple, key: &Key, hash: u64) -> Option<(Slot, Head)> {
-        let tag = hash >> 32;
-        let buckets = self.buckets_of(hash);
-        let entries = buckets.iter().flat_map(|bucket| &bucket.0);
-        entries
-            .map(|place| place.load(Ordering::Acquire))
-            .filter(|entry| entry >> 32 == tag && *entry as u32 != 0)
-            .find_map(|entry| {
-                let slot = entry as u32 - 1;
-                Some((slot, self.fits(tuple, key, slot)?))
-            })
     }
 
     /// The head of the rule in a slot, if it is of that tuple and asks for that key.
@@ -392,8 +447,18 @@ fn write_steps(words: &[AtomicU64], steps: &[u64]) {
     }
 }
 
-fn entry(hash: u64, slot: Slot) -> u64 {
-    hash >> 32 << 32 | u64::from(slot + 1)
+/// The tag of a hash: none is 0.
+#[inline(always)]
+fn tag(hash: u64) -> u64 {
+    (hash >> 48).max(1)
+}
+
+/// Mixes a word into a hash: both halves of a product. (As wyhash does.)
+#[inline(always)]
+fn fold(hash: u64, word: u64) -> u64 {
+    let product =
+        u128::from(hash ^ 0x9e37_79b9_7f4a_7c15) * u128::from(word ^ 0xd1b5_4a32_d192_ed03);
+    (product >> 64) as u64 ^ product as u64
 }
 
 #[inline(always)]

@@ -42,7 +42,10 @@ fn sent(
     }
     let mut found = None;
     batch.scatter(|_, to, _, copies| {
-        found = Some((to, copies.iter().map(|(_, to)| *to).collect()));
+        found = Some((
+            to.or(Some(from as u8 ^ 1)),
+            copies.iter().map(|(_, to)| *to).collect(),
+        ));
     });
     found
 }
@@ -307,7 +310,7 @@ fn the_rules_found_are_those_that_a_list_would_find_whatever_comes_and_goes() {
             }
             let mut found = [Found::NOTHING; BATCH_CAPACITY];
             let tables = &shape.get().tables;
-            let tuples = tables.first().map_or(&[][..], Vec::as_slice);
+            let tuples = tables.first().map_or(&[][..], |table| &table.tuples);
             control.memory().find(tuples, &keys, u64::MAX, &mut found);
             let rules: Vec<control::Rule> = list.iter().map(|(_, rule)| rule.clone()).collect();
             for (key, found) in keys.iter().zip(&found) {
