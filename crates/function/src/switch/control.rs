@@ -304,6 +304,11 @@ impl Control {
         self.shape.worker()
     }
 
+    /// Whether rules go by themselves.
+    pub fn is_timed(&self) -> bool {
+        !self.timed.is_empty()
+    }
+
     /// Rules in force.
     pub fn rules(&self) -> impl Iterator<Item = (RuleId, &Kept)> {
         let all = (0..).zip(&self.rules);

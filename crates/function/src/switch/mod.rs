@@ -9,6 +9,7 @@
 
 mod action;
 mod control;
+mod keeper;
 mod key;
 mod learned;
 mod shape;
@@ -21,6 +22,7 @@ use crate::swapped::InUse;
 use crate::{Class, Context, Entry, Function, KernelVersion, SettingsError, settings};
 use action::step;
 use control::{Control, Count, GroupKind};
+use keeper::Keeper;
 use key::{Field, Key};
 use learned::{Learned, WAYS, is_reserved};
 use serde::Deserialize;
@@ -88,7 +90,8 @@ fn default_addresses() -> usize {
 
 /// What the worker has of the rules.
 struct Plane {
-    control: Arc<Mutex<Control>>,
+    /// Ended before the rest.
+    _keeper: Option<Keeper>,
     memory: Arc<Memory>,
     counts: Arc<[Count]>,
     shape: InUse<Shape>,
@@ -321,9 +324,14 @@ impl Function for Switch {
                 .flat_map(|it| &it.buckets)
                 .any(|it| pushes(&it.actions));
         let pool = has_tags.then(|| PoolHandle::new(SLOTS_FOR_TAGS, false));
+        let (memory, rule_counts) = (Arc::clone(control.memory()), Arc::clone(control.counts()));
+        let is_timed = control.is_timed();
+        let control = Arc::new(Mutex::new(control));
+        let keeper = is_timed.then(|| Keeper::start(&control, &clock));
         self.plane = Some(Plane {
-            memory: Arc::clone(control.memory()),
-            counts: Arc::clone(control.counts()),
+            _keeper: keeper.transpose()?,
+            memory,
+            counts: rule_counts,
             shape,
             receiver,
             miss: self.miss,
@@ -332,7 +340,6 @@ impl Function for Switch {
             pool: pool.transpose()?,
             clock,
             is_up: Arc::clone(&self.is_up),
-            control: Arc::new(Mutex::new(control)),
         });
         Ok(())
     }

@@ -327,3 +327,45 @@ fn the_rules_found_are_those_that_a_list_would_find_whatever_comes_and_goes() {
         }
     }
 }
+
+#[test]
+fn a_rule_goes_when_its_time_is_over_and_its_slot_serves_again() {
+    let mut control = Control::new(2);
+    let rule = |port: u128, idle_s, hard_s| {
+        let mut rule = control::Rule {
+            table: 0,
+            priority: 1,
+            value: Key::default(),
+            mask: Key::default(),
+            actions: vec![action::Action::Output(1)],
+            cookie: 0,
+            flags: 0,
+            idle_s,
+            hard_s,
+        };
+        rule.mask.set(Field::InPort, 0xffff);
+        rule.value.set(Field::InPort, port);
+        rule
+    };
+    let second = 1_000_000_000;
+    let idle = control.add(rule(1, 1, 0)).unwrap();
+    let hard = control.add(rule(2, 0, 5)).unwrap();
+    assert_eq!(control.add(rule(3, 0, 0)), Err(control::Refused::TableFull));
+    let (now, now_ticks) = (std::time::Instant::now(), taut_sys::ticks());
+    assert!(control.expired(now, now_ticks, second * 1000).is_empty());
+    let gone = control.expired(now, now_ticks + 2 * second * 1000, second * 1000);
+    assert_eq!(
+        gone.iter().map(|it| (it.0, it.2)).collect::<Vec<_>>(),
+        [(idle, true)]
+    );
+    let later = now + Duration::from_secs(6);
+    let gone = control.expired(later, now_ticks, second);
+    assert_eq!(
+        gone.iter().map(|it| (it.0, it.2)).collect::<Vec<_>>(),
+        [(hard, false)]
+    );
+    for port in 0..100 {
+        let id = control.add(rule(port, 0, 0)).unwrap();
+        control.remove(id).unwrap();
+    }
+}
