@@ -336,6 +336,45 @@ fn files_and_pairs_allocate_nothing_for_packets() {
 }
 
 #[test]
+fn a_switch_with_rules_allocates_nothing_for_packets() {
+    let rules = "[[meter]]\nid = 1\npps = 1000\n\
+        [[group]]\nid = 1\ntype = \"all\"\nbuckets = [{ actions = [\"output:2\"] }, { actions = [\"output:3\"] }]\n\
+        [[rule]]\nip_proto = \"udp\"\nactions = [\"set:ip_dst=10.0.0.1\", \"dec_ttl\", \"push_vlan\", \"goto:1\"]\n\
+        [[rule]]\ntable = 1\nvlan = \"any\"\nactions = [\"pop_vlan\", \"meter:1\", \"queue:3\", \"group:1\", \"normal\"]\n";
+    let mut switch = taut_function::build("switch", rules.parse().unwrap()).unwrap();
+    switch.prepare().unwrap();
+    let context = Context {
+        to_port: 1,
+        ports: 4,
+        ..Context::default()
+    };
+    let frame = UdpFlow::default().frame(100).unwrap();
+    let pool = PoolHandle::new(256, false).unwrap();
+    let mut batch = Batch::new();
+    let mut pass = |rounds: usize| {
+        for _ in 0..rounds {
+            pool.fill(&mut batch, 32, frame.len() as u16);
+            for packet in batch.packets_mut() {
+                packet.bytes_mut().copy_from_slice(&frame);
+            }
+            switch.process(&mut batch, &context);
+            batch.clear();
+        }
+    };
+    pass(10);
+    let before = allocations();
+    pass(1000);
+    assert_eq!(allocations() - before, 0);
+    let outcomes = switch.outcomes();
+    assert!(
+        outcomes
+            .iter()
+            .any(|it| it.0 == "dropped by a meter" && it.1 > 1000),
+        "{outcomes:?}"
+    );
+}
+
+#[test]
 fn an_inspection_allocates_nothing_for_packets() {
     let folder = support::scratch();
     let rules = folder.path().join("rules");

@@ -309,6 +309,14 @@ impl Control {
         !self.timed.is_empty()
     }
 
+    /// Whether packets get tags that they did not have.
+    pub fn pushes_tags(&self) -> bool {
+        let rules = self.rules().map(|(_, kept)| &kept.rule.actions);
+        let buckets = self.groups.values().flat_map(|(group, _)| &group.buckets);
+        let mut lists = rules.chain(buckets.map(|bucket| &bucket.actions));
+        lists.any(|actions| actions.iter().any(|it| matches!(it, Action::PushVlan(_))))
+    }
+
     /// Rules in force.
     pub fn rules(&self) -> impl Iterator<Item = (RuleId, &Kept)> {
         let all = (0..).zip(&self.rules);

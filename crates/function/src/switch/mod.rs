@@ -107,9 +107,8 @@ struct Plane {
 struct Switch {
     age: Duration,
     bridge: Bridge,
-    /// Rules to begin with, until it is ready; none for a bridge.
-    rules: Option<Rules>,
-    room: usize,
+    /// The side that decides, with rules to begin with, until it is ready; none for a bridge.
+    control: Option<Control>,
     miss: Miss,
     plane: Option<Plane>,
     is_up: Arc<[AtomicBool]>,
@@ -185,7 +184,7 @@ impl Switch {
                 "most_rules: want 1 to {MOST_RULES}, not {room}"
             )));
         }
-        let switch = Self {
+        Ok(Self {
             age,
             bridge: Bridge {
                 learned: Learned::new(addresses),
@@ -195,21 +194,16 @@ impl Switch {
                 reserved: 0,
                 malformed: 0,
             },
-            room,
             miss: settings.miss.unwrap_or(match has_rules {
                 true => Miss::Drop,
                 false => Miss::Normal,
             }),
-            rules: has_rules.then_some(rules),
+            // Whether they go together is seen before anything is opened.
+            control: has_rules.then(|| decided(rules, room)).transpose()?,
             plane: None,
             is_up: (0..MOST_PORTS).map(|_| AtomicBool::new(true)).collect(),
             counts: Counts::default(),
-        };
-        // Whether they go together is seen before anything is opened.
-        if let Some(rules) = &switch.rules {
-            decided(rules, room)?;
-        }
-        Ok(switch)
+        })
     }
 }
 
@@ -221,24 +215,24 @@ fn read_file(path: &std::path::Path) -> Result<File, SettingsError> {
 }
 
 /// The side that decides, with these rules.
-fn decided(rules: &Rules, room: usize) -> Result<Control, SettingsError> {
+fn decided(rules: Rules, room: usize) -> Result<Control, SettingsError> {
     let wrong = |kind: &str, number: usize, why: control::Refused| {
         SettingsError(format!("{kind} {number}: {why}"))
     };
     let mut control = Control::new(room);
-    for (meter, number) in rules.meters.iter().zip(1..) {
+    for (meter, number) in rules.meters.into_iter().zip(1..) {
         control
-            .add_meter(*meter)
+            .add_meter(meter)
             .map_err(|why| wrong("meter", number, why))?;
     }
-    for (group, number) in rules.groups.iter().zip(1..) {
+    for (group, number) in rules.groups.into_iter().zip(1..) {
         control
-            .add_group(group.clone())
+            .add_group(group)
             .map_err(|why| wrong("group", number, why))?;
     }
-    for (rule, number) in rules.rules.iter().zip(1..) {
+    for (rule, number) in rules.rules.into_iter().zip(1..) {
         control
-            .add(rule.clone())
+            .add(rule)
             .map_err(|why| wrong("rule", number, why))?;
     }
     Ok(control)
@@ -277,7 +271,7 @@ impl Function for Switch {
 
     /// With rules it is called also without packets, to say that it looks into no table.
     fn holds_packets(&self) -> bool {
-        self.rules.is_some() || self.plane.is_some()
+        self.control.is_some() || self.plane.is_some()
     }
 
     fn wakes(&self) -> bool {
@@ -305,25 +299,14 @@ impl Function for Switch {
     fn prepare(&mut self) -> Result<(), PortError> {
         let clock = Clock::calibrate(Duration::from_millis(2));
         self.bridge.learned.age_ticks = clock.to_ticks(self.age.as_nanos() as f64) as u64;
-        let Some(rules) = self.rules.take() else {
+        let Some(mut control) = self.control.take() else {
             return Ok(());
         };
-        let mut control = decided(&rules, self.room).map_err(|e| {
-            PortError::system("function \"switch\": its rules", std::io::Error::other(e.0))
-        })?;
         let (sender, receiver) = changes(1)?;
         let shape = control.follow(sender);
-        let pushes = |actions: &[action::Action]| {
-            let is_push = |it: &action::Action| matches!(it, action::Action::PushVlan(_));
-            actions.iter().any(is_push)
-        };
-        let has_tags = rules.rules.iter().any(|rule| pushes(&rule.actions))
-            || rules
-                .groups
-                .iter()
-                .flat_map(|it| &it.buckets)
-                .any(|it| pushes(&it.actions));
-        let pool = has_tags.then(|| PoolHandle::new(SLOTS_FOR_TAGS, false));
+        let pool = control
+            .pushes_tags()
+            .then(|| PoolHandle::new(SLOTS_FOR_TAGS, false));
         let (memory, rule_counts) = (Arc::clone(control.memory()), Arc::clone(control.counts()));
         let is_timed = control.is_timed();
         let control = Arc::new(Mutex::new(control));
