@@ -288,8 +288,8 @@ impl Flows {
             random.finish() | 1
         };
         Self {
-            lines: filled_on_huge_pages(places, Line::default()),
-            tags: filled_on_huge_pages(places, 0),
+            lines: filled_on_huge_pages(places, Line::default),
+            tags: filled_on_huge_pages(places, || 0),
             homes: homes as u64,
             seeds: std::array::from_fn(|_| seed()),
             waiting: Vec::with_capacity(TOGETHER),

@@ -317,7 +317,7 @@ impl Drop for Buckets {
 }
 
 fn allocate(bytes: usize) -> *mut u64 {
-    let words = filled_on_huge_pages(bytes / 8, 0_u64).into_boxed_slice();
+    let words = filled_on_huge_pages(bytes / 8, || 0_u64).into_boxed_slice();
     Box::into_raw(words).cast()
 }
 

@@ -85,12 +85,12 @@ impl<T: SharedNumber> Drop for AlignedTable<T> {
     }
 }
 
-/// `count` times `value`, written now, on huge pages where the kernel has some. What is searched at random meets fewer
+/// `count` times what `make` makes, written now, on huge pages where the kernel has some. What is searched at random meets fewer
 /// misses of the translation cache so.
-pub fn filled_on_huge_pages<T: Clone>(count: usize, value: T) -> Vec<T> {
+pub fn filled_on_huge_pages<T>(count: usize, make: impl FnMut() -> T) -> Vec<T> {
     let mut memory = Vec::with_capacity(count);
     prefer_huge_pages(memory.spare_capacity_mut());
-    memory.resize(count, value);
+    memory.resize_with(count, make);
     memory
 }
 
@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn memory_is_what_is_written_to_it() {
         for len in [0, 1, 511, 3 << 20] {
-            let mut memory = filled_on_huge_pages(len, 7_u64);
+            let mut memory = filled_on_huge_pages(len, || 7_u64);
             assert!(
                 memory.len() == len && memory.iter().all(|value| *value == 7),
                 "{len}"

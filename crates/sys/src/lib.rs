@@ -30,6 +30,7 @@ mod library;
 mod linked_lines;
 mod memory;
 mod packet_filter;
+mod prefetch;
 mod private_socket;
 mod stamped_socket;
 mod time_slice;
@@ -57,6 +58,7 @@ pub use packet_filter::ask_libpcap;
 pub use packet_filter::{
     FilterInstruction, LONGEST_EXPRESSION_BYTES, PacketFilterError, compile_packet_filter,
 };
+pub use prefetch::prefetch;
 pub use private_socket::listen_privately;
 pub use stamped_socket::{receive_stamped, stamp_arrivals};
 pub use time_slice::{SHORTEST_SLICE, request_short_slices};

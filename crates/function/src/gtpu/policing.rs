@@ -42,7 +42,7 @@ impl SharedMeters {
             0 => 0.0,
             _ => UNITS_PER_NS as f64 * Clock::calibrate(CALIBRATION).to_ns(1),
         };
-        let meters = filled_on_huge_pages(bearers * METERS_PER_BEARER, SharedMeter::default());
+        let meters = filled_on_huge_pages(bearers * METERS_PER_BEARER, SharedMeter::default);
         Self {
             all: Arc::new(meters),
             begun_ticks: ticks(),

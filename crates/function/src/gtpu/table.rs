@@ -93,7 +93,7 @@ impl Table {
             Matching::Hash => {
                 let count = (room * SLOTS_PER_ENTRY).div_ceil(LINE_SLOTS);
                 // Written, so that the kernel gives the memory now and not to the first packets.
-                lines = filled_on_huge_pages(count, Line([Slot::EMPTY; LINE_SLOTS]));
+                lines = filled_on_huge_pages(count, || Line([Slot::EMPTY; LINE_SLOTS]));
             }
             Matching::Linear => list.reserve_exact(room),
         }

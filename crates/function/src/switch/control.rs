@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use taut_sys::filled_on_huge_pages;
 
 /// Masks that rules of all tables may have together. Each is asked for by packets that nothing better was found for.
 const MOST_TUPLES: usize = 4096;
@@ -238,7 +239,7 @@ pub(super) type RuleId = u32;
 #[derive(Debug)]
 pub(super) struct Control {
     memory: Arc<Memory>,
-    counts: Arc<[Count]>,
+    counts: Arc<Vec<Count>>,
     shape: Swapped<Shape>,
     /// Asks the worker to begin another batch.
     sender: Option<Sender<()>>,
@@ -265,7 +266,7 @@ impl Control {
         let most_rules = most_rules.clamp(1, MOST_RULES);
         let memory = Memory::new(most_rules);
         Self {
-            counts: (0..most_rules).map(|_| Count::default()).collect(),
+            counts: Arc::new(filled_on_huge_pages(most_rules, Count::default)),
             shape: Swapped::new(Shape::default()),
             sender: None,
             tuples: Vec::new(),
@@ -289,7 +290,7 @@ impl Control {
         &self.memory
     }
 
-    pub fn counts(&self) -> &Arc<[Count]> {
+    pub fn counts(&self) -> &Arc<Vec<Count>> {
         &self.counts
     }
 

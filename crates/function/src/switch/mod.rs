@@ -34,7 +34,7 @@ use std::time::Duration;
 use table::{Found, MOST_RULES, Memory};
 use taut_port::{BATCH_CAPACITY, Batch, PoolHandle, PortError, Punt};
 use taut_settings::{duration, in_words};
-use taut_sys::{Alarm, Clock};
+use taut_sys::{Alarm, Clock, prefetch};
 use taut_wire::{EtherType, Ethernet};
 use text::{File, Rules};
 
@@ -93,7 +93,7 @@ struct Plane {
     /// Ended before the rest.
     _keeper: Option<Keeper>,
     memory: Arc<Memory>,
-    counts: Arc<[Count]>,
+    counts: Arc<Vec<Count>>,
     shape: InUse<Shape>,
     receiver: Receiver<()>,
     miss: Miss,
@@ -481,6 +481,11 @@ impl Plane {
             bridged: 0,
         };
         let empty = Table::default();
+        for packet in batch.packets() {
+            if let Some(byte) = packet.bytes().first() {
+                prefetch(byte);
+            }
+        }
         let mut of_table = [0_u64; control::TABLES as usize];
         of_table[0] = wanted;
         // Tables lead to those of higher numbers alone.
@@ -503,6 +508,11 @@ impl Plane {
                 }
             }
             memory.find(&rules.tuples, keys, wanted, found);
+            for index in places(wanted) {
+                if let Some(count) = rule_counts.get(found[index].counter as usize) {
+                    prefetch(count);
+                }
+            }
             for index in places(wanted) {
                 let rule = found[index];
                 let course = match rule.slot() {

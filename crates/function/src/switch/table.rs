@@ -10,6 +10,7 @@ use super::key::{Key, WORDS};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use taut_port::BATCH_CAPACITY;
+use taut_sys::{filled_on_huge_pages, prefetch};
 
 /// Words of a slot that hold what to do.
 pub(super) const SLOT_STEPS: usize = 6;
@@ -198,8 +199,8 @@ impl Memory {
         // A third full at most: both buckets of a hash being full is as good as impossible then.
         let buckets = (3 * rules).div_ceil(PLACES).next_power_of_two();
         Arc::new(Self {
-            slots: (0..slots).map(|_| Words::default()).collect(),
-            buckets: (0..buckets).map(|_| Bucket::default()).collect(),
+            slots: filled_on_huge_pages(slots, Words::default).into(),
+            buckets: filled_on_huge_pages(buckets, Bucket::default).into(),
         })
     }
 
@@ -319,10 +320,19 @@ impl Memory {
                 return;
             }
             // In steps over all packets, so that what one waits for from memory the others wait for meanwhile.
-            for_each(left, |index| hashes[index] = tuple.hash(&keys[index]));
+            for_each(left, |index| {
+                hashes[index] = tuple.hash(&keys[index]);
+                prefetch(self.buckets_of(hashes[index]).0);
+            });
             for_each(left, |index| {
                 let hash = hashes[index];
-                candidates[index] = self.buckets_of(hash).0.places_of(tag(hash)).next();
+                let bucket = self.buckets_of(hash).0;
+                candidates[index] = bucket.places_of(tag(hash)).next();
+                let slot = candidates[index].map_or(0, |place| bucket.slot(place));
+                if let Some(words) = self.slots.get(slot as usize) {
+                    prefetch(words);
+                    prefetch(&words.0[HEAD]);
+                }
             });
             for_each(left, |index| {
                 let (key, hash) = (&keys[index], hashes[index]);
