@@ -209,11 +209,6 @@ impl Memory {
         self.slots.len()
     }
 
-    /// Bytes of all of it.
-    pub fn bytes(&self) -> usize {
-        size_of_val(&*self.slots) + size_of_val(&*self.buckets)
-    }
-
     /// The bucket of a hash, and that where a rule lies for which there was no room.
     #[inline(always)]
     fn buckets_of(&self, hash: u64) -> (&Bucket, &Bucket) {
