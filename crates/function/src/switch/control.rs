@@ -185,6 +185,14 @@ pub(super) struct Count {
 }
 
 impl Count {
+    pub fn read(&self) -> (u64, u64) {
+        // Relaxed: numbers for people.
+        (
+            self.packets.load(Ordering::Relaxed),
+            self.bytes.load(Ordering::Relaxed),
+        )
+    }
+
     fn clear(&self) {
         self.packets.store(0, Ordering::Relaxed);
         self.bytes.store(0, Ordering::Relaxed);
@@ -280,6 +288,11 @@ impl Control {
         &self.counts
     }
 
+    /// What the worker knows beside rules, or will with its next batch.
+    pub fn shape(&self) -> &Shape {
+        self.shape.present()
+    }
+
     /// Has a worker follow. There is one.
     pub fn follow(&mut self, sender: Sender<()>) -> InUse<Shape> {
         self.sender = Some(sender);
@@ -305,14 +318,32 @@ impl Control {
         all.filter_map(|(id, kept)| Some((id, kept.as_ref()?)))
     }
 
+    /// Rules that there is room for.
+    pub fn room(&self) -> usize {
+        self.counts.len()
+    }
+
     pub fn rule(&self, id: RuleId) -> Option<&Kept> {
         self.rules.get(id as usize)?.as_ref()
     }
 
-    fn clear_count(&self, id: RuleId) {
+    /// Packets and bytes of a rule.
+    pub fn count(&self, id: RuleId) -> (u64, u64) {
+        self.counts.get(id as usize).map_or((0, 0), Count::read)
+    }
+
+    pub fn clear_count(&self, id: RuleId) {
         if let Some(count) = self.counts.get(id as usize) {
             count.clear();
         }
+    }
+
+    pub fn groups(&self) -> impl Iterator<Item = (&Group, &GroupState)> {
+        self.groups.values().map(|(group, state)| (group, &**state))
+    }
+
+    pub fn meters(&self) -> impl Iterator<Item = (&Meter, &MeterState)> {
+        self.meters.values().map(|(meter, state)| (meter, &**state))
     }
 
     /// The rule that asks for just this, in this table and at this priority.
@@ -323,6 +354,16 @@ impl Control {
         ids.find(|id| {
             self.rule(*id)
                 .is_some_and(|kept| kept.rule.priority == priority)
+        })
+    }
+
+    /// Whether a packet could fit this and another rule of the same priority.
+    pub fn overlaps(&self, rule: &Rule) -> bool {
+        self.rules().any(|(_, kept)| {
+            let other = &kept.rule;
+            let both = rule.mask.and(&other.mask);
+            (other.table, other.priority) == (rule.table, rule.priority)
+                && rule.value.and(&both) == other.value.and(&both)
         })
     }
 
@@ -428,6 +469,69 @@ impl Control {
         Ok(id)
     }
 
+    /// Makes a rule, in place of the one that asks for the same if there is one, whose packets go on being counted if wanted.
+    pub fn replace(&mut self, rule: Rule, keeps_counts: bool) -> Result<(), Refused> {
+        let same = self.same(rule.table, rule.priority, &rule.value, &rule.mask);
+        let Some(id) = same else {
+            return self.add(rule).map(|_| ());
+        };
+        self.change(id, rule.actions.clone())?;
+        if !keeps_counts {
+            self.clear_count(id);
+        }
+        let is_timed = rule.idle_s != 0 || rule.hard_s != 0;
+        match is_timed {
+            true => self.timed.insert(id),
+            false => self.timed.remove(&id),
+        };
+        if let Some(kept) = self.rules.get_mut(id as usize).and_then(Option::as_mut) {
+            kept.rule = rule;
+            kept.made = Instant::now();
+        }
+        let now = taut_sys::ticks();
+        self.counts[id as usize]
+            .used_ticks
+            .store(now, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Gives a rule other actions; its packets go on being counted.
+    pub fn change(&mut self, id: RuleId, actions: Vec<Action>) -> Result<(), Refused> {
+        self.check(&actions)?;
+        let Some(kept) = self.rule(id) else {
+            return Ok(());
+        };
+        let steps = steps(&actions, kept.rule.table)?;
+        self.make_room(slots_for(steps.len()), 0)?;
+        let slots = self.take_slots(steps.len());
+        let Some(kept) = self.rules.get_mut(id as usize).and_then(Option::as_mut) else {
+            return Ok(());
+        };
+        let head = Head {
+            priority: kept.rule.priority,
+            tuple: kept.tuple,
+            counter: id,
+        };
+        self.memory.write(&slots, &kept.rule.value, head, &steps);
+        let is_first = self
+            .by_key
+            .get(&(kept.tuple, kept.rule.value))
+            .is_some_and(|ids| ids.first() == Some(&id));
+        if let Some(Some(state)) = self
+            .tuples
+            .get(usize::from(kept.tuple))
+            .filter(|_| is_first)
+        {
+            let instead = kept.slots.first().copied();
+            self.memory
+                .put(&state.tuple, &kept.rule.value, slots[0], instead)?;
+        }
+        kept.rule.actions = actions;
+        self.retired_slots
+            .extend(std::mem::replace(&mut kept.slots, slots));
+        Ok(())
+    }
+
     /// Takes a rule out.
     pub fn remove(&mut self, id: RuleId) -> Option<Kept> {
         let kept = self.rules.get_mut(id as usize)?.take()?;
@@ -521,6 +625,13 @@ impl Control {
         self.put_group(group)
     }
 
+    pub fn change_group(&mut self, group: Group) -> Result<(), Refused> {
+        if !self.groups.contains_key(&group.id) {
+            return Err(Refused::NoSuchGroup);
+        }
+        self.put_group(group)
+    }
+
     fn put_group(&mut self, group: Group) -> Result<(), Refused> {
         group.check()?;
         for bucket in &group.buckets {
@@ -530,6 +641,15 @@ impl Control {
         self.groups.insert(group.id, (group, state));
         self.publish();
         Ok(())
+    }
+
+    /// Takes out a group, and the rules that lead to it. (OpenFlow 1.3.5, section 6.6.)
+    pub fn remove_group(&mut self, id: u32) -> Vec<(RuleId, Kept)> {
+        let gone = self.remove_rules_with(Action::Group(id));
+        if self.groups.remove(&id).is_some() {
+            self.publish();
+        }
+        gone
     }
 
     pub fn add_meter(&mut self, meter: Meter) -> Result<(), Refused> {
@@ -542,12 +662,37 @@ impl Control {
         self.put_meter(meter)
     }
 
+    pub fn change_meter(&mut self, meter: Meter) -> Result<(), Refused> {
+        if !self.meters.contains_key(&meter.id) {
+            return Err(Refused::NoSuchMeter);
+        }
+        self.put_meter(meter)
+    }
+
     fn put_meter(&mut self, meter: Meter) -> Result<(), Refused> {
         meter.check()?;
         let state = Arc::new(MeterState::new(&meter));
         self.meters.insert(meter.id, (meter, state));
         self.publish();
         Ok(())
+    }
+
+    /// Takes out a meter, and the rules that have it.
+    pub fn remove_meter(&mut self, id: u32) -> Vec<(RuleId, Kept)> {
+        let gone = self.remove_rules_with(Action::Meter(id));
+        if self.meters.remove(&id).is_some() {
+            self.publish();
+        }
+        gone
+    }
+
+    fn remove_rules_with(&mut self, action: Action) -> Vec<(RuleId, Kept)> {
+        let with = |(id, kept): (RuleId, &Kept)| kept.rule.actions.contains(&action).then_some(id);
+        let ids: Vec<RuleId> = self.rules().filter_map(with).collect();
+        let taken = ids.into_iter();
+        taken
+            .filter_map(|id| Some((id, self.remove(id)?)))
+            .collect()
     }
 
     /// Waits until all that was decided is in force: the worker has begun a batch since.

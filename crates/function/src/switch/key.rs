@@ -116,7 +116,6 @@ impl Key {
     }
 
     /// The bits that are in both.
-    #[cfg(test)]
     pub fn and(&self, other: &Self) -> Self {
         Self(std::array::from_fn(|word| self.0[word] & other.0[word]))
     }

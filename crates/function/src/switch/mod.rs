@@ -9,9 +9,10 @@
 
 mod action;
 mod control;
-mod keeper;
 mod key;
 mod learned;
+mod openflow;
+mod server;
 mod shape;
 mod table;
 mod text;
@@ -19,16 +20,18 @@ mod text;
 use crate::changes::{Receiver, changes};
 use crate::mix::mix;
 use crate::swapped::InUse;
-use crate::{Class, Context, Entry, Function, KernelVersion, SettingsError, settings};
+use crate::{Class, Context, Entry, Function, Handler, KernelVersion, SettingsError, settings};
 use action::step;
 use control::{Control, Count, GroupKind};
-use keeper::Keeper;
 use key::{Field, Key};
 use learned::{Learned, WAYS, is_reserved};
+use openflow::PacketOut;
 use serde::Deserialize;
+use server::{Controllers, Facts, Server};
 use shape::{Shape, Table};
+use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use table::{Found, MOST_RULES, Memory};
@@ -76,6 +79,12 @@ struct Settings {
     /// Rules that there is room for.
     most_rules: Option<usize>,
     miss: Option<Miss>,
+    /// Address at which controllers are waited for.
+    openflow: Option<SocketAddr>,
+    /// Address of a controller that is called.
+    controller: Option<SocketAddr>,
+    /// Number by which controllers know the switch.
+    datapath_id: Option<u64>,
     #[serde(default)]
     rule: Vec<toml::Table>,
     #[serde(default)]
@@ -90,8 +99,6 @@ fn default_addresses() -> usize {
 
 /// What the worker has of the rules.
 struct Plane {
-    /// Ended before the rest.
-    _keeper: Option<Keeper>,
     memory: Arc<Memory>,
     counts: Arc<Vec<Count>>,
     shape: InUse<Shape>,
@@ -101,7 +108,9 @@ struct Plane {
     found: Box<[Found; BATCH_CAPACITY]>,
     pool: Option<PoolHandle>,
     clock: Clock,
-    is_up: Arc<[AtomicBool]>,
+    facts: Arc<Facts>,
+    /// None where nothing changes by itself.
+    server: Option<Server>,
 }
 
 struct Switch {
@@ -110,8 +119,9 @@ struct Switch {
     /// The side that decides, with rules to begin with, until it is ready; none for a bridge.
     control: Option<Control>,
     miss: Miss,
+    controllers: Controllers,
     plane: Option<Plane>,
-    is_up: Arc<[AtomicBool]>,
+    facts: Arc<Facts>,
     counts: Counts,
 }
 
@@ -169,7 +179,18 @@ impl Switch {
             }
             file = read_file(path)?;
         }
-        let has_rules = settings.rules.is_some() || !file.rule.is_empty();
+        let controllers = Controllers {
+            listen: settings.openflow,
+            call: settings.controller,
+            datapath: settings.datapath_id.unwrap_or(1),
+        };
+        let is_controlled = controllers.listen.is_some() || controllers.call.is_some();
+        if settings.miss == Some(Miss::Controller) && !is_controlled {
+            return Err(SettingsError(
+                "miss = \"controller\": there is none; set openflow or controller".to_string(),
+            ));
+        }
+        let has_rules = is_controlled || settings.rules.is_some() || !file.rule.is_empty();
         let rules = file
             .read()
             .map_err(|SettingsError(why)| match &settings.rules {
@@ -186,14 +207,7 @@ impl Switch {
         }
         Ok(Self {
             age,
-            bridge: Bridge {
-                learned: Learned::new(addresses),
-                switched: 0,
-                flooded: 0,
-                same_port: 0,
-                reserved: 0,
-                malformed: 0,
-            },
+            bridge: Bridge::new(addresses),
             miss: settings.miss.unwrap_or(match has_rules {
                 true => Miss::Drop,
                 false => Miss::Normal,
@@ -201,7 +215,11 @@ impl Switch {
             // Whether they go together is seen before anything is opened.
             control: has_rules.then(|| decided(rules, room)).transpose()?,
             plane: None,
-            is_up: (0..MOST_PORTS).map(|_| AtomicBool::new(true)).collect(),
+            controllers,
+            facts: Arc::new(Facts {
+                ports: AtomicUsize::new(0),
+                is_up: (0..MOST_PORTS).map(|_| AtomicBool::new(true)).collect(),
+            }),
             counts: Counts::default(),
         })
     }
@@ -260,6 +278,8 @@ impl Function for Switch {
             }
             Some(plane) => {
                 plane.receiver.take(|()| {});
+                // Relaxed: nothing else is known by it.
+                plane.facts.ports.store(context.ports, Ordering::Relaxed);
                 plane.process(batch, context, &mut self.bridge, &mut self.counts);
             }
         }
@@ -290,7 +310,7 @@ impl Function for Switch {
     }
 
     fn link_changed(&mut self, port: usize, is_up: bool) {
-        if let Some(state) = self.is_up.get(port) {
+        if let Some(state) = self.facts.is_up.get(port) {
             // Relaxed: nothing else is known by it.
             state.store(is_up, Ordering::Relaxed);
         }
@@ -304,15 +324,16 @@ impl Function for Switch {
         };
         let (sender, receiver) = changes(1)?;
         let shape = control.follow(sender);
-        let pool = control
-            .pushes_tags()
-            .then(|| PoolHandle::new(SLOTS_FOR_TAGS, false));
+        let is_controlled = self.controllers.listen.is_some() || self.controllers.call.is_some();
+        let has_tags = is_controlled || control.pushes_tags();
+        let pool = has_tags.then(|| PoolHandle::new(SLOTS_FOR_TAGS, false));
         let (memory, rule_counts) = (Arc::clone(control.memory()), Arc::clone(control.counts()));
-        let is_timed = control.is_timed();
+        let changes_by_itself = is_controlled || control.is_timed();
         let control = Arc::new(Mutex::new(control));
-        let keeper = is_timed.then(|| Keeper::start(&control, &clock));
+        let server = changes_by_itself
+            .then(|| Server::start(&control, &self.controllers, &self.facts, &clock));
         self.plane = Some(Plane {
-            _keeper: keeper.transpose()?,
+            server: server.transpose()?,
             memory,
             counts: rule_counts,
             shape,
@@ -322,9 +343,13 @@ impl Function for Switch {
             found: Box::new([Found::NOTHING; BATCH_CAPACITY]),
             pool: pool.transpose()?,
             clock,
-            is_up: Arc::clone(&self.is_up),
+            facts: Arc::clone(&self.facts),
         });
         Ok(())
+    }
+
+    fn handler(&mut self) -> Option<Box<dyn Handler>> {
+        self.plane.as_mut()?.server.as_mut()?.handler()
     }
 
     fn outcomes(&self) -> Vec<(&'static str, u64)> {
@@ -364,6 +389,17 @@ enum Bridged {
 }
 
 impl Bridge {
+    fn new(addresses: usize) -> Self {
+        Self {
+            learned: Learned::new(addresses),
+            switched: 0,
+            flooded: 0,
+            same_port: 0,
+            reserved: 0,
+            malformed: 0,
+        }
+    }
+
     /// Learns from a packet, and says where it goes.
     fn pass(&mut self, frame: &[u8], context: &Context) -> Bridged {
         let from = context.from_port as u8;
@@ -451,51 +487,67 @@ impl Plane {
         bridge: &mut Bridge,
         counts: &mut Counts,
     ) {
+        // Also without packets: whoever decides waits for it.
+        let shape = self.shape.get();
         let kept = (0..batch.len()).filter(|index| batch.is_kept(*index));
         let wanted = kept.fold(0, |bits, index| bits | 1 << index);
         if wanted == 0 {
             return;
         }
-        let Self {
-            memory,
-            counts: rule_counts,
-            shape,
-            miss,
-            keys,
-            found,
-            pool,
-            clock,
-            is_up,
-            ..
-        } = self;
-        let shape = shape.get();
-        let mut pass = Pass {
-            context,
-            shape,
-            pool: pool.as_ref(),
-            clock,
-            is_up,
-            bridge,
-            counts,
-            sent: 0,
-            bridged: 0,
-        };
-        let empty = Table::default();
         for packet in batch.packets() {
             if let Some(byte) = packet.bytes().first() {
                 prefetch(byte);
             }
         }
+        let tables = Tables {
+            context,
+            shape,
+            memory: &self.memory,
+            rule_counts: &self.counts,
+            miss: self.miss,
+            pool: self.pool.as_ref(),
+            clock: &self.clock,
+            facts: &self.facts,
+        };
+        let mut pass = Pass::new(&tables, bridge, counts);
+        tables.pass(batch, wanted, &mut self.keys, &mut self.found, &mut pass);
+    }
+}
+
+/// Everything that packets of a batch are held against.
+struct Tables<'a> {
+    context: &'a Context,
+    shape: &'a Shape,
+    memory: &'a Memory,
+    rule_counts: &'a [Count],
+    miss: Miss,
+    pool: Option<&'a PoolHandle>,
+    clock: &'a Clock,
+    facts: &'a Facts,
+}
+
+impl Tables<'_> {
+    /// Passes the packets whose bits are set through the tables.
+    #[inline(always)]
+    fn pass(
+        &self,
+        batch: &mut Batch,
+        wanted: u64,
+        keys: &mut [Key; BATCH_CAPACITY],
+        found: &mut [Found; BATCH_CAPACITY],
+        pass: &mut Pass<'_>,
+    ) {
+        let empty = Table::default();
+        let in_port = self.context.from_port as u16;
         let mut of_table = [0_u64; control::TABLES as usize];
         of_table[0] = wanted;
         // Tables lead to those of higher numbers alone.
-        let mut tables = 1_u64;
-        while tables != 0 {
-            let table = tables.trailing_zeros() as usize & (of_table.len() - 1);
-            tables &= tables - 1;
+        let mut left = 1_u64;
+        while left != 0 {
+            let table = left.trailing_zeros() as usize & (of_table.len() - 1);
+            left &= left - 1;
             let wanted = of_table[table];
-            let rules = shape.tables.get(table).unwrap_or(&empty);
-            let in_port = context.from_port as u16;
+            let rules = self.shape.tables.get(table).unwrap_or(&empty);
             // Who asks only for ports and stations is not made to wait for other headers.
             if rules.asked.is_outermost() {
                 for index in places(wanted) {
@@ -507,9 +559,9 @@ impl Plane {
                     keys[index] = Key::of(batch.packets()[index].bytes(), headers, in_port);
                 }
             }
-            memory.find(&rules.tuples, keys, wanted, found);
+            self.memory.find(&rules.tuples, keys, wanted, found);
             for index in places(wanted) {
-                if let Some(count) = rule_counts.get(found[index].counter as usize) {
+                if let Some(count) = self.rule_counts.get(found[index].counter as usize) {
                     prefetch(count);
                 }
             }
@@ -518,25 +570,13 @@ impl Plane {
                 let course = match rule.slot() {
                     Some(slot) => {
                         let bytes = batch.packets()[index].len();
-                        if let Some(count) = rule_counts.get(rule.counter as usize) {
-                            count.add(bytes, context.now_ticks);
+                        if let Some(count) = self.rule_counts.get(rule.counter as usize) {
+                            count.add(bytes, self.context.now_ticks);
                         }
-                        pass.run(batch, index, &keys[index], table as u8, memory.steps(slot))
+                        let steps = self.memory.steps(slot);
+                        pass.run(batch, index, &keys[index], table as u8, steps)
                     }
-                    None => match miss {
-                        Miss::Drop => {
-                            pass.counts.missed += 1;
-                            Course::Dropped
-                        }
-                        Miss::Normal => {
-                            pass.normal(batch, index);
-                            Course::Done
-                        }
-                        Miss::Controller => {
-                            pass.show(batch, index, table as u8, false);
-                            Course::Done
-                        }
-                    },
+                    None => pass.miss(batch, index, table as u8),
                 };
                 match course {
                     Course::Done => pass.settle(batch, index),
@@ -544,12 +584,43 @@ impl Plane {
                     Course::Goto(next) => match of_table.get_mut(usize::from(next)) {
                         Some(of_next) => {
                             *of_next |= 1 << index;
-                            tables |= 1 << next;
+                            left |= 1 << next;
                         }
                         None => batch.mark_dropped(index),
                     },
                 }
             }
+        }
+    }
+
+    /// Does to the one packet of a batch what a controller says.
+    fn send(
+        &self,
+        batch: &mut Batch,
+        packet: &PacketOut,
+        bridge: &mut Bridge,
+        counts: &mut Counts,
+    ) {
+        let mut pass = Pass::new(self, bridge, counts);
+        let steps = action::steps(&packet.actions, 0).unwrap_or_default();
+        let key = Key::of(
+            batch.packets()[0].bytes(),
+            batch
+                .packets()
+                .first()
+                .map_or_else(Default::default, |it| taut_wire::Headers::of(it.bytes())),
+            self.context.from_port as u16,
+        );
+        let course = pass.run(batch, 0, &key, 0, steps);
+        if packet.through_tables && matches!(course, Course::Done) {
+            let mut keys = [Key::default(); BATCH_CAPACITY];
+            let mut found = [Found::NOTHING; BATCH_CAPACITY];
+            self.pass(batch, 1, &mut keys, &mut found, &mut pass);
+            return;
+        }
+        match course {
+            Course::Done => pass.settle(batch, 0),
+            _ => batch.mark_dropped(0),
         }
     }
 }
@@ -558,9 +629,10 @@ impl Plane {
 struct Pass<'a> {
     context: &'a Context,
     shape: &'a Shape,
+    miss: Miss,
     pool: Option<&'a PoolHandle>,
     clock: &'a Clock,
-    is_up: &'a [AtomicBool],
+    facts: &'a Facts,
     bridge: &'a mut Bridge,
     counts: &'a mut Counts,
     /// Packets that were sent somewhere.
@@ -569,7 +641,40 @@ struct Pass<'a> {
     bridged: u64,
 }
 
-impl Pass<'_> {
+impl<'a> Pass<'a> {
+    fn new(tables: &Tables<'a>, bridge: &'a mut Bridge, counts: &'a mut Counts) -> Self {
+        Self {
+            context: tables.context,
+            shape: tables.shape,
+            miss: tables.miss,
+            pool: tables.pool,
+            clock: tables.clock,
+            facts: tables.facts,
+            bridge,
+            counts,
+            sent: 0,
+            bridged: 0,
+        }
+    }
+
+    /// What becomes of a packet that no rule of a table fits.
+    fn miss(&mut self, batch: &mut Batch, index: usize, table: u8) -> Course {
+        match self.miss {
+            Miss::Drop => {
+                self.counts.missed += 1;
+                Course::Dropped
+            }
+            Miss::Normal => {
+                self.normal(batch, index);
+                Course::Done
+            }
+            Miss::Controller => {
+                self.show(batch, index, table, false);
+                Course::Done
+            }
+        }
+    }
+
     /// Takes the steps of a rule, or of a bucket.
     fn run(
         &mut self,
@@ -694,11 +799,7 @@ impl Pass<'_> {
             }
             return Course::Done;
         }
-        let is_up = |port: u8| {
-            let state = self.is_up.get(usize::from(port));
-            state.is_some_and(|it| it.load(Ordering::Relaxed))
-        };
-        let Some(bucket) = group.pick(flow_of(key), is_up) else {
+        let Some(bucket) = group.pick(flow_of(key), |port| self.facts.is_up(port)) else {
             self.counts.dead += 1;
             return Course::Dropped;
         };

@@ -1,0 +1,932 @@
+//! One connection to a controller, without the connection: bytes go in, bytes come out, and the rules change. (OpenFlow 1.3.5,
+//! sections 6 and 7.)
+
+use super::fields::{read_match, write_fields, write_match};
+use super::lists::{
+    ACTIONS, INSTRUCTIONS, Listed, of_group, of_meter, of_rule, read_actions, read_buckets,
+    read_instructions, reserved, write_buckets, write_instructions,
+};
+use super::wire::{Reader, Writer, Wrong};
+use crate::switch::action::Action;
+use crate::switch::control::{
+    Control, Group, GroupKind, Kept, Limit, MOST_GROUPS, MOST_METERS, Meter, Refused, Rule, RuleId,
+    TABLES,
+};
+use crate::switch::key::{Field, Key};
+
+const VERSION: u8 = 4;
+const HEADER: usize = 8;
+const ALL_TABLES: u8 = 0xff;
+const NO_BUFFER: u32 = 0xffff_ffff;
+/// Bytes that may wait for a peer that does not read.
+const MOST_OUTPUT_BYTES: usize = 64 << 20;
+/// A part of an answer that has several is about so long.
+const PART_BYTES: usize = 48 << 10;
+
+mod kind {
+    pub const HELLO: u8 = 0;
+    pub const ERROR: u8 = 1;
+    pub const ECHO_REQUEST: u8 = 2;
+    pub const ECHO_REPLY: u8 = 3;
+    pub const EXPERIMENTER: u8 = 4;
+    pub const FEATURES_REQUEST: u8 = 5;
+    pub const FEATURES_REPLY: u8 = 6;
+    pub const GET_CONFIG: u8 = 7;
+    pub const CONFIG: u8 = 8;
+    pub const SET_CONFIG: u8 = 9;
+    pub const PACKET_IN: u8 = 10;
+    pub const FLOW_REMOVED: u8 = 11;
+    pub const PACKET_OUT: u8 = 13;
+    pub const FLOW_MOD: u8 = 14;
+    pub const GROUP_MOD: u8 = 15;
+    pub const PORT_MOD: u8 = 16;
+    pub const TABLE_MOD: u8 = 17;
+    pub const MULTIPART_REQUEST: u8 = 18;
+    pub const MULTIPART_REPLY: u8 = 19;
+    pub const BARRIER_REQUEST: u8 = 20;
+    pub const BARRIER_REPLY: u8 = 21;
+    pub const ROLE_REQUEST: u8 = 24;
+    pub const ROLE_REPLY: u8 = 25;
+    pub const METER_MOD: u8 = 29;
+}
+
+/// Flags of rules.
+const SEND_REMOVED: u16 = 1;
+const CHECK_OVERLAP: u16 = 2;
+const RESET_COUNTS: u16 = 4;
+
+/// Reasons why a rule went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in super::super) enum Gone {
+    Idle = 0,
+    Hard = 1,
+    Deleted = 2,
+    WithGroup = 3,
+}
+
+/// Place of a switch among what controllers know, and what a message does besides changing rules.
+pub(in super::super) struct Plant<'a> {
+    pub control: &'a mut Control,
+    /// Ports of the chain.
+    pub ports: usize,
+    /// Whether the link of each is up.
+    pub is_up: &'a dyn Fn(u8) -> bool,
+    pub datapath: u64,
+    /// Largest number of an election that a controller has won.
+    pub generation: &'a mut Option<u64>,
+    /// Packets that the controller sends.
+    pub sent: &'a mut Vec<PacketOut>,
+    /// Rules that went and are to be told of.
+    pub removed: &'a mut Vec<(RuleId, Kept, Gone)>,
+    /// Whether another controller has become the master.
+    pub deposed: &'a mut bool,
+}
+
+/// A packet that a controller sends.
+#[derive(Debug, PartialEq)]
+pub(in super::super) struct PacketOut {
+    /// Port that it is treated as having come in through, if any.
+    pub in_port: Option<u8>,
+    pub actions: Vec<Action>,
+    pub through_tables: bool,
+    pub frame: Vec<u8>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Role {
+    Equal = 1,
+    Master = 2,
+    Slave = 3,
+}
+
+/// The connection has to be closed, for this reason.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in super::super) struct Over(pub &'static str);
+
+#[derive(Debug)]
+pub(in super::super) struct Session {
+    input: Vec<u8>,
+    output: Writer,
+    has_greeted: bool,
+    role: Role,
+}
+
+impl Session {
+    /// Begins with what the switch says first.
+    pub fn new() -> Self {
+        let mut session = Self {
+            input: Vec::new(),
+            output: Writer::default(),
+            has_greeted: false,
+            role: Role::Equal,
+        };
+        let start = session.begin(kind::HELLO, 0);
+        // The versions that it speaks, as bits.
+        session.output.u16(1).u16(8).u32(1 << VERSION);
+        session.end(start);
+        session
+    }
+
+    /// Bytes for the peer; whoever sends some takes them out.
+    pub fn output(&mut self) -> &mut Vec<u8> {
+        &mut self.output.0
+    }
+
+    pub fn depose(&mut self) {
+        if self.role == Role::Master {
+            self.role = Role::Slave;
+        }
+    }
+
+    /// Hears what the peer says, in whatever pieces.
+    pub fn take(&mut self, bytes: &[u8], plant: &mut Plant<'_>) -> Result<(), Over> {
+        self.input.extend_from_slice(bytes);
+        let input = std::mem::take(&mut self.input);
+        let mut left = &input[..];
+        while let Some(head) = left.first_chunk::<HEADER>() {
+            let length = usize::from(u16::from_be_bytes([head[2], head[3]]));
+            if length < HEADER {
+                return Err(Over("a message is shorter than its header"));
+            }
+            let Some((message, rest)) = left.split_at_checked(length) else {
+                break;
+            };
+            left = rest;
+            self.message(message, plant)?;
+            if self.output.0.len() > MOST_OUTPUT_BYTES {
+                return Err(Over("it does not read what it has asked for"));
+            }
+        }
+        self.input = left.to_vec();
+        Ok(())
+    }
+
+    fn message(&mut self, message: &[u8], plant: &mut Plant<'_>) -> Result<(), Over> {
+        let mut reader = Reader(message);
+        let head = |reader: &mut Reader<'_>| {
+            Ok::<_, Wrong>((reader.u8()?, reader.u8()?, reader.u16()?, reader.u32()?))
+        };
+        let Ok((version, kind, _, xid)) = head(&mut reader) else {
+            return Err(Over("a message is shorter than its header"));
+        };
+        if kind == kind::HELLO {
+            return self.greet(version, xid, reader);
+        }
+        if version != VERSION || !self.has_greeted {
+            self.refuse(Wrong::BAD_VERSION, xid, message);
+            return match self.has_greeted {
+                true => Ok(()),
+                false => Err(Over("it does not begin with a greeting")),
+            };
+        }
+        if let Err(wrong) = self.answer(kind, xid, reader, plant) {
+            self.refuse(wrong, xid, message);
+        }
+        Ok(())
+    }
+
+    fn greet(&mut self, version: u8, xid: u32, mut reader: Reader<'_>) -> Result<(), Over> {
+        // Without a list, the version is the highest one, and all below are known as well.
+        let mut speaks = version >= VERSION;
+        if let (Ok(1), Ok(length), Ok(bits)) = (reader.u16(), reader.u16(), reader.u32()) {
+            speaks = length >= 8 && bits >> VERSION & 1 == 1;
+        }
+        if !speaks {
+            let start = self.begin(kind::ERROR, xid);
+            self.output.u16(0).u16(0);
+            self.output.0.extend(b"this switch speaks OpenFlow 1.3");
+            self.end(start);
+            return Err(Over("it does not speak OpenFlow 1.3"));
+        }
+        self.has_greeted = true;
+        Ok(())
+    }
+
+    fn begin(&mut self, kind: u8, xid: u32) -> usize {
+        let start = self.output.0.len();
+        self.output.u8(VERSION).u8(kind).u16(0).u32(xid);
+        start
+    }
+
+    fn end(&mut self, start: usize) {
+        self.output.length_at(start, start + 2);
+    }
+
+    fn refuse(&mut self, Wrong(kind, code): Wrong, xid: u32, message: &[u8]) {
+        let start = self.begin(kind::ERROR, xid);
+        self.output.u16(kind).u16(code);
+        self.output.0.extend(&message[..message.len().min(64)]);
+        self.end(start);
+    }
+
+    fn answer(
+        &mut self,
+        kind: u8,
+        xid: u32,
+        mut reader: Reader<'_>,
+        plant: &mut Plant<'_>,
+    ) -> Result<(), Wrong> {
+        let changes = matches!(
+            kind,
+            kind::FLOW_MOD
+                | kind::GROUP_MOD
+                | kind::METER_MOD
+                | kind::PACKET_OUT
+                | kind::PORT_MOD
+                | kind::TABLE_MOD
+        );
+        if changes && self.role == Role::Slave {
+            return Err(Wrong::IS_SLAVE);
+        }
+        match kind {
+            kind::ERROR | kind::ECHO_REPLY | kind::SET_CONFIG | kind::TABLE_MOD => Ok(()),
+            kind::ECHO_REQUEST => {
+                let start = self.begin(kind::ECHO_REPLY, xid);
+                self.output.0.extend(reader.0);
+                self.end(start);
+                Ok(())
+            }
+            kind::FEATURES_REQUEST => {
+                // Statistics of flows, tables, ports and groups.
+                const CAPABILITIES: u32 = 1 | 2 | 4 | 8;
+                let start = self.begin(kind::FEATURES_REPLY, xid);
+                self.output
+                    .u64(plant.datapath)
+                    .u32(0)
+                    .u8(TABLES)
+                    .u8(0)
+                    .zeros(2);
+                self.output.u32(CAPABILITIES).u32(0);
+                self.end(start);
+                Ok(())
+            }
+            kind::GET_CONFIG => {
+                let start = self.begin(kind::CONFIG, xid);
+                self.output.u16(0).u16(0xffff);
+                self.end(start);
+                Ok(())
+            }
+            kind::BARRIER_REQUEST => {
+                plant.control.settle().map_err(of_rule)?;
+                let start = self.begin(kind::BARRIER_REPLY, xid);
+                self.end(start);
+                Ok(())
+            }
+            kind::ROLE_REQUEST => self.role(xid, reader, plant),
+            kind::FLOW_MOD => flow_mod(&mut reader, plant),
+            kind::GROUP_MOD => group_mod(&mut reader, plant),
+            kind::METER_MOD => meter_mod(&mut reader, plant),
+            kind::PACKET_OUT => packet_out(&mut reader, plant),
+            kind::PORT_MOD => Err(Wrong::PORT_MOD_FORBIDDEN),
+            kind::MULTIPART_REQUEST => self.multipart(xid, reader, plant),
+            kind::EXPERIMENTER => Err(Wrong::BAD_EXPERIMENTER),
+            _ => Err(Wrong::BAD_TYPE),
+        }
+    }
+
+    fn role(
+        &mut self,
+        xid: u32,
+        mut reader: Reader<'_>,
+        plant: &mut Plant<'_>,
+    ) -> Result<(), Wrong> {
+        let role = reader.u32()?;
+        reader.skip(4)?;
+        let generation = reader.u64()?;
+        if matches!(role, 2 | 3) {
+            // Numbers of elections go round. (Section 6.3.5.)
+            let is_stale = |known: u64| (generation.wrapping_sub(known) as i64) < 0;
+            if plant.generation.is_some_and(is_stale) {
+                return Err(Wrong::STALE_ROLE);
+            }
+            *plant.generation = Some(generation);
+        }
+        self.role = match role {
+            0 => self.role,
+            1 => Role::Equal,
+            2 => {
+                *plant.deposed = true;
+                Role::Master
+            }
+            3 => Role::Slave,
+            _ => return Err(Wrong::BAD_ROLE),
+        };
+        let start = self.begin(kind::ROLE_REPLY, xid);
+        let generation = plant.generation.unwrap_or(u64::MAX);
+        self.output.u32(self.role as u32).zeros(4).u64(generation);
+        self.end(start);
+        Ok(())
+    }
+
+    /// Tells of a packet that rules, or the lack of one, have had shown.
+    pub fn packet_in(&mut self, in_port: u8, table: u8, by_rule: bool, frame: &[u8]) {
+        if self.role == Role::Slave
+            || !self.has_greeted
+            || self.output.0.len() > MOST_OUTPUT_BYTES / 2
+        {
+            return;
+        }
+        let frame = &frame[..frame.len().min(65_000)];
+        let start = self.begin(kind::PACKET_IN, 0);
+        self.output.u32(NO_BUFFER).u16(frame.len() as u16);
+        self.output.u8(u8::from(by_rule)).u8(table).u64(u64::MAX);
+        let (mut value, mut mask) = (Key::default(), Key::default());
+        value.set(Field::InPort, u128::from(in_port));
+        mask.set(Field::InPort, Field::InPort.whole());
+        write_match(&mut self.output, &value, &mask);
+        self.output.zeros(2).0.extend(frame);
+        self.end(start);
+    }
+
+    /// Tells of a rule that went, if it was made to be told of.
+    pub fn flow_removed(&mut self, kept: &Kept, count: (u64, u64), why: Gone) {
+        let rule = &kept.rule;
+        if rule.flags & SEND_REMOVED == 0 || self.role == Role::Slave || !self.has_greeted {
+            return;
+        }
+        let start = self.begin(kind::FLOW_REMOVED, 0);
+        let age = kept.made.elapsed();
+        self.output
+            .u64(rule.cookie)
+            .u16(rule.priority)
+            .u8(why as u8)
+            .u8(rule.table);
+        self.output
+            .u32(age.as_secs() as u32)
+            .u32(age.subsec_nanos());
+        self.output
+            .u16(rule.idle_s)
+            .u16(rule.hard_s)
+            .u64(count.0)
+            .u64(count.1);
+        write_match(&mut self.output, &rule.value, &rule.mask);
+        self.end(start);
+    }
+
+    fn multipart(
+        &mut self,
+        xid: u32,
+        mut reader: Reader<'_>,
+        plant: &mut Plant<'_>,
+    ) -> Result<(), Wrong> {
+        let (kind, flags) = (reader.u16()?, reader.u16()?);
+        reader.skip(4)?;
+        // A question of several parts would be one of features of tables, which cannot be set here.
+        if flags != 0 {
+            return Err(Wrong::BAD_MULTIPART);
+        }
+        let mut reply = Reply {
+            session: self,
+            xid,
+            kind,
+            start: None,
+        };
+        match kind {
+            0 => reply.entry(|writer| {
+                writer.text("taut", 256).text(std::env::consts::ARCH, 256);
+                writer.text(concat!("taut ", env!("CARGO_PKG_VERSION")), 256);
+                writer.text("none", 32).text("switch", 256);
+            }),
+            1 => {
+                let asked = Asked::read(&mut reader, plant.ports)?;
+                for (id, kept) in plant
+                    .control
+                    .rules()
+                    .filter(|(_, kept)| asked.fits(&kept.rule))
+                {
+                    let count = plant.control.count(id);
+                    reply.entry(|writer| write_flow(writer, kept, count));
+                }
+            }
+            2 => {
+                let asked = Asked::read(&mut reader, plant.ports)?;
+                let rules = plant
+                    .control
+                    .rules()
+                    .filter(|(_, kept)| asked.fits(&kept.rule));
+                let (mut packets, mut bytes, mut many) = (0_u64, 0_u64, 0);
+                for (id, _) in rules {
+                    let count = plant.control.count(id);
+                    packets = packets.saturating_add(count.0);
+                    bytes = bytes.saturating_add(count.1);
+                    many += 1;
+                }
+                reply.entry(|writer| {
+                    writer.u64(packets).u64(bytes).u32(many).zeros(4);
+                });
+            }
+            3 => {
+                let mut active = [0_u32; TABLES as usize];
+                for (_, kept) in plant.control.rules() {
+                    if let Some(many) = active.get_mut(usize::from(kept.rule.table)) {
+                        *many += 1;
+                    }
+                }
+                for (table, many) in (0..).zip(active) {
+                    // How many packets were looked up is not counted.
+                    reply.entry(|writer| {
+                        writer
+                            .u8(table)
+                            .zeros(3)
+                            .u32(many)
+                            .u64(u64::MAX)
+                            .u64(u64::MAX);
+                    });
+                }
+            }
+            4 => {
+                let asked = reader.u32()?;
+                for port in wanted_ports(asked, plant.ports)? {
+                    reply.entry(|writer| {
+                        writer.u32(u32::from(port) + 1).zeros(4);
+                        // The chain counts them: none of the twelve counters is known here.
+                        (0..12).for_each(|_| {
+                            writer.u64(u64::MAX);
+                        });
+                        writer.u32(0).u32(0);
+                    });
+                }
+            }
+            // Queues, which the chain counts.
+            5 => {}
+            6 | 7 => {
+                let asked = match kind {
+                    6 => reader.u32()?,
+                    _ => reserved::ALL_GROUPS,
+                };
+                for (group, state) in plant.control.groups() {
+                    if asked != reserved::ALL_GROUPS && asked != group.id {
+                        continue;
+                    }
+                    let used = plant
+                        .control
+                        .rules()
+                        .filter(|(_, kept)| kept.rule.actions.contains(&Action::Group(group.id)));
+                    let used = used.count() as u32;
+                    reply.entry(|writer| {
+                        let start = writer.0.len();
+                        if kind == 7 {
+                            writer
+                                .u16(0)
+                                .u8(group_type(group.kind))
+                                .zeros(1)
+                                .u32(group.id);
+                            write_buckets(writer, &group.buckets);
+                        } else {
+                            let (packets, bytes) = state.count.read();
+                            writer.u16(0).zeros(2).u32(group.id).u32(used).zeros(4);
+                            writer.u64(packets).u64(bytes).u32(0).u32(0);
+                            for bucket in &state.buckets {
+                                let (packets, bytes) = bucket.count.read();
+                                writer.u64(packets).u64(bytes);
+                            }
+                        }
+                        writer.length_at(start, start);
+                    });
+                }
+            }
+            8 => reply.entry(|writer| {
+                // All four types; weights, and ports that must live. Actions by their numbers.
+                writer.u32(0b1111).u32(0b0011);
+                (0..4).for_each(|_| {
+                    writer.u32(MOST_GROUPS as u32);
+                });
+                let actions = 1 | 1 << 17 | 1 << 18 | 1 << 21 | 1 << 23 | 1 << 24 | 1 << 25;
+                for actions in [1 | 1 << 21, actions, actions, actions] {
+                    writer.u32(actions);
+                }
+            }),
+            9 | 10 => {
+                let asked = reader.u32()?;
+                for (meter, state) in plant.control.meters() {
+                    if asked != reserved::ANY && asked != meter.id {
+                        continue;
+                    }
+                    let used = plant
+                        .control
+                        .rules()
+                        .filter(|(_, kept)| kept.rule.actions.contains(&Action::Meter(meter.id)));
+                    let used = used.count() as u32;
+                    reply.entry(|writer| {
+                        let start = writer.0.len();
+                        if kind == 10 {
+                            let (rate, flag) = match meter.rate {
+                                Limit::Kbps(rate) => (rate, 1),
+                                Limit::Pps(rate) => (rate, 2),
+                            };
+                            let burst = if meter.burst.is_some() { 4 } else { 0 };
+                            writer.u16(0).u16(flag | burst).u32(meter.id);
+                            writer
+                                .u16(1)
+                                .u16(16)
+                                .u32(rate)
+                                .u32(meter.burst.unwrap_or(0))
+                                .zeros(4);
+                            writer.length_at(start, start);
+                        } else {
+                            let (came, dropped) = (state.came.read(), state.dropped.read());
+                            writer.u32(meter.id).u16(0).zeros(6).u32(used);
+                            writer.u64(came.0).u64(came.1).u32(0).u32(0);
+                            writer.u64(dropped.0).u64(dropped.1);
+                            writer.length_at(start, start + 4);
+                        }
+                    });
+                }
+            }
+            11 => reply.entry(|writer| {
+                // Bands that drop; rates in kbit/s and packets, with bursts and statistics; one band.
+                writer
+                    .u32(MOST_METERS as u32)
+                    .u32(1 << 1)
+                    .u32(0b1111)
+                    .u8(1)
+                    .u8(0)
+                    .zeros(2);
+            }),
+            12 => {
+                // What tables can do cannot be set, and is not listed.
+                if !reader.is_empty() {
+                    return Err(Wrong::BAD_MULTIPART);
+                }
+                let room = u32::try_from(plant.control.room()).unwrap_or(u32::MAX);
+                for table in 0..TABLES {
+                    reply.entry(|writer| {
+                        let start = writer.0.len();
+                        writer
+                            .u16(0)
+                            .u8(table)
+                            .zeros(5)
+                            .text(&format!("table{table}"), 32);
+                        writer.u64(0).u64(0).u32(0).u32(room);
+                        write_abilities(writer, table);
+                        writer.length_at(start, start);
+                    });
+                }
+            }
+            13 => {
+                let is_up = plant.is_up;
+                for port in wanted_ports(reserved::ANY, plant.ports)? {
+                    reply.entry(|writer| {
+                        writer.u32(u32::from(port) + 1).zeros(4);
+                        writer.0.extend([2, 0, 0, 0, 0, port]);
+                        writer.zeros(2).text(&format!("port{port}"), 16);
+                        // Its link is down, or it lives.
+                        writer.u32(0).u32(if is_up(port) { 4 } else { 1 });
+                        writer.zeros(24);
+                    });
+                }
+            }
+            _ => return Err(Wrong::BAD_MULTIPART),
+        }
+        reply.finish();
+        Ok(())
+    }
+}
+
+/// An answer of several parts, each of which is a message.
+struct Reply<'a> {
+    session: &'a mut Session,
+    xid: u32,
+    kind: u16,
+    /// Where the part begins that is being written.
+    start: Option<usize>,
+}
+
+impl Reply<'_> {
+    fn entry(&mut self, write: impl FnOnce(&mut Writer)) {
+        let length = |it: &Self, start| it.session.output.0.len() - start;
+        if let Some(start) = self.start.filter(|start| length(self, *start) > PART_BYTES) {
+            // There are more.
+            self.session.output.0[start + HEADER + 3] = 1;
+            self.session.end(start);
+            self.start = None;
+        }
+        self.begin();
+        write(&mut self.session.output);
+    }
+
+    fn begin(&mut self) {
+        if self.start.is_none() {
+            let start = self.session.begin(kind::MULTIPART_REPLY, self.xid);
+            self.session.output.u16(self.kind).u16(0).zeros(4);
+            self.start = Some(start);
+        }
+    }
+
+    fn finish(mut self) {
+        self.begin();
+        if let Some(start) = self.start {
+            self.session.end(start);
+        }
+    }
+}
+
+fn wanted_ports(asked: u32, ports: usize) -> Result<std::ops::Range<u8>, Wrong> {
+    match asked {
+        reserved::ANY => Ok(0..ports.min(255) as u8),
+        number => {
+            let port = super::lists::port(number, ports).ok_or(Wrong(1, 11))?;
+            Ok(port..port + 1)
+        }
+    }
+}
+
+fn write_flow(writer: &mut Writer, kept: &Kept, count: (u64, u64)) {
+    let (start, rule) = (writer.0.len(), &kept.rule);
+    let age = kept.made.elapsed();
+    writer
+        .u16(0)
+        .u8(rule.table)
+        .zeros(1)
+        .u32(age.as_secs() as u32)
+        .u32(age.subsec_nanos());
+    writer
+        .u16(rule.priority)
+        .u16(rule.idle_s)
+        .u16(rule.hard_s)
+        .u16(rule.flags)
+        .zeros(4);
+    writer.u64(rule.cookie).u64(count.0).u64(count.1);
+    write_match(writer, &rule.value, &rule.mask);
+    write_instructions(writer, rule);
+    writer.length_at(start, start);
+}
+
+/// What a table can do: all can do the same.
+fn write_abilities(writer: &mut Writer, table: u8) {
+    let mut property = |kind: u16, write: &dyn Fn(&mut Writer)| {
+        let start = writer.0.len();
+        writer.u16(kind).u16(0);
+        write(writer);
+        writer.length_at(start, start + 2);
+        writer.pad(start);
+    };
+    let kinds = |kinds: &'static [u16]| {
+        move |writer: &mut Writer| {
+            for kind in kinds {
+                writer.u16(*kind).u16(4);
+            }
+        }
+    };
+    property(0, &kinds(&INSTRUCTIONS));
+    property(2, &|writer| {
+        writer.0.extend(table + 1..TABLES);
+    });
+    property(4, &kinds(&ACTIONS));
+    property(6, &kinds(&ACTIONS));
+    for kind in [8, 10] {
+        property(kind, &|writer| write_fields(writer, |_| true));
+    }
+    for kind in [12, 14] {
+        let can_be_set = |field| crate::switch::action::steps(&[Action::Set(field, 0)], 0).is_ok();
+        property(kind, &|writer| write_fields(writer, can_be_set));
+    }
+}
+
+fn group_type(kind: GroupKind) -> u8 {
+    match kind {
+        GroupKind::All => 0,
+        GroupKind::Select => 1,
+        GroupKind::Indirect => 2,
+        GroupKind::FastFailover => 3,
+    }
+}
+
+/// Which rules a message is about.
+#[derive(Debug)]
+struct Asked {
+    table: Option<u8>,
+    out_port: Option<u32>,
+    out_group: Option<u32>,
+    cookie: u64,
+    cookie_mask: u64,
+    value: Key,
+    mask: Key,
+}
+
+impl Asked {
+    /// As a question for statistics has it.
+    fn read(reader: &mut Reader<'_>, _ports: usize) -> Result<Self, Wrong> {
+        let table = reader.u8()?;
+        reader.skip(3)?;
+        let (out_port, out_group) = (reader.u32()?, reader.u32()?);
+        reader.skip(4)?;
+        let (cookie, cookie_mask) = (reader.u64()?, reader.u64()?);
+        let (value, mask) = read_match(reader)?;
+        Ok(Self {
+            table: (table != ALL_TABLES).then_some(table),
+            out_port: (out_port != reserved::ANY).then_some(out_port),
+            out_group: (out_group != reserved::ANY).then_some(out_group),
+            cookie,
+            cookie_mask,
+            value,
+            mask,
+        })
+    }
+
+    /// Whether a rule asks for this or for more, and leads to where is asked about.
+    fn fits(&self, rule: &Rule) -> bool {
+        let leads_to = |port: u32| {
+            rule.actions.iter().any(|action| match action {
+                Action::Output(own) => u32::from(*own) + 1 == port,
+                Action::Controller => port == reserved::CONTROLLER,
+                Action::Flood => matches!(port, reserved::FLOOD | reserved::ALL),
+                Action::Normal => port == reserved::NORMAL,
+                Action::InPort => port == reserved::IN_PORT,
+                _ => false,
+            })
+        };
+        self.table.is_none_or(|table| table == rule.table)
+            && rule.mask.and(&self.mask) == self.mask
+            && rule.value.and(&self.mask) == self.value
+            && (rule.cookie ^ self.cookie) & self.cookie_mask == 0
+            && self.out_port.is_none_or(leads_to)
+            && self
+                .out_group
+                .is_none_or(|id| rule.actions.contains(&Action::Group(id)))
+    }
+}
+
+fn flow_mod(reader: &mut Reader<'_>, plant: &mut Plant<'_>) -> Result<(), Wrong> {
+    let (cookie, cookie_mask) = (reader.u64()?, reader.u64()?);
+    let (table, command) = (reader.u8()?, reader.u8()?);
+    let (idle_s, hard_s, priority) = (reader.u16()?, reader.u16()?, reader.u16()?);
+    let (buffer, out_port, out_group, flags) =
+        (reader.u32()?, reader.u32()?, reader.u32()?, reader.u16()?);
+    reader.skip(2)?;
+    let (value, mask) = read_match(reader)?;
+    let actions = read_instructions(*reader, plant.ports)?;
+    let is_deletion = matches!(command, 3 | 4);
+    if buffer != NO_BUFFER && !is_deletion {
+        return Err(Wrong::BUFFER_UNKNOWN);
+    }
+    if table >= TABLES && !(is_deletion && table == ALL_TABLES) {
+        return Err(Wrong::BAD_TABLE);
+    }
+    let asked = Asked {
+        table: (table != ALL_TABLES).then_some(table),
+        out_port: (is_deletion && out_port != reserved::ANY).then_some(out_port),
+        out_group: (is_deletion && out_group != reserved::ANY).then_some(out_group),
+        cookie,
+        cookie_mask,
+        value,
+        mask,
+    };
+    let control = &mut *plant.control;
+    // Those that the message is about: just these bits at this priority, or all that ask for no less.
+    let is_strict = matches!(command, 2 | 4);
+    let about = |control: &Control| -> Vec<RuleId> {
+        if is_strict && table != ALL_TABLES {
+            let same = control.same(table, priority, &value, &mask);
+            let fits = |id: &RuleId| control.rule(*id).is_some_and(|kept| asked.fits(&kept.rule));
+            return same.into_iter().filter(fits).collect();
+        }
+        let rules = control.rules().filter(|(_, kept)| {
+            let rule = &kept.rule;
+            let is_same = (rule.priority, rule.value, rule.mask) == (priority, value, mask);
+            asked.fits(rule) && (!is_strict || is_same)
+        });
+        rules.map(|(id, _)| id).collect()
+    };
+    match command {
+        0 => {
+            let rule = Rule {
+                table,
+                priority,
+                value,
+                mask,
+                actions,
+                cookie,
+                flags,
+                idle_s,
+                hard_s,
+            };
+            if flags & CHECK_OVERLAP != 0 && control.overlaps(&rule) {
+                return Err(Wrong::OVERLAP);
+            }
+            control
+                .replace(rule, flags & RESET_COUNTS == 0)
+                .map_err(of_rule)
+        }
+        1 | 2 => {
+            for id in about(control) {
+                control.change(id, actions.clone()).map_err(of_rule)?;
+                if flags & RESET_COUNTS != 0 {
+                    control.clear_count(id);
+                }
+            }
+            Ok(())
+        }
+        3 | 4 => {
+            for id in about(control) {
+                if let Some(kept) = control.remove(id) {
+                    plant.removed.push((id, kept, Gone::Deleted));
+                }
+            }
+            Ok(())
+        }
+        _ => Err(Wrong::BAD_FLOW_COMMAND),
+    }
+}
+
+fn group_mod(reader: &mut Reader<'_>, plant: &mut Plant<'_>) -> Result<(), Wrong> {
+    let (command, kind) = (reader.u16()?, reader.u8()?);
+    reader.skip(1)?;
+    let id = reader.u32()?;
+    if command == 2 {
+        let ids: Vec<u32> = plant.control.groups().map(|(group, _)| group.id).collect();
+        let wanted = |it: &u32| id == reserved::ALL_GROUPS || *it == id;
+        for id in ids.into_iter().filter(wanted) {
+            let gone = plant.control.remove_group(id);
+            let gone = gone
+                .into_iter()
+                .map(|(id, kept)| (id, kept, Gone::WithGroup));
+            plant.removed.extend(gone);
+        }
+        return Ok(());
+    }
+    if id >= 0xffff_ff00 {
+        return Err(Wrong::INVALID_GROUP);
+    }
+    let kind = match kind {
+        0 => GroupKind::All,
+        1 => GroupKind::Select,
+        2 => GroupKind::Indirect,
+        3 => GroupKind::FastFailover,
+        _ => return Err(Wrong::BAD_GROUP_TYPE),
+    };
+    let group = Group {
+        id,
+        kind,
+        buckets: read_buckets(*reader, plant.ports)?,
+    };
+    match command {
+        0 => plant.control.add_group(group).map_err(of_group),
+        1 => plant.control.change_group(group).map_err(of_group),
+        _ => Err(Wrong::BAD_GROUP_COMMAND),
+    }
+}
+
+fn meter_mod(reader: &mut Reader<'_>, plant: &mut Plant<'_>) -> Result<(), Wrong> {
+    let (command, flags, id) = (reader.u16()?, reader.u16()?, reader.u32()?);
+    if command == 2 {
+        let ids: Vec<u32> = plant.control.meters().map(|(meter, _)| meter.id).collect();
+        for id in ids
+            .into_iter()
+            .filter(|it| id == reserved::ANY || *it == id)
+        {
+            let gone = plant.control.remove_meter(id);
+            let gone = gone.into_iter().map(|(id, kept)| (id, kept, Gone::Deleted));
+            plant.removed.extend(gone);
+        }
+        return Ok(());
+    }
+    if id == 0 || id > 0xffff_0000 {
+        return Err(Wrong::INVALID_METER);
+    }
+    let (kind, length) = (reader.u16()?, reader.u16()?);
+    let (rate, burst) = (reader.u32()?, reader.u32()?);
+    if kind != 1 || length != 16 {
+        return Err(Wrong::BAD_BAND);
+    }
+    reader.skip(4)?;
+    if !reader.is_empty() {
+        return Err(Wrong::OUT_OF_BANDS);
+    }
+    let rate = match flags & 3 {
+        0 | 1 => Limit::Kbps(rate),
+        2 => Limit::Pps(rate),
+        _ => return Err(Wrong::BAD_METER_FLAGS),
+    };
+    let meter = Meter {
+        id,
+        rate,
+        burst: (flags & 4 != 0).then_some(burst),
+    };
+    match command {
+        0 => plant.control.add_meter(meter).map_err(of_meter),
+        1 => plant.control.change_meter(meter).map_err(of_meter),
+        _ => Err(Wrong::BAD_METER_COMMAND),
+    }
+}
+
+fn packet_out(reader: &mut Reader<'_>, plant: &mut Plant<'_>) -> Result<(), Wrong> {
+    let (buffer, in_port, length) = (reader.u32()?, reader.u32()?, reader.u16()?);
+    reader.skip(6)?;
+    if buffer != NO_BUFFER {
+        return Err(Wrong::BUFFER_UNKNOWN);
+    }
+    let actions = Reader(reader.bytes(usize::from(length), Wrong::BAD_LENGTH)?);
+    let Listed {
+        actions,
+        through_tables,
+    } = read_actions(actions, plant.ports)?;
+    crate::switch::action::steps(&actions, 0).map_err(|why| of_rule(Refused::Actions(why)))?;
+    plant.sent.push(PacketOut {
+        in_port: super::lists::port(in_port, plant.ports),
+        actions,
+        through_tables,
+        frame: reader.0.to_vec(),
+    });
+    Ok(())
+}

@@ -1,0 +1,1 @@
+//! What controllers say, and what they hear.
