@@ -17,6 +17,7 @@ mod parallel {
     mod experiment_ssh;
     mod host;
     mod ips;
+    mod openflow;
     mod pages;
     mod route;
     mod route_agreement;

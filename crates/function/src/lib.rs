@@ -50,7 +50,7 @@ pub mod route;
 mod shared;
 mod slow;
 mod swapped;
-mod switch;
+pub mod switch;
 mod sync;
 mod tuple;
 mod walk;

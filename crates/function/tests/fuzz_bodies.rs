@@ -11,6 +11,8 @@ mod gateway;
 mod nat;
 #[path = "../../../fuzz/bodies/nat_sequence.rs"]
 mod nat_sequence;
+#[path = "../../../fuzz/bodies/openflow.rs"]
+mod openflow;
 #[path = "../../../fuzz/bodies/rlnc.rs"]
 mod rlnc;
 #[path = "../../../fuzz/bodies/route.rs"]
@@ -155,4 +157,74 @@ fn frames_are_counted_and_tables_agree_after_seeded_sequences_of_frames_and_chan
         random.fill(&mut bytes);
         gateway::sequence(&bytes);
     }
+}
+
+#[test]
+fn a_switch_answers_seeded_damage_of_what_controllers_say() {
+    let mut random = fastrand::Rng::with_seed(0x0f13);
+    let message = |kind: u8, body: &[u8]| {
+        let length = (8 + body.len()) as u16;
+        let mut message = vec![4, kind];
+        message.extend(length.to_be_bytes());
+        message.extend([0, 0, 0, 7]);
+        message.extend(body);
+        message
+    };
+    // IPv4 packets that come in through the first port leave through the second, with other addresses.
+    let found = [
+        0, 1, 0, 18, 0x80, 0, 0, 4, 0, 0, 0, 1, 0x80, 0, 10, 2, 8, 0, 0, 0, 0, 0, 0, 0,
+    ];
+    let set = [0, 25, 0, 16, 0x80, 0, 22, 4, 10, 0, 0, 1, 0, 0, 0, 0];
+    let output = [0, 0, 0, 16, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0];
+    let apply = [&[0, 4, 0, 40, 0, 0, 0, 0][..], &set, &output].concat();
+    let mut rule = vec![0; 40];
+    rule[24..36].fill(0xff);
+    let rule = [&rule[..], &found, &apply].concat();
+    let group = [
+        &[0, 0, 1, 0, 0, 0, 0, 1, 0, 32, 0, 1][..],
+        &[0xff; 8],
+        &[0; 4],
+        &output,
+    ]
+    .concat();
+    let meter = [
+        0, 0, 0, 1, 0, 0, 0, 1, 0, 1, 0, 16, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+    ];
+    let all: Vec<Vec<u8>> = [0, 1, 3, 4, 6, 7, 8, 9, 10, 11, 12, 13]
+        .map(|kind| {
+            message(
+                18,
+                &[
+                    &[0, kind, 0, 0, 0, 0, 0, 0][..],
+                    &[0xff; 32],
+                    &[0, 1, 0, 4, 0, 0, 0, 0],
+                ]
+                .concat(),
+            )
+        })
+        .into();
+    let mut said = vec![
+        message(0, &[]),
+        message(14, &rule),
+        message(15, &group),
+        message(29, &meter),
+    ];
+    said.extend(all);
+    said.push(message(20, &[]));
+    let whole = [vec![200], said.concat()].concat();
+    assert!(openflow::session(&whole) > 12);
+    let mut answers = 0;
+    for _ in 0..3_000 {
+        let mut bytes = whole.clone();
+        bytes[0] = random.u8(..);
+        for _ in 0..random.usize(..4) {
+            // Behind the greeting, but now and then there.
+            let from = if random.u8(..) < 16 { 0 } else { 9 };
+            let at = random.usize(from..bytes.len());
+            bytes[at] = random.u8(..);
+        }
+        bytes.truncate(random.usize(9..=bytes.len()));
+        answers += openflow::session(&bytes);
+    }
+    assert!(answers > 3_000, "{answers}");
 }

@@ -462,6 +462,33 @@ fn send(
     crowded
 }
 
+/// What a switch of four ports answers to a controller that says this, in these pieces: as far as it listens.
+pub fn heard(pieces: &[&[u8]]) -> Vec<u8> {
+    let mut control = Control::new(64);
+    let (mut generation, mut sent, mut removed, mut deposed) =
+        (None, Vec::new(), Vec::new(), false);
+    let mut session = openflow::Session::new();
+    for piece in pieces {
+        let mut plant = openflow::Plant {
+            control: &mut control,
+            ports: 4,
+            is_up: &|_| true,
+            datapath: 1,
+            generation: &mut generation,
+            sent: &mut sent,
+            removed: &mut removed,
+            deposed: &mut deposed,
+        };
+        if session.take(piece, &mut plant).is_err() {
+            break;
+        }
+        for (id, kept, why) in removed.drain(..) {
+            session.flow_removed(&kept, control.count(id), why);
+        }
+    }
+    std::mem::take(session.output())
+}
+
 /// All ports but the one that packets came in through.
 fn others(context: &Context) -> impl Iterator<Item = u8> + use<> {
     let (ports, from) = (context.ports as u8, context.from_port as u8);

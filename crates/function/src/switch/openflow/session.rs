@@ -13,6 +13,7 @@ use crate::switch::control::{
     TABLES,
 };
 use crate::switch::key::{Field, Key};
+use std::collections::HashMap;
 
 const VERSION: u8 = 4;
 const HEADER: usize = 8;
@@ -148,6 +149,13 @@ impl Session {
             if length < HEADER {
                 return Err(Over("a message is shorter than its header"));
             }
+            if !self.has_greeted && head[1] != kind::HELLO {
+                // Whatever it is, it need not be heard to its end.
+                let whole = left.get(..length).unwrap_or(left);
+                let xid = u32::from_be_bytes([head[4], head[5], head[6], head[7]]);
+                self.refuse(Wrong::BAD_VERSION, xid, whole);
+                return Err(Over("it does not begin with a greeting"));
+            }
             let Some((message, rest)) = left.split_at_checked(length) else {
                 break;
             };
@@ -172,12 +180,9 @@ impl Session {
         if kind == kind::HELLO {
             return self.greet(version, xid, reader);
         }
-        if version != VERSION || !self.has_greeted {
+        if version != VERSION {
             self.refuse(Wrong::BAD_VERSION, xid, message);
-            return match self.has_greeted {
-                true => Ok(()),
-                false => Err(Over("it does not begin with a greeting")),
-            };
+            return Ok(());
         }
         if let Err(wrong) = self.answer(kind, xid, reader, plant) {
             self.refuse(wrong, xid, message);
@@ -454,15 +459,15 @@ impl Session {
                     6 => reader.u32()?,
                     _ => reserved::ALL_GROUPS,
                 };
+                let uses = uses(plant.control, |action| match action {
+                    Action::Group(id) => Some(*id),
+                    _ => None,
+                });
                 for (group, state) in plant.control.groups() {
                     if asked != reserved::ALL_GROUPS && asked != group.id {
                         continue;
                     }
-                    let used = plant
-                        .control
-                        .rules()
-                        .filter(|(_, kept)| kept.rule.actions.contains(&Action::Group(group.id)));
-                    let used = used.count() as u32;
+                    let used = uses.get(&group.id).copied().unwrap_or(0);
                     reply.entry(|writer| {
                         let start = writer.0.len();
                         if kind == 7 {
@@ -498,15 +503,15 @@ impl Session {
             }),
             9 | 10 => {
                 let asked = reader.u32()?;
+                let uses = uses(plant.control, |action| match action {
+                    Action::Meter(id) => Some(*id),
+                    _ => None,
+                });
                 for (meter, state) in plant.control.meters() {
                     if asked != reserved::ANY && asked != meter.id {
                         continue;
                     }
-                    let used = plant
-                        .control
-                        .rules()
-                        .filter(|(_, kept)| kept.rule.actions.contains(&Action::Meter(meter.id)));
-                    let used = used.count() as u32;
+                    let used = uses.get(&meter.id).copied().unwrap_or(0);
                     reply.entry(|writer| {
                         let start = writer.0.len();
                         if kind == 10 {
@@ -650,6 +655,17 @@ fn write_flow(writer: &mut Writer, kept: &Kept, count: (u64, u64)) {
     write_match(writer, &rule.value, &rule.mask);
     write_instructions(writer, rule);
     writer.length_at(start, start);
+}
+
+/// How many rules use each of the groups or meters that `of` finds.
+fn uses(control: &Control, of: impl Fn(&Action) -> Option<u32>) -> HashMap<u32, u32> {
+    let mut uses = HashMap::new();
+    for (_, kept) in control.rules() {
+        for id in kept.rule.actions.iter().filter_map(&of) {
+            *uses.entry(id).or_default() += 1;
+        }
+    }
+    uses
 }
 
 /// What a table can do: all can do the same.

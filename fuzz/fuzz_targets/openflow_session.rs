@@ -1,0 +1,9 @@
+//! OpenFlow: what a controller says, in whatever pieces.
+#![no_main]
+
+#[path = "../bodies/openflow.rs"]
+mod openflow;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    openflow::session(bytes);
+});
