@@ -25,6 +25,7 @@ const REFERENCE: &[(&str, &str)] = built_in![
     "stylianopoulos-fig3",
     "stylianopoulos-fig4",
     "gallenmueller-fig3-1",
+    "gallenmueller-fig3-5",
     "gallenmueller-fig3-6",
     "gallenmueller-table3-2",
     "gallenmueller-table3-4",
