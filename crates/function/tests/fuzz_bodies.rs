@@ -177,7 +177,7 @@ fn a_switch_answers_seeded_damage_of_what_controllers_say() {
     let set = [0, 25, 0, 16, 0x80, 0, 22, 4, 10, 0, 0, 1, 0, 0, 0, 0];
     let output = [0, 0, 0, 16, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0];
     let apply = [&[0, 4, 0, 40, 0, 0, 0, 0][..], &set, &output].concat();
-    let mut rule = vec![0; 40];
+    let mut rule = [0; 40];
     rule[24..36].fill(0xff);
     let rule = [&rule[..], &found, &apply].concat();
     let group = [

@@ -112,7 +112,7 @@ impl Server {
             called: None,
             generation: None,
             facts: Arc::clone(facts),
-            clock: clock.clone(),
+            clock: *clock,
             bell: Arc::clone(&bell),
             shown,
             send,
