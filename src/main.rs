@@ -25,6 +25,7 @@ mod script;
 mod tap;
 mod target;
 mod terminal;
+mod transport;
 mod tune;
 mod vm;
 

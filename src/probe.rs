@@ -5,6 +5,7 @@ use crate::forward;
 use crate::samples::Samples;
 use crate::terminal::Bar;
 use crate::terminal::{print, quantity};
+use crate::transport::TransportOptions;
 use serde_json::json;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
@@ -19,9 +20,10 @@ use taut_measure::{
     median_interval,
 };
 use taut_traffic::probe::{
-    DEFAULT_PORT, MOST_BYTES, ProbeError, ProbeServer, ProbeSession, SearchedRate, Train,
+    DEFAULT_PORT, MOST_BYTES, Over, ProbeError, ProbeServer, ProbeSession, SearchedRate, Train,
     search_rate,
 };
+use taut_transport::Notice;
 use taut_wire::PROBE_BYTES;
 
 #[derive(clap::Args)]
@@ -49,6 +51,8 @@ struct Server {
     /// Address to listen at [default: all, IPv6 and IPv4, port 8621]
     #[arg(long, value_name = "ADDRESS:PORT")]
     bind: Option<SocketAddr>,
+    #[command(flatten)]
+    transport: TransportOptions,
     /// End when standard input closes: for programs that start the server and must not leave it behind
     #[arg(long)]
     until_stdin_closes: bool,
@@ -96,6 +100,8 @@ struct Client {
     /// With --search-rate: length of each trial in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 0.5, value_parser = quantity::seconds, requires = "search_rate")]
     trial: f64,
+    #[command(flatten)]
+    transport: TransportOptions,
     /// How long to wait for answers after the last probe of a repetition
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = quantity::some_time)]
     patience: Duration,
@@ -112,6 +118,15 @@ struct Client {
     #[arg(long, value_enum, default_value = "parquet", requires = "out")]
     samples: Samples,
 }
+
+impl Client {
+    fn over(&self) -> Result<Over, Failure> {
+        self.transport.over(usize::from(self.size))
+    }
+}
+
+/// Longest answer of a server over the deadline transport, bytes: what fits into a datagram with everything around it.
+const ANSWER_BYTES: usize = 1_380;
 
 /// Repetitions where nothing else is said.
 const REPETITIONS: u32 = 50;
@@ -144,11 +159,14 @@ fn probes_per_second(text: &str) -> Result<f64, String> {
 
 fn serve(arguments: &Server) -> Result<(), Failure> {
     let signalled = exit::stop_flag()?;
+    let over = arguments.transport.over(ANSWER_BYTES)?;
     let server = match arguments.bind {
-        Some(address) => ProbeServer::bind(address).map_err(|e| (address.to_string(), e)),
+        Some(address) => {
+            ProbeServer::bind_over(address, &over).map_err(|e| (address.to_string(), e))
+        }
         // One socket takes both; a machine without IPv6 has the other one.
-        None => ProbeServer::bind(("::", DEFAULT_PORT))
-            .or_else(|_| ProbeServer::bind(("0.0.0.0", DEFAULT_PORT)))
+        None => ProbeServer::bind_over(([0_u16; 8], DEFAULT_PORT).into(), &over)
+            .or_else(|_| ProbeServer::bind_over(([0_u8; 4], DEFAULT_PORT).into(), &over))
             .map_err(|e| (format!("port {DEFAULT_PORT}"), e)),
     };
     let server = server.map_err(|(what, e)| {
@@ -226,7 +244,8 @@ fn ask(arguments: &Client) -> Result<(), Failure> {
         patience: arguments.patience,
     };
     let repetitions = arguments.repetitions.unwrap_or(REPETITIONS);
-    let mut session = connect(arguments, server, stop)?;
+    let over = arguments.over()?;
+    let mut session = connect(arguments, server, &over, stop)?;
     let cpu = Cpu::start(arguments.cpu)?;
     let mut folder = match &arguments.out {
         Some(dir) => Some(ProbeFolder::create(dir, arguments.samples.format())?),
@@ -272,6 +291,14 @@ fn ask(arguments: &Client) -> Result<(), Failure> {
         stopped: stopped || failed.is_some(),
     };
     let mut report = account.report(server, &train, cpu.stop()?, origin);
+    report.transport = over.transport;
+    report.connection = session.counts();
+    while let Some(notice) = session.told() {
+        if let Some(text) = words_of(notice) {
+            eprintln!("taut: {text}");
+        }
+    }
+    session.leave();
     if report.probes.sent == 0 {
         if let Some(folder) = folder {
             folder.discard();
@@ -304,15 +331,39 @@ fn ask(arguments: &Client) -> Result<(), Failure> {
 fn connect(
     arguments: &Client,
     server: SocketAddr,
+    over: &Over,
     stop: &AtomicBool,
 ) -> Result<ProbeSession, Failure> {
     let wait = Duration::from_secs_f64(arguments.wait);
-    Ok(ProbeSession::connect(
+    Ok(ProbeSession::connect_over(
         server,
+        over,
         usize::from(arguments.size),
         wait,
         stop,
     )?)
+}
+
+/// What a transport has to say beside messages, in words; none of what goes as it should.
+fn words_of(notice: Notice) -> Option<String> {
+    match notice {
+        Notice::Connected(_) | Notice::Left => None,
+        Notice::OutOfReach(0.0) => {
+            Some("the target is out of reach: the way alone takes longer".to_string())
+        }
+        Notice::OutOfReach(share) => Some(format!(
+            "the target is out of reach: {:.1} % of the latest messages came in time",
+            share * 100.0
+        )),
+        Notice::InReach(share) => Some(format!(
+            "the target is in reach again: {:.1} % of the latest messages came in time",
+            share * 100.0
+        )),
+        Notice::Silent => Some("the server has fallen silent".to_string()),
+        Notice::Refused(version) => Some(format!(
+            "the server speaks version {version} of the transport, this one another"
+        )),
+    }
 }
 
 /// What the processors do, if it is asked for.
@@ -385,6 +436,19 @@ fn print_report(report: &ProbeReport) {
     if let Some(cpu) = &report.cpu {
         show_cpu(cpu);
     }
+    if let Some(counts) = &report.connection {
+        let sent = &counts.sent;
+        let repaired = counts.received.repaired;
+        print::line(format!(
+            "transport   {} messages in {} packets; {} sent again, {} repairs sent, {repaired} answers repaired, {} not sent as they \
+             would have been late",
+            sent.messages,
+            counts.packets_sent,
+            sent.again + sent.asked,
+            sent.repairs,
+            sent.not_sent
+        ));
+    }
     if let Some(samples) = report.samples {
         print::line(format!("samples     {samples} probes written"));
     }
@@ -448,11 +512,12 @@ fn search(arguments: &Client, server: SocketAddr, stop: &AtomicBool) -> Result<(
         votes: 3,
     };
     let size_bytes = usize::from(arguments.size);
+    let over = arguments.over()?;
     let repetitions = arguments.repetitions.unwrap_or(SEARCHES);
     // Refused before the server is asked for.
     let fresh =
         ThroughputSearch::new(settings).map_err(|e| Failure::Input(format!("--trial: {e}")))?;
-    let mut session = connect(arguments, server, stop)?;
+    let mut session = connect(arguments, server, &over, stop)?;
     let cpu = Cpu::start(arguments.cpu)?;
     let mut bar = Bar::new();
     let mut searches = Vec::new();

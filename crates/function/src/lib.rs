@@ -40,6 +40,7 @@ pub mod ips;
 mod lose;
 mod mac_rewrite;
 mod mac_swap;
+mod medium;
 mod mix;
 mod mtu;
 mod nat;
@@ -279,6 +280,7 @@ pub fn functions() -> &'static [Entry] {
         ips::ENTRY,
         mac_rewrite::ENTRY,
         mac_swap::ENTRY,
+        medium::ENTRY,
         nat::ENTRY,
         record::ENTRY,
         rlnc::ENTRY,

@@ -12,7 +12,8 @@
 //! loop asks each stream's [`Schedule`] what is due, stamps packets last before it hands them over, and reads the time
 //! first after packets came. A [`Sampler`] hands every packet's times to another thread without waiting. [`Flood`]
 //! sends as fast as a port takes, [`Receiver`] measures other generators, [`InlineTap`] relays between a generator and
-//! a device, [`probe`] measures round trips between sockets, and [`control`] closes a control loop over them.
+//! a device, [`probe`] measures round trips between sockets, [`control`] closes a control loop over them, and [`messages`] is what
+//! carries either: datagrams, streams, or the deadline transport.
 //!
 //! Begin with `instrument/run.rs` (`run_with` is the loop), then `record.rs` and `stream.rs`.
 
@@ -30,6 +31,7 @@ mod intended;
 mod interruptions;
 mod line;
 mod live;
+pub mod messages;
 mod observed;
 mod pattern;
 mod ping_pong;

@@ -4,8 +4,8 @@
 use crate::SettingsError;
 use ring::hkdf;
 use serde::Deserialize;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use taut_settings::{key_of_hex, shared_key};
 
 /// A key of 16 or 32 bytes that no packet is encrypted with.
 pub(super) struct Master {
@@ -47,9 +47,11 @@ impl Master {
     ) -> Result<Vec<u8>, SettingsError> {
         let wrong = |text| Err(SettingsError(text));
         match (file, environment) {
-            (Some(path), None) => of_file(&path),
+            (Some(path), None) => {
+                shared_key(&path).map_err(|e| SettingsError(format!("key_file: {e}")))
+            }
             (None, Some(name)) => match std::env::var(&name) {
-                Ok(text) => of_hex(&text).ok_or_else(|| {
+                Ok(text) => key_of_hex(&text).ok_or_else(|| {
                     SettingsError(format!("key_env: {name} holds no 32 or 64 hexadecimal digits"))
                 }),
                 Err(_) => wrong(format!(
@@ -95,52 +97,12 @@ impl Master {
     }
 }
 
-fn of_file(path: &Path) -> Result<Vec<u8>, SettingsError> {
-    let shown = path.display();
-    let cannot = |e: std::io::Error| SettingsError(format!("key_file: cannot read {shown}: {e}"));
-    let about = std::fs::metadata(path).map_err(cannot)?;
-    if !about.is_file() || about.len() > 4096 {
-        return Err(SettingsError(format!("key_file: {shown} holds no key")));
-    }
-    if about.permissions().mode() & 0o077 != 0 {
-        return Err(SettingsError(format!(
-            "key_file: others may read {shown}: chmod 600 {shown}"
-        )));
-    }
-    let bytes = std::fs::read(path).map_err(cannot)?;
-    let hex = std::str::from_utf8(&bytes).ok().and_then(of_hex);
-    match hex {
-        Some(key) => Ok(key),
-        // A digit too few is no key of bytes.
-        None if matches!(bytes.len(), 16 | 32) && !is_text(&bytes) => Ok(bytes),
-        None => Err(SettingsError(format!(
-            "key_file: {shown} holds neither 32 or 64 hexadecimal digits nor 16 or 32 bytes"
-        ))),
-    }
-}
-
-fn is_text(bytes: &[u8]) -> bool {
-    bytes
-        .iter()
-        .all(|c| c.is_ascii_graphic() || c.is_ascii_whitespace())
-}
-
-fn of_hex(text: &str) -> Option<Vec<u8>> {
-    let text = text.trim();
-    if !matches!(text.len(), 32 | 64) || !text.bytes().all(|c| c.is_ascii_hexdigit()) {
-        return None;
-    }
-    (0..text.len())
-        .step_by(2)
-        .map(|at| u8::from_str_radix(&text[at..at + 2], 16).ok())
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn keys_come_from_files_as_digits_or_bytes_and_only_from_files_of_ones_own() {

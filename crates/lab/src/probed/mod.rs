@@ -11,7 +11,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use taut_host::CpuShares;
 use taut_measure::{Interval, LatencyHistogram, Summary, mean_beside_median};
+use taut_traffic::messages::Transport;
 use taut_traffic::probe::{Train, TrainResult};
+use taut_transport::Counts;
 
 /// How often the interval beside the mean is to cover the median, from six repetitions on.
 const CONFIDENCE: f64 = 0.95;
@@ -21,6 +23,12 @@ const CONFIDENCE: f64 = 0.95;
 pub struct ProbeReport {
     /// Who answered.
     pub server: SocketAddr,
+    /// What carried probes and answers.
+    #[serde(default)]
+    pub transport: Transport,
+    /// What the transport counted; none of one that counts nothing.
+    #[serde(default)]
+    pub connection: Option<Counts>,
     /// Payload of each probe, bytes.
     pub size_bytes: usize,
     /// From one intended sending to the next, ns.
@@ -206,6 +214,8 @@ impl ProbeAccount {
         let send_delay_ns = Summary::from_histogram(&self.send_delay);
         ProbeReport {
             server,
+            transport: Transport::Udp,
+            connection: None,
             size_bytes: train.size_bytes,
             interval_ns: train.interval.as_nanos() as u64,
             probes,

@@ -2,12 +2,13 @@
 //! IEEE 802.3, 802.11; Gallenmüller's dissertation, section 6.4; CALVIN (Xiang et al., IEEE JSAC 2019), figure 2.
 //!
 //! Each file stands for itself: [`ethernet`], [`propagation`], [`phy`] and [`wlan`] for one station, [`bianchi`] for
-//! several, and [`budget`], which divides an end-to-end target. Times are in us, as in the papers, except for
-//! [`ethernet`]'s ns.
+//! several, [`medium`], which is shared packet by packet, and [`budget`], which divides an end-to-end target. Times are in us,
+//! as in the papers, except for the ns of [`ethernet`] and [`medium`].
 
 pub mod bianchi;
 pub mod budget;
 pub mod ethernet;
+pub mod medium;
 pub mod phy;
 pub mod propagation;
 pub mod wlan;

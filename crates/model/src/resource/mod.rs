@@ -180,7 +180,11 @@ impl Machine {
         errors: Option<Errors>,
     ) -> Result<Carried, WrongValue> {
         let cycles = costs.cycles(packets);
-        positive("cycles per packet", cycles.low)?;
+        positive("cycles per packet", cycles.value)?;
+        positive(
+            "the lower end of cycles per packet, as few or disturbed runs leave it,",
+            cycles.low,
+        )?;
         let available = self.available_cycles_per_s()?;
         let bits = packets.frame_bytes * 8.0;
         let ethernet = self

@@ -3,6 +3,9 @@
 //! One thread sends and receives: it sleeps in `poll` until an answer comes or the next probe is due, so that the
 //! machine's other processors stay with whatever lies on the path.
 
+use crate::messages::{
+    DeadlineSettings, Messages, Transport, any_address_to, open as open_messages,
+};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt;
 use rustix::thread::set_current_timer_slack;
@@ -120,10 +123,78 @@ pub enum ProbeError {
     Stopped,
 }
 
+/// What carries probes, and what is asked of it.
+#[derive(Debug, Clone, Default)]
+pub struct Over {
+    /// The transport.
+    pub transport: Transport,
+    /// What is asked of connections of the deadline transport.
+    pub deadline: DeadlineSettings,
+}
+
+/// What probes go over.
+#[derive(Debug)]
+enum Carrier {
+    /// A socket of datagrams, whose arrivals the kernel stamps.
+    Socket(UdpSocket),
+    /// Something else, and where the server is.
+    Messages(Box<dyn Messages>, SocketAddr),
+}
+
+impl Carrier {
+    fn open(server: SocketAddr, over: &Over) -> std::io::Result<Self> {
+        let any = any_address_to(server);
+        if over.transport != Transport::Udp {
+            let messages = open_messages(over.transport, any, &over.deadline)?;
+            return Ok(Self::Messages(messages, server));
+        }
+        let socket = UdpSocket::bind(any)?;
+        socket.connect(server)?;
+        socket.set_nonblocking(true)?;
+        widen(&socket);
+        // Without, only its own part of the round trip is not known.
+        let _ = stamp_arrivals(&socket);
+        Ok(Self::Socket(socket))
+    }
+
+    fn send(&mut self, payload: &[u8]) -> std::io::Result<()> {
+        match self {
+            Self::Socket(socket) => socket.send(payload).map(drop),
+            Self::Messages(messages, server) => messages.send_to(payload, *server),
+        }
+    }
+
+    /// The length of what came and when the kernel had it, since 1970.
+    fn receive(&mut self, received: &mut [u8]) -> std::io::Result<(usize, Option<Duration>)> {
+        match self {
+            Self::Socket(socket) => receive_stamped(socket, received),
+            Self::Messages(messages, _) => match messages.receive(received)? {
+                Some(it) => Ok((it.length, it.stamp)),
+                None => Err(ErrorKind::WouldBlock.into()),
+            },
+        }
+    }
+
+    /// Waits until something comes, or for that long.
+    fn wait(&mut self, left: Duration) {
+        let socket = match self {
+            Self::Socket(socket) => socket,
+            Self::Messages(messages, _) => return messages.wait(left),
+        };
+        let timeout = Timespec {
+            tv_sec: left.as_secs() as i64,
+            tv_nsec: i64::from(left.subsec_nanos()),
+        };
+        let mut watched = [PollFd::new(socket, PollFlags::IN)];
+        // A signal ends it, too: the loop looks at all it waits for.
+        let _ = poll(&mut watched, Some(&timeout));
+    }
+}
+
 /// A client and the server it talks to.
 #[derive(Debug)]
 pub struct ProbeSession {
-    socket: UdpSocket,
+    carrier: Carrier,
     session: u16,
     begun: Instant,
     /// Sequence number of the next probe.
@@ -154,20 +225,23 @@ impl ProbeSession {
         wait: Duration,
         stop: &AtomicBool,
     ) -> Result<Self, ProbeError> {
+        Self::connect_over(server, &Over::default(), size_bytes, wait, stop)
+    }
+
+    /// As [`ProbeSession::connect`], over whatever carries messages.
+    ///
+    /// # Errors
+    /// [`ProbeError`].
+    pub fn connect_over(
+        server: SocketAddr,
+        over: &Over,
+        size_bytes: usize,
+        wait: Duration,
+        stop: &AtomicBool,
+    ) -> Result<Self, ProbeError> {
         let failed = |source| ProbeError::Socket { server, source };
-        let any = if server.is_ipv4() {
-            "0.0.0.0:0"
-        } else {
-            "[::]:0"
-        };
-        let socket = UdpSocket::bind(any).map_err(failed)?;
-        socket.connect(server).map_err(failed)?;
-        socket.set_nonblocking(true).map_err(failed)?;
-        widen(&socket);
-        // Without, only its own part of the round trip is not known.
-        let _ = stamp_arrivals(&socket);
         let mut session = Self {
-            socket,
+            carrier: Carrier::open(server, over).map_err(failed)?,
             session: fastrand::u16(..),
             begun: Instant::now(),
             next: 0,
@@ -218,12 +292,35 @@ impl ProbeSession {
         sent
     }
 
+    /// Returns what the transport has counted, where it counts.
+    pub fn counts(&self) -> Option<taut_transport::Counts> {
+        match &self.carrier {
+            Carrier::Socket(_) => None,
+            Carrier::Messages(messages, _) => messages.counts(),
+        }
+    }
+
+    /// Returns what has become known of the server beside its answers.
+    pub fn told(&mut self) -> Option<taut_transport::Notice> {
+        match &mut self.carrier {
+            Carrier::Socket(_) => None,
+            Carrier::Messages(messages, _) => messages.told().map(|it| it.notice),
+        }
+    }
+
+    /// Takes leave of the server, where the transport has a way to.
+    pub fn leave(&mut self) {
+        if let Carrier::Messages(messages, _) = &mut self.carrier {
+            messages.leave();
+        }
+    }
+
     fn now_ns(&self) -> u64 {
         self.begun.elapsed().as_nanos() as u64
     }
 
     fn take(&mut self) -> std::io::Result<Taken> {
-        match receive_stamped(&self.socket, &mut self.received) {
+        match self.carrier.receive(&mut self.received) {
             Ok((length, stamp)) => Ok(match Probe::parse(&self.received[..length]) {
                 Some((ProbeWay::Answer, probe)) if probe.session == self.session => {
                     Taken::Answer(probe, stamp)
@@ -248,7 +345,7 @@ fn is_from_afar(e: &std::io::Error) -> bool {
 }
 
 /// Asks for longer queues: a machine that takes the core away for milliseconds must not make losses of its own.
-pub(super) fn widen(socket: &UdpSocket) {
+pub(crate) fn widen(socket: &UdpSocket) {
     // Refused or cut, they are as long as the system allows.
     let _ = sockopt::set_socket_recv_buffer_size(socket, QUEUE_BYTES);
     let _ = sockopt::set_socket_send_buffer_size(socket, QUEUE_BYTES);
@@ -353,8 +450,8 @@ impl<'a> Sending<'a> {
                 sent_ns,
             };
             probe.emit(&mut self.session.payload);
-            match self.session.socket.send(&self.session.payload) {
-                Ok(_) => {
+            match self.session.carrier.send(&self.session.payload) {
+                Ok(()) => {
                     refused = false;
                     break;
                 }
@@ -410,19 +507,13 @@ impl<'a> Sending<'a> {
     }
 
     /// Waits until something comes or it is `until_ns`.
-    fn wait(&self, until_ns: u64) {
+    fn wait(&mut self, until_ns: u64) {
         let left_ns = until_ns.saturating_sub(self.session.now_ns());
         let left = Duration::from_nanos(left_ns);
         if left < SPIN {
             return;
         }
-        let timeout = Timespec {
-            tv_sec: left.as_secs() as i64,
-            tv_nsec: i64::from(left.subsec_nanos()),
-        };
-        let mut watched = [PollFd::new(&self.session.socket, PollFlags::IN)];
-        // A signal ends it, too: the loop looks at all it waits for.
-        let _ = poll(&mut watched, Some(&timeout));
+        self.session.carrier.wait(left);
     }
 }
 
@@ -536,7 +627,7 @@ mod tests {
                 sent_ns: 5,
             }
             .emit(&mut payload);
-            sending.session.socket.send(&payload).unwrap();
+            sending.session.carrier.send(&payload).unwrap();
             let begun = Instant::now();
             while !sending.receive().unwrap() {
                 assert!(begun.elapsed() < Duration::from_secs(20));

@@ -4,9 +4,11 @@ mod client;
 mod search;
 mod server;
 
-pub use client::{Outcome, ProbeError, ProbeSession, Train, TrainResult};
+pub use client::{Outcome, Over, ProbeError, ProbeSession, Train, TrainResult};
 pub use search::{SearchedRate, search_rate};
 pub use server::{Answered, ProbeServer};
+
+pub(crate) use client::widen;
 
 /// The UDP port of a server where no other is named.
 pub const DEFAULT_PORT: u16 = 8621;

@@ -1,9 +1,14 @@
 //! Sends probes back to where they came from.
 
+use super::Over;
+use crate::messages::{Messages, Transport, open};
+use rustix::thread::set_current_timer_slack;
 use serde::Serialize;
 use std::io::ErrorKind;
 use std::net::{SocketAddr, ToSocketAddrs, UdpSocket};
+use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use taut_wire::probe;
 
@@ -13,7 +18,13 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// A server bound to its address.
 #[derive(Debug)]
 pub struct ProbeServer {
-    socket: UdpSocket,
+    carrier: Carrier,
+}
+
+#[derive(Debug)]
+enum Carrier {
+    Socket(UdpSocket),
+    Messages(Mutex<Box<dyn Messages>>),
 }
 
 /// Counts of what a server has done.
@@ -27,6 +38,10 @@ pub struct Answered {
     pub not_sent: u64,
 }
 
+fn unpoisoned(messages: &Mutex<Box<dyn Messages>>) -> MutexGuard<'_, Box<dyn Messages>> {
+    messages.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl ProbeServer {
     /// Binds to an address.
     ///
@@ -36,7 +51,23 @@ impl ProbeServer {
         let socket = UdpSocket::bind(address)?;
         socket.set_read_timeout(Some(PAUSE))?;
         super::client::widen(&socket);
-        Ok(Self { socket })
+        Ok(Self {
+            carrier: Carrier::Socket(socket),
+        })
+    }
+
+    /// Binds to an address, for whatever carries messages.
+    ///
+    /// # Errors
+    /// It is taken, or not of this machine.
+    pub fn bind_over(address: SocketAddr, over: &Over) -> std::io::Result<Self> {
+        if over.transport == Transport::Udp {
+            return Self::bind(address);
+        }
+        let messages = open(over.transport, address, &over.deadline)?;
+        Ok(Self {
+            carrier: Carrier::Messages(Mutex::new(messages)),
+        })
     }
 
     /// Returns the address at which the server listens.
@@ -44,15 +75,49 @@ impl ProbeServer {
     /// # Errors
     /// The socket is gone.
     pub fn address(&self) -> std::io::Result<SocketAddr> {
-        self.socket.local_addr()
+        match &self.carrier {
+            Carrier::Socket(socket) => socket.local_addr(),
+            Carrier::Messages(messages) => unpoisoned(messages).address(),
+        }
     }
 
     /// Answers until `stop` is set. An answer is as long as its question.
     pub fn run(&self, stop: &AtomicBool) -> Answered {
+        match &self.carrier {
+            Carrier::Socket(socket) => Self::answer_datagrams(socket, stop),
+            Carrier::Messages(messages) => Self::answer_messages(&mut **unpoisoned(messages), stop),
+        }
+    }
+
+    fn answer_messages(messages: &mut dyn Messages, stop: &AtomicBool) -> Answered {
+        // Sleeps otherwise end up to 50 us late.
+        let _ = set_current_timer_slack(NonZeroU64::new(1));
         let mut all = Answered::default();
         let mut payload = vec![0; super::MOST_BYTES + 1];
         while !stop.load(Ordering::Relaxed) {
-            let (length, client) = match self.socket.recv_from(&mut payload) {
+            // What is known of messages sent before concerns nobody here.
+            let Ok(Some(received)) = messages.receive(&mut payload) else {
+                messages.wait(PAUSE);
+                continue;
+            };
+            let length = received.length;
+            if !probe::answer(&mut payload[..length]) {
+                all.malformed += 1;
+            } else if messages.send_to(&payload[..length], received.from).is_ok() {
+                all.answered += 1;
+            } else {
+                all.not_sent += 1;
+            }
+        }
+        messages.leave();
+        all
+    }
+
+    fn answer_datagrams(socket: &UdpSocket, stop: &AtomicBool) -> Answered {
+        let mut all = Answered::default();
+        let mut payload = vec![0; super::MOST_BYTES + 1];
+        while !stop.load(Ordering::Relaxed) {
+            let (length, client) = match socket.recv_from(&mut payload) {
                 Ok(received) => received,
                 // Also what a client that has gone away lets be known.
                 Err(e) => {
@@ -71,7 +136,7 @@ impl ProbeServer {
             };
             if !probe::answer(&mut payload[..length]) {
                 all.malformed += 1;
-            } else if self.socket.send_to(&payload[..length], client).is_ok() {
+            } else if socket.send_to(&payload[..length], client).is_ok() {
                 all.answered += 1;
             } else {
                 all.not_sent += 1;

@@ -1,0 +1,1105 @@
+//! A medium that two directions share, packet by packet: when each that is given to it arrives, or that it does not.
+//!
+//! Three ways to share: the contention of 802.11 ([`Wlan`]), time slots as in 5G ([`Slots`]), and the gates of time-sensitive
+//! Ethernet ([`Gates`]). The medium reads no clock: it is told when packets come, and says when they arrive. What is late in asking
+//! makes nothing later, as a transmission begins when the one before it ended. The same seed gives the same draws.
+//!
+//! Sources: IEEE 802.11-2020, clause 10.3 (contention, retries); Gallenmüller's dissertation, section 6.4 (the time of a packet);
+//! 3GPP TS 38.300, clauses 5.3 and 10.3 (slots, configured grants, HARQ); IEEE 802.1Q-2022, clause 8.6.8.4 (gates).
+
+use super::phy::{Generation, Phy};
+use super::wlan::{Line, line_of};
+use crate::estimate::{not_negative, positive};
+use fastrand::Rng;
+use serde::Deserialize;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+/// Most packets that wait in one direction.
+pub const MOST_QUEUED: u32 = 4096;
+/// Attempts after which a frame is given up (long retry limit of 802.11: 7).
+const MOST_ATTEMPTS: u32 = 64;
+/// Most other stations.
+const MOST_STATIONS: u32 = 64;
+/// Longest time that anything may take, us.
+const LONGEST_US: f64 = 10e6;
+/// Longest trace, ms: a day.
+const LONGEST_TRACE_MS: f64 = 86_400_000.0;
+
+/// What a medium is: the table of a medium file.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MediumSettings {
+    /// Draws are the same for the same seed.
+    #[serde(default = "one")]
+    pub seed: u64,
+    /// Packets that wait in each direction; what comes when it is full is lost.
+    #[serde(default = "default_queue")]
+    pub queue: u32,
+    /// Loss of single transmissions.
+    #[serde(default)]
+    pub loss: Loss,
+    /// Contention of 802.11.
+    pub wlan: Option<Wlan>,
+    /// Time slots.
+    pub slots: Option<Slots>,
+    /// Gates.
+    pub gates: Option<Gates>,
+}
+
+/// Losses that come in bursts: the channel is good or bad, and changes with each transmission (E. N. Gilbert, Bell System Technical
+/// Journal 39, 1960; E. O. Elliott, same journal 42, 1963).
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Loss {
+    /// Share that is lost while the channel is good.
+    pub good: f64,
+    /// Share that is lost while it is bad.
+    pub bad: f64,
+    /// Share of transmissions after which a good channel becomes bad.
+    pub worsens: f64,
+    /// Share of transmissions after which a bad channel becomes good.
+    pub recovers: f64,
+    /// Further loss over time: pairs of a time in ms and the share that is lost from then on; over and over, after the last.
+    pub trace: Vec<(f64, f64)>,
+}
+
+/// The contention of 802.11 between both directions, and stations beside them that always have something to send.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Wlan {
+    /// Generation: `published` (the line of the dissertation), `b`, `g`, `n`, `ac` or `ax`.
+    #[serde(default = "published")]
+    pub standard: String,
+    /// Rate of b and g, Mbit/s.
+    pub mbit_per_s: Option<f64>,
+    /// Modulation and coding of n, ac and ax.
+    pub mcs: Option<usize>,
+    /// Width of the channel of n, ac and ax, MHz.
+    pub mhz: Option<u32>,
+    /// Streams of n, ac and ax.
+    pub streams: Option<usize>,
+    /// What the implementation takes for each packet on top, us.
+    #[serde(default)]
+    pub implementation_us: f64,
+    /// Times that a frame is sent at most.
+    #[serde(default = "seven")]
+    pub attempts: u32,
+    /// Other stations, which always have something to send.
+    #[serde(default)]
+    pub stations: u32,
+    /// Bytes of what they send.
+    #[serde(default = "full_frame")]
+    pub station_bytes: u32,
+}
+
+/// Time slots that belong to one direction each, as in 5G with time division.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Slots {
+    /// Whose each slot of a cycle is: `D` the first direction's, `U` the second's, `S` nobody's.
+    pub pattern: String,
+    /// Length of a slot, us.
+    #[serde(default = "slot_us")]
+    pub slot_us: f64,
+    /// Bytes that fit into a slot.
+    #[serde(default = "slot_bytes")]
+    pub slot_bytes: u32,
+    /// Time from the end of a slot until what came in it is there, us.
+    #[serde(default)]
+    pub processing_us: f64,
+    /// Time from asking for a slot of the second direction to being given one, us; 0 if slots are given beforehand (configured grant).
+    #[serde(default)]
+    pub grant_us: f64,
+    /// Time from a failed transmission to the next of the same packet, us (HARQ).
+    #[serde(default = "harq_us")]
+    pub harq_us: f64,
+    /// Times that a packet is sent at most.
+    #[serde(default = "four")]
+    pub attempts: u32,
+}
+
+/// Gates that open for each direction at set times of a cycle, on a link of its own for each.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Gates {
+    /// Length of the cycle, us.
+    pub cycle_us: f64,
+    /// When the gate of the first direction is open: pairs of times within the cycle, us.
+    pub first: Vec<(f64, f64)>,
+    /// When that of the second direction is open.
+    pub second: Vec<(f64, f64)>,
+    /// Rate of the link, Mbit/s.
+    #[serde(default = "gigabit")]
+    pub mbit_per_s: f64,
+    /// Time from one end to the other, us.
+    #[serde(default)]
+    pub delay_us: f64,
+}
+
+fn one() -> u64 {
+    1
+}
+fn default_queue() -> u32 {
+    64
+}
+fn published() -> String {
+    "published".to_string()
+}
+fn seven() -> u32 {
+    7
+}
+fn four() -> u32 {
+    4
+}
+fn full_frame() -> u32 {
+    1_500
+}
+fn slot_us() -> f64 {
+    500.0
+}
+fn slot_bytes() -> u32 {
+    3_000
+}
+fn harq_us() -> f64 {
+    2_000.0
+}
+fn gigabit() -> f64 {
+    1_000.0
+}
+
+/// A medium that cannot be; begins with the key that it is about.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct MediumError(pub String);
+
+fn wrong<T>(text: impl Into<String>) -> Result<T, MediumError> {
+    Err(MediumError(text.into()))
+}
+
+fn ns(key: &str, us: f64, least_us: f64) -> Result<u64, MediumError> {
+    if !(least_us..=LONGEST_US).contains(&us) {
+        return wrong(format!("{key} = {us}: want {least_us} us to 10 s"));
+    }
+    Ok((us * 1e3).round() as u64)
+}
+
+fn share(key: &str, share: f64) -> Result<f64, MediumError> {
+    if !(0.0..=1.0).contains(&share) {
+        return wrong(format!("{key} = {share}: want a share, 0 to 1"));
+    }
+    Ok(share)
+}
+
+/// What became of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// It arrives at the other end.
+    Arrives,
+    /// It was sent as often as allowed and is lost.
+    Lost,
+}
+
+/// A packet that is done with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ended {
+    /// Time at which it arrives, or is given up, ns.
+    pub at_ns: u64,
+    /// Direction, 0 or 1.
+    pub way: usize,
+    /// Number that it was given to the medium with.
+    pub id: u32,
+    /// What became of it.
+    pub fate: Fate,
+}
+
+/// Counts of a medium.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MediumCounts {
+    /// Packets that came when the queue of their direction was full, by direction.
+    pub full: [u64; 2],
+    /// Packets that were given up after all attempts.
+    pub lost: [u64; 2],
+    /// Packets that arrived.
+    pub arrived: [u64; 2],
+    /// Transmissions that two or more stations began at once.
+    pub collisions: u64,
+    /// Transmissions that were repeated.
+    pub repeated: u64,
+    /// Time for which somebody sent, waited for the others, or backed off, ns.
+    pub busy_ns: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Waiting {
+    id: u32,
+    bytes: u32,
+    since_ns: u64,
+}
+
+/// A station of the contention.
+#[derive(Debug, Clone, Copy)]
+struct Station {
+    /// Slots that it still has to wait.
+    backoff: u32,
+    /// Highest backoff that it draws next.
+    window: u32,
+    attempts: u32,
+    /// From when on it counts down.
+    idle_since_ns: u64,
+}
+
+#[derive(Debug)]
+struct Contention {
+    line: Line,
+    slot_ns: u64,
+    cw_min: u32,
+    cw_max: u32,
+    mean_backoff_ns: u64,
+    attempts: u32,
+    station_bytes: u32,
+    /// Those of both directions, then the others.
+    stations: Vec<Station>,
+    free_ns: u64,
+    /// What is on the air: until when, and of which direction, if it arrives.
+    current: Option<(u64, Option<(usize, Fate)>)>,
+}
+
+#[derive(Debug)]
+struct SlotPlan {
+    slot_ns: u64,
+    whose: Vec<Option<usize>>,
+    slot_bytes: u32,
+    processing_ns: u64,
+    grant_ns: u64,
+    harq_ns: u64,
+    attempts: u32,
+    /// Bytes taken of slots by their number, from the oldest that may still matter.
+    taken: [VecDeque<(u64, u32)>; 2],
+    last_ns: [u64; 2],
+}
+
+#[derive(Debug)]
+struct GatePlan {
+    cycle_ns: u64,
+    open: [Vec<(u64, u64)>; 2],
+    ns_per_byte: f64,
+    delay_ns: u64,
+    free_ns: [u64; 2],
+}
+
+#[derive(Debug)]
+enum Access {
+    Contention(Contention),
+    Slots(SlotPlan),
+    Gates(GatePlan),
+}
+
+/// A medium that two directions share.
+#[derive(Debug)]
+pub struct SharedMedium {
+    access: Access,
+    queue: u32,
+    queues: [VecDeque<Waiting>; 2],
+    /// What is decided beforehand: when, in which order it came, direction, number, whether it arrives.
+    decided: BinaryHeap<Reverse<(u64, u64, usize, u32, bool)>>,
+    decided_of: [u32; 2],
+    order: u64,
+    loss: Loss,
+    is_bad: bool,
+    rng: Rng,
+    counts: MediumCounts,
+}
+
+impl SharedMedium {
+    /// Makes a medium; nothing is under way.
+    ///
+    /// # Errors
+    /// A value cannot be, or it is not said how the medium is shared.
+    pub fn new(settings: &MediumSettings) -> Result<Self, MediumError> {
+        if !(1..=MOST_QUEUED).contains(&settings.queue) {
+            let queue = settings.queue;
+            return wrong(format!("queue = {queue}: want 1 to {MOST_QUEUED} packets"));
+        }
+        let loss = settings.loss.clone();
+        for (key, it) in [
+            ("loss.good", loss.good),
+            ("loss.bad", loss.bad),
+            ("loss.worsens", loss.worsens),
+            ("loss.recovers", loss.recovers),
+        ] {
+            share(key, it)?;
+        }
+        for (number, (at_ms, lost)) in loss.trace.iter().enumerate() {
+            share("loss.trace", *lost)?;
+            if !(0.0..=LONGEST_TRACE_MS).contains(at_ms) {
+                return wrong(format!(
+                    "loss.trace: {at_ms} ms: want 0 to {LONGEST_TRACE_MS} ms"
+                ));
+            }
+            if number > 0 && *at_ms <= loss.trace[number - 1].0 {
+                return wrong(format!(
+                    "loss.trace: {at_ms} ms does not come after what is before it"
+                ));
+            }
+        }
+        let access = match (&settings.wlan, &settings.slots, &settings.gates) {
+            (Some(wlan), None, None) => Access::Contention(contention(wlan)?),
+            (None, Some(slots), None) => Access::Slots(slot_plan(slots)?),
+            (None, None, Some(gates)) => Access::Gates(gate_plan(gates)?),
+            _ => return wrong("one table says how the medium is shared: wlan, slots or gates"),
+        };
+        let mut medium = Self {
+            access,
+            queue: settings.queue,
+            queues: [const { VecDeque::new() }; 2].map(|mut it: VecDeque<Waiting>| {
+                it.reserve(settings.queue as usize);
+                it
+            }),
+            decided: BinaryHeap::with_capacity(2 * settings.queue as usize),
+            decided_of: [0; 2],
+            order: 0,
+            loss,
+            is_bad: false,
+            rng: Rng::with_seed(settings.seed),
+            counts: MediumCounts::default(),
+        };
+        if let Access::Contention(contention) = &mut medium.access {
+            for station in &mut contention.stations {
+                station.backoff = medium.rng.u32(0..=contention.cw_min);
+            }
+        }
+        Ok(medium)
+    }
+
+    /// Gives the medium a frame of so many bytes, with its Ethernet header, that goes that way; `id` is what it is known by.
+    /// False if the queue is full: the packet is lost, and counted. Time must not go back.
+    ///
+    /// # Panics
+    /// If `way` is neither 0 nor 1.
+    pub fn offer(&mut self, now_ns: u64, way: usize, id: u32, bytes: u32) -> bool {
+        let waiting = self.queues[way].len() as u32 + self.decided_of[way];
+        if waiting >= self.queue {
+            self.counts.full[way] += 1;
+            return false;
+        }
+        let packet = Waiting {
+            id,
+            bytes,
+            since_ns: now_ns,
+        };
+        match &mut self.access {
+            Access::Contention(_) => {
+                self.queues[way].push_back(packet);
+                self.begin();
+            }
+            Access::Slots(_) => {
+                let (at_ns, arrives) = self.in_slots(way, &packet);
+                self.decide(at_ns, way, id, arrives);
+            }
+            Access::Gates(_) => {
+                let (at_ns, arrives) = self.through_gates(way, &packet);
+                self.decide(at_ns, way, id, arrives);
+            }
+        }
+        true
+    }
+
+    /// When the next packet is done with, if nothing comes before; the medium has to be asked then, as another transmission may begin.
+    pub fn next_ns(&self) -> Option<u64> {
+        let current = match &self.access {
+            Access::Contention(contention) => contention.current.map(|(ns, _)| ns),
+            _ => None,
+        };
+        current.or_else(|| self.decided.peek().map(|Reverse((ns, ..))| *ns))
+    }
+
+    /// Returns a packet that is done with by now, the earliest first. Ask until there is none.
+    pub fn take(&mut self, now_ns: u64) -> Option<Ended> {
+        if let Some(Reverse((at_ns, _, way, id, arrives))) = self.decided.peek().copied()
+            && at_ns <= now_ns
+        {
+            self.decided.pop();
+            self.decided_of[way] -= 1;
+            return Some(self.ended(at_ns, way, id, arrives));
+        }
+        loop {
+            let Access::Contention(contention) = &mut self.access else {
+                return None;
+            };
+            let (at_ns, done) = contention.current.filter(|(ns, _)| *ns <= now_ns)?;
+            contention.current = None;
+            contention.free_ns = at_ns;
+            let ended = done.and_then(|(way, fate)| {
+                let packet = self.queues[way].pop_front()?;
+                Some((way, packet.id, fate))
+            });
+            self.begin();
+            if let Some((way, id, fate)) = ended {
+                return Some(self.ended(at_ns, way, id, fate == Fate::Arrives));
+            }
+        }
+    }
+
+    /// Returns the counts so far.
+    pub fn counts(&self) -> MediumCounts {
+        self.counts
+    }
+
+    fn ended(&mut self, at_ns: u64, way: usize, id: u32, arrives: bool) -> Ended {
+        let fate = if arrives {
+            self.counts.arrived[way] += 1;
+            Fate::Arrives
+        } else {
+            self.counts.lost[way] += 1;
+            Fate::Lost
+        };
+        Ended {
+            at_ns,
+            way,
+            id,
+            fate,
+        }
+    }
+
+    fn decide(&mut self, at_ns: u64, way: usize, id: u32, arrives: bool) {
+        self.decided
+            .push(Reverse((at_ns, self.order, way, id, arrives)));
+        self.order += 1;
+        self.decided_of[way] += 1;
+    }
+
+    /// Whether a transmission that ends then is lost.
+    fn is_lost(&mut self, at_ns: u64) -> bool {
+        let loss = &self.loss;
+        let changes = if self.is_bad {
+            loss.recovers
+        } else {
+            loss.worsens
+        };
+        // Drawn in any case, so that one kind of loss does not change what the seed does to another.
+        let (change, drawn, traced) = (self.rng.f64(), self.rng.f64(), self.rng.f64());
+        if change < changes {
+            self.is_bad = !self.is_bad;
+        }
+        let share = if self.is_bad { loss.bad } else { loss.good };
+        drawn < share || traced < loss.traced(at_ns)
+    }
+
+    /// Has the next transmission begin, if there is any and the medium is free.
+    fn begin(&mut self) {
+        let Access::Contention(contention) = &mut self.access else {
+            return;
+        };
+        if contention.current.is_some() {
+            return;
+        }
+        let first_ns = |queue: &VecDeque<Waiting>| queue.front().map(|it| it.since_ns);
+        let first = self.queues.iter().filter_map(first_ns).min();
+        // Other stations send when somebody is there to see it.
+        let Some(first) = first else {
+            return;
+        };
+        let from_ns = contention.free_ns.max(first);
+        // Who waited while the medium was free has counted down.
+        for (station, queue) in contention.stations.iter_mut().zip(&self.queues) {
+            if !queue.is_empty() {
+                let idle_ns = from_ns.saturating_sub(station.idle_since_ns.max(contention.free_ns));
+                let passed = idle_ns / contention.slot_ns.max(1);
+                let passed = u32::try_from(passed).unwrap_or(u32::MAX);
+                station.backoff = station.backoff.saturating_sub(passed);
+            }
+        }
+        let queues = &self.queues;
+        let takes_part = |number: usize| {
+            number >= 2
+                || queues[number]
+                    .front()
+                    .is_some_and(|it| it.since_ns <= from_ns)
+        };
+        let count = contention.stations.len();
+        let shortest = (0..count)
+            .filter(|number| takes_part(*number))
+            .map(|number| contention.stations[number].backoff)
+            .min()
+            .unwrap_or(0);
+        let mut winners = 0_u32;
+        let mut longest_bytes = 0;
+        for number in 0..count {
+            if !takes_part(number) {
+                continue;
+            }
+            let station = &mut contention.stations[number];
+            station.backoff -= shortest;
+            if station.backoff == 0 {
+                winners += 1;
+                let bytes = if number < 2 {
+                    queues[number].front().map_or(0, |it| it.bytes)
+                } else {
+                    contention.station_bytes
+                };
+                longest_bytes = longest_bytes.max(bytes);
+            }
+        }
+        let takes_ns = contention.time_ns(longest_bytes, shortest);
+        let end_ns = from_ns + takes_ns;
+        self.counts.busy_ns += takes_ns;
+        let collides = winners > 1;
+        self.counts.collisions += u64::from(collides);
+        let is_lost = self.is_lost(end_ns);
+        let Access::Contention(contention) = &mut self.access else {
+            return;
+        };
+        let mut done = None;
+        for number in 0..count {
+            let is_sender = contention.stations[number].backoff == 0
+                && (number >= 2
+                    || self.queues[number]
+                        .front()
+                        .is_some_and(|it| it.since_ns <= from_ns));
+            if !is_sender {
+                continue;
+            }
+            let station = &mut contention.stations[number];
+            station.attempts += 1;
+            let fails = collides || is_lost;
+            let gives_up = fails && station.attempts >= contention.attempts;
+            if fails && !gives_up {
+                self.counts.repeated += u64::from(number < 2);
+                station.window = (2 * station.window + 1).min(contention.cw_max);
+            } else {
+                (station.window, station.attempts) = (contention.cw_min, 0);
+            }
+            station.backoff = self.rng.u32(0..=station.window);
+            station.idle_since_ns = end_ns;
+            if number < 2 && (!fails || gives_up) {
+                let fate = if fails { Fate::Lost } else { Fate::Arrives };
+                // Of two that collide and are given up at once, the second one is when it is its turn again.
+                if done.is_none() {
+                    done = Some((number, fate));
+                } else {
+                    station.attempts = contention.attempts - 1;
+                }
+            }
+        }
+        contention.current = Some((end_ns, done));
+    }
+
+    fn in_slots(&mut self, way: usize, packet: &Waiting) -> (u64, bool) {
+        let Access::Slots(plan) = &mut self.access else {
+            return (packet.since_ns, true);
+        };
+        let (attempts, harq_ns, processing_ns, slot_ns) = (
+            plan.attempts,
+            plan.harq_ns,
+            plan.processing_ns,
+            plan.slot_ns,
+        );
+        let asked_ns = if way == 1 { plan.grant_ns } else { 0 };
+        let mut from_ns = packet.since_ns + asked_ns;
+        let mut arrives = false;
+        let mut end_ns = from_ns;
+        for attempt in 0..attempts {
+            let Access::Slots(plan) = &mut self.access else {
+                break;
+            };
+            let slot = plan.slot_for(way, from_ns, packet.bytes);
+            end_ns = (slot + 1) * slot_ns + processing_ns;
+            self.counts.busy_ns += slot_ns * u64::from(packet.bytes) / u64::from(plan.slot_bytes);
+            self.counts.repeated += u64::from(attempt > 0);
+            if !self.is_lost(end_ns) {
+                arrives = true;
+                break;
+            }
+            from_ns = end_ns + harq_ns;
+        }
+        // Layers above put packets in order.
+        if let Access::Slots(plan) = &mut self.access {
+            end_ns = end_ns.max(plan.last_ns[way]);
+            plan.last_ns[way] = end_ns;
+        }
+        (end_ns, arrives)
+    }
+
+    fn through_gates(&mut self, way: usize, packet: &Waiting) -> (u64, bool) {
+        let Access::Gates(plan) = &mut self.access else {
+            return (packet.since_ns, true);
+        };
+        // Preamble, check sequence and gap are on the wire as well.
+        let takes_ns = (f64::from(packet.bytes + 24) * plan.ns_per_byte).round() as u64;
+        let from_ns = packet.since_ns.max(plan.free_ns[way]);
+        let begins_ns = plan.opens_ns(way, from_ns, takes_ns);
+        plan.free_ns[way] = begins_ns + takes_ns;
+        let end_ns = plan.free_ns[way] + plan.delay_ns;
+        self.counts.busy_ns += takes_ns;
+        let arrives = !self.is_lost(end_ns);
+        (end_ns, arrives)
+    }
+}
+
+impl Loss {
+    /// The share that the trace says is lost at that time.
+    fn traced(&self, at_ns: u64) -> f64 {
+        let (Some(first), Some(last)) = (self.trace.first(), self.trace.last()) else {
+            return 0.0;
+        };
+        // As long as the last step as the one before it.
+        let before = self
+            .trace
+            .len()
+            .checked_sub(2)
+            .map_or(first.0, |at| self.trace[at].0);
+        let cycle_ms = last.0 + (last.0 - before).max(1.0);
+        let at_ms = (at_ns as f64 / 1e6) % cycle_ms;
+        let step = self.trace.iter().rev().find(|(from, _)| *from <= at_ms);
+        step.map_or(0.0, |(_, share)| *share)
+    }
+}
+
+impl Contention {
+    /// Time of a frame with its Ethernet header, after so many slots of backoff.
+    fn time_ns(&self, bytes: u32, backoff: u32) -> u64 {
+        // The Ethernet header does not go over the air: what the air asks for instead is in the line.
+        let payload = bytes.saturating_sub(14);
+        let line_ns = (self.line.time_us(payload) * 1e3).round() as u64;
+        line_ns.saturating_sub(self.mean_backoff_ns) + u64::from(backoff) * self.slot_ns
+    }
+}
+
+impl SlotPlan {
+    /// The first slot of a direction from then on with room for so many bytes, which are taken.
+    fn slot_for(&mut self, way: usize, from_ns: u64, bytes: u32) -> u64 {
+        let mut slot = from_ns.div_ceil(self.slot_ns);
+        let taken = &mut self.taken[way];
+        while taken.front().is_some_and(|(number, _)| *number + 64 < slot) {
+            taken.pop_front();
+        }
+        let own = |slot: u64| self.whose[(slot % self.whose.len() as u64) as usize] == Some(way);
+        loop {
+            if own(slot) {
+                match taken.iter_mut().find(|(number, _)| *number == slot) {
+                    Some((_, used)) if *used + bytes <= self.slot_bytes => {
+                        *used += bytes;
+                        return slot;
+                    }
+                    Some(_) => {}
+                    None => {
+                        // What is longer than a slot takes one for itself: it was refused when frames were.
+                        taken.push_back((slot, bytes));
+                        return slot;
+                    }
+                }
+            }
+            slot += 1;
+        }
+    }
+}
+
+impl GatePlan {
+    /// When the gate is open next for so long.
+    fn opens_ns(&self, way: usize, from_ns: u64, takes_ns: u64) -> u64 {
+        let cycle = from_ns / self.cycle_ns;
+        for cycle in cycle..cycle + 3 {
+            let begins = cycle * self.cycle_ns;
+            for (open, close) in &self.open[way] {
+                let at_ns = from_ns.max(begins + open);
+                if at_ns + takes_ns <= begins + close {
+                    return at_ns;
+                }
+            }
+        }
+        // Longer than any window: refused where windows are read, for frames of Ethernet.
+        from_ns
+    }
+}
+
+fn contention(wlan: &Wlan) -> Result<Contention, MediumError> {
+    let said = |e: super::LinkError| MediumError(format!("wlan.standard: {e}"));
+    let rate = || {
+        let rate = wlan.mbit_per_s;
+        rate.ok_or_else(|| {
+            MediumError(format!(
+                "wlan.mbit_per_s: {} needs a rate, such as 54",
+                wlan.standard
+            ))
+        })
+    };
+    let streams = |generation| {
+        let (Some(mcs), Some(mhz)) = (wlan.mcs, wlan.mhz) else {
+            return wrong(format!(
+                "wlan.mcs, wlan.mhz: {} needs both, such as 7 and 20",
+                wlan.standard
+            ));
+        };
+        Phy::streams(generation, mcs, mhz, wlan.streams.unwrap_or(1)).map_err(said)
+    };
+    let phy = match wlan.standard.as_str() {
+        "published" => Phy::g_without_extension(54.0).map_err(said)?,
+        "b" => Phy::b(rate()?, false).map_err(said)?,
+        "g" => Phy::g(rate()?).map_err(said)?,
+        "n" => streams(Generation::N)?,
+        "ac" => streams(Generation::Ac)?,
+        "ax" => streams(Generation::Ax)?,
+        other => {
+            return wrong(format!(
+                "wlan.standard = \"{other}\": want published, b, g, n, ac or ax"
+            ));
+        }
+    };
+    let line = match wlan.standard.as_str() {
+        "published" => Line::PUBLISHED,
+        _ => line_of(&phy),
+    };
+    ns("wlan.implementation_us", wlan.implementation_us, 0.0)?;
+    let line = line
+        .with_implementation(wlan.implementation_us)
+        .map_err(|e| MediumError(format!("wlan.implementation_us: {e}")))?;
+    not_negative("the time of a packet", line.us_per_packet)
+        .and_then(|_| positive("the time of a byte", line.us_per_byte))
+        .map_err(|e| MediumError(format!("wlan: {e}")))?;
+    if !(1..=MOST_ATTEMPTS).contains(&wlan.attempts) {
+        return wrong(format!(
+            "wlan.attempts = {}: want 1 to {MOST_ATTEMPTS}",
+            wlan.attempts
+        ));
+    }
+    if wlan.stations > MOST_STATIONS {
+        return wrong(format!(
+            "wlan.stations = {}: want {MOST_STATIONS} at most",
+            wlan.stations
+        ));
+    }
+    let slot_ns = (phy.slot_us * 1e3).round() as u64;
+    let station = Station {
+        backoff: 0,
+        window: phy.cw_min,
+        attempts: 0,
+        idle_since_ns: 0,
+    };
+    Ok(Contention {
+        line,
+        slot_ns,
+        cw_min: phy.cw_min,
+        cw_max: phy.cw_max,
+        mean_backoff_ns: (f64::from(phy.cw_min) / 2.0 * phy.slot_us * 1e3).round() as u64,
+        attempts: wlan.attempts,
+        station_bytes: wlan.station_bytes.min(1_514),
+        stations: vec![station; 2 + wlan.stations as usize],
+        free_ns: 0,
+        current: None,
+    })
+}
+
+fn slot_plan(slots: &Slots) -> Result<SlotPlan, MediumError> {
+    let mut whose = Vec::new();
+    for letter in slots.pattern.chars() {
+        whose.push(match letter {
+            'D' => Some(0),
+            'U' => Some(1),
+            'S' => None,
+            other => {
+                return wrong(format!("slots.pattern: \"{other}\" is none of D, U and S"));
+            }
+        });
+    }
+    if whose.len() > 1_000 || !whose.contains(&Some(0)) || !whose.contains(&Some(1)) {
+        let pattern = &slots.pattern;
+        return wrong(format!(
+            "slots.pattern = \"{pattern}\": want a slot for each direction, such as DDDSU, 1000 at most"
+        ));
+    }
+    if slots.slot_bytes < 1_514 {
+        let bytes = slots.slot_bytes;
+        return wrong(format!(
+            "slots.slot_bytes = {bytes}: want 1514 or more, so that every frame fits"
+        ));
+    }
+    if !(1..=MOST_ATTEMPTS).contains(&slots.attempts) {
+        return wrong(format!(
+            "slots.attempts = {}: want 1 to {MOST_ATTEMPTS}",
+            slots.attempts
+        ));
+    }
+    Ok(SlotPlan {
+        slot_ns: ns("slots.slot_us", slots.slot_us, 1.0)?,
+        whose,
+        slot_bytes: slots.slot_bytes,
+        processing_ns: ns("slots.processing_us", slots.processing_us, 0.0)?,
+        grant_ns: ns("slots.grant_us", slots.grant_us, 0.0)?,
+        harq_ns: ns("slots.harq_us", slots.harq_us, 0.0)?,
+        attempts: slots.attempts,
+        taken: [const { VecDeque::new() }; 2],
+        last_ns: [0; 2],
+    })
+}
+
+fn gate_plan(gates: &Gates) -> Result<GatePlan, MediumError> {
+    let cycle_ns = ns("gates.cycle_us", gates.cycle_us, 1.0)?;
+    if !(1.0..=1e6).contains(&gates.mbit_per_s) {
+        return wrong(format!(
+            "gates.mbit_per_s = {}: want 1 to 1000000",
+            gates.mbit_per_s
+        ));
+    }
+    let ns_per_byte = 8e3 / gates.mbit_per_s;
+    let longest_ns = (1_538.0 * ns_per_byte).ceil() as u64;
+    let windows = |key: &str, windows: &[(f64, f64)]| {
+        let (mut open, mut last_ns, mut longest) = (Vec::new(), 0, 0);
+        for (from_us, to_us) in windows {
+            let (from_ns, to_ns) = (ns(key, *from_us, 0.0)?, ns(key, *to_us, 0.0)?);
+            if from_ns < last_ns || to_ns <= from_ns || to_ns > cycle_ns {
+                return wrong(format!(
+                    "{key}: {from_us} to {to_us} us: want times in order, within the cycle"
+                ));
+            }
+            longest = longest.max(to_ns - from_ns);
+            last_ns = to_ns;
+            open.push((from_ns, to_ns));
+        }
+        if longest < longest_ns {
+            return wrong(format!(
+                "{key}: want a window of {longest_ns} ns or more, so that every frame fits"
+            ));
+        }
+        Ok(open)
+    };
+    let open = [
+        windows("gates.first", &gates.first)?,
+        windows("gates.second", &gates.second)?,
+    ];
+    Ok(GatePlan {
+        cycle_ns,
+        open,
+        ns_per_byte,
+        delay_ns: ns("gates.delay_us", gates.delay_us, 0.0)?,
+        free_ns: [0; 2],
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn medium(text: &str) -> SharedMedium {
+        SharedMedium::new(&toml::from_str(text).unwrap()).unwrap()
+    }
+
+    /// Keeps both queues of directions in `ways` full for so long; packets that arrived of each.
+    fn saturated(medium: &mut SharedMedium, ways: &[usize], bytes: u32, ns: u64) -> [u64; 2] {
+        let mut now = 0;
+        let mut arrived = [0; 2];
+        for way in ways {
+            (0..8).for_each(|id| assert!(medium.offer(0, *way, id, bytes)));
+        }
+        while let Some(next_ns) = medium.next_ns().filter(|it| *it <= ns) {
+            now = now.max(next_ns);
+            while let Some(ended) = medium.take(now) {
+                arrived[ended.way] += u64::from(ended.fate == Fate::Arrives);
+                medium.offer(now, ended.way, ended.id, bytes);
+            }
+        }
+        arrived
+    }
+
+    #[test]
+    fn one_station_gets_the_published_rate_for_every_size() {
+        for (payload, wanted) in [(64, 3_424.0), (512, 2_784.0), (1_400, 2_031.0)] {
+            let mut medium = medium("[wlan]\nimplementation_us = 120");
+            let [arrived, _] = saturated(&mut medium, &[0], payload + 14, 10_000 * MS);
+            let rate = arrived as f64 / 10.0;
+            assert!((rate / wanted - 1.0_f64).abs() < 0.01, "{payload}: {rate}");
+            assert_eq!(medium.counts().collisions, 0);
+        }
+    }
+
+    #[test]
+    fn two_directions_share_fairly_and_collide_as_often_as_the_standard_has_it() {
+        let mut medium = medium("[wlan]");
+        let [one, other] = saturated(&mut medium, &[0, 1], 500, 20_000 * MS);
+        let (one, other) = (one as f64, other as f64);
+        let jain = (one + other).powi(2) / (2.0 * (one * one + other * other));
+        assert!(jain > 0.999, "{one} {other}");
+        // Bianchi's fixed point for two stations with 16 slots: p = 0.105 (his figure 2 begins at five).
+        let counts = medium.counts();
+        let attempts = one + other + 2.0 * counts.collisions as f64;
+        let share = 2.0 * counts.collisions as f64 / attempts;
+        assert!((0.07..0.16).contains(&share), "{share} {counts:?}");
+    }
+
+    #[test]
+    fn other_stations_take_their_share_of_the_air() {
+        let mut alone = medium("[wlan]");
+        let mut among = medium("[wlan]\nstations = 3\nstation_bytes = 500");
+        let [one, _] = saturated(&mut alone, &[0], 500, 10_000 * MS);
+        let [shared, _] = saturated(&mut among, &[0], 500, 10_000 * MS);
+        let share = shared as f64 / one as f64;
+        assert!((0.18..0.32).contains(&share), "{share}");
+    }
+
+    #[test]
+    fn what_is_asked_late_ends_when_it_would_have_anyhow() {
+        let settings = "seed = 3\n[wlan]";
+        let [mut prompt, mut late] = [medium(settings), medium(settings)];
+        for medium in [&mut prompt, &mut late] {
+            (0..5).for_each(|id| assert!(medium.offer(1000, 0, id, 100)));
+        }
+        let mut ends = Vec::new();
+        while let Some(ns) = prompt.next_ns() {
+            ends.extend(std::iter::from_fn(|| prompt.take(ns)));
+        }
+        let all: Vec<Ended> = std::iter::from_fn(|| late.take(u64::MAX)).collect();
+        assert_eq!((all.len(), &all), (5, &ends));
+    }
+
+    #[test]
+    fn a_full_queue_and_a_frame_that_never_gets_through_are_counted() {
+        let mut medium = medium("queue = 4\n[loss]\ngood = 1.0\n[wlan]\nattempts = 3");
+        let taken = (0..6).filter(|id| medium.offer(0, 1, *id, 100)).count();
+        assert_eq!((taken, medium.counts().full), (4, [0, 2]));
+        let all: Vec<Ended> = std::iter::from_fn(|| medium.take(u64::MAX)).collect();
+        assert!(all.iter().all(|it| it.fate == Fate::Lost));
+        assert_eq!((all.len(), medium.counts().lost), (4, [0, 4]));
+        assert_eq!(medium.counts().repeated, 8);
+    }
+
+    #[test]
+    fn losses_come_in_bursts_and_by_a_trace() {
+        let mut medium =
+            medium("[loss]\nbad = 1.0\nworsens = 0.02\nrecovers = 0.2\n[wlan]\nattempts = 1");
+        let [arrived, _] = saturated(&mut medium, &[0], 100, 20_000 * MS);
+        let lost = medium.counts().lost[0] as f64;
+        let share = lost / (lost + arrived as f64);
+        assert!((share - 0.0909).abs() < 0.015, "{share}");
+        let loss = Loss {
+            trace: vec![(0.0, 0.0), (10.0, 1.0), (20.0, 0.0)],
+            ..Loss::default()
+        };
+        let at = [5, 15, 25, 35, 45].map(|ms| loss.traced(ms * MS));
+        assert_eq!(at, [0.0, 1.0, 0.0, 0.0, 1.0]);
+    }
+
+    #[test]
+    fn slots_belong_to_a_direction_and_failed_ones_are_repeated() {
+        let slots = "[slots]\npattern = \"DDSU\"\nslot_us = 500\nslot_bytes = 2000\n";
+        let mut medium = medium(slots);
+        // The slot that has begun is over for it: the next is the second of the cycle.
+        assert!(medium.offer(100_000, 0, 1, 1_000));
+        assert!(medium.offer(100_000, 0, 2, 1_000));
+        assert!(medium.offer(100_000, 0, 3, 1_000));
+        assert!(medium.offer(100_000, 1, 4, 1_000));
+        let ends: Vec<_> = std::iter::from_fn(|| medium.take(u64::MAX))
+            .map(|it| (it.id, it.at_ns / 1000))
+            .collect();
+        assert_eq!(ends, [(1, 1000), (2, 1000), (4, 2000), (3, 2500)]);
+        let mut lossy = self::medium(&format!(
+            "[loss]\ngood = 1.0\n{slots}attempts = 2\nharq_us = 1000"
+        ));
+        lossy.offer(0, 0, 1, 100);
+        let ended = lossy.take(u64::MAX).unwrap();
+        assert_eq!((ended.fate, ended.at_ns), (Fate::Lost, 2_500_000));
+    }
+
+    #[test]
+    fn gates_open_at_their_times_and_only_for_what_fits() {
+        let mut medium = medium(
+            "[gates]\ncycle_us = 100\nfirst = [[0, 20]]\nsecond = [[50, 70]]\nmbit_per_s = 1000",
+        );
+        // 1,000 bytes and what is around them take 8.192 us.
+        (0..3).for_each(|id| assert!(medium.offer(2_000, 0, id, 1_000)));
+        assert!(medium.offer(2_000, 1, 9, 1_000));
+        let ends: Vec<_> = std::iter::from_fn(|| medium.take(u64::MAX))
+            .map(|it| (it.id, it.at_ns))
+            .collect();
+        assert_eq!(ends, [(0, 10_192), (1, 18_384), (9, 58_192), (2, 108_192)]);
+    }
+
+    #[test]
+    fn what_cannot_be_is_said_with_its_key() {
+        for (text, wanted) in [
+            ("", "one table"),
+            (
+                "[wlan]\n[gates]\ncycle_us=9\nfirst=[]\nsecond=[]",
+                "one table",
+            ),
+            ("queue = 0\n[wlan]", "queue = 0"),
+            (
+                "[wlan]\nimplementation_us = -1",
+                "wlan.implementation_us = -1",
+            ),
+            ("[wlan]\nstandard = \"z\"", "want published"),
+            ("[wlan]\nstandard = \"g\"", "needs a rate"),
+            ("[wlan]\nstandard = \"n\"\nmcs = 7", "needs both"),
+            ("[wlan]\nstandard = \"g\"\nmbit_per_s = 7", "has no"),
+            ("[loss]\ngood = 2\n[wlan]", "loss.good = 2"),
+            (
+                "[loss]\ntrace = [[5, 0], [5, 1]]\n[wlan]",
+                "does not come after",
+            ),
+            ("[loss]\ntrace = [[-5, 0]]\n[wlan]", "loss.trace"),
+            ("[slots]\npattern = \"DD\"", "for each direction"),
+            ("[slots]\npattern = \"DX\"", "none of D, U and S"),
+            (
+                "[slots]\npattern = \"DU\"\nslot_us = 0",
+                "slots.slot_us = 0",
+            ),
+            (
+                "[gates]\ncycle_us = -5\nfirst=[]\nsecond=[]",
+                "gates.cycle_us = -5",
+            ),
+            (
+                "[gates]\ncycle_us = 50\nfirst=[[0,20]]\nsecond=[[40,60]]",
+                "within the cycle",
+            ),
+            (
+                "[gates]\ncycle_us = 50\nfirst=[[0,20]]\nsecond=[[40,45]]",
+                "every frame fits",
+            ),
+        ] {
+            let settings: MediumSettings = toml::from_str(text).unwrap();
+            let error = SharedMedium::new(&settings).unwrap_err().to_string();
+            assert!(error.contains(wanted), "{text}: {error}");
+        }
+    }
+
+    proptest! {
+        /// Whatever comes when, each packet that is taken ends once, in order of its direction, and time does not go back.
+        #[test]
+        fn every_packet_ends_once(
+            kind in 0..3_usize, seed in any::<u64>(), loss in 0.0..1.0_f64,
+            packets in proptest::collection::vec((0_u64..2 * MS, 0..2_usize, 60_u32..1_514), 1..80),
+        ) {
+            let access = [
+                "[wlan]\nstations = 1",
+                "[slots]\npattern = \"DSU\"",
+                "[gates]\ncycle_us = 100\nfirst = [[0, 20]]\nsecond = [[50, 70]]",
+            ][kind];
+            let mut medium = medium(&format!("seed = {}\nqueue = 8\n[loss]\ngood = {loss}\n{access}", seed >> 1));
+            let (mut now, mut taken) = (0, [Vec::new(), Vec::new()]);
+            let mut ended = [Vec::new(), Vec::new()];
+            let mut last = 0;
+            let mut end = |medium: &mut SharedMedium, now: u64, ended: &mut [Vec<u32>; 2]| {
+                while let Some(it) = medium.take(now) {
+                    assert!(it.at_ns >= last && it.at_ns <= now);
+                    last = it.at_ns;
+                    ended[it.way].push(it.id);
+                }
+            };
+            for (id, (pause, way, bytes)) in packets.iter().enumerate() {
+                now += pause;
+                end(&mut medium, now, &mut ended);
+                if medium.offer(now, *way, id as u32, *bytes) {
+                    taken[*way].push(id as u32);
+                }
+            }
+            end(&mut medium, u64::MAX, &mut ended);
+            prop_assert_eq!(ended, taken);
+            let counts = medium.counts();
+            let all = counts.full.iter().chain(&counts.lost).chain(&counts.arrived).sum::<u64>();
+            prop_assert_eq!(all, packets.len() as u64);
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! Messages over the deadline transport: its connections over one UDP socket, one for each peer.
+
+use super::{Messages, Received, Told, is_for_now, udp_socket};
+use rustix::rand::{GetRandomFlags, getrandom};
+use rustix::time::{ClockId, clock_gettime};
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsFd;
+use std::time::Duration;
+use taut_sys::Alarm;
+use taut_transport::wire::{self, MOST_DATAGRAM_BYTES};
+use taut_transport::{Counts, Endpoint, EndpointError, Master, Notice, SendError, Settings};
+
+/// Peers at a time. One more is not answered: somebody who makes addresses up must not fill the memory.
+const MOST_PEERS: usize = 64;
+/// Datagrams that are taken in before others have their turn.
+const TAKEN_AT_A_TIME: usize = 64;
+/// Notices that wait for somebody to ask.
+const MOST_TOLD: usize = 64;
+/// Sleeps shorter than this are spun away: the kernel would wake too late.
+const SPIN: Duration = Duration::from_micros(20);
+
+/// What is asked of connections.
+#[derive(Debug, Clone, Default)]
+pub struct DeadlineSettings {
+    /// Settings of each connection.
+    pub settings: Settings,
+    /// Key that peers have to have.
+    pub master: Option<Master>,
+}
+
+/// Connections of the deadline transport over one socket.
+#[derive(Debug)]
+pub struct DeadlineMessages {
+    socket: UdpSocket,
+    settings: DeadlineSettings,
+    peers: BTreeMap<SocketAddr, Endpoint>,
+    /// Counts of connections that are over.
+    ended: Counts,
+    told: VecDeque<Told>,
+    alarm: Alarm,
+    packet: Box<[u8; MOST_DATAGRAM_BYTES]>,
+    /// Datagrams that belong to no connection and open none.
+    strangers: u64,
+}
+
+/// Nanoseconds of `CLOCK_MONOTONIC`, which is never 0 when anybody asks.
+fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+fn random() -> io::Result<[u8; 16]> {
+    let mut bytes = [0; 16];
+    // So few are never cut.
+    getrandom(&mut bytes, GetRandomFlags::empty())?;
+    Ok(bytes)
+}
+
+impl DeadlineMessages {
+    /// Opens an address for connections.
+    ///
+    /// # Errors
+    /// The address is taken, or not of this machine; the settings cannot be.
+    pub fn open(bind: SocketAddr, settings: DeadlineSettings) -> io::Result<Self> {
+        settings
+            .settings
+            .check(settings.master.is_some())
+            .map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
+        Ok(Self {
+            socket: udp_socket(bind)?,
+            settings,
+            peers: BTreeMap::new(),
+            ended: Counts::default(),
+            told: VecDeque::with_capacity(MOST_TOLD),
+            alarm: Alarm::default(),
+            packet: Box::new([0; MOST_DATAGRAM_BYTES]),
+            strangers: 0,
+        })
+    }
+
+    /// Returns how many datagrams came that belong to no connection and open none.
+    pub fn strangers(&self) -> u64 {
+        self.strangers
+    }
+
+    /// Returns how many connections there are.
+    pub fn peers(&self) -> usize {
+        self.peers.len()
+    }
+
+    /// Takes in what has come.
+    fn take_in(&mut self) -> io::Result<()> {
+        let mut refused = None;
+        for _ in 0..TAKEN_AT_A_TIME {
+            let (length, from) = match self.socket.recv_from(&mut self.packet[..]) {
+                Ok(it) => it,
+                Err(e) if is_for_now(&e) => break,
+                Err(e) => {
+                    // Of a datagram sent before: the next ones are there all the same.
+                    refused = Some(e);
+                    continue;
+                }
+            };
+            let now_ns = now_ns();
+            let packet = &self.packet[..length];
+            if let Some(endpoint) = self.peers.get_mut(&from)
+                && !(endpoint.has_ended() && wire::is_hello(packet))
+            {
+                endpoint.receive(now_ns, packet);
+                continue;
+            }
+            self.meet(now_ns, length, from)?;
+        }
+        refused.map_or(Ok(()), Err)
+    }
+
+    /// Answers somebody who is not known yet.
+    fn meet(&mut self, now_ns: u64, length: usize, from: SocketAddr) -> io::Result<()> {
+        let packet = &self.packet[..length];
+        if !wire::is_hello(packet) || self.peers.len() >= MOST_PEERS {
+            self.strangers += 1;
+            return Ok(());
+        }
+        let DeadlineSettings { settings, master } = &self.settings;
+        match Endpoint::accept(*settings, master.clone(), random()?, now_ns, packet) {
+            Ok(endpoint) => {
+                if let Some(before) = self.peers.insert(from, endpoint) {
+                    self.ended = sum(&self.ended, &before.counts());
+                }
+            }
+            Err(EndpointError::Wire(wire::WireError::Version(_))) => {
+                self.strangers += 1;
+                let mut answer = [0; MOST_DATAGRAM_BYTES];
+                if let Some(length) = taut_transport::refuse(packet, now_ns, &mut answer) {
+                    let _ = self.socket.send_to(&answer[..length], from);
+                }
+            }
+            Err(_) => self.strangers += 1,
+        }
+        Ok(())
+    }
+
+    /// Sends what is due.
+    fn give_out(&mut self) {
+        let mut over = None;
+        for (to, endpoint) in &mut self.peers {
+            let mut at_ns = now_ns();
+            while let Some(length) = endpoint.transmit(at_ns, &mut self.packet) {
+                // What the kernel does not take is lost, as on the way.
+                let _ = self.socket.send_to(&self.packet[..length], *to);
+                at_ns = now_ns();
+            }
+            while let Some(notice) = endpoint.notice() {
+                if self.told.len() == MOST_TOLD {
+                    self.told.pop_front();
+                }
+                self.told.push_back(Told { peer: *to, notice });
+                if matches!(notice, Notice::Silent | Notice::Refused(_)) {
+                    over = Some(*to);
+                }
+            }
+        }
+        if let Some(endpoint) = over.and_then(|peer| self.peers.remove(&peer)) {
+            self.ended = sum(&self.ended, &endpoint.counts());
+        }
+    }
+
+    /// When anything is due that nobody sends.
+    fn wake_ns(&self, now_ns: u64) -> Option<u64> {
+        let due = self.peers.values().filter_map(|it| it.wake_ns(now_ns));
+        due.min()
+    }
+}
+
+/// Adds counts of two connections.
+fn sum(a: &Counts, b: &Counts) -> Counts {
+    let mut sum = *a;
+    sum.packets_sent += b.packets_sent;
+    sum.packets_received += b.packets_received;
+    sum.bytes_sent += b.bytes_sent;
+    sum.bytes_received += b.bytes_received;
+    sum.repeated += b.repeated;
+    sum.malformed += b.malformed;
+    sum.forged += b.forged;
+    sum.clock_jumps += b.clock_jumps;
+    sum.arrived_in_time += b.arrived_in_time;
+    sum.arrived_not += b.arrived_not;
+    let (sent, of) = (&mut sum.sent, &b.sent);
+    sent.messages += of.messages;
+    sent.refused += of.refused;
+    sent.not_sent += of.not_sent;
+    sent.data += of.data;
+    sent.again += of.again;
+    sent.asked += of.asked;
+    sent.repairs += of.repairs;
+    let (received, of) = (&mut sum.received, &b.received);
+    received.in_time += of.in_time;
+    received.missed += of.missed;
+    received.late += of.late;
+    received.repaired += of.repaired;
+    received.copies += of.copies;
+    received.behind += of.behind;
+    sum
+}
+
+impl Messages for DeadlineMessages {
+    fn address(&self) -> io::Result<SocketAddr> {
+        self.socket.local_addr()
+    }
+
+    fn send_to(&mut self, message: &[u8], to: SocketAddr) -> io::Result<()> {
+        if self.peers.get(&to).is_none_or(Endpoint::has_ended) {
+            if self.peers.len() >= MOST_PEERS {
+                return Err(io::Error::other(format!(
+                    "{MOST_PEERS} connections are open"
+                )));
+            }
+            let DeadlineSettings { settings, master } = &self.settings;
+            let endpoint = Endpoint::open(*settings, master.clone(), random()?, now_ns())
+                .map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
+            if let Some(before) = self.peers.insert(to, endpoint) {
+                self.ended = sum(&self.ended, &before.counts());
+            }
+        }
+        let taken = match self.peers.get_mut(&to) {
+            Some(endpoint) => endpoint.send(now_ns(), message),
+            None => Err(SendError::Ended),
+        };
+        self.give_out();
+        match taken {
+            Ok(_) => Ok(()),
+            Err(SendError::Full(_)) => Err(io::ErrorKind::WouldBlock.into()),
+            Err(e) => Err(io::Error::new(io::ErrorKind::InvalidInput, e)),
+        }
+    }
+
+    fn receive(&mut self, message: &mut [u8]) -> io::Result<Option<Received>> {
+        let taken = self.take_in();
+        self.give_out();
+        let now_ns = now_ns();
+        for (from, endpoint) in &mut self.peers {
+            let Some(delivery) = endpoint.deliver(now_ns) else {
+                continue;
+            };
+            let length = delivery.payload.len().min(message.len());
+            message[..length].copy_from_slice(&delivery.payload[..length]);
+            return Ok(Some(Received {
+                length,
+                from: *from,
+                stamp: None,
+            }));
+        }
+        taken.map(|()| None)
+    }
+
+    fn wait(&mut self, at_most: Duration) {
+        let now = now_ns();
+        let due_ns = self.wake_ns(now).map(|ns| ns.saturating_sub(now));
+        let time = due_ns.map_or(at_most, |ns| Duration::from_nanos(ns).min(at_most));
+        if time >= SPIN {
+            self.alarm.clear();
+            self.alarm.watch(self.socket.as_fd());
+            self.alarm.wait(time);
+        }
+        // Whoever was woken by something due does it; messages are asked for by who waits.
+        let _ = self.take_in();
+        self.give_out();
+    }
+
+    fn told(&mut self) -> Option<Told> {
+        self.told.pop_front()
+    }
+
+    fn counts(&self) -> Option<Counts> {
+        let open = self.peers.values().map(Endpoint::counts);
+        Some(open.fold(self.ended, |total, it| sum(&total, &it)))
+    }
+
+    fn leave(&mut self) {
+        for endpoint in self.peers.values_mut() {
+            endpoint.leave();
+        }
+        self.give_out();
+    }
+}

@@ -1,0 +1,142 @@
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use std::time::Instant;
+use taut_transport::{Master, Settings};
+
+const HERE: &str = "127.0.0.1:0";
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn pair(transport: Transport, settings: &DeadlineSettings) -> [Box<dyn Messages>; 2] {
+    [(); 2].map(|()| open(transport, HERE.parse().unwrap(), settings).unwrap())
+}
+
+/// Waits until one has a message; the other one has its turn meanwhile.
+fn next(side: &mut Box<dyn Messages>, other: &mut Box<dyn Messages>) -> (Vec<u8>, SocketAddr) {
+    let begun = Instant::now();
+    let mut message = vec![0; MOST_MESSAGE_BYTES];
+    while begun.elapsed() < PATIENCE {
+        if let Ok(Some(received)) = side.receive(&mut message) {
+            return (message[..received.length].to_vec(), received.from);
+        }
+        other.wait(Duration::from_micros(100));
+        side.wait(Duration::from_micros(100));
+    }
+    panic!("no message came: {side:?} {other:?}");
+}
+
+#[test]
+fn messages_come_whole_from_whom_they_are_and_answers_find_back() {
+    for transport in Transport::ALL {
+        let settings = DeadlineSettings {
+            settings: Settings {
+                target_ns: 4_000_000_000,
+                window_ns: 4_000_000_000,
+                ..Settings::default()
+            },
+            master: None,
+        };
+        let [mut one, mut other] = pair(transport, &settings);
+        let to = other.address().unwrap();
+        for length in [1_usize, 700, 1_400] {
+            one.send_to(&vec![length as u8; length], to).unwrap();
+            let (message, from) = next(&mut other, &mut one);
+            assert_eq!(message, vec![length as u8; length], "{transport:?}");
+            other.send_to(&message[..1], from).unwrap();
+            assert_eq!(
+                next(&mut one, &mut other),
+                (vec![length as u8], to),
+                "{transport:?}"
+            );
+        }
+        assert_eq!(transport.name().parse::<Transport>(), Ok(transport));
+    }
+    assert!(
+        "sctp"
+            .parse::<Transport>()
+            .unwrap_err()
+            .contains("want udp, tcp or deadline")
+    );
+}
+
+#[test]
+fn what_is_no_packet_of_the_transport_changes_nothing() {
+    let settings = DeadlineSettings::default();
+    let mut host = DeadlineMessages::open(HERE.parse().unwrap(), settings).unwrap();
+    let to = host.address().unwrap();
+    let stranger = UdpSocket::bind(HERE).unwrap();
+    for noise in [
+        &b""[..],
+        &[0xD1],
+        &[0xD1, 0x10, 0, 0],
+        &[7; 1400],
+        &[0xD1, 0x12, 0, 0, 1, 2, 3, 4],
+    ] {
+        stranger.send_to(noise, to).unwrap();
+    }
+    let mut message = [0; 100];
+    let begun = Instant::now();
+    while host.strangers() < 5 && begun.elapsed() < PATIENCE {
+        assert_eq!(host.receive(&mut message).unwrap(), None);
+    }
+    assert_eq!((host.strangers(), host.peers()), (5, 0));
+}
+
+#[test]
+fn a_hello_of_another_version_is_refused_in_words() {
+    let mut host =
+        DeadlineMessages::open(HERE.parse().unwrap(), DeadlineSettings::default()).unwrap();
+    let stranger = UdpSocket::bind(HERE).unwrap();
+    stranger.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut hello = [0; 80];
+    hello[..8].copy_from_slice(&[0xD1, 0x20, 0, 0, 1, 2, 3, 4]);
+    stranger.send_to(&hello, host.address().unwrap()).unwrap();
+    let mut message = [0; 100];
+    let begun = Instant::now();
+    while host.strangers() < 1 && begun.elapsed() < PATIENCE {
+        assert_eq!(host.receive(&mut message).unwrap(), None);
+    }
+    let length = stranger.recv(&mut message).unwrap();
+    let (header, body) = taut_transport::wire::parse(&message[..length]).unwrap();
+    assert_eq!(
+        (header.connection, body),
+        (0x0102_0304, taut_transport::wire::Body::Refusal(1))
+    );
+}
+
+#[test]
+fn who_has_not_the_key_is_not_answered() {
+    let with = |key: u8| DeadlineSettings {
+        settings: Settings::default(),
+        master: Some(Master::new(&[key; 32]).unwrap()),
+    };
+    let mut host = DeadlineMessages::open(HERE.parse().unwrap(), with(1)).unwrap();
+    let to = host.address().unwrap();
+    for wrong in [DeadlineSettings::default(), with(2)] {
+        let mut other = DeadlineMessages::open(HERE.parse().unwrap(), wrong).unwrap();
+        other.send_to(b"hello", to).unwrap();
+        let before = host.strangers();
+        let begun = Instant::now();
+        let mut message = [0; 100];
+        while host.strangers() == before && begun.elapsed() < PATIENCE {
+            assert_eq!(host.receive(&mut message).unwrap(), None);
+        }
+        assert_eq!((host.strangers(), host.peers()), (before + 1, 0));
+    }
+    let mut right: Box<dyn Messages> =
+        Box::new(DeadlineMessages::open(HERE.parse().unwrap(), with(1)).unwrap());
+    right.send_to(b"hello", to).unwrap();
+    let mut host: Box<dyn Messages> = Box::new(host);
+    // The first message may have waited too long for the connection.
+    let begun = Instant::now();
+    let mut message = [0; 100];
+    while begun.elapsed() < PATIENCE {
+        if let Ok(Some(received)) = host.receive(&mut message) {
+            assert_eq!(&message[..received.length], b"hello");
+            return;
+        }
+        right.wait(Duration::from_micros(100));
+        let _ = right.send_to(b"hello", to);
+    }
+    panic!("nothing came: {host:?}");
+}

@@ -1,0 +1,756 @@
+//! One side of a connection.
+
+use crate::key::{Keys, Master};
+use crate::offset::Offset;
+use crate::receiver::{Delivery, Received, Receiver};
+use crate::sender::{Sender, Sent, feedback_wait_ns};
+use crate::settings::{Settings, WrongSettings};
+use crate::wire::{
+    self, Accept, Body, FEEDBACK_BYTES, Header, Hello, Kind, MOST_DATAGRAM_BYTES, TAG_BYTES,
+    WireError,
+};
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+
+/// Time between the first hellos, and between the last, ns.
+const HELLO_NS: std::ops::RangeInclusive<u64> = 20_000_000..=1_000_000_000;
+/// Numbers of packets, behind the highest, that are remembered, so that none counts twice.
+const REMEMBERED: u64 = 1024;
+/// Messages after which the share in time is judged.
+const JUDGED: u64 = 20;
+/// Notices that wait for an application which does not ask.
+const MOST_NOTICES: usize = 16;
+/// Packets of which every one is answered at first, so that both sides know the path and each other's clock.
+const ANSWERED_AT_FIRST: u64 = 8;
+
+/// Which side of a connection it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// The one that says hello.
+    Opener,
+    /// The one that accepts.
+    Answerer,
+}
+
+/// What an application is told.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Notice {
+    /// The other side is there; the round trip of its first answer, ns.
+    Connected(u64),
+    /// Fewer messages come in time than the application asks for: this share of the latest. 0 if the way alone takes longer than the
+    /// target delay.
+    OutOfReach(f64),
+    /// As many come in time again as the application asks for: this share of the latest.
+    InReach(f64),
+    /// The other side has said farewell.
+    Left,
+    /// Nothing has come from the other side for too long.
+    Silent,
+    /// The other side speaks another version.
+    Refused(u8),
+}
+
+/// Why there is no connection.
+#[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
+pub enum EndpointError {
+    /// The settings cannot be.
+    #[error(transparent)]
+    Settings(#[from] WrongSettings),
+    /// The packet opens no connection.
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    /// The packet is no hello.
+    #[error("no packet that opens a connection")]
+    NoHello,
+    /// The packet has no tag, or not the right one.
+    #[error("a hello without the tag of the shared key")]
+    Forged,
+}
+
+/// Why a message is not taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SendError {
+    /// It is longer than was agreed.
+    #[error("a message of {bytes} bytes, where {most} were agreed")]
+    TooLong {
+        /// Bytes of the message.
+        bytes: usize,
+        /// Bytes agreed.
+        most: usize,
+    },
+    /// As many messages wait as are kept.
+    #[error("no room: {0} messages wait")]
+    Full(usize),
+    /// The connection has ended.
+    #[error("the connection has ended")]
+    Ended,
+}
+
+/// Counts of a side.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Counts {
+    /// Packets that left.
+    pub packets_sent: u64,
+    /// Packets that came and were taken in.
+    pub packets_received: u64,
+    /// Bytes of both, without headers below this transport.
+    pub bytes_sent: u64,
+    /// Bytes that came.
+    pub bytes_received: u64,
+    /// Packets that came twice, or so late that nobody remembers whether they had come.
+    pub repeated: u64,
+    /// Packets that could not be read, or said what cannot be.
+    pub malformed: u64,
+    /// Packets without the right tag, or of another connection.
+    pub forged: u64,
+    /// Times that a clock was set on either side.
+    pub clock_jumps: u64,
+    /// What became of the messages of this side here.
+    pub sent: Sent,
+    /// Messages of this side that the other one has delivered.
+    pub arrived_in_time: u64,
+    /// Messages of this side that the other one has not delivered.
+    pub arrived_not: u64,
+    /// What became of the other side's messages.
+    pub received: Received,
+}
+
+/// What came last from the other side, and what it has to hear of it.
+#[derive(Debug, Clone, Copy, Default)]
+struct Heard {
+    /// The other side's clock in its latest packet, and ours when that came.
+    latest: Option<(u64, u64)>,
+    largest: u64,
+    packets: u32,
+    /// Which of the packets up to the highest have come.
+    seen: [u64; (REMEMBERED / 64) as usize],
+    /// Packets that ask for feedback and have none, and when the first of them came.
+    unanswered: u32,
+    first_ns: u64,
+    /// Whether feedback is to leave at once.
+    at_once: bool,
+}
+
+/// What the other side has said of itself.
+#[derive(Debug)]
+struct Other {
+    hello: Hello,
+    receiver: Receiver,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum State {
+    /// Says hello until somebody answers.
+    Opening {
+        next_ns: u64,
+        pause_ns: u64,
+    },
+    Open,
+    Ended,
+}
+
+/// One side of a connection. Times are ns of this side's clock, which must not stand still or go back, and must not be 0.
+pub struct Endpoint {
+    side: Side,
+    state: State,
+    connection: u32,
+    settings: Settings,
+    master: Option<Master>,
+    keys: Option<Keys>,
+    own: Hello,
+    offset: Offset,
+    sender: Sender,
+    other: Option<Other>,
+    heard: Heard,
+    next_packet: u64,
+    accepts: u32,
+    says_farewell: bool,
+    last_heard_ns: u64,
+    notices: VecDeque<Notice>,
+    is_in_reach: bool,
+    judged: [u64; 2],
+    counts: Counts,
+}
+
+impl std::fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Endpoint")
+            .field("side", &self.side)
+            .field("state", &self.state)
+            .field("connection", &self.connection)
+            .field("counts", &self.counts())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Endpoint {
+    /// Opens a connection: it says hello until somebody answers. `random` has to be what nobody can guess, where there is a key.
+    ///
+    /// # Errors
+    /// The settings cannot be.
+    pub fn open(
+        settings: Settings,
+        master: Option<Master>,
+        random: [u8; 16],
+        now_ns: u64,
+    ) -> Result<Self, EndpointError> {
+        let connection = u32::from_be_bytes([random[0], random[5], random[10], random[15]]);
+        let mut endpoint = Self::new(Side::Opener, settings, master, random, connection, now_ns)?;
+        endpoint.state = State::Opening {
+            next_ns: now_ns,
+            pause_ns: *HELLO_NS.start(),
+        };
+        Ok(endpoint)
+    }
+
+    /// Accepts a connection by the packet that opens it, which has come now.
+    ///
+    /// # Errors
+    /// The settings cannot be, the packet opens nothing, or has not the tag that it has to have.
+    pub fn accept(
+        settings: Settings,
+        master: Option<Master>,
+        random: [u8; 16],
+        now_ns: u64,
+        packet: &[u8],
+    ) -> Result<Self, EndpointError> {
+        let (header, body) = wire::parse(packet)?;
+        let Body::Hello(hello) = body else {
+            return Err(EndpointError::NoHello);
+        };
+        if header.is_tagged != master.is_some()
+            || master.as_ref().is_some_and(|it| !it.is_right(packet))
+        {
+            return Err(EndpointError::Forged);
+        }
+        let connection = header.connection;
+        let mut endpoint = Self::new(Side::Answerer, settings, master, random, connection, now_ns)?;
+        endpoint.meet(hello, &hello.random, &random);
+        endpoint.hear(now_ns, &header, packet.len());
+        endpoint.accepts = 1;
+        Ok(endpoint)
+    }
+
+    fn new(
+        side: Side,
+        settings: Settings,
+        master: Option<Master>,
+        random: [u8; 16],
+        connection: u32,
+        now_ns: u64,
+    ) -> Result<Self, WrongSettings> {
+        settings.check(master.is_some())?;
+        let seed = u64::from(connection);
+        Ok(Self {
+            side,
+            state: State::Open,
+            connection,
+            own: Hello::of(&settings, random),
+            offset: Offset::new(settings.clocks, settings.drift_ppm),
+            sender: Sender::new(&settings, seed)?,
+            settings,
+            master,
+            keys: None,
+            other: None,
+            heard: Heard::default(),
+            next_packet: 0,
+            accepts: 0,
+            says_farewell: false,
+            last_heard_ns: now_ns,
+            notices: VecDeque::with_capacity(MOST_NOTICES),
+            is_in_reach: true,
+            judged: [0; 2],
+            counts: Counts::default(),
+        })
+    }
+
+    /// Number of the connection, which stands in each packet.
+    pub fn connection(&self) -> u32 {
+        self.connection
+    }
+
+    /// Whether both sides know of each other.
+    pub fn is_open(&self) -> bool {
+        self.state == State::Open
+    }
+
+    /// Whether it is over: nothing is sent, taken in or delivered any more.
+    pub fn has_ended(&self) -> bool {
+        self.state == State::Ended && !self.says_farewell
+    }
+
+    fn meet(&mut self, hello: Hello, opener: &[u8; 16], answerer: &[u8; 16]) {
+        if let Some(master) = &self.master {
+            self.keys = Some(Keys::new(master, self.side, opener, answerer));
+        }
+        self.other = Some(Other {
+            receiver: Receiver::new(&self.settings, &hello),
+            hello,
+        });
+    }
+
+    fn tell(&mut self, notice: Notice) {
+        // What is newest tells most.
+        if self.notices.len() == MOST_NOTICES {
+            self.notices.pop_front();
+        }
+        self.notices.push_back(notice);
+    }
+
+    /// Takes a message that has to be delivered within the target delay from now. Returns its number.
+    ///
+    /// # Errors
+    /// There is no room for it, it is too long, or the connection has ended.
+    pub fn send(&mut self, now_ns: u64, payload: &[u8]) -> Result<u64, SendError> {
+        if self.state == State::Ended || self.says_farewell {
+            return Err(SendError::Ended);
+        }
+        let most = self.settings.payload_bytes;
+        if payload.len() > most {
+            return Err(SendError::TooLong {
+                bytes: payload.len(),
+                most,
+            });
+        }
+        let full = SendError::Full(self.settings.kept);
+        self.sender.push(now_ns, payload).ok_or(full)
+    }
+
+    /// Says farewell with the next packet; messages that wait are not sent any more.
+    pub fn leave(&mut self) {
+        if self.state == State::Open {
+            self.says_farewell = true;
+        }
+        self.state = State::Ended;
+    }
+
+    /// Returns the next notice.
+    pub fn notice(&mut self) -> Option<Notice> {
+        self.notices.pop_front()
+    }
+
+    /// Takes in a packet that has come now. False if it is none of this connection, or not in order: it is counted, and changes
+    /// nothing.
+    pub fn receive(&mut self, now_ns: u64, packet: &[u8]) -> bool {
+        let (header, body) = match wire::parse(packet) {
+            Ok(it) => it,
+            Err(_) => {
+                self.counts.malformed += 1;
+                return false;
+            }
+        };
+        if header.connection != self.connection || self.state == State::Ended {
+            self.counts.forged += 1;
+            return false;
+        }
+        if let Body::Refusal(version) = body {
+            // Anybody on the way could say so: it ends only what has not begun.
+            if matches!(self.state, State::Opening { .. }) {
+                self.state = State::Ended;
+                self.tell(Notice::Refused(version));
+            }
+            return true;
+        }
+        if let Body::Accept(accept) = body
+            && matches!(self.state, State::Opening { .. })
+        {
+            return self.is_accepted(now_ns, &header, &accept, packet);
+        }
+        let is_right = match (&self.keys, &self.master, &body) {
+            (_, Some(master), Body::Hello(_)) => header.is_tagged && master.is_right(packet),
+            (Some(keys), _, _) => header.is_tagged && keys.is_right(packet),
+            (None, Some(_), _) => false,
+            (None, None, _) => !header.is_tagged,
+        };
+        if !is_right || self.other.is_none() {
+            self.counts.forged += 1;
+            return false;
+        }
+        if let Body::Hello(hello) = body {
+            // It was sent again, as our answer was lost or takes long.
+            let is_same = self.side == Side::Answerer
+                && self.other.as_ref().is_some_and(|it| it.hello == hello);
+            if is_same {
+                self.accepts = 1;
+            } else {
+                self.counts.forged += 1;
+            }
+            return is_same;
+        }
+        if !self.is_new(header.packet) {
+            self.counts.repeated += 1;
+            return false;
+        }
+        if let Some(feedback) = &header.feedback {
+            let mut told = [0; 2];
+            if !self
+                .sender
+                .feedback(now_ns, feedback, self.next_packet, &mut told)
+            {
+                self.counts.malformed += 1;
+                return false;
+            }
+            self.counts.arrived_in_time += told[0];
+            self.counts.arrived_not += told[1];
+            self.judge(told);
+        }
+        self.hear(now_ns, &header, packet.len());
+        let Some(other) = &mut self.other else {
+            return false;
+        };
+        let is_sound = match body {
+            Body::Data(data) => other.receiver.data(now_ns, header.sent_ns, &data),
+            Body::Repair(repair) => other.receiver.repair(&repair),
+            Body::Farewell => {
+                self.state = State::Ended;
+                self.tell(Notice::Left);
+                true
+            }
+            Body::Feedback | Body::Accept(_) | Body::Hello(_) | Body::Refusal(_) => true,
+        };
+        self.counts.malformed += u64::from(!is_sound);
+        is_sound
+    }
+
+    fn is_accepted(
+        &mut self,
+        now_ns: u64,
+        header: &Header,
+        accept: &Accept,
+        packet: &[u8],
+    ) -> bool {
+        let mut is_right = accept.answers == self.own.random;
+        is_right &= header.is_tagged == self.master.is_some();
+        if let (true, Some(master)) = (is_right, &self.master) {
+            let keys = Keys::new(master, self.side, &self.own.random, &accept.own.random);
+            is_right = keys.is_right(packet);
+        }
+        if !is_right {
+            self.counts.forged += 1;
+            return false;
+        }
+        let own = self.own.random;
+        self.meet(accept.own, &own, &accept.own.random);
+        self.state = State::Open;
+        let rtt_ns = self.hear(now_ns, header, packet.len());
+        // The other side learns our clock by the answer.
+        self.heard.at_once = true;
+        self.tell(Notice::Connected(rtt_ns.unwrap_or(0)));
+        if rtt_ns.is_some_and(|ns| ns / 2 > self.settings.target_ns) {
+            self.is_in_reach = false;
+            self.tell(Notice::OutOfReach(0.0));
+        }
+        true
+    }
+
+    /// Whether no packet of that number has come; it has, from now on.
+    fn is_new(&mut self, packet: u64) -> bool {
+        let heard = &mut self.heard;
+        let place = |number: u64| {
+            let slot = number % REMEMBERED;
+            (slot as usize / 64, 1_u64 << (slot % 64))
+        };
+        if packet > heard.largest {
+            if packet - heard.largest >= REMEMBERED {
+                heard.seen = [0; (REMEMBERED / 64) as usize];
+            } else {
+                for number in heard.largest + 1..packet {
+                    let (word, bit) = place(number);
+                    heard.seen[word] &= !bit;
+                }
+            }
+        } else if heard.largest - packet >= REMEMBERED {
+            return false;
+        }
+        let (word, bit) = place(packet);
+        let is_known = packet <= heard.largest && heard.seen[word] & bit != 0;
+        heard.seen[word] |= bit;
+        !is_known
+    }
+
+    /// Takes in what every packet says. Returns the round trip, if it can be told.
+    fn hear(&mut self, now_ns: u64, header: &Header, bytes: usize) -> Option<u64> {
+        self.last_heard_ns = now_ns;
+        self.counts.packets_received += 1;
+        self.counts.bytes_received += bytes as u64;
+        let jumps = self.offset.jumps();
+        let rtt_ns = self.offset.heard(now_ns, header.sent_ns, header.echo);
+        if self.offset.jumps() != jumps {
+            // The other side has to learn it as well.
+            self.heard.at_once = true;
+        }
+        if let Some(rtt_ns) = rtt_ns {
+            self.sender.pace.round_trip(now_ns, rtt_ns);
+        }
+        let heard = &mut self.heard;
+        let is_latest = heard.latest.is_none() || header.packet >= heard.largest;
+        if is_latest {
+            heard.latest = Some((header.sent_ns, now_ns));
+        }
+        let overtakes = header.packet > heard.largest + 1;
+        heard.largest = heard.largest.max(header.packet);
+        if header.packet == 0 {
+            heard.seen[0] |= 1;
+        }
+        heard.packets = heard.packets.wrapping_add(1);
+        if matches!(header.kind, Kind::Data | Kind::Repair) {
+            if heard.unanswered == 0 {
+                heard.first_ns = now_ns;
+            }
+            heard.unanswered += 1;
+            heard.at_once |= overtakes || self.counts.packets_received <= ANSWERED_AT_FIRST;
+        }
+        rtt_ns
+    }
+
+    /// Judges whether as many messages come in time as the application asks for.
+    fn judge(&mut self, [in_time, missed]: [u64; 2]) {
+        self.judged[0] += in_time;
+        self.judged[1] += missed;
+        let all: u64 = self.judged.iter().sum();
+        if all < JUDGED {
+            return;
+        }
+        let share = self.judged[0] as f64 / all as f64;
+        self.judged = [0; 2];
+        let is_in_reach = share >= self.settings.in_time;
+        if is_in_reach != self.is_in_reach {
+            self.is_in_reach = is_in_reach;
+            self.tell(if is_in_reach {
+                Notice::InReach(share)
+            } else {
+                Notice::OutOfReach(share)
+            });
+        }
+    }
+
+    /// When feedback has to leave, if nothing else does before.
+    fn feedback_ns(&self) -> Option<u64> {
+        let heard = &self.heard;
+        if heard.at_once || heard.unanswered >= self.settings.feedback_every {
+            return Some(heard.first_ns);
+        }
+        let target_ns = self.other.as_ref()?.hello.target_ns;
+        (heard.unanswered > 0).then(|| heard.first_ns + feedback_wait_ns(target_ns))
+    }
+
+    /// Writes the next packet that is to leave now, and returns its length; none if nothing is. Ask until there is none.
+    pub fn transmit(
+        &mut self,
+        now_ns: u64,
+        bytes: &mut [u8; MOST_DATAGRAM_BYTES],
+    ) -> Option<usize> {
+        if self.says_farewell {
+            self.says_farewell = false;
+            return Some(self.emit_plain(now_ns, Kind::Farewell, &Body::Farewell, bytes));
+        }
+        match self.state {
+            State::Ended => return None,
+            State::Opening { next_ns, pause_ns } => {
+                if self.is_silent(now_ns) {
+                    return None;
+                }
+                if now_ns < next_ns {
+                    return None;
+                }
+                self.state = State::Opening {
+                    next_ns: now_ns + pause_ns,
+                    pause_ns: (2 * pause_ns).min(*HELLO_NS.end()),
+                };
+                let hello = Body::Hello(self.own);
+                return Some(self.emit_plain(now_ns, Kind::Hello, &hello, bytes));
+            }
+            State::Open => {}
+        }
+        if self.is_silent(now_ns) {
+            return None;
+        }
+        if self.accepts > 0 {
+            self.accepts = 0;
+            let answers = self.other.as_ref()?.hello.random;
+            let accept = Body::Accept(Accept {
+                own: self.own,
+                answers,
+            });
+            return Some(self.emit_plain(now_ns, Kind::Accept, &accept, bytes));
+        }
+        // An answerer knows that its accept has come by what comes next; messages may follow it at once.
+        while let Some(outgoing) = self.sender.next(now_ns) {
+            let packet = self.next_packet;
+            let mut header = self.header(now_ns, Kind::Data);
+            let room = MOST_DATAGRAM_BYTES - if self.keys.is_some() { TAG_BYTES } else { 0 };
+            let answers = self.heard.unanswered > 0 || self.heard.at_once;
+            let feedback = self
+                .other
+                .as_ref()
+                .filter(|_| answers)
+                .map(|it| it.receiver.feedback(self.heard.largest, self.heard.packets));
+            let Some(body) = self.sender.body(outgoing, now_ns) else {
+                continue;
+            };
+            let length = match &body {
+                Body::Repair(repair) => {
+                    header.kind = Kind::Repair;
+                    wire::repair_packet_bytes(repair.coefficients.len(), 0) - wire::SYMBOL_BYTES
+                        + repair.sum.len()
+                }
+                Body::Data(data) => wire::data_packet_bytes(data.payload.len()),
+                _ => MOST_DATAGRAM_BYTES,
+            };
+            if length + FEEDBACK_BYTES <= room {
+                header.feedback = feedback;
+            }
+            let length = wire::emit(&header, &body, bytes);
+            if header.feedback.is_some() {
+                (self.heard.unanswered, self.heard.at_once) = (0, false);
+            }
+            if let Some(keys) = &self.keys {
+                keys.seal(&mut bytes[..length]);
+            }
+            self.next_packet += 1;
+            self.sender.departed(now_ns, packet, length, Some(outgoing));
+            self.counts.packets_sent += 1;
+            self.counts.bytes_sent += length as u64;
+            return Some(length);
+        }
+        if self.feedback_ns().is_some_and(|ns| now_ns >= ns) {
+            return Some(self.emit_plain(now_ns, Kind::Feedback, &Body::Feedback, bytes));
+        }
+        None
+    }
+
+    /// Ends the connection if nothing has come for too long.
+    fn is_silent(&mut self, now_ns: u64) -> bool {
+        let silent_ns = now_ns.saturating_sub(self.last_heard_ns);
+        // Who has nothing to say is not asked to: only what is waited for can be missing.
+        let waits = matches!(self.state, State::Opening { .. }) || self.sender.waiting() > 0;
+        let is_silent = waits && silent_ns > self.settings.silence_ns;
+        if is_silent {
+            self.state = State::Ended;
+            self.tell(Notice::Silent);
+        }
+        is_silent
+    }
+
+    fn header(&self, now_ns: u64, kind: Kind) -> Header {
+        Header {
+            kind,
+            is_tagged: self.master.is_some(),
+            connection: self.connection,
+            packet: self.next_packet,
+            sent_ns: now_ns,
+            echo: self.heard.latest.and_then(|(sent_ns, at_ns)| {
+                let held_ns = u32::try_from(now_ns.saturating_sub(at_ns)).ok()?;
+                (held_ns < u32::MAX).then_some((sent_ns, held_ns))
+            }),
+            feedback: None,
+        }
+    }
+
+    /// Writes a packet that nobody has to acknowledge.
+    fn emit_plain(
+        &mut self,
+        now_ns: u64,
+        kind: Kind,
+        body: &Body<'_>,
+        bytes: &mut [u8; MOST_DATAGRAM_BYTES],
+    ) -> usize {
+        let mut header = self.header(now_ns, kind);
+        if !matches!(kind, Kind::Hello | Kind::Accept) {
+            let feedback = self
+                .other
+                .as_ref()
+                .map(|it| it.receiver.feedback(self.heard.largest, self.heard.packets));
+            header.feedback = feedback;
+            (self.heard.unanswered, self.heard.at_once) = (0, false);
+        }
+        let length = wire::emit(&header, body, bytes);
+        match (kind, &self.keys, &self.master) {
+            (Kind::Hello, _, Some(master)) => master.seal(&mut bytes[..length]),
+            (_, Some(keys), _) => keys.seal(&mut bytes[..length]),
+            _ => {}
+        }
+        self.sender.departed(now_ns, self.next_packet, length, None);
+        self.next_packet += 1;
+        self.counts.packets_sent += 1;
+        self.counts.bytes_sent += length as u64;
+        length
+    }
+
+    /// Returns the next message that is to be delivered now: in time, and in order. Ask until there is none.
+    pub fn deliver(&mut self, now_ns: u64) -> Option<Delivery<'_>> {
+        if self.state == State::Ended && self.notices.contains(&Notice::Silent) {
+            return None;
+        }
+        let other = self.other.as_mut()?;
+        other.receiver.deliver(&self.offset, now_ns)
+    }
+
+    /// When to ask for packets and messages again if nothing comes before; none if nothing will be due.
+    pub fn wake_ns(&self, now_ns: u64) -> Option<u64> {
+        let silence_ns = self.last_heard_ns + self.settings.silence_ns + 1;
+        match self.state {
+            State::Ended => return self.says_farewell.then_some(now_ns),
+            State::Opening { next_ns, .. } => return Some(next_ns.min(silence_ns)),
+            State::Open => {}
+        }
+        if self.accepts > 0 {
+            return Some(now_ns);
+        }
+        let delivers = self
+            .other
+            .as_ref()
+            .and_then(|it| it.receiver.wake_ns(&self.offset, now_ns));
+        let silent = (self.sender.waiting() > 0).then_some(silence_ns);
+        let due = [self.sender.wake_ns(), self.feedback_ns(), delivers, silent];
+        due.into_iter().flatten().min()
+    }
+
+    /// Returns the counts so far.
+    pub fn counts(&self) -> Counts {
+        Counts {
+            sent: self.sender.sent,
+            received: self
+                .other
+                .as_ref()
+                .map_or_else(Received::default, |it| it.receiver.received),
+            clock_jumps: self.offset.jumps(),
+            ..self.counts
+        }
+    }
+
+    /// Returns the smoothed round trip, ns.
+    pub fn round_trip_ns(&self) -> Option<u64> {
+        self.sender.pace.smoothed_rtt_ns()
+    }
+
+    /// Returns the share of this side's packets that are lost, smoothed.
+    pub fn loss(&self) -> f64 {
+        self.sender.loss()
+    }
+
+    /// Returns how well the other side's clock is known: bounds of the difference lie so far apart, ns.
+    pub fn clock_uncertainty_ns(&self, now_ns: u64) -> Option<u64> {
+        self.offset.width_ns(now_ns)
+    }
+
+    /// Returns the rate at which the path is known to deliver, bytes per second; 0 as long as nothing is known.
+    pub fn delivery_rate(&self) -> f64 {
+        self.sender.pace.rate()
+    }
+}
+
+/// Writes the answer to a hello of another version, and returns its length: it says which one this side speaks.
+pub fn refuse(hello: &[u8], now_ns: u64, bytes: &mut [u8; MOST_DATAGRAM_BYTES]) -> Option<usize> {
+    let header = Header {
+        kind: Kind::Refusal,
+        is_tagged: false,
+        connection: wire::connection_of(hello)?,
+        packet: 0,
+        sent_ns: now_ns,
+        echo: None,
+        feedback: None,
+    };
+    Some(wire::emit(&header, &Body::Refusal(wire::VERSION), bytes))
+}

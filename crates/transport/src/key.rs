@@ -1,0 +1,129 @@
+//! Tags: what shows that a packet comes from somebody who has the key, and belongs to this connection.
+//!
+//! Tags are HMAC-SHA-256 (RFC 2104), cut to 16 bytes. A connection's keys come from the shared one and 16 random bytes of either
+//! side, so that packets of one connection are none of another, and each direction has its own.
+
+use crate::Side;
+use crate::wire::TAG_BYTES;
+use ring::hmac::{self, HMAC_SHA256, Key};
+
+/// Bytes of a shared key at least and at most.
+const KEY_BYTES: std::ops::RangeInclusive<usize> = 16..=64;
+
+/// The key that both sides share.
+#[derive(Clone)]
+pub struct Master(Key);
+
+impl std::fmt::Debug for Master {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Master").finish_non_exhaustive()
+    }
+}
+
+/// A key of a length that keys do not have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a key has 16 to 64 bytes, not {0}")]
+pub struct MasterError(pub usize);
+
+impl Master {
+    /// Makes the key from bytes that nobody can guess.
+    ///
+    /// # Errors
+    /// They are too few or too many.
+    pub fn new(bytes: &[u8]) -> Result<Self, MasterError> {
+        if !KEY_BYTES.contains(&bytes.len()) {
+            return Err(MasterError(bytes.len()));
+        }
+        Ok(Self(Key::new(HMAC_SHA256, bytes)))
+    }
+
+    /// Ends a hello with its tag.
+    pub(crate) fn seal(&self, packet: &mut [u8]) {
+        seal(&self.0, packet);
+    }
+
+    /// Whether a hello has the tag that it should.
+    pub(crate) fn is_right(&self, packet: &[u8]) -> bool {
+        is_right(&self.0, packet)
+    }
+}
+
+/// Keys of a connection.
+#[derive(Clone)]
+pub(crate) struct Keys {
+    own: Key,
+    other: Key,
+}
+
+impl Keys {
+    pub(crate) fn new(master: &Master, side: Side, opener: &[u8; 16], answerer: &[u8; 16]) -> Self {
+        let direction = |name: u8| {
+            let mut context = hmac::Context::with_key(&master.0);
+            context.update(b"taut deadline transport 1");
+            context.update(opener);
+            context.update(answerer);
+            context.update(&[name]);
+            Key::new(HMAC_SHA256, context.sign().as_ref())
+        };
+        let (opener, answerer) = (direction(0), direction(1));
+        match side {
+            Side::Opener => Self {
+                own: opener,
+                other: answerer,
+            },
+            Side::Answerer => Self {
+                own: answerer,
+                other: opener,
+            },
+        }
+    }
+
+    pub(crate) fn seal(&self, packet: &mut [u8]) {
+        seal(&self.own, packet);
+    }
+
+    pub(crate) fn is_right(&self, packet: &[u8]) -> bool {
+        is_right(&self.other, packet)
+    }
+}
+
+fn seal(key: &Key, packet: &mut [u8]) {
+    let (said, tag) = packet.split_at_mut(packet.len() - TAG_BYTES);
+    tag.copy_from_slice(&hmac::sign(key, said).as_ref()[..TAG_BYTES]);
+}
+
+/// Compares in constant time.
+fn is_right(key: &Key, packet: &[u8]) -> bool {
+    let Some(length) = packet.len().checked_sub(TAG_BYTES) else {
+        return false;
+    };
+    let (said, tag) = packet.split_at(length);
+    let wanted = hmac::sign(key, said);
+    let differ = wanted.as_ref()[..TAG_BYTES].iter().zip(tag);
+    differ.fold(0, |sum, (a, b)| sum | (a ^ b)) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_tag_holds_for_its_packet_direction_and_connection() {
+        let master = Master::new(&[7; 32]).unwrap();
+        let [opener, answerer] =
+            [Side::Opener, Side::Answerer].map(|side| Keys::new(&master, side, &[1; 16], &[2; 16]));
+        let mut packet = vec![5; 60];
+        opener.seal(&mut packet);
+        assert!(answerer.is_right(&packet) && !opener.is_right(&packet));
+        let next = Keys::new(&master, Side::Answerer, &[1; 16], &[3; 16]);
+        assert!(!next.is_right(&packet));
+        for at in 0..packet.len() {
+            packet[at] ^= 1;
+            assert!(!answerer.is_right(&packet), "{at}");
+            packet[at] ^= 1;
+        }
+        assert!(!answerer.is_right(&[0; 5]));
+        assert_eq!(Master::new(&[1; 15]).unwrap_err(), MasterError(15));
+    }
+}

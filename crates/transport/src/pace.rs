@@ -1,0 +1,327 @@
+//! How fast to send: the highest rate at which packets were seen to arrive, and no more under way than that rate needs.
+//!
+//! In the manner of BBR (Cardwell et al., ACM Queue 14(5), 2016; draft-cardwell-iccrg-bbr-congestion-control): a model of the path
+//! from two numbers, the bottleneck's rate (the highest delivery rate of the last round trips, draft-cheng-iccrg-delivery-rate-estimation)
+//! and the round trip without queues (the lowest of the last ten seconds). Messages with a deadline are mostly fewer than the path could
+//! carry, so most samples are limited by the application: these raise the rate, and never lower it. There is no phase that sends
+//! nothing to see the empty path (`ProbeRTT`), as whoever waits 200 ms misses deadlines: the lowest round trip ages instead.
+
+/// Gains of starting up and of what follows it: 2/ln 2, and its inverse.
+const STARTUP_GAIN: f64 = 2.885;
+const DRAIN_GAIN: f64 = 1.0 / STARTUP_GAIN;
+/// Gains of one cycle: one round trip above the rate, one below it, then six at it.
+const CYCLE: [f64; 8] = [1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
+/// What may be under way, in products of rate and round trip.
+const WINDOW_GAIN: f64 = 2.0;
+/// Packets that may be under way in any case.
+const FEWEST_PACKETS: f64 = 16.0;
+/// Rounds without a quarter more, after which the path is full.
+const FULL_ROUNDS: u32 = 3;
+/// Rounds over which the highest rate is remembered.
+const RATE_ROUNDS: usize = 10;
+/// Time for which the lowest round trip is remembered, ns.
+const RTT_MEMORY_NS: u64 = 10_000_000_000;
+/// What may be sent at once although it is due a little later, ns: whoever sleeps wakes no more precisely.
+const SLACK_NS: u64 = 50_000;
+/// Bytes per second that no pace is below.
+const LOWEST_RATE: f64 = 10_000.0;
+
+/// What was known when a packet was sent.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Departed {
+    pub sent_ns: u64,
+    pub bytes: u32,
+    delivered: f64,
+    delivered_ns: u64,
+    first_sent_ns: u64,
+    is_limited: bool,
+    round: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Mode {
+    Startup,
+    Drain,
+    Cruise,
+}
+
+/// The pace of one direction.
+#[derive(Debug, Clone)]
+pub(crate) struct Pace {
+    mode: Mode,
+    /// Highest delivery rate of each of the latest rounds, bytes per second, by round modulo their number.
+    rates: [f64; RATE_ROUNDS],
+    round: u64,
+    /// Round in which the next one begins when a packet of it is acknowledged.
+    delivered: f64,
+    delivered_ns: u64,
+    first_sent_ns: u64,
+    /// Bytes delivered up to which samples are limited by the application.
+    limited_until: Option<f64>,
+    full_rate: f64,
+    full_rounds: u32,
+    cycle_at: usize,
+    cycle_ns: u64,
+    lowest_rtt: Option<(u64, u64)>,
+    smoothed_rtt: Option<f64>,
+    rtt_variation: f64,
+    /// When the next packet may leave.
+    next_ns: u64,
+}
+
+impl Pace {
+    pub(crate) fn new() -> Self {
+        Self {
+            mode: Mode::Startup,
+            rates: [0.0; RATE_ROUNDS],
+            round: 0,
+            delivered: 0.0,
+            delivered_ns: 0,
+            first_sent_ns: 0,
+            limited_until: None,
+            full_rate: 0.0,
+            full_rounds: 0,
+            cycle_at: 2,
+            cycle_ns: 0,
+            lowest_rtt: None,
+            smoothed_rtt: None,
+            rtt_variation: 0.0,
+            next_ns: 0,
+        }
+    }
+
+    /// Takes in a round trip (smoothing as RFC 6298, section 2).
+    pub(crate) fn round_trip(&mut self, now_ns: u64, rtt_ns: u64) {
+        let is_lower = |(lowest, at): (u64, u64)| {
+            rtt_ns <= lowest || now_ns.saturating_sub(at) > RTT_MEMORY_NS
+        };
+        if self.lowest_rtt.is_none_or(is_lower) {
+            self.lowest_rtt = Some((rtt_ns, now_ns));
+        }
+        let rtt = rtt_ns as f64;
+        match self.smoothed_rtt {
+            None => (self.smoothed_rtt, self.rtt_variation) = (Some(rtt), rtt / 2.0),
+            Some(smoothed) => {
+                self.rtt_variation = 0.75 * self.rtt_variation + 0.25 * (smoothed - rtt).abs();
+                self.smoothed_rtt = Some(0.875 * smoothed + 0.125 * rtt);
+            }
+        }
+    }
+
+    pub(crate) fn lowest_rtt_ns(&self) -> Option<u64> {
+        self.lowest_rtt.map(|(ns, _)| ns)
+    }
+
+    pub(crate) fn smoothed_rtt_ns(&self) -> Option<u64> {
+        self.smoothed_rtt.map(|ns| ns as u64)
+    }
+
+    /// Time after which what was not acknowledged is taken for lost, or asked about, ns; without what the other side waits.
+    pub(crate) fn patience_ns(&self) -> Option<u64> {
+        self.smoothed_rtt
+            .map(|ns| (ns + 4.0 * self.rtt_variation) as u64 + 100_000)
+    }
+
+    /// The bottleneck's rate as far as it is known, bytes per second.
+    pub(crate) fn rate(&self) -> f64 {
+        self.rates.iter().copied().fold(0.0, f64::max)
+    }
+
+    fn gain(&self) -> f64 {
+        match self.mode {
+            Mode::Startup => STARTUP_GAIN,
+            Mode::Drain => DRAIN_GAIN,
+            Mode::Cruise => CYCLE[self.cycle_at],
+        }
+    }
+
+    /// Bytes of rate times round trip.
+    fn product(&self) -> Option<f64> {
+        let rtt_ns = self.lowest_rtt_ns()? as f64;
+        let rate = self.rate();
+        (rate > 0.0).then_some(rate * rtt_ns / 1e9)
+    }
+
+    /// Whether so many bytes more may be under way, in packets of so many.
+    pub(crate) fn has_room(&self, in_flight: u64, packet_bytes: usize) -> bool {
+        let fewest = FEWEST_PACKETS * packet_bytes as f64;
+        let most = match (self.product(), self.mode) {
+            (None, _) => fewest,
+            (Some(product), Mode::Startup) => product * STARTUP_GAIN.max(WINDOW_GAIN),
+            (Some(product), _) => product * WINDOW_GAIN,
+        };
+        // What is answered in groups needs a group more.
+        in_flight as f64 <= most + fewest
+    }
+
+    /// When the next packet may leave.
+    pub(crate) fn next_ns(&self) -> u64 {
+        self.next_ns.saturating_sub(SLACK_NS)
+    }
+
+    /// Notes that a packet leaves, with nothing else under way or not; what is returned is wanted when it is acknowledged.
+    pub(crate) fn departs(&mut self, now_ns: u64, bytes: usize, is_alone: bool) -> Departed {
+        if is_alone {
+            (self.first_sent_ns, self.delivered_ns) = (now_ns, now_ns);
+        }
+        let rate = self.rate();
+        let mut pace = (rate * self.gain()).max(LOWEST_RATE);
+        if self.mode == Mode::Startup {
+            // Until the path is full, nothing says that it carries less than what may be under way in any case.
+            let rtt_ns = self.lowest_rtt_ns().unwrap_or(0).max(1) as f64;
+            pace = pace.max(FEWEST_PACKETS * bytes as f64 * 1e9 / rtt_ns);
+        }
+        let takes_ns = (bytes as f64 / pace * 1e9) as u64;
+        // What was not used is not saved up.
+        self.next_ns = self.next_ns.max(now_ns) + takes_ns;
+        Departed {
+            sent_ns: now_ns,
+            bytes: bytes as u32,
+            delivered: self.delivered,
+            delivered_ns: self.delivered_ns,
+            first_sent_ns: self.first_sent_ns,
+            is_limited: self.limited_until.is_some(),
+            round: self.round,
+        }
+    }
+
+    /// Notes that there is nothing more to send although there is room.
+    pub(crate) fn is_idle(&mut self, in_flight: u64) {
+        self.limited_until = Some(self.delivered + in_flight as f64);
+    }
+
+    /// Takes in that so many more bytes have come, the latest of them in this packet.
+    pub(crate) fn acknowledged(
+        &mut self,
+        now_ns: u64,
+        latest: &Departed,
+        bytes: f64,
+        in_flight: u64,
+    ) {
+        self.delivered += bytes;
+        self.delivered_ns = now_ns;
+        if self.limited_until.is_some_and(|it| self.delivered > it) {
+            self.limited_until = None;
+        }
+        self.first_sent_ns = latest.sent_ns;
+        let begins_round = latest.round >= self.round;
+        if begins_round {
+            self.round += 1;
+            // A round in which the application limits everything says nothing of the path: the rate of ten rounds before is kept
+            // until one does.
+            let slot = (self.round % RATE_ROUNDS as u64) as usize;
+            let others = |it: usize| it != slot;
+            let kept = (0..RATE_ROUNDS).filter(|it| others(*it));
+            let highest = kept.map(|it| self.rates[it]).fold(0.0, f64::max);
+            self.rates[slot] = if latest.is_limited && highest < self.rates[slot] {
+                self.rates[slot]
+            } else {
+                0.0
+            };
+        }
+        let send_ns = latest.sent_ns.saturating_sub(latest.first_sent_ns);
+        let come_ns = now_ns.saturating_sub(latest.delivered_ns);
+        let interval_ns = send_ns.max(come_ns);
+        let at_least = self.lowest_rtt_ns().unwrap_or(1);
+        // Shorter than a round trip, it was a burst of acknowledgements.
+        if interval_ns >= at_least.max(1) {
+            let rate = (self.delivered - latest.delivered) * 1e9 / interval_ns as f64;
+            if !latest.is_limited || rate > self.rate() {
+                let slot = (self.round % RATE_ROUNDS as u64) as usize;
+                self.rates[slot] = self.rates[slot].max(rate);
+            }
+        }
+        self.advance(now_ns, begins_round, latest.is_limited, in_flight);
+    }
+
+    fn advance(&mut self, now_ns: u64, begins_round: bool, is_limited: bool, in_flight: u64) {
+        if self.mode == Mode::Startup && begins_round && !is_limited {
+            if self.rate() >= self.full_rate * 1.25 {
+                (self.full_rate, self.full_rounds) = (self.rate(), 0);
+            } else {
+                self.full_rounds += 1;
+                if self.full_rounds >= FULL_ROUNDS {
+                    self.mode = Mode::Drain;
+                }
+            }
+        }
+        if self.mode == Mode::Drain && self.product().is_none_or(|it| in_flight as f64 <= it) {
+            (self.mode, self.cycle_at, self.cycle_ns) = (Mode::Cruise, 2, now_ns);
+        }
+        let rtt_ns = self.lowest_rtt_ns().unwrap_or(0);
+        if self.mode == Mode::Cruise && now_ns.saturating_sub(self.cycle_ns) > rtt_ns {
+            (self.cycle_at, self.cycle_ns) = ((self.cycle_at + 1) % CYCLE.len(), now_ns);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::collections::VecDeque;
+
+    /// Sends as fast as it may through a bottleneck with a queue, for so long; returns packets that came in the last half, and the
+    /// longest that one waited there in that time.
+    fn through(
+        rate_bytes: f64,
+        rtt_ns: u64,
+        seconds: f64,
+        every_ns: Option<u64>,
+    ) -> (f64, u64, Pace) {
+        const BYTES: usize = 1_000;
+        let mut pace = Pace::new();
+        let mut under_way: VecDeque<(u64, Departed)> = VecDeque::new();
+        let takes_ns = (BYTES as f64 / rate_bytes * 1e9) as u64;
+        let (mut now, mut free_ns, mut due_ns) = (0_u64, 0_u64, 0_u64);
+        let end_ns = (seconds * 1e9) as u64;
+        let (mut came, mut longest) = (0_u64, 0);
+        while now < end_ns {
+            let in_flight = (under_way.len() * BYTES) as u64;
+            let may_send = pace.has_room(in_flight, BYTES);
+            let sends_ns = pace.next_ns().max(due_ns);
+            let acknowledged_ns = under_way.front().map(|(ns, _)| *ns);
+            if may_send && acknowledged_ns.is_none_or(|ns| sends_ns <= ns) {
+                now = now.max(sends_ns);
+                let departed = pace.departs(now, BYTES, under_way.is_empty());
+                let starts = free_ns.max(now);
+                if now > end_ns / 2 {
+                    longest = longest.max(starts - now);
+                }
+                free_ns = starts + takes_ns;
+                under_way.push_back((free_ns + rtt_ns, departed));
+                if let Some(every) = every_ns {
+                    due_ns = now + every;
+                    pace.is_idle(in_flight + BYTES as u64);
+                }
+            } else {
+                let (ns, departed) = under_way.pop_front().unwrap();
+                now = now.max(ns);
+                pace.round_trip(now, now - departed.sent_ns);
+                let left = (under_way.len() * BYTES) as u64;
+                pace.acknowledged(now, &departed, BYTES as f64, left);
+                came += u64::from(now > end_ns / 2);
+            }
+        }
+        (came as f64 / (seconds / 2.0), longest, pace)
+    }
+
+    #[test]
+    fn a_path_is_filled_and_its_queue_stays_short() {
+        for (rate, rtt_ns) in [(1e6, 10_000_000), (1e8, 1_000_000), (1e7, 50_000_000)] {
+            let (came, longest, pace) = through(rate, rtt_ns, 5.0, None);
+            let share = came * 1_000.0 / rate;
+            assert!(share > 0.9, "{rate} {rtt_ns}: {share} {pace:?}");
+            // What is answered in groups is under way on top.
+            let most_ns = rtt_ns * 3 / 2 + (32_000.0 / rate * 1e9) as u64;
+            assert!(longest < most_ns, "{rate} {rtt_ns}: {longest}");
+        }
+    }
+
+    #[test]
+    fn who_sends_less_than_the_path_carries_is_not_held_up() {
+        let (came, longest, pace) = through(1e7, 2_000_000, 5.0, Some(1_000_000));
+        assert!((came - 1_000.0).abs() < 20.0, "{came} {pace:?}");
+        assert_eq!(longest, 0);
+    }
+}

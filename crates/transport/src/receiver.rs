@@ -1,0 +1,420 @@
+//! The receiving half: what has come in time goes to the application in order; what has not, never does.
+
+use crate::offset::Offset;
+use crate::settings::Settings;
+use crate::wire::{Data, Feedback, Hello, Repair, SYMBOL_BYTES};
+use serde::{Deserialize, Serialize};
+use taut_code::{Combination, Decoder};
+
+/// Time before its own deadline at which a message waits no longer for those before it, ns.
+const GUARD_NS: u64 = 50_000;
+
+/// What became of messages at their receiver. Each that was sent, as far as is known, is delivered or missed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Received {
+    /// Messages that were delivered in time.
+    pub in_time: u64,
+    /// Messages that were not delivered: late, or never there.
+    pub missed: u64,
+    /// Those of the missed that came, but too late.
+    pub late: u64,
+    /// Messages that came from repairs.
+    pub repaired: u64,
+    /// Packets with a message that was there already.
+    pub copies: u64,
+    /// Packets with a message that was given up or delivered before.
+    pub behind: u64,
+}
+
+/// A message that is delivered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Delivery<'a> {
+    /// Number of the message.
+    pub number: u64,
+    /// What is left until its deadline, ns, as far as this side can know: not more than that.
+    pub left_ns: u64,
+    /// The message.
+    pub payload: &'a [u8],
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Slot {
+    /// Number of the message in it, if it has come.
+    number: Option<u64>,
+    /// Its deadline by the sender's clock, and the latest that it can be by ours.
+    deadline_ns: u64,
+    latest_ns: u64,
+    gap_ns: u32,
+    length: u16,
+}
+
+#[derive(Debug)]
+pub(crate) struct Receiver {
+    window_ns: u64,
+    payload_bytes: usize,
+    slots: Vec<Slot>,
+    bytes: Vec<u8>,
+    /// The next message to be delivered, and the one behind the highest heard of.
+    next: u64,
+    end: u64,
+    /// The sender sends none before this one any more.
+    floor: u64,
+    decoder: Option<Decoder>,
+    symbol: Vec<u8>,
+    recovered: Vec<(u64, Vec<u8>)>,
+    spare: Vec<Vec<u8>>,
+    pub received: Received,
+}
+
+impl Receiver {
+    /// Makes a receiver of what a side sends that says this of itself.
+    pub(crate) fn new(settings: &Settings, other: &Hello) -> Self {
+        let payload_bytes = usize::from(other.payload_bytes);
+        let size = payload_bytes + SYMBOL_BYTES;
+        let symbols = usize::from(other.symbols);
+        // Reordered packets, and a block that is repaired while the next one comes.
+        let span = (4 * symbols).max(16);
+        Self {
+            window_ns: settings.window_ns,
+            payload_bytes,
+            slots: vec![Slot::default(); settings.kept],
+            bytes: vec![0; settings.kept * payload_bytes],
+            next: 0,
+            end: 0,
+            floor: 0,
+            decoder: (symbols > 0).then(|| Decoder::new(size, span)),
+            symbol: vec![0; size],
+            recovered: Vec::with_capacity(span),
+            spare: (0..span).map(|_| Vec::with_capacity(size)).collect(),
+            received: Received::default(),
+        }
+    }
+
+    fn place(&self, number: u64) -> usize {
+        (number % self.slots.len() as u64) as usize
+    }
+
+    fn has(&self, number: u64) -> bool {
+        self.slots[self.place(number)].number == Some(number)
+    }
+
+    /// Takes a message in that was sent at `sent_ns` by the sender's clock and has come now. False if a field cannot be.
+    pub(crate) fn data(&mut self, now_ns: u64, sent_ns: u64, data: &Data<'_>) -> bool {
+        if data.payload.len() > self.payload_bytes {
+            return false;
+        }
+        self.floor = self.floor.max(data.source - u64::from(data.open));
+        let deadline_ns = sent_ns.saturating_add(u64::from(data.left_ns));
+        // It was sent no later than it has come.
+        let latest_ns = now_ns.saturating_add(u64::from(data.left_ns));
+        self.keep(
+            data.source,
+            deadline_ns,
+            latest_ns,
+            data.gap_ns,
+            data.payload,
+        );
+        let Some(decoder) = &mut self.decoder else {
+            return true;
+        };
+        let length = data.payload.len();
+        self.symbol[..2].copy_from_slice(&(length as u16).to_be_bytes());
+        self.symbol[2..10].copy_from_slice(&deadline_ns.to_be_bytes());
+        self.symbol[10..SYMBOL_BYTES].copy_from_slice(&data.gap_ns.to_be_bytes());
+        self.symbol[SYMBOL_BYTES..][..length].copy_from_slice(data.payload);
+        let (recovered, spare) = (&mut self.recovered, &mut self.spare);
+        let symbol = &self.symbol[..SYMBOL_BYTES + length];
+        let mut told = |number: u64, bytes: &[u8]| keep_symbol(recovered, spare, number, bytes);
+        if decoder.source(data.source, symbol, &mut told) == Err(taut_code::Refused::TooFarAhead) {
+            // The packet belongs to the connection: the stream goes on there.
+            decoder.begin_again();
+            let _ = decoder.source(data.source, symbol, &mut told);
+        }
+        self.keep_recovered();
+        true
+    }
+
+    /// Takes a repair in. False if a field cannot be.
+    pub(crate) fn repair(&mut self, repair: &Repair<'_>) -> bool {
+        let Some(decoder) = &mut self.decoder else {
+            return false;
+        };
+        let combination = Combination {
+            first: repair.first,
+            coefficients: repair.coefficients,
+            sum: repair.sum,
+        };
+        if repair.sum.len() > self.symbol.len() {
+            return false;
+        }
+        let (recovered, spare) = (&mut self.recovered, &mut self.spare);
+        // One that comes too late, or far ahead of all messages, says nothing.
+        let _ = decoder.combination(&combination, |number, bytes| {
+            keep_symbol(recovered, spare, number, bytes);
+        });
+        self.keep_recovered();
+        true
+    }
+
+    fn keep_recovered(&mut self) {
+        while let Some((number, mut symbol)) = self.recovered.pop() {
+            // Zeros at the end travel as nothing.
+            symbol.resize(self.payload_bytes + SYMBOL_BYTES, 0);
+            let length = usize::from(u16::from_be_bytes([symbol[0], symbol[1]]));
+            let mut deadline = [0; 8];
+            deadline.copy_from_slice(&symbol[2..10]);
+            let mut gap = [0; 4];
+            gap.copy_from_slice(&symbol[10..SYMBOL_BYTES]);
+            if length <= self.payload_bytes {
+                let payload = &symbol[SYMBOL_BYTES..][..length];
+                let is_new = self.keep(
+                    number,
+                    u64::from_be_bytes(deadline),
+                    u64::MAX,
+                    u32::from_be_bytes(gap),
+                    payload,
+                );
+                self.received.repaired += u64::from(is_new);
+            }
+            symbol.clear();
+            self.spare.push(symbol);
+        }
+    }
+
+    /// Keeps a message until it is delivered. Whether it was not there.
+    fn keep(
+        &mut self,
+        number: u64,
+        deadline_ns: u64,
+        latest_ns: u64,
+        gap_ns: u32,
+        payload: &[u8],
+    ) -> bool {
+        if number < self.next {
+            self.received.behind += 1;
+            return false;
+        }
+        let kept = self.slots.len() as u64;
+        // As much as is kept, ahead of what is waited for: what the oldest wait for will not come.
+        while number - self.next >= kept {
+            if self.next >= self.end {
+                let gone = number + 1 - kept - self.next;
+                self.received.missed += gone;
+                self.next += gone;
+            } else {
+                self.received.missed += 1;
+                self.received.late += u64::from(self.has(self.next));
+                self.next += 1;
+            }
+        }
+        if self.has(number) {
+            self.received.copies += 1;
+            return false;
+        }
+        self.end = self.end.max(number + 1);
+        let place = self.place(number);
+        self.slots[place] = Slot {
+            number: Some(number),
+            deadline_ns,
+            latest_ns,
+            gap_ns,
+            length: payload.len() as u16,
+        };
+        self.bytes[place * self.payload_bytes..][..payload.len()].copy_from_slice(payload);
+        true
+    }
+
+    /// The first message that has come and is not delivered, its deadline by our clock, and when it may be delivered.
+    fn first(&self, offset: &Offset, now_ns: u64) -> Option<(u64, u64, u64)> {
+        let number = (self.next..self.end).find(|number| self.has(*number))?;
+        let slot = &self.slots[self.place(number)];
+        let deadline_ns = offset
+            .earliest(slot.deadline_ns, now_ns)?
+            .min(slot.latest_ns);
+        let mut due_ns = deadline_ns.saturating_sub(self.window_ns);
+        if number > self.next && self.floor < number {
+            // Those before it may still come, until the deadline of the one right before it, as deadlines follow each other.
+            let before = u64::from(slot.gap_ns).max(GUARD_NS);
+            due_ns = due_ns.max(deadline_ns.saturating_sub(before));
+        }
+        Some((number, deadline_ns, due_ns))
+    }
+
+    /// Returns the next message that is to be delivered now. What is past its deadline is missed.
+    pub(crate) fn deliver(&mut self, offset: &Offset, now_ns: u64) -> Option<Delivery<'_>> {
+        loop {
+            let (number, deadline_ns, due_ns) = self.first(offset, now_ns)?;
+            let is_late = deadline_ns <= now_ns;
+            if !is_late && due_ns > now_ns {
+                return None;
+            }
+            self.received.missed += number - self.next;
+            self.next = number + 1;
+            if is_late {
+                self.received.missed += 1;
+                self.received.late += 1;
+                continue;
+            }
+            self.received.in_time += 1;
+            let place = self.place(number);
+            let length = usize::from(self.slots[place].length);
+            return Some(Delivery {
+                number,
+                left_ns: deadline_ns - now_ns,
+                payload: &self.bytes[place * self.payload_bytes..][..length],
+            });
+        }
+    }
+
+    /// When [`Receiver::deliver`] has something again if nothing comes.
+    pub(crate) fn wake_ns(&self, offset: &Offset, now_ns: u64) -> Option<u64> {
+        self.first(offset, now_ns).map(|(_, _, due_ns)| due_ns)
+    }
+
+    /// What is said of messages to their sender.
+    pub(crate) fn feedback(&self, largest: u64, packets: u32) -> Feedback {
+        let come = (0..64)
+            .filter(|at| self.has(self.next + at))
+            .fold(0, |come, at| come | 1 << at);
+        Feedback {
+            largest,
+            packets,
+            settled: self.next,
+            come,
+            in_time: self.received.in_time as u32,
+            missed: self.received.missed as u32,
+        }
+    }
+}
+
+fn keep_symbol(
+    recovered: &mut Vec<(u64, Vec<u8>)>,
+    spare: &mut Vec<Vec<u8>>,
+    number: u64,
+    bytes: &[u8],
+) {
+    let mut symbol = spare.pop().unwrap_or_default();
+    symbol.extend_from_slice(bytes);
+    recovered.push((number, symbol));
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::Clocks;
+
+    const MS: u64 = 1_000_000;
+
+    fn receiver(window_ns: u64) -> (Receiver, Offset) {
+        let settings = Settings {
+            window_ns,
+            kept: 16,
+            ..Settings::default()
+        };
+        let other = Hello {
+            random: [0; 16],
+            payload_bytes: 100,
+            symbols: 0,
+            target_ns: 10 * MS,
+        };
+        let offset = Offset::new(Clocks::Shared(0), 0);
+        (Receiver::new(&settings, &other), offset)
+    }
+
+    /// Message `number` of one every ms with a target of 10 ms; that many before it may still come.
+    fn data(number: u64, sent_ns: u64, open: u16) -> Data<'static> {
+        Data {
+            source: number,
+            left_ns: (number * MS + 10 * MS - sent_ns) as u32,
+            gap_ns: MS as u32,
+            open,
+            payload: b"message",
+        }
+    }
+
+    fn numbers(receiver: &mut Receiver, offset: &Offset, now_ns: u64) -> Vec<u64> {
+        std::iter::from_fn(|| receiver.deliver(offset, now_ns).map(|it| it.number)).collect()
+    }
+
+    #[test]
+    fn a_message_waits_for_those_before_it_as_long_as_they_may_come_in_time() {
+        let (mut receiver, offset) = receiver(10 * MS);
+        receiver.data(MS, 0, &data(0, 0, 0));
+        assert_eq!(numbers(&mut receiver, &offset, MS), [0]);
+        receiver.data(3 * MS, 2 * MS, &data(2, 2 * MS, 2));
+        assert_eq!(numbers(&mut receiver, &offset, 3 * MS), []);
+        // Message 1 may come until 11 ms.
+        assert_eq!(receiver.wake_ns(&offset, 3 * MS), Some(11 * MS));
+        assert_eq!(numbers(&mut receiver, &offset, 11 * MS), [2]);
+        assert_eq!(receiver.received.missed, 1);
+        // It comes after all, and is not delivered behind its successor.
+        receiver.data(11 * MS, MS, &data(1, MS, 0));
+        assert_eq!(numbers(&mut receiver, &offset, 11 * MS), []);
+        assert_eq!(receiver.received.behind, 1);
+    }
+
+    #[test]
+    fn what_the_sender_has_given_up_is_not_waited_for() {
+        let (mut receiver, offset) = receiver(10 * MS);
+        receiver.data(3 * MS, 2 * MS, &data(2, 2 * MS, 0));
+        assert_eq!(numbers(&mut receiver, &offset, 3 * MS), [2]);
+        assert_eq!(receiver.received.missed, 2);
+    }
+
+    #[test]
+    fn a_short_window_delivers_shortly_before_the_deadline_and_nothing_behind_it() {
+        let (mut receiver, offset) = receiver(MS);
+        receiver.data(MS, 0, &data(0, 0, 0));
+        assert_eq!(numbers(&mut receiver, &offset, 9 * MS - 1), []);
+        assert_eq!(receiver.wake_ns(&offset, MS), Some(9 * MS));
+        assert_eq!(receiver.deliver(&offset, 9 * MS).unwrap().left_ns, MS);
+        receiver.data(2 * MS, MS, &data(1, MS, 0));
+        assert_eq!(numbers(&mut receiver, &offset, 11 * MS), []);
+        assert_eq!((receiver.received.missed, receiver.received.late), (1, 1));
+    }
+
+    #[test]
+    fn numbers_far_ahead_cost_no_time_and_are_accounted_for() {
+        let (mut receiver, offset) = receiver(10 * MS);
+        receiver.data(0, 0, &data(0, 0, 0));
+        let far = Data {
+            source: u64::MAX - 1,
+            left_ns: MS as u32,
+            ..data(1, 0, 0)
+        };
+        assert!(receiver.data(0, 0, &far));
+        assert_eq!(numbers(&mut receiver, &offset, 0), [u64::MAX - 1]);
+        assert_eq!(receiver.received.missed, u64::MAX - 2 + 1);
+        let too_long = Data {
+            payload: &[0; 101],
+            ..data(0, 0, 0)
+        };
+        assert!(!receiver.data(0, 0, &too_long));
+        assert!(!receiver.repair(&Repair {
+            first: 0,
+            coefficients: &[1],
+            sum: &[1]
+        }));
+    }
+
+    #[test]
+    fn feedback_says_what_has_come() {
+        let (mut receiver, offset) = receiver(10 * MS);
+        for number in [0, 2, 3] {
+            receiver.data(
+                3 * MS,
+                3 * MS,
+                &Data {
+                    left_ns: 9,
+                    ..data(number, 0, 0)
+                },
+            );
+        }
+        numbers(&mut receiver, &offset, 3 * MS);
+        let said = receiver.feedback(9, 3);
+        assert_eq!((said.settled, said.come & 15), (4, 0));
+        assert_eq!((said.in_time, said.missed), (3, 1));
+    }
+}

@@ -1,0 +1,666 @@
+//! The sending half: messages until they are known to have come or can come no more, repairs, and what is sent again.
+
+use crate::pace::{Departed, Pace};
+use crate::settings::{Coding, Settings, WrongSettings};
+use crate::wire::{Body, Data, Feedback, Repair, SYMBOL_BYTES};
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+use taut_code::{Encoder, Scheme};
+
+/// Packets that are remembered until they are acknowledged, a power of 2.
+const RECORDS: usize = 4096;
+/// Packets sent later that have come, after which one is taken for lost (RFC 9002, section 6.1.1).
+const REORDERED: u64 = 3;
+/// Latest messages that are looked at for one that nothing is known of.
+const LOOKED_BACK: usize = 64;
+/// Longest that the other side waits with feedback, ns.
+const LONGEST_WAIT_NS: u64 = 5_000_000;
+/// Share of loss below which nothing is sent for it beforehand.
+const NO_LOSS: f64 = 0.002;
+
+/// Time that a receiver waits with feedback on messages of that target delay, ns.
+pub(crate) fn feedback_wait_ns(target_ns: u64) -> u64 {
+    (target_ns / 4).min(LONGEST_WAIT_NS)
+}
+
+/// What became of messages at their sender.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Sent {
+    /// Messages that the application handed over.
+    pub messages: u64,
+    /// Messages that were not taken, as there was no room.
+    pub refused: u64,
+    /// Messages that were never sent, as they would have come too late.
+    pub not_sent: u64,
+    /// Packets with a message that left, with those that were sent again.
+    pub data: u64,
+    /// Messages that were sent again after they were taken for lost.
+    pub again: u64,
+    /// Messages that were sent again as nobody said anything of them.
+    pub asked: u64,
+    /// Repairs that left.
+    pub repairs: u64,
+}
+
+/// A message that is kept.
+#[derive(Debug, Clone, Copy, Default)]
+struct Source {
+    deadline_ns: u64,
+    gap_ns: u32,
+    length: u16,
+    /// Number of the last packet with it, if any has left.
+    packet: Option<u64>,
+    is_known: bool,
+    is_lost: bool,
+}
+
+/// A packet that may be under way.
+#[derive(Debug, Clone, Copy, Default)]
+struct Record {
+    packet: Option<u64>,
+    /// None of a packet that nobody has to acknowledge.
+    departed: Option<Departed>,
+}
+
+/// What is to be sent next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outgoing {
+    /// A message.
+    Data(u64),
+    /// A combination.
+    Repair,
+}
+
+#[derive(Debug)]
+pub(crate) struct Sender {
+    target_ns: u64,
+    payload_bytes: usize,
+    coding: Coding,
+    sources: Vec<Source>,
+    bytes: Vec<u8>,
+    /// The oldest message that is kept, the first one that was never sent, the next one that the application gives.
+    base: u64,
+    fresh: u64,
+    next: u64,
+    lost: VecDeque<u64>,
+    encoder: Option<Encoder>,
+    symbol: Vec<u8>,
+    /// Repairs earned by messages sent; and whether one may be due.
+    credit: f64,
+    repair_due: bool,
+    /// When the first message of an open block left.
+    block_ns: Option<u64>,
+    in_block: usize,
+    records: Vec<Record>,
+    /// The first packet that is not acknowledged, nor overtaken by one that is.
+    open_packet: u64,
+    in_flight: u64,
+    last_feedback: Option<Feedback>,
+    loss: f64,
+    last_deadline_ns: Option<u64>,
+    /// When a message last left, and how often nobody has answered since.
+    data_ns: u64,
+    unanswered: u32,
+    pub pace: Pace,
+    pub sent: Sent,
+}
+
+impl Sender {
+    pub(crate) fn new(settings: &Settings, seed: u64) -> Result<Self, WrongSettings> {
+        let size = settings.payload_bytes + SYMBOL_BYTES;
+        let scheme = match settings.coding {
+            Coding::Off => None,
+            Coding::Block {
+                symbols,
+                redundancy,
+            } => Some(Scheme::Block {
+                symbols,
+                redundancy,
+            }),
+            // One repair for each message, of which those are sent that are wanted.
+            Coding::Window { symbols, .. } => Some(Scheme::Window {
+                symbols,
+                redundancy: 1.0,
+            }),
+        };
+        let encoder = scheme.map(|scheme| Encoder::new(scheme, size, 1.0, seed));
+        Ok(Self {
+            target_ns: settings.target_ns,
+            payload_bytes: settings.payload_bytes,
+            coding: settings.coding,
+            sources: vec![Source::default(); settings.kept],
+            bytes: vec![0; settings.kept * settings.payload_bytes],
+            base: 0,
+            fresh: 0,
+            next: 0,
+            lost: VecDeque::with_capacity(settings.kept),
+            encoder: encoder.transpose()?,
+            symbol: vec![0; size],
+            credit: 0.0,
+            repair_due: false,
+            block_ns: None,
+            in_block: 0,
+            records: vec![Record::default(); RECORDS],
+            open_packet: 0,
+            in_flight: 0,
+            last_feedback: None,
+            loss: 0.0,
+            last_deadline_ns: None,
+            data_ns: 0,
+            unanswered: 0,
+            pace: Pace::new(),
+            sent: Sent::default(),
+        })
+    }
+
+    fn place(&self, number: u64) -> usize {
+        (number % self.sources.len() as u64) as usize
+    }
+
+    fn payload(&self, number: u64) -> &[u8] {
+        let place = self.place(number);
+        &self.bytes[place * self.payload_bytes..][..usize::from(self.sources[place].length)]
+    }
+
+    /// Takes a message. None if there is no room for it.
+    pub(crate) fn push(&mut self, now_ns: u64, payload: &[u8]) -> Option<u64> {
+        self.forget(now_ns);
+        if self.next - self.base >= self.sources.len() as u64 {
+            self.sent.refused += 1;
+            return None;
+        }
+        let number = self.next;
+        let deadline_ns = now_ns.saturating_add(self.target_ns);
+        let gap_ns = self
+            .last_deadline_ns
+            .and_then(|last| u32::try_from(deadline_ns.saturating_sub(last)).ok());
+        let place = self.place(number);
+        self.sources[place] = Source {
+            deadline_ns,
+            gap_ns: gap_ns.unwrap_or(u32::MAX),
+            length: payload.len() as u16,
+            ..Source::default()
+        };
+        self.bytes[place * self.payload_bytes..][..payload.len()].copy_from_slice(payload);
+        self.last_deadline_ns = Some(deadline_ns);
+        self.next += 1;
+        self.sent.messages += 1;
+        Some(number)
+    }
+
+    /// The shortest time that a packet can take, as far as is known, ns: half of the shortest round trip.
+    fn shortest_way_ns(&self) -> u64 {
+        self.pace.lowest_rtt_ns().unwrap_or(0) / 2
+    }
+
+    fn can_still_come(&self, number: u64, now_ns: u64) -> bool {
+        let source = &self.sources[self.place(number)];
+        now_ns.saturating_add(self.shortest_way_ns()) < source.deadline_ns
+    }
+
+    /// Forgets messages that are known to have come, or can come no more, and packets that nobody will speak of any more.
+    fn forget(&mut self, now_ns: u64) {
+        while self.base < self.next
+            && (self.sources[self.place(self.base)].is_known
+                || !self.can_still_come(self.base, now_ns))
+        {
+            if self.base == self.fresh {
+                self.sent.not_sent += 1;
+                self.encode(self.base, now_ns);
+                self.fresh += 1;
+            }
+            self.base += 1;
+        }
+        let patience_ns = 3 * self.patience_ns().max(10_000_000);
+        loop {
+            let record = &mut self.records[(self.open_packet % RECORDS as u64) as usize];
+            if record.packet != Some(self.open_packet) {
+                break;
+            }
+            if let Some(departed) = record.departed {
+                if now_ns.saturating_sub(departed.sent_ns) < patience_ns {
+                    break;
+                }
+                record.departed = None;
+                self.in_flight -= u64::from(departed.bytes);
+            }
+            self.open_packet += 1;
+        }
+    }
+
+    fn patience_ns(&self) -> u64 {
+        let wait_ns = feedback_wait_ns(self.target_ns);
+        self.pace.patience_ns().unwrap_or(1_000_000) + wait_ns
+    }
+
+    /// When nobody has said anything of what was sent for too long; none if all of it is settled.
+    fn ask_ns(&self) -> Option<u64> {
+        let is_open = self.open_source().is_some();
+        is_open.then(|| self.data_ns + (self.patience_ns() << self.unanswered.min(6)))
+    }
+
+    /// The latest message under way that nothing is known of.
+    fn open_source(&self) -> Option<u64> {
+        let mut latest = (self.base..self.fresh).rev().take(LOOKED_BACK);
+        latest.find(|number| !self.sources[self.place(*number)].is_known)
+    }
+
+    /// What is to be sent now; `sent` or nothing has to follow.
+    pub(crate) fn next(&mut self, now_ns: u64) -> Option<Outgoing> {
+        self.forget(now_ns);
+        let has_nothing = self.lost.is_empty() && !self.repair_due && self.fresh == self.next;
+        if has_nothing {
+            self.pace.is_idle(self.in_flight);
+        }
+        if now_ns < self.pace.next_ns() {
+            return None;
+        }
+        if self.ask_ns().is_some_and(|ns| now_ns >= ns)
+            && let Some(number) = self.open_source()
+            && self.can_still_come(number, now_ns)
+        {
+            self.sent.asked += 1;
+            self.unanswered += 1;
+            return Some(Outgoing::Data(number));
+        }
+        if !self.pace.has_room(self.in_flight, self.payload_bytes) {
+            return None;
+        }
+        while let Some(number) = self.lost.pop_front() {
+            let place = self.place(number);
+            let is_lost = number >= self.base && self.sources[place].is_lost;
+            if is_lost && self.can_still_come(number, now_ns) {
+                self.sources[place].is_lost = false;
+                self.sent.again += 1;
+                return Some(Outgoing::Data(number));
+            }
+        }
+        let overdue = self
+            .block_ns
+            .is_some_and(|ns| now_ns.saturating_sub(ns) >= self.target_ns / 3);
+        if overdue && let Some(encoder) = &mut self.encoder {
+            encoder.flush();
+            (self.block_ns, self.in_block, self.repair_due) = (None, 0, true);
+        }
+        if self.repair_due {
+            return Some(Outgoing::Repair);
+        }
+        if self.fresh < self.next {
+            return Some(Outgoing::Data(self.fresh));
+        }
+        None
+    }
+
+    /// When [`Sender::next`] has something again if nothing is heard meanwhile.
+    pub(crate) fn wake_ns(&self) -> Option<u64> {
+        let has_work = !self.lost.is_empty() || self.repair_due || self.fresh < self.next;
+        let may_send = self.pace.has_room(self.in_flight, self.payload_bytes);
+        let paced = (has_work && may_send).then(|| self.pace.next_ns());
+        let block = self
+            .block_ns
+            .map(|ns| (ns + self.target_ns / 3).max(self.pace.next_ns()));
+        let asked = self.ask_ns().map(|ns| ns.max(self.pace.next_ns()));
+        // What waits for room has none until something is heard, or forgotten.
+        let blocked = (has_work && !may_send).then(|| {
+            let oldest = &self.records[(self.open_packet % RECORDS as u64) as usize];
+            let sent_ns = oldest.departed.map_or(self.data_ns, |it| it.sent_ns);
+            sent_ns + 3 * self.patience_ns().max(10_000_000)
+        });
+        [paced, block.filter(|_| may_send), asked, blocked]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// What follows the header of what is to be sent; none if there is nothing after all.
+    pub(crate) fn body(&mut self, outgoing: Outgoing, now_ns: u64) -> Option<Body<'_>> {
+        match outgoing {
+            Outgoing::Data(number) => {
+                let source = self.sources[self.place(number)];
+                let left_ns = source.deadline_ns.saturating_sub(now_ns);
+                Some(Body::Data(Data {
+                    source: number,
+                    left_ns: u32::try_from(left_ns).unwrap_or(u32::MAX),
+                    gap_ns: source.gap_ns,
+                    open: u16::try_from(number - self.base).unwrap_or(u16::MAX),
+                    payload: self.payload(number),
+                }))
+            }
+            Outgoing::Repair => {
+                let is_window = matches!(self.coding, Coding::Window { .. });
+                self.repair_due = !is_window;
+                let combination = self.encoder.as_mut().and_then(Encoder::next_repair);
+                self.repair_due &= combination.is_some();
+                let combination = combination?;
+                self.sent.repairs += 1;
+                Some(Body::Repair(Repair {
+                    first: combination.first,
+                    coefficients: combination.coefficients,
+                    sum: combination.sum,
+                }))
+            }
+        }
+    }
+
+    /// Notes that a packet left; `outgoing` is what it carried that has to be acknowledged.
+    pub(crate) fn departed(
+        &mut self,
+        now_ns: u64,
+        packet: u64,
+        bytes: usize,
+        outgoing: Option<Outgoing>,
+    ) {
+        let slot = (packet % RECORDS as u64) as usize;
+        if let Some(forgotten) = self.records[slot].departed.take() {
+            self.in_flight -= u64::from(forgotten.bytes);
+            let behind = self.records[slot].packet.map_or(0, |it| it + 1);
+            self.open_packet = self.open_packet.max(behind);
+        }
+        let Some(outgoing) = outgoing else {
+            self.records[slot].packet = Some(packet);
+            return;
+        };
+        let departed = self.pace.departs(now_ns, bytes, self.in_flight == 0);
+        self.in_flight += bytes as u64;
+        self.records[slot] = Record {
+            packet: Some(packet),
+            departed: Some(departed),
+        };
+        let Outgoing::Data(number) = outgoing else {
+            return;
+        };
+        self.sent.data += 1;
+        self.data_ns = now_ns;
+        let place = self.place(number);
+        self.sources[place].packet = Some(packet);
+        self.sources[place].is_lost = false;
+        if number == self.fresh {
+            self.fresh += 1;
+            self.encode(number, now_ns);
+        }
+    }
+
+    /// Gives a message to the code, which has to have all of them, in order.
+    fn encode(&mut self, number: u64, now_ns: u64) {
+        let place = self.place(number);
+        let Some(encoder) = &mut self.encoder else {
+            return;
+        };
+        let source = &self.sources[place];
+        let length = usize::from(source.length);
+        self.symbol[..2].copy_from_slice(&source.length.to_be_bytes());
+        self.symbol[2..10].copy_from_slice(&source.deadline_ns.to_be_bytes());
+        self.symbol[10..SYMBOL_BYTES].copy_from_slice(&source.gap_ns.to_be_bytes());
+        self.symbol[SYMBOL_BYTES..][..length]
+            .copy_from_slice(&self.bytes[place * self.payload_bytes..][..length]);
+        encoder.push(&self.symbol[..SYMBOL_BYTES + length]);
+        match self.coding {
+            Coding::Off => {}
+            Coding::Block { symbols, .. } => {
+                self.in_block += 1;
+                self.block_ns.get_or_insert(now_ns);
+                self.repair_due = self.in_block == symbols;
+                if self.repair_due {
+                    (self.in_block, self.block_ns) = (0, None);
+                }
+            }
+            Coding::Window { redundancy, .. } => {
+                let for_loss = if self.loss > NO_LOSS {
+                    2.0 * self.loss
+                } else {
+                    0.0
+                };
+                self.credit += redundancy.unwrap_or(for_loss).min(1.0);
+                self.repair_due = self.credit >= 1.0;
+                self.credit -= f64::from(u8::from(self.repair_due));
+            }
+        }
+    }
+
+    /// Takes in what the other side has received. False if it cannot have: then nothing is taken in. Otherwise `told` gets messages in
+    /// time and missed since the last.
+    pub(crate) fn feedback(
+        &mut self,
+        now_ns: u64,
+        feedback: &Feedback,
+        next_packet: u64,
+        told: &mut [u64; 2],
+    ) -> bool {
+        if feedback.largest >= next_packet || feedback.settled > self.fresh {
+            return false;
+        }
+        let last = self.last_feedback.unwrap_or_default();
+        let grown = |now: u32, before: u32| {
+            let by = now.wrapping_sub(before);
+            (by <= u32::MAX / 2).then_some(by)
+        };
+        let (Some(packets), Some(in_time), Some(missed)) = (
+            grown(feedback.packets, last.packets),
+            grown(feedback.in_time, last.in_time),
+            grown(feedback.missed, last.missed),
+        ) else {
+            // Overtaken by a later one, which says more.
+            return true;
+        };
+        if feedback.largest < last.largest {
+            return true;
+        }
+        *told = [u64::from(in_time), u64::from(missed)];
+        self.unanswered = 0;
+        let first = self.last_feedback.is_none();
+        self.last_feedback = Some(*feedback);
+        for number in self.base..self.fresh {
+            let is_known = number < feedback.settled
+                || number - feedback.settled < 64
+                    && feedback.come >> (number - feedback.settled) & 1 == 1;
+            let place = self.place(number);
+            let source = &mut self.sources[place];
+            source.is_known |= is_known;
+            let overtaken = source
+                .packet
+                .is_some_and(|it| it + REORDERED <= feedback.largest);
+            if overtaken && !source.is_known && !source.is_lost {
+                source.is_lost = true;
+                self.lost.push_back(number);
+            }
+        }
+        let sent = (feedback.largest + 1).saturating_sub(if first { 0 } else { last.largest + 1 });
+        if sent > 0 {
+            let lost = 1.0 - (f64::from(packets) / sent as f64).min(1.0);
+            let weight = (sent as f64 / 256.0).min(0.5);
+            self.loss += weight * (lost - self.loss);
+        }
+        self.acknowledge(now_ns, feedback.largest, packets, sent);
+        true
+    }
+
+    fn acknowledge(&mut self, now_ns: u64, largest: u64, packets: u32, sent: u64) {
+        let (mut bytes, mut newest) = (0_u64, None);
+        let from = self
+            .open_packet
+            .max(largest.saturating_sub(RECORDS as u64 - 1));
+        for packet in from..=largest {
+            let record = &mut self.records[(packet % RECORDS as u64) as usize];
+            if record.packet == Some(packet)
+                && let Some(departed) = record.departed.take()
+            {
+                bytes += u64::from(departed.bytes);
+                newest = Some(departed);
+            }
+        }
+        self.open_packet = self.open_packet.max(largest + 1);
+        self.in_flight -= bytes.min(self.in_flight);
+        if let Some(newest) = newest {
+            let share = (f64::from(packets) / sent.max(1) as f64).min(1.0);
+            let come = bytes as f64 * share;
+            self.pace
+                .acknowledged(now_ns, &newest, come, self.in_flight);
+        }
+    }
+
+    /// Share of packets that are lost, smoothed.
+    pub(crate) fn loss(&self) -> f64 {
+        self.loss
+    }
+
+    /// Messages handed over of which nothing is known yet, and that may still come.
+    pub(crate) fn waiting(&self) -> u64 {
+        self.next - self.base
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn sender(coding: Coding) -> Sender {
+        let settings = Settings {
+            coding,
+            kept: 16,
+            payload_bytes: 100,
+            ..Settings::default()
+        };
+        Sender::new(&settings, 1).unwrap()
+    }
+
+    /// Sends all that may leave at that time as packets from `packet` on; what they carry.
+    fn leave(sender: &mut Sender, now_ns: u64, packet: &mut u64) -> Vec<Outgoing> {
+        let mut left = Vec::new();
+        while let Some(outgoing) = sender.next(now_ns) {
+            if sender.body(outgoing, now_ns).is_none() {
+                continue;
+            }
+            sender.departed(now_ns, *packet, 150, Some(outgoing));
+            *packet += 1;
+            left.push(outgoing);
+        }
+        left
+    }
+
+    fn feedback(largest: u64, packets: u32, settled: u64, come: u64) -> Feedback {
+        Feedback {
+            largest,
+            packets,
+            settled,
+            come,
+            in_time: settled as u32,
+            missed: 0,
+        }
+    }
+
+    #[test]
+    fn what_was_lost_leaves_again_if_there_is_time_and_else_never() {
+        let mut sender = sender(Coding::Off);
+        let mut packet = 0;
+        for number in 0..6 {
+            let now = number * 200_000;
+            assert_eq!(sender.push(now, &[1; 20]), Some(number));
+            assert_eq!(
+                leave(&mut sender, now, &mut packet),
+                [Outgoing::Data(number)]
+            );
+        }
+        // Message 1 has not come; 5 has.
+        let mut told = [0; 2];
+        let said = feedback(5, 5, 1, 0b1_1110);
+        assert!(sender.feedback(1_300_000, &said, packet, &mut told));
+        assert_eq!(told, [1, 0]);
+        assert_eq!(
+            leave(&mut sender, 1_400_000, &mut packet),
+            [Outgoing::Data(1)]
+        );
+        assert_eq!(sender.sent.again, 1);
+        // Its deadline is over: nobody sends it a third time.
+        let said = feedback(6, 5, 1, 0b1_1110);
+        assert!(sender.feedback(10_300_000, &said, packet, &mut told));
+        assert_eq!(leave(&mut sender, 10_300_000, &mut packet), []);
+    }
+
+    #[test]
+    fn silence_is_asked_about_ever_more_seldom() {
+        let mut sender = sender(Coding::Off);
+        let mut packet = 0;
+        sender.pace.round_trip(0, 1_000_000);
+        sender.push(0, &[1; 20]);
+        leave(&mut sender, 0, &mut packet);
+        let mut asked = Vec::new();
+        while let Some(wake_ns) = sender.wake_ns().filter(|ns| *ns < 10_000_000) {
+            if !leave(&mut sender, wake_ns, &mut packet).is_empty() {
+                asked.push(wake_ns);
+            } else if sender.ask_ns().is_none() {
+                break;
+            }
+            if asked.len() > 5 {
+                break;
+            }
+        }
+        assert!((1..=2).contains(&asked.len()), "{asked:?}");
+    }
+
+    #[test]
+    fn a_message_that_would_come_too_late_is_not_sent_and_room_is_limited() {
+        let mut sender = sender(Coding::Off);
+        let mut packet = 0;
+        for _ in 0..16 {
+            assert!(sender.push(0, &[1; 20]).is_some());
+        }
+        assert_eq!(sender.push(0, &[1; 20]), None);
+        assert_eq!(sender.sent.refused, 1);
+        assert_eq!(leave(&mut sender, 20_000_000, &mut packet), []);
+        assert_eq!(sender.sent.not_sent, 16);
+        assert_eq!(sender.push(20_000_000, &[1; 20]), Some(16));
+    }
+
+    #[test]
+    fn forged_feedback_is_not_believed() {
+        let mut sender = sender(Coding::Off);
+        let mut packet = 0;
+        sender.push(0, &[1; 20]);
+        leave(&mut sender, 0, &mut packet);
+        let mut told = [0; 2];
+        for wrong in [
+            feedback(1, 1, 1, 0),
+            feedback(u64::MAX, 1, 1, 0),
+            feedback(0, 1, 2, 0),
+        ] {
+            assert!(!sender.feedback(1, &wrong, packet, &mut told), "{wrong:?}");
+        }
+        assert!(sender.feedback(1, &feedback(0, 1, 1, 0), packet, &mut told));
+        assert_eq!(sender.in_flight, 0);
+    }
+
+    #[test]
+    fn repairs_follow_blocks_and_windows_as_asked() {
+        let mut packet = 0;
+        let block = Coding::Block {
+            symbols: 4,
+            redundancy: 0.5,
+        };
+        let mut of_block = sender(block);
+        for number in 0..4_u64 {
+            of_block.push(number, &[1; 20]);
+        }
+        let left = leave(&mut of_block, 4, &mut packet);
+        assert_eq!(left.len(), 6, "{left:?}");
+        assert_eq!(left[4..], [Outgoing::Repair; 2]);
+        // An open block is closed by time.
+        of_block.push(10, &[1; 20]);
+        assert_eq!(leave(&mut of_block, 10, &mut packet), [Outgoing::Data(4)]);
+        let later = leave(&mut of_block, 3_400_000, &mut packet);
+        assert!(later.contains(&Outgoing::Repair), "{later:?}");
+        let window = Coding::Window {
+            symbols: 4,
+            redundancy: Some(0.5),
+        };
+        let mut of_window = sender(window);
+        let mut packet = 0;
+        for number in 0..8_u64 {
+            of_window.push(number, &[1; 20]);
+        }
+        let left = leave(&mut of_window, 8, &mut packet);
+        let repairs = left.iter().filter(|it| **it == Outgoing::Repair).count();
+        assert_eq!((left.len(), repairs), (12, 4), "{left:?}");
+    }
+}

@@ -1,0 +1,365 @@
+//! Both sides of a connection in virtual time: seconds of packets in milliseconds, and the same for the same seed.
+
+use crate::endpoint::{Counts, Endpoint, EndpointError, Notice};
+use crate::settings::Settings;
+use crate::wire::MOST_DATAGRAM_BYTES;
+use fastrand::Rng;
+use serde::Serialize;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use taut_model::link::medium::{Fate, MediumCounts, SharedMedium};
+
+/// Bytes of Ethernet, IPv4 and UDP headers around a packet.
+pub const HEADERS_BYTES: u32 = 14 + 20 + 8;
+/// When a scenario begins, ns: a time of 0 stands for none.
+const START_NS: u64 = 1_000_000_000;
+/// Packets under way at a time, at most.
+const MOST_UNDER_WAY: usize = 1 << 13;
+
+/// What carries packets from one side to the other, in true time.
+pub trait Path {
+    /// Takes a packet of so many bytes, headers included, that goes that way: 0 from the opener, 1 to it.
+    fn send(&mut self, now_ns: u64, way: usize, id: u32, bytes: u32);
+    /// When the next one arrives, or is done with.
+    fn next_ns(&self) -> Option<u64>;
+    /// Returns one that has been done with by now: way, number, and whether it arrives. The same one may arrive again.
+    fn take(&mut self, now_ns: u64) -> Option<(usize, u32, bool)>;
+}
+
+impl Path for SharedMedium {
+    fn send(&mut self, now_ns: u64, way: usize, id: u32, bytes: u32) {
+        self.offer(now_ns, way, id, bytes);
+    }
+
+    fn next_ns(&self) -> Option<u64> {
+        SharedMedium::next_ns(self)
+    }
+
+    fn take(&mut self, now_ns: u64) -> Option<(usize, u32, bool)> {
+        let ended = SharedMedium::take(self, now_ns)?;
+        Some((ended.way, ended.id, ended.fate == Fate::Arrives))
+    }
+}
+
+/// A path of delays, losses in bursts, copies, and packets that overtake others.
+#[derive(Debug)]
+pub struct Delays {
+    /// Shortest delay of each way, ns.
+    pub delay_ns: [u64; 2],
+    /// Up to so much is added, uniformly, and packets overtake each other by it, ns.
+    pub jitter_ns: u64,
+    /// Share of packets that begin a burst of losses.
+    pub loss: f64,
+    /// Packets that are lost in a row each time.
+    pub burst: u32,
+    /// Share of packets that arrive twice.
+    pub copies: f64,
+    random: Rng,
+    left: [u32; 2],
+    order: u64,
+    under_way: BinaryHeap<Reverse<(u64, u64, usize, u32)>>,
+}
+
+impl Delays {
+    /// Makes a path with nothing but a delay.
+    pub fn new(delay_ns: u64, seed: u64) -> Self {
+        Self {
+            delay_ns: [delay_ns; 2],
+            jitter_ns: 0,
+            loss: 0.0,
+            burst: 1,
+            copies: 0.0,
+            random: Rng::with_seed(seed),
+            left: [0; 2],
+            order: 0,
+            under_way: BinaryHeap::new(),
+        }
+    }
+
+    fn leaves(&mut self, now_ns: u64, way: usize, id: u32) {
+        let at_ns = now_ns + self.delay_ns[way] + self.random.u64(0..=self.jitter_ns);
+        self.under_way.push(Reverse((at_ns, self.order, way, id)));
+        self.order += 1;
+    }
+}
+
+impl Path for Delays {
+    fn send(&mut self, now_ns: u64, way: usize, id: u32, _: u32) {
+        if self.left[way] == 0 && self.random.f64() < self.loss {
+            self.left[way] = self.burst;
+        }
+        if self.left[way] > 0 {
+            self.left[way] -= 1;
+            return;
+        }
+        self.leaves(now_ns, way, id);
+        if self.random.f64() < self.copies {
+            self.leaves(now_ns, way, id);
+        }
+    }
+
+    fn next_ns(&self) -> Option<u64> {
+        self.under_way.peek().map(|Reverse((ns, ..))| *ns)
+    }
+
+    fn take(&mut self, now_ns: u64) -> Option<(usize, u32, bool)> {
+        let Reverse((_, _, way, id)) = self
+            .under_way
+            .peek()
+            .copied()
+            .filter(|Reverse((ns, ..))| *ns <= now_ns)?;
+        self.under_way.pop();
+        Some((way, id, true))
+    }
+}
+
+/// What is simulated.
+#[derive(Debug, Clone)]
+pub struct Scenario {
+    /// Settings of both sides.
+    pub settings: Settings,
+    /// Time from one message to the next, ns.
+    pub interval_ns: u64,
+    /// Bytes of a message.
+    pub payload_bytes: usize,
+    /// Messages of each side.
+    pub messages: u64,
+    /// Whether the other side answers each message that it gets, instead of sending by the clock as well.
+    pub answers: bool,
+    /// Clock of the answerer: what it is ahead of the opener's, ns, and how much faster it goes, parts per million.
+    pub clock: (i64, f64),
+    /// What is drawn is the same for the same seed.
+    pub seed: u64,
+}
+
+impl Default for Scenario {
+    fn default() -> Self {
+        Self {
+            settings: Settings::default(),
+            interval_ns: 1_000_000,
+            payload_bytes: 100,
+            messages: 1_000,
+            answers: true,
+            clock: (0, 0.0),
+            seed: 1,
+        }
+    }
+}
+
+/// What became of one message.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Fated {
+    /// When it was handed over, ns of true time.
+    pub sent_ns: u64,
+    /// From handing over to delivery, ns; none of what was not delivered.
+    pub took_ns: Option<u64>,
+}
+
+/// What came of a simulation. Ways are 0, from the opener, and 1, to it.
+#[derive(Debug, Clone, Default)]
+pub struct Simulated {
+    /// Messages of each way, in the order of sending.
+    pub messages: [Vec<Fated>; 2],
+    /// Messages that were delivered after their deadline, by true time: none, unless a clock drifts more than is allowed.
+    pub delivered_late: u64,
+    /// Messages that were delivered behind a later one, or twice: none.
+    pub delivered_disordered: u64,
+    /// Times that a side wanted to be asked again for what it then did not do: hardly any.
+    pub asked_for_nothing: u64,
+    /// Counts of both sides.
+    pub counts: [Counts; 2],
+    /// Notices of both sides, with the time since the beginning, ns.
+    pub notices: [Vec<(u64, Notice)>; 2],
+    /// Time from the first to the last message, ns.
+    pub took_ns: u64,
+    /// Counts of the medium, where it is one.
+    pub medium: Option<MediumCounts>,
+}
+
+impl Simulated {
+    /// Share of the messages of a way that were delivered in time, 0 to 1.
+    pub fn in_time(&self, way: usize) -> f64 {
+        let all = &self.messages[way];
+        let in_time = all.iter().filter(|it| it.took_ns.is_some()).count();
+        in_time as f64 / all.len().max(1) as f64
+    }
+}
+
+/// A side and its clock.
+struct Peer {
+    endpoint: Endpoint,
+    offset_ns: i64,
+    ppm: f64,
+}
+
+impl Peer {
+    /// True time by this side's clock, and back.
+    fn clock_ns(&self, true_ns: u64) -> u64 {
+        let drift = (true_ns as f64 * self.ppm / 1e6) as i64;
+        true_ns.saturating_add_signed(self.offset_ns + drift)
+    }
+
+    fn true_ns(&self, clock_ns: u64) -> u64 {
+        let near = clock_ns.saturating_add_signed(-self.offset_ns);
+        let drift = (near as f64 / (1.0 + self.ppm / 1e6)) as u64;
+        // Rounded up, so that it is not asked too early without end.
+        drift + 1
+    }
+}
+
+/// Sends messages over a path in virtual time.
+///
+/// # Errors
+/// The settings cannot be.
+pub fn simulate(scenario: &Scenario, path: &mut dyn Path) -> Result<Simulated, EndpointError> {
+    let mut random = Rng::with_seed(scenario.seed);
+    let mut sixteen = || {
+        let mut bytes = [0; 16];
+        random.fill(&mut bytes);
+        bytes
+    };
+    let settings = scenario.settings;
+    let opener = Endpoint::open(settings, None, sixteen(), START_NS)?;
+    let answerer_random = sixteen();
+    let mut peers = [
+        Some(Peer {
+            endpoint: opener,
+            offset_ns: 0,
+            ppm: 0.0,
+        }),
+        None,
+    ];
+    let (offset_ns, ppm) = scenario.clock;
+    let mut found = Simulated::default();
+    let mut packets: Vec<Option<Vec<u8>>> = Vec::new();
+    let mut free: Vec<u32> = Vec::new();
+    let mut payload = vec![0; scenario.payload_bytes];
+    let mut next_of = [0_u64; 2];
+    let mut due_ns = [None, None];
+    let mut first_ns = None;
+    let mut now = START_NS;
+    let last_wait_ns = settings.target_ns + scenario.interval_ns + 1_000_000;
+    let mut end_ns = START_NS + 60_000_000_000;
+    let mut bytes = [0; MOST_DATAGRAM_BYTES];
+    loop {
+        while let Some((way, id, arrives)) = path.take(now) {
+            let Some(packet) = packets[id as usize].clone() else {
+                continue;
+            };
+            // Copies may follow: what is under way is forgotten by the number of packets, not by arrival.
+            if !arrives {
+                continue;
+            }
+            let to = 1 - way;
+            if let Some(peer) = &mut peers[to] {
+                let at_ns = peer.clock_ns(now);
+                peer.endpoint.receive(at_ns, &packet);
+            } else {
+                let clock =
+                    |ns: u64| ns.saturating_add_signed(offset_ns + (ns as f64 * ppm / 1e6) as i64);
+                let endpoint =
+                    Endpoint::accept(settings, None, answerer_random, clock(now), &packet)?;
+                peers[to] = Some(Peer {
+                    endpoint,
+                    offset_ns,
+                    ppm,
+                });
+            }
+        }
+        for side in 0..2 {
+            let mut answers = 0;
+            if let Some(peer) = &mut peers[side] {
+                let at_ns = peer.clock_ns(now);
+                while let Some(delivery) = peer.endpoint.deliver(at_ns) {
+                    answers += 1;
+                    let way = 1 - side;
+                    let number = delivery.number;
+                    let Some(message) = found.messages[way].get_mut(number as usize) else {
+                        found.delivered_disordered += 1;
+                        continue;
+                    };
+                    let took_ns = now - message.sent_ns;
+                    let in_order = number >= next_of[way] && message.took_ns.is_none();
+                    found.delivered_disordered += u64::from(!in_order);
+                    found.delivered_late += u64::from(took_ns > settings.target_ns);
+                    message.took_ns = Some(took_ns);
+                    next_of[way] = number + 1;
+                }
+                while let Some(notice) = peer.endpoint.notice() {
+                    found.notices[side].push((now - START_NS, notice));
+                }
+                if peer.endpoint.is_open() && due_ns[side].is_none() {
+                    // Both sides once, when they know of each other.
+                    due_ns[side] = Some(now + scenario.interval_ns);
+                }
+                let by_clock = side == 0 || !scenario.answers;
+                let mut sends = if by_clock { 0 } else { answers };
+                if by_clock {
+                    while (found.messages[side].len() as u64) < scenario.messages
+                        && due_ns[side].is_some_and(|ns| ns <= now)
+                    {
+                        sends += 1;
+                        due_ns[side] = due_ns[side].map(|ns| ns + scenario.interval_ns);
+                        break;
+                    }
+                }
+                for _ in 0..sends {
+                    let number = found.messages[side].len();
+                    let filler = number as u8;
+                    payload.fill(filler);
+                    // What finds no room has no number of the connection, and is not looked at.
+                    if peer.endpoint.send(at_ns, &payload).is_ok() {
+                        found.messages[side].push(Fated {
+                            sent_ns: now,
+                            took_ns: None,
+                        });
+                        first_ns.get_or_insert(now);
+                    }
+                }
+                while let Some(length) = peer.endpoint.transmit(at_ns, &mut bytes) {
+                    let id = free.pop().unwrap_or_else(|| {
+                        packets.push(None);
+                        packets.len() as u32 - 1
+                    });
+                    if packets.len() >= MOST_UNDER_WAY && free.is_empty() {
+                        // The oldest have long arrived.
+                        free.extend(0..MOST_UNDER_WAY as u32 / 2);
+                    }
+                    packets[id as usize] = Some(bytes[..length].to_vec());
+                    path.send(now, side, id, length as u32 + HEADERS_BYTES);
+                }
+            }
+        }
+        if found.messages[0].len() as u64 >= scenario.messages {
+            end_ns =
+                end_ns.min(found.messages[0].last().map_or(now, |it| it.sent_ns) + last_wait_ns);
+        }
+        let wakes = peers.iter().flatten().filter_map(|peer| {
+            let at_ns = peer.clock_ns(now);
+            peer.endpoint.wake_ns(at_ns).map(|ns| peer.true_ns(ns))
+        });
+        let sends = (0..2).filter_map(|side| {
+            let is_over = found.messages[side].len() as u64 >= scenario.messages;
+            let by_clock = side == 0 || !scenario.answers;
+            due_ns[side].filter(|_| by_clock && !is_over)
+        });
+        let Some(next_ns) = wakes.chain(sends).chain(path.next_ns()).min() else {
+            break;
+        };
+        found.asked_for_nothing += u64::from(next_ns <= now);
+        now = next_ns.max(now + 1);
+        if now > end_ns {
+            break;
+        }
+    }
+    found.took_ns = now - first_ns.unwrap_or(now);
+    for (side, peer) in peers.iter().enumerate() {
+        if let Some(peer) = peer {
+            found.counts[side] = peer.endpoint.counts();
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests;

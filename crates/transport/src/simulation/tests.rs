@@ -1,0 +1,244 @@
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use crate::settings::{Clocks, Coding};
+use proptest::prelude::*;
+
+const MS: u64 = 1_000_000;
+
+fn quick(scenario: &Scenario, path: &mut dyn Path) -> Simulated {
+    let found = simulate(scenario, path).unwrap();
+    assert_eq!(found.delivered_late, 0, "{:?}", found.counts);
+    assert_eq!(found.delivered_disordered, 0, "{:?}", found.counts);
+    let messages = found.messages.iter().map(Vec::len).sum::<usize>() as u64;
+    assert!(
+        found.asked_for_nothing <= messages,
+        "{}",
+        found.asked_for_nothing
+    );
+    found
+}
+
+#[test]
+fn without_loss_everything_arrives_as_fast_as_the_path_is() {
+    let mut path = Delays::new(2 * MS, 1);
+    let found = quick(&Scenario::default(), &mut path);
+    for way in 0..2 {
+        assert_eq!(found.messages[way].len(), 1_000);
+        assert_eq!(found.in_time(way), 1.0, "{:?}", found.counts);
+        let slow = |it: &&Fated| it.took_ns.is_none_or(|ns| ns >= 2 * MS + 50_000);
+        let slow: Vec<&Fated> = found.messages[way].iter().filter(slow).collect();
+        assert_eq!(slow, Vec::<&Fated>::new(), "{way}");
+    }
+    // Nothing was lost, so nothing is sent for it.
+    let sent = found.counts[0].sent;
+    assert_eq!(
+        (sent.repairs, sent.again, sent.not_sent),
+        (0, 0, 0),
+        "{sent:?}"
+    );
+    assert!(
+        matches!(found.notices[0][..], [(_, Notice::Connected(_))]),
+        "{:?}",
+        found.notices
+    );
+}
+
+#[test]
+fn losses_are_made_up_for_where_there_is_time() {
+    for coding in [
+        Coding::Off,
+        Scenario::default().settings.coding,
+        Coding::Window {
+            symbols: 8,
+            redundancy: Some(0.25),
+        },
+        Coding::Block {
+            symbols: 8,
+            redundancy: 0.25,
+        },
+    ] {
+        let mut scenario = Scenario {
+            messages: 5_000,
+            ..Scenario::default()
+        };
+        scenario.settings.coding = coding;
+        scenario.settings.target_ns = 20 * MS;
+        let mut path = Delays::new(2 * MS, 1);
+        path.loss = 0.05;
+        let found = quick(&scenario, &mut path);
+        for way in 0..2 {
+            assert!(
+                found.in_time(way) > 0.99,
+                "{coding:?} {way}: {} {:?}",
+                found.in_time(way),
+                found.counts
+            );
+        }
+    }
+}
+
+#[test]
+fn repairs_help_where_there_is_no_time_to_send_again() {
+    let share = |coding| {
+        let mut scenario = Scenario {
+            messages: 5_000,
+            answers: false,
+            ..Scenario::default()
+        };
+        scenario.settings.coding = coding;
+        // Way there 4 ms, back 4 ms: no answer comes in time.
+        scenario.settings.target_ns = 11 * MS;
+        let mut path = Delays::new(4 * MS, 1);
+        path.loss = 0.05;
+        let found = quick(&scenario, &mut path);
+        found.in_time(0)
+    };
+    let (without, with) = (
+        share(Coding::Off),
+        share(Coding::Window {
+            symbols: 4,
+            redundancy: Some(0.5),
+        }),
+    );
+    assert!(without < 0.965, "{without}");
+    assert!(with > 0.985, "{with}");
+}
+
+#[test]
+fn a_target_that_the_path_cannot_meet_is_told_at_once() {
+    let mut path = Delays::new(20 * MS, 1);
+    let mut scenario = Scenario::default();
+    scenario.settings.target_ns = 10 * MS;
+    let found = quick(&scenario, &mut path);
+    assert_eq!(found.in_time(0), 0.0);
+    let (at_ns, notice) = found.notices[0][1];
+    assert_eq!((at_ns, notice), (40 * MS, Notice::OutOfReach(0.0)));
+}
+
+#[test]
+fn a_path_that_breaks_and_mends_is_told_both_times() {
+    let medium =
+        "[loss]\ntrace = [[0, 0.0], [1500, 0.9], [2000, 0.0], [9000, 0.0]]\n[wlan]\nattempts = 1";
+    let mut medium = SharedMedium::new(&toml(medium)).unwrap();
+    let scenario = Scenario {
+        messages: 400,
+        interval_ns: 5 * MS,
+        ..Scenario::default()
+    };
+    let found = quick(&scenario, &mut medium);
+    let kinds: Vec<&str> = found.notices[0]
+        .iter()
+        .map(|(_, it)| match it {
+            Notice::Connected(_) => "connected",
+            Notice::OutOfReach(_) => "out",
+            Notice::InReach(_) => "in",
+            _ => "other",
+        })
+        .collect();
+    assert!(kinds.starts_with(&["connected", "out", "in"]), "{kinds:?}");
+}
+
+fn toml(text: &str) -> taut_model::link::medium::MediumSettings {
+    ::toml::from_str(text).unwrap()
+}
+
+#[test]
+fn over_the_published_medium_the_published_cliffs_are_met() {
+    // Gallenmüller's dissertation, section 6.3: >= 97 % in time from 3.25 ms between packets, 3.25 ms target and 0.48 ms window on.
+    for (interval, target, payload) in [
+        (3.25, 3.25, 20),
+        (3.25, 3.25, 1_400),
+        (5.5, 3.25, 710),
+        (10.0, 10.0, 1_400),
+    ] {
+        let mut medium =
+            SharedMedium::new(&toml("queue = 64\n[wlan]\nimplementation_us = 120")).unwrap();
+        let mut scenario = Scenario {
+            interval_ns: (interval * 1e6) as u64,
+            payload_bytes: payload,
+            messages: 2_000,
+            answers: false,
+            ..Scenario::default()
+        };
+        scenario.settings.target_ns = (target * 1e6) as u64;
+        scenario.settings.window_ns = 480_000;
+        scenario.settings.clocks = Clocks::Shared(10_000);
+        let found = quick(&scenario, &mut medium);
+        for way in 0..2 {
+            assert!(
+                found.in_time(way) >= 0.97,
+                "{interval} {target} {payload} {way}: {} {:?}",
+                found.in_time(way),
+                found.counts
+            );
+        }
+    }
+}
+
+#[test]
+fn a_long_stall_of_the_path_is_survived() {
+    let medium =
+        "[loss]\ntrace = [[0, 0.0], [2000, 1.0], [4000, 0.0], [60000, 0.0]]\n[wlan]\nattempts = 1";
+    let mut medium = SharedMedium::new(&toml(medium)).unwrap();
+    let scenario = Scenario {
+        messages: 6_000,
+        ..Scenario::default()
+    };
+    let found = quick(&scenario, &mut medium);
+    let late: Vec<&Fated> = found.messages[0]
+        .iter()
+        .filter(|it| it.sent_ns > START_NS + 3_200 * MS)
+        .collect();
+    let in_time = late.iter().filter(|it| it.took_ns.is_some()).count();
+    assert!(
+        in_time as f64 > 0.99 * late.len() as f64,
+        "{in_time} of {}: {:?}",
+        late.len(),
+        found.counts
+    );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+    /// Whatever the path does and however the clocks differ, nothing is delivered late or out of order.
+    #[test]
+    fn nothing_is_delivered_late_or_out_of_order(
+        seed in any::<u64>(),
+        delays in (0_u64..5 * MS, 0_u64..5 * MS), jitter_ns in 0_u64..8 * MS,
+        loss in 0.0..0.3_f64, burst in 1..20_u32, copies in 0.0..0.3_f64,
+        clock in (-1_000_000_000_i64..1_000_000_000, -100.0..100.0_f64),
+        interval_ns in 100_000_u64..5 * MS, target_ns in MS..40 * MS, window_ns in 50_000_u64..40 * MS,
+        code in 0..4_usize, answers in any::<bool>(), feedback_every in 1..16_u32,
+    ) {
+        let mut path = Delays::new(0, seed);
+        path.delay_ns = [delays.0, delays.1];
+        (path.jitter_ns, path.loss, path.burst, path.copies) = (jitter_ns, loss, burst, copies);
+        let coding = [
+            Coding::Off,
+            Coding::Window { symbols: 8, redundancy: None },
+            Coding::Window { symbols: 4, redundancy: Some(0.5) },
+            Coding::Block { symbols: 5, redundancy: 0.4 },
+        ][code];
+        let scenario = Scenario {
+            settings: Settings { target_ns, window_ns, coding, feedback_every, kept: 256, ..Settings::default() },
+            interval_ns,
+            payload_bytes: 40,
+            messages: 600,
+            answers,
+            clock,
+            seed,
+        };
+        let found = simulate(&scenario, &mut path).unwrap();
+        prop_assert_eq!(found.delivered_late, 0);
+        prop_assert_eq!(found.delivered_disordered, 0);
+        prop_assert!(found.asked_for_nothing < 1_200, "{}", found.asked_for_nothing);
+        for way in 0..2 {
+            let received = found.counts[1 - way].received;
+            let delivered = found.messages[way].iter().filter(|it| it.took_ns.is_some()).count() as u64;
+            prop_assert_eq!(received.in_time, delivered);
+            prop_assert!(received.in_time + received.missed <= found.messages[way].len() as u64);
+        }
+        prop_assert_eq!(found.counts[0].malformed + found.counts[1].malformed, 0);
+    }
+}

@@ -1,0 +1,538 @@
+//! Packets of the deadline transport, version 1. All numbers are in network byte order, all times in ns.
+//!
+//! | Offset | Bytes | Field |
+//! |---|---|---|
+//! | 0 | 1 | magic, `0xD1` |
+//! | 1 | 1 | version (high four bits), kind (low four bits) |
+//! | 2 | 1 | flags: 1 = feedback follows the header, 2 = a tag of 16 bytes ends the packet |
+//! | 3 | 1 | 0 |
+//! | 4 | 4 | number of the connection |
+//! | 8 | 8 | number of the packet, counted from 0 by its sender |
+//! | 16 | 8 | sender's clock when it was sent |
+//! | 24 | 8 | the latest of the other side's sending times that has come, 0 for none |
+//! | 32 | 4 | time since that came; all ones says that it cannot be said |
+//! | 36 | 36 | feedback, if it is flagged: [`Feedback`] |
+//!
+//! Then what the kind asks for: [`Hello`] and [`Accept`], [`Data`], [`Repair`], nothing for feedback alone and for a farewell, a
+//! byte with the version that the sender knows for a refusal. Nothing else may follow.
+
+use crate::settings::Coding;
+
+/// Version of the packets.
+pub const VERSION: u8 = 1;
+/// First byte of each packet.
+const MAGIC: u8 = 0xD1;
+/// Bytes of the header.
+pub const HEADER_BYTES: usize = 36;
+/// Bytes of feedback.
+pub const FEEDBACK_BYTES: usize = 36;
+/// Bytes of a data packet between header or feedback and payload.
+const DATA_BYTES: usize = 18;
+/// Bytes of a repair around coefficients and sum.
+const REPAIR_BYTES: usize = 9;
+/// Bytes of a tag.
+pub const TAG_BYTES: usize = 16;
+/// Bytes in front of a message in what is coded: its length and its deadline.
+pub const SYMBOL_BYTES: usize = 14;
+/// Bytes of a datagram at most: an Ethernet frame less headers of IPv4 and UDP.
+pub const MOST_DATAGRAM_BYTES: usize = 1472;
+/// Coefficients that a repair carries at most.
+pub const MOST_COEFFICIENTS: usize = 32;
+/// What says that the time since a packet came is not known.
+const HELD_UNKNOWN: u32 = u32::MAX;
+
+/// What is wrong with a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum WireError {
+    /// It is none of this transport.
+    #[error("no packet of this transport")]
+    Foreign,
+    /// It is of another version.
+    #[error("a packet of version {0}, where this side speaks version {VERSION}")]
+    Version(u8),
+    /// It ends too early, or too late.
+    #[error("a packet of a wrong length")]
+    Length,
+    /// A field has a value that it cannot have.
+    #[error("a packet with a field that cannot be")]
+    Field,
+}
+
+/// Kind of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Opens a connection.
+    Hello,
+    /// Answers a hello.
+    Accept,
+    /// Carries a message.
+    Data,
+    /// Carries a combination of messages.
+    Repair,
+    /// Carries feedback alone.
+    Feedback,
+    /// Ends the connection.
+    Farewell,
+    /// Says that the version of a hello is not known.
+    Refusal,
+}
+
+impl Kind {
+    const ALL: [Self; 7] = [
+        Self::Hello,
+        Self::Accept,
+        Self::Data,
+        Self::Repair,
+        Self::Feedback,
+        Self::Farewell,
+        Self::Refusal,
+    ];
+
+    fn number(self) -> u8 {
+        Self::ALL
+            .iter()
+            .position(|it| *it == self)
+            .unwrap_or_default() as u8
+    }
+}
+
+/// What begins each packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    /// Kind of the packet.
+    pub kind: Kind,
+    /// Whether a tag ends it.
+    pub is_tagged: bool,
+    /// Number of the connection.
+    pub connection: u32,
+    /// Number of the packet.
+    pub packet: u64,
+    /// Sender's clock when it was sent, ns.
+    pub sent_ns: u64,
+    /// The latest of the other side's sending times that has come, by the other side's clock, and for how long the sender has had
+    /// it, ns.
+    pub echo: Option<(u64, u32)>,
+    /// What the sender has received so far.
+    pub feedback: Option<Feedback>,
+}
+
+/// What a receiver has received so far. Counts go round at 2^32.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Feedback {
+    /// Highest packet number that has come.
+    pub largest: u64,
+    /// Packets that have come.
+    pub packets: u32,
+    /// All messages below this one are delivered, or given up.
+    pub settled: u64,
+    /// Which of the 64 messages from there on have come, the first in the lowest bit.
+    pub come: u64,
+    /// Messages that have been delivered in time.
+    pub in_time: u32,
+    /// Messages that have come too late, or never.
+    pub missed: u32,
+}
+
+/// What opens a connection: settings that the other side has to know to receive, and 16 random bytes.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Hello {
+    /// Random bytes of the sender of the packet.
+    pub random: [u8; 16],
+    /// Bytes of a message at most.
+    pub payload_bytes: u16,
+    /// Messages that a repair combines at most; 0 if there are none.
+    pub symbols: u8,
+    /// Target delay of what its sender sends, ns.
+    pub target_ns: u64,
+}
+
+/// The answer to a hello: the same of the other side, and the random bytes of the hello.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Accept {
+    /// What the other side says of itself.
+    pub own: Hello,
+    /// Random bytes of the hello that is answered.
+    pub answers: [u8; 16],
+}
+
+/// A message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Data<'a> {
+    /// Number of the message, counted from 0 by its sender.
+    pub source: u64,
+    /// What is left until its deadline when it is sent, ns.
+    pub left_ns: u32,
+    /// How long before this one's the deadline of the message before is, ns; all ones for longer.
+    pub gap_ns: u32,
+    /// Messages before this one that may still come.
+    pub open: u16,
+    /// The message.
+    pub payload: &'a [u8],
+}
+
+/// A combination of messages, each with [`SYMBOL_BYTES`] in front: length (2), deadline by the sender's clock (8), gap (4).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Repair<'a> {
+    /// Number of the first message.
+    pub first: u64,
+    /// Coefficients, one for each message.
+    pub coefficients: &'a [u8],
+    /// The sum, without zeros at its end.
+    pub sum: &'a [u8],
+}
+
+/// What follows a header.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Body<'a> {
+    /// Opens a connection.
+    Hello(Hello),
+    /// Answers a hello.
+    Accept(Accept),
+    /// A message.
+    Data(Data<'a>),
+    /// A combination of messages.
+    Repair(Repair<'a>),
+    /// Feedback alone.
+    Feedback,
+    /// The end.
+    Farewell,
+    /// The sender speaks this version only.
+    Refusal(u8),
+}
+
+/// Reads fields one after the other.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, length: usize) -> Result<&'a [u8], WireError> {
+        let (taken, rest) = self.0.split_at_checked(length).ok_or(WireError::Length)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
+        self.take(N)?.try_into().map_err(|_| WireError::Length)
+    }
+
+    fn u8(&mut self) -> Result<u8, WireError> {
+        self.array::<1>().map(|[it]| it)
+    }
+
+    fn u16(&mut self) -> Result<u16, WireError> {
+        self.array().map(u16::from_be_bytes)
+    }
+
+    fn u32(&mut self) -> Result<u32, WireError> {
+        self.array().map(u32::from_be_bytes)
+    }
+
+    fn u64(&mut self) -> Result<u64, WireError> {
+        self.array().map(u64::from_be_bytes)
+    }
+}
+
+/// Writes fields one after the other into memory that is long enough.
+struct Writer<'a> {
+    bytes: &'a mut [u8],
+    at: usize,
+}
+
+impl Writer<'_> {
+    fn put(&mut self, field: &[u8]) {
+        self.bytes[self.at..][..field.len()].copy_from_slice(field);
+        self.at += field.len();
+    }
+}
+
+/// Says which connection a packet names, without looking at the rest, so that whoever has many finds the right one.
+pub fn connection_of(bytes: &[u8]) -> Option<u32> {
+    (bytes.first() == Some(&MAGIC)).then_some(())?;
+    let number = bytes.get(4..8)?;
+    number.try_into().ok().map(u32::from_be_bytes)
+}
+
+/// Whether it looks like a packet that opens a connection, of any version.
+pub fn is_hello(bytes: &[u8]) -> bool {
+    bytes.first() == Some(&MAGIC) && bytes.get(1).is_some_and(|it| it & 15 == 0)
+}
+
+/// Reads a packet. A tag is not looked at, nor taken for part of the body.
+///
+/// # Errors
+/// [`WireError`] says what is wrong with it.
+pub fn parse(bytes: &[u8]) -> Result<(Header, Body<'_>), WireError> {
+    let mut reader = Reader(bytes);
+    if reader.u8().map_err(|_| WireError::Foreign)? != MAGIC {
+        return Err(WireError::Foreign);
+    }
+    let what = reader.u8()?;
+    let kind = Kind::ALL.get(usize::from(what & 15)).copied();
+    // A refusal is understood whatever its version is.
+    if what >> 4 != VERSION && kind != Some(Kind::Refusal) {
+        return Err(WireError::Version(what >> 4));
+    }
+    let kind = kind.ok_or(WireError::Field)?;
+    let flags = reader.u8()?;
+    if flags > 3 || reader.u8()? != 0 {
+        return Err(WireError::Field);
+    }
+    let is_tagged = flags & 2 != 0;
+    let connection = reader.u32()?;
+    let packet = reader.u64()?;
+    let sent_ns = reader.u64()?;
+    let (echo_ns, held_ns) = (reader.u64()?, reader.u32()?);
+    let echo = (echo_ns != 0 && held_ns != HELD_UNKNOWN).then_some((echo_ns, held_ns));
+    let feedback = if flags & 1 != 0 {
+        Some(Feedback {
+            largest: reader.u64()?,
+            packets: reader.u32()?,
+            settled: reader.u64()?,
+            come: reader.u64()?,
+            in_time: reader.u32()?,
+            missed: reader.u32()?,
+        })
+    } else {
+        None
+    };
+    if is_tagged {
+        let length = reader.0.len().checked_sub(TAG_BYTES);
+        reader.0 = &reader.0[..length.ok_or(WireError::Length)?];
+    }
+    let body = match kind {
+        Kind::Hello => Body::Hello(hello(&mut reader)?),
+        Kind::Accept => Body::Accept(Accept {
+            own: hello(&mut reader)?,
+            answers: reader.array()?,
+        }),
+        Kind::Data => {
+            let (source, left_ns, gap_ns) = (reader.u64()?, reader.u32()?, reader.u32()?);
+            let open = reader.u16()?;
+            if u64::from(open) > source || source == u64::MAX {
+                return Err(WireError::Field);
+            }
+            Body::Data(Data {
+                source,
+                left_ns,
+                gap_ns,
+                open,
+                payload: std::mem::take(&mut reader.0),
+            })
+        }
+        Kind::Repair => {
+            let (first, count) = (reader.u64()?, usize::from(reader.u8()?));
+            if count == 0 || count > MOST_COEFFICIENTS || first > u64::MAX - 256 {
+                return Err(WireError::Field);
+            }
+            Body::Repair(Repair {
+                first,
+                coefficients: reader.take(count)?,
+                sum: std::mem::take(&mut reader.0),
+            })
+        }
+        Kind::Feedback if feedback.is_none() => return Err(WireError::Field),
+        Kind::Feedback => Body::Feedback,
+        Kind::Farewell => Body::Farewell,
+        Kind::Refusal => Body::Refusal(reader.u8()?),
+    };
+    if !reader.0.is_empty() {
+        return Err(WireError::Length);
+    }
+    let header = Header {
+        kind,
+        is_tagged,
+        connection,
+        packet,
+        sent_ns,
+        echo,
+        feedback,
+    };
+    Ok((header, body))
+}
+
+fn hello(reader: &mut Reader<'_>) -> Result<Hello, WireError> {
+    let hello = Hello {
+        random: reader.array()?,
+        payload_bytes: reader.u16()?,
+        symbols: reader.u8()?,
+        target_ns: reader.u64()?,
+    };
+    let fits = usize::from(hello.payload_bytes) <= crate::MOST_PAYLOAD_BYTES;
+    let combines = usize::from(hello.symbols) <= MOST_COEFFICIENTS;
+    if hello.payload_bytes == 0 || !fits || !combines {
+        return Err(WireError::Field);
+    }
+    Ok(hello)
+}
+
+/// Writes a packet, and returns its length, with the room of a tag if there is to be one.
+///
+/// # Panics
+/// If the memory is shorter than the packet; [`MOST_DATAGRAM_BYTES`] are enough for any.
+pub fn emit(header: &Header, body: &Body<'_>, bytes: &mut [u8]) -> usize {
+    let mut writer = Writer { bytes, at: 0 };
+    let flags = u8::from(header.feedback.is_some()) | u8::from(header.is_tagged) << 1;
+    writer.put(&[MAGIC, VERSION << 4 | header.kind.number(), flags, 0]);
+    writer.put(&header.connection.to_be_bytes());
+    writer.put(&header.packet.to_be_bytes());
+    writer.put(&header.sent_ns.to_be_bytes());
+    let (echo_ns, held_ns) = header.echo.unwrap_or((0, HELD_UNKNOWN));
+    writer.put(&echo_ns.to_be_bytes());
+    writer.put(&held_ns.to_be_bytes());
+    if let Some(feedback) = &header.feedback {
+        writer.put(&feedback.largest.to_be_bytes());
+        writer.put(&feedback.packets.to_be_bytes());
+        writer.put(&feedback.settled.to_be_bytes());
+        writer.put(&feedback.come.to_be_bytes());
+        writer.put(&feedback.in_time.to_be_bytes());
+        writer.put(&feedback.missed.to_be_bytes());
+    }
+    match body {
+        Body::Hello(hello) => emit_hello(hello, &mut writer),
+        Body::Accept(accept) => {
+            emit_hello(&accept.own, &mut writer);
+            writer.put(&accept.answers);
+        }
+        Body::Data(data) => {
+            writer.put(&data.source.to_be_bytes());
+            writer.put(&data.left_ns.to_be_bytes());
+            writer.put(&data.gap_ns.to_be_bytes());
+            writer.put(&data.open.to_be_bytes());
+            writer.put(data.payload);
+        }
+        Body::Repair(repair) => {
+            writer.put(&repair.first.to_be_bytes());
+            writer.put(&[repair.coefficients.len() as u8]);
+            writer.put(repair.coefficients);
+            writer.put(repair.sum);
+        }
+        Body::Feedback | Body::Farewell => {}
+        Body::Refusal(version) => writer.put(&[*version]),
+    }
+    writer.at + if header.is_tagged { TAG_BYTES } else { 0 }
+}
+
+fn emit_hello(hello: &Hello, writer: &mut Writer<'_>) {
+    writer.put(&hello.random);
+    writer.put(&hello.payload_bytes.to_be_bytes());
+    writer.put(&[hello.symbols]);
+    writer.put(&hello.target_ns.to_be_bytes());
+}
+
+impl Hello {
+    /// Makes what a side says of itself.
+    pub(crate) fn of(settings: &crate::Settings, random: [u8; 16]) -> Self {
+        Self {
+            random,
+            payload_bytes: settings.payload_bytes as u16,
+            symbols: match settings.coding {
+                Coding::Off => 0,
+                coding => coding.symbols() as u8,
+            },
+            target_ns: settings.target_ns,
+        }
+    }
+}
+
+/// Bytes of a datagram that carries a message of so many bytes, without feedback and tag.
+pub const fn data_packet_bytes(payload_bytes: usize) -> usize {
+    HEADER_BYTES + DATA_BYTES + payload_bytes
+}
+
+/// Bytes of a datagram that carries a repair of so many messages of up to so many bytes, without feedback and tag.
+pub const fn repair_packet_bytes(symbols: usize, payload_bytes: usize) -> usize {
+    HEADER_BYTES + REPAIR_BYTES + symbols + SYMBOL_BYTES + payload_bytes
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    fn header(kind: Kind) -> Header {
+        Header {
+            kind,
+            is_tagged: false,
+            connection: 7,
+            packet: 9,
+            sent_ns: 11,
+            echo: Some((13, 15)),
+            feedback: None,
+        }
+    }
+
+    #[test]
+    fn packets_are_as_long_as_is_said() {
+        let payload = [1; 100 + SYMBOL_BYTES];
+        let mut bytes = [0; MOST_DATAGRAM_BYTES];
+        let mut header = header(Kind::Repair);
+        let repair = Body::Repair(Repair {
+            first: 1,
+            coefficients: &[1; 8],
+            sum: &payload,
+        });
+        assert_eq!(
+            emit(&header, &repair, &mut bytes),
+            repair_packet_bytes(8, 100)
+        );
+        header.kind = Kind::Data;
+        let data = Body::Data(Data {
+            source: 1,
+            left_ns: 2,
+            gap_ns: 3,
+            open: 1,
+            payload: &payload[SYMBOL_BYTES..],
+        });
+        assert_eq!(emit(&header, &data, &mut bytes), data_packet_bytes(100));
+        header.is_tagged = true;
+        header.feedback = Some(Feedback::default());
+        let longer = data_packet_bytes(100) + FEEDBACK_BYTES + TAG_BYTES;
+        assert_eq!(emit(&header, &data, &mut bytes), longer);
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        let mut bytes = [0; 200];
+        let length = emit(&header(Kind::Farewell), &Body::Farewell, &mut bytes);
+        assert_eq!(length, HEADER_BYTES);
+        assert!(parse(&bytes[..length]).is_ok());
+        for (at, value, wanted) in [
+            (0, 0, WireError::Foreign),
+            (1, 0x25, WireError::Version(2)),
+            (1, 0x1F, WireError::Field),
+            (2, 4, WireError::Field),
+            (3, 1, WireError::Field),
+            (2, 2, WireError::Length),
+            (1, 0x14, WireError::Field),
+        ] {
+            let mut wrong = bytes;
+            wrong[at] = value;
+            assert_eq!(parse(&wrong[..length]), Err(wanted), "{at} {value}");
+        }
+        assert_eq!(parse(&bytes[..length + 1]), Err(WireError::Length));
+        assert_eq!(parse(&bytes[..length - 1]), Err(WireError::Length));
+        assert_eq!(parse(&[]), Err(WireError::Foreign));
+        // A refusal of a later version is understood.
+        let length = emit(&header(Kind::Refusal), &Body::Refusal(2), &mut bytes);
+        bytes[1] = 0x26;
+        assert_eq!(parse(&bytes[..length]).unwrap().1, Body::Refusal(2));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_without_harm_and_what_is_read_is_written_again(
+            mut bytes in proptest::collection::vec(any::<u8>(), 0..200), kind in 0..8_u8, flags in 0..4_u8,
+        ) {
+            if bytes.len() > 4 {
+                bytes[..4].copy_from_slice(&[MAGIC, VERSION << 4 | kind, flags, 0]);
+            }
+            if let Ok((header, body)) = parse(&bytes) {
+                let mut again = [0; MOST_DATAGRAM_BYTES];
+                let length = emit(&header, &body, &mut again);
+                prop_assert_eq!(length, bytes.len());
+                let (second, second_body) = parse(&again[..length]).unwrap();
+                prop_assert_eq!((second, second_body), (header, body));
+            }
+        }
+    }
+}

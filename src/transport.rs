@@ -1,0 +1,126 @@
+//! Options of what carries messages, for the commands that send any.
+
+use crate::exit::Failure;
+use crate::terminal::quantity;
+use std::path::PathBuf;
+use std::time::Duration;
+use taut_settings::shared_key;
+use taut_traffic::messages::{DeadlineSettings, Transport};
+use taut_traffic::probe::Over;
+use taut_transport::{Coding, Master, Settings};
+
+/// Messages that a repair combines.
+const REPAIRED: usize = 8;
+/// Target delay where none is given.
+const TARGET: Duration = Duration::from_millis(10);
+
+/// Redundancy, as people write it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Redundancy {
+    Off,
+    Auto,
+    Share(f64),
+}
+
+fn redundancy(text: &str) -> Result<Redundancy, String> {
+    match text {
+        "off" => Ok(Redundancy::Off),
+        "auto" => Ok(Redundancy::Auto),
+        _ => match text.parse::<f64>() {
+            Ok(share) if share > 0.0 && share <= 1.0 => Ok(Redundancy::Share(share)),
+            _ => Err("want off, auto, or repairs for each message such as 0.25".to_string()),
+        },
+    }
+}
+
+#[derive(Debug, Clone, clap::Args)]
+pub struct TransportOptions {
+    /// What carries messages: udp, tcp, or deadline (in time and in order, or not at all)
+    #[arg(long, value_name = "NAME", default_value = "udp")]
+    transport: Transport,
+    /// With --transport deadline: how long a message may take from one side to the other [default: 10ms]
+    #[arg(long, value_name = "TIME", value_parser = quantity::some_time)]
+    target: Option<Duration>,
+    /// With --transport deadline: a message is delivered when so much of its time is left at most [default: the target]
+    #[arg(long, value_name = "TIME", value_parser = quantity::some_time)]
+    window: Option<Duration>,
+    /// With --transport deadline: repairs sent beforehand: off, auto (by the share that is lost), or a number for each message
+    #[arg(long, value_name = "SHARE", value_parser = redundancy)]
+    redundancy: Option<Redundancy>,
+    /// With --transport deadline: packets after which the receiver answers [default: 8]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    feedback_every: Option<u32>,
+    /// With --transport deadline: file with the key that both sides share: 32 or 64 hexadecimal digits
+    #[arg(long, value_name = "FILE")]
+    key_file: Option<PathBuf>,
+}
+
+impl TransportOptions {
+    /// What they ask for, with messages of up to so many bytes.
+    pub fn over(&self, payload_bytes: usize) -> Result<Over, Failure> {
+        if self.transport != Transport::Deadline {
+            let given = [
+                ("--target", self.target.is_some()),
+                ("--window", self.window.is_some()),
+                ("--redundancy", self.redundancy.is_some()),
+                ("--feedback-every", self.feedback_every.is_some()),
+                ("--key-file", self.key_file.is_some()),
+            ];
+            if let Some((name, _)) = given.iter().find(|(_, is_given)| *is_given) {
+                return Err(Failure::Input(format!(
+                    "{name}: needs --transport deadline"
+                )));
+            }
+            return Ok(Over {
+                transport: self.transport,
+                deadline: DeadlineSettings::default(),
+            });
+        }
+        let target = self.target.unwrap_or(TARGET);
+        let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let window = |redundancy| Coding::Window {
+            symbols: REPAIRED,
+            redundancy,
+        };
+        let settings = Settings {
+            target_ns: nanoseconds(target),
+            window_ns: nanoseconds(self.window.unwrap_or(target)),
+            coding: match self.redundancy.unwrap_or(Redundancy::Auto) {
+                Redundancy::Off => Coding::Off,
+                Redundancy::Auto => window(None),
+                Redundancy::Share(share) => window(Some(share)),
+            },
+            feedback_every: self
+                .feedback_every
+                .unwrap_or(Settings::default().feedback_every),
+            payload_bytes,
+            ..Settings::default()
+        };
+        let key = self.key_file.as_deref().map(shared_key).transpose();
+        let key = key.map_err(|e| Failure::Input(format!("--key-file: {e}")))?;
+        let master = key.map(|key| Master::new(&key)).transpose();
+        let master = master.map_err(|e| Failure::Input(format!("--key-file: {e}")))?;
+        settings
+            .check(master.is_some())
+            .map_err(|e| Failure::Input(e.to_string()))?;
+        Ok(Over {
+            transport: self.transport,
+            deadline: DeadlineSettings { settings, master },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn redundancy_is_read_as_written() {
+        assert_eq!(redundancy("off"), Ok(Redundancy::Off));
+        assert_eq!(redundancy("auto"), Ok(Redundancy::Auto));
+        assert_eq!(redundancy("0.25"), Ok(Redundancy::Share(0.25)));
+        for wrong in ["0", "1.5", "NaN", "much"] {
+            assert!(redundancy(wrong).is_err_and(|e| e.contains("want off, auto")));
+        }
+    }
+}
