@@ -1,5 +1,7 @@
 //! `taut probe`: round trips between ordinary sockets, and what an application sees of a path.
 
+mod simulate;
+
 use crate::exit::{self, Failure};
 use crate::forward;
 use crate::samples::Samples;
@@ -38,6 +40,8 @@ enum What {
     Server(Server),
     /// Send probes to a server and measure their round trips, or the highest rate without loss
     Client(Client),
+    /// Send messages between two sides in virtual time, over a made-up path or a medium
+    Simulate(simulate::Arguments),
 }
 
 #[derive(clap::Args)]
@@ -145,6 +149,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     match &arguments.what {
         What::Server(arguments) => serve(arguments),
         What::Client(arguments) => ask(arguments),
+        What::Simulate(arguments) => simulate::run(arguments),
     }
 }
 

@@ -35,9 +35,9 @@ fn redundancy(text: &str) -> Result<Redundancy, String> {
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct TransportOptions {
-    /// What carries messages: udp, tcp, or deadline (in time and in order, or not at all)
-    #[arg(long, value_name = "NAME", default_value = "udp")]
-    transport: Transport,
+    /// What carries messages: udp, tcp, or deadline (in time and in order, or not at all) [default: udp; in virtual time deadline]
+    #[arg(long, value_name = "NAME")]
+    transport: Option<Transport>,
     /// With --transport deadline: how long a message may take from one side to the other [default: 10ms]
     #[arg(long, value_name = "TIME", value_parser = quantity::some_time)]
     target: Option<Duration>,
@@ -56,9 +56,52 @@ pub struct TransportOptions {
 }
 
 impl TransportOptions {
+    /// The same as words, for processes that are to use it too.
+    pub fn words(&self) -> Vec<String> {
+        let mut words = Vec::new();
+        let mut add = |name: &str, value: Option<String>| {
+            if let Some(value) = value {
+                words.push(format!("--{name}"));
+                words.push(value);
+            }
+        };
+        let time = |time: Option<Duration>| time.map(|it| format!("{}ns", it.as_nanos()));
+        add("transport", self.transport.map(|it| it.name().to_owned()));
+        add("target", time(self.target));
+        add("window", time(self.window));
+        add(
+            "redundancy",
+            self.redundancy.map(|it| match it {
+                Redundancy::Off => "off".to_owned(),
+                Redundancy::Auto => "auto".to_owned(),
+                Redundancy::Share(share) => share.to_string(),
+            }),
+        );
+        add(
+            "feedback-every",
+            self.feedback_every.map(|it| it.to_string()),
+        );
+        add(
+            "key-file",
+            self.key_file.as_ref().map(|it| it.display().to_string()),
+        );
+        words
+    }
+
+    /// As [`TransportOptions::over`], where a target delay means something to every transport, and deadline is meant where nothing
+    /// is said.
+    pub fn over_any(&self, payload_bytes: usize) -> Result<Over, Failure> {
+        let mut options = self.clone();
+        let transport = std::mem::replace(&mut options.transport, Some(Transport::Deadline));
+        let mut over = options.over(payload_bytes)?;
+        over.transport = transport.unwrap_or(Transport::Deadline);
+        Ok(over)
+    }
+
     /// What they ask for, with messages of up to so many bytes.
     pub fn over(&self, payload_bytes: usize) -> Result<Over, Failure> {
-        if self.transport != Transport::Deadline {
+        let transport = self.transport.unwrap_or_default();
+        if transport != Transport::Deadline {
             let given = [
                 ("--target", self.target.is_some()),
                 ("--window", self.window.is_some()),
@@ -72,7 +115,7 @@ impl TransportOptions {
                 )));
             }
             return Ok(Over {
-                transport: self.transport,
+                transport,
                 deadline: DeadlineSettings::default(),
             });
         }
@@ -104,7 +147,7 @@ impl TransportOptions {
             .check(master.is_some())
             .map_err(|e| Failure::Input(e.to_string()))?;
         Ok(Over {
-            transport: self.transport,
+            transport,
             deadline: DeadlineSettings { settings, master },
         })
     }

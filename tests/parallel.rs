@@ -24,4 +24,5 @@ mod parallel {
     mod route_driven;
     mod route_vlans;
     mod switch;
+    mod transport;
 }

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use taut_control::protocol::{COMMAND_PORT, REPORT_PORT};
 use taut_results::write_whole;
 use taut_traffic::control::ControllerSide;
+use taut_traffic::messages::Transport;
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
@@ -45,7 +46,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let of = arguments.options.of_loop(false)?;
     let bind = address(&arguments.bind, REPORT_PORT)?;
     let signalled = exit::stop_flag()?;
-    let side = ControllerSide::open(bind).map_err(|e| {
+    let mut side = ControllerSide::open(bind, &of.over).map_err(|e| {
         Failure::Input(format!(
             "cannot hear reports at {bind}: {e}; another --bind?"
         ))
@@ -58,7 +59,9 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         || json!({"event": "started", "address": at}),
         || format!("controls {} at {at}", of.model.name()),
     ));
-    let answer_port = (!arguments.answer_to_sender).then_some(arguments.answer_port);
+    // Only datagrams can go elsewhere than to where reports come from.
+    let goes_elsewhere = !arguments.answer_to_sender && of.over.transport == Transport::Udp;
+    let answer_port = goes_elsewhere.then_some(arguments.answer_port);
     let stop = AtomicBool::new(false);
     let found = std::thread::scope(|scope| {
         let running =

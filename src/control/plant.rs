@@ -52,7 +52,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         refuse_results(out)?;
     }
     let signalled = exit::stop_flag()?;
-    let side = PlantSide::open(bind, controller).map_err(|e| {
+    let mut side = PlantSide::open(bind, controller, &of.over).map_err(|e| {
         Failure::Input(format!(
             "cannot hear commands at {bind}: {e}; another --bind?"
         ))
@@ -73,7 +73,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         std::io::pipe().map_err(|e| Failure::Missing(format!("cannot make a pipe: {e}")))?;
     let found = std::thread::scope(|scope| {
         let stop = &stop;
-        let side = &side;
+        let side = &mut side;
         let body = plant::plant(&of.model, of.seed);
         let running = scope.spawn(move || {
             let found = side.run(body, of.format, of.station, arguments.patience, stop);

@@ -16,6 +16,8 @@ use std::collections::VecDeque;
 const HELLO_NS: std::ops::RangeInclusive<u64> = 20_000_000..=1_000_000_000;
 /// Numbers of packets, behind the highest, that are remembered, so that none counts twice.
 const REMEMBERED: u64 = 1024;
+/// Longest time that feedback waits for a message that takes it along, ns.
+const LONGEST_FEEDBACK_NS: u64 = 25_000_000;
 /// Messages after which the share in time is judged.
 const JUDGED: u64 = 20;
 /// Notices that wait for an application which does not ask.
@@ -483,6 +485,7 @@ impl Endpoint {
         if let Some(rtt_ns) = rtt_ns {
             self.sender.pace.round_trip(now_ns, rtt_ns);
         }
+        let is_expected = self.expected().is_some();
         let heard = &mut self.heard;
         let is_latest = heard.latest.is_none() || header.packet >= heard.largest;
         if is_latest {
@@ -499,7 +502,8 @@ impl Endpoint {
                 heard.first_ns = now_ns;
             }
             heard.unanswered += 1;
-            heard.at_once |= overtakes || self.counts.packets_received <= ANSWERED_AT_FIRST;
+            let at_first = self.counts.packets_received <= ANSWERED_AT_FIRST;
+            heard.at_once |= (overtakes || at_first) && !is_expected;
         }
         rtt_ns
     }
@@ -528,11 +532,30 @@ impl Endpoint {
     /// When feedback has to leave, if nothing else does before.
     fn feedback_ns(&self) -> Option<u64> {
         let heard = &self.heard;
-        if heard.at_once || heard.unanswered >= self.settings.feedback_every {
+        if heard.at_once {
             return Some(heard.first_ns);
         }
+        if heard.unanswered == 0 {
+            return None;
+        }
         let target_ns = self.other.as_ref()?.hello.target_ns;
-        (heard.unanswered > 0).then(|| heard.first_ns + feedback_wait_ns(target_ns))
+        let is_enough = heard.unanswered >= self.settings.feedback_every;
+        // A packet of its own may cost a shared medium as much as a message does.
+        Some(match self.expected() {
+            // As often as was asked for.
+            None | Some((_, true)) if is_enough => heard.first_ns,
+            Some((_, false)) if self.settings.feedback_every == 1 => heard.first_ns,
+            None => heard.first_ns + feedback_wait_ns(target_ns),
+            // The next message takes it along.
+            Some((next_ns, true)) => next_ns.min(heard.first_ns + LONGEST_FEEDBACK_NS),
+            // Nothing takes it along: as few as may be.
+            Some((_, false)) => heard.first_ns + LONGEST_FEEDBACK_NS,
+        })
+    }
+
+    fn expected(&self) -> Option<(u64, bool)> {
+        let tag_bytes = if self.master.is_some() { TAG_BYTES } else { 0 };
+        self.sender.expected(tag_bytes)
     }
 
     /// Writes the next packet that is to leave now, and returns its length; none if nothing is. Ask until there is none.

@@ -36,4 +36,4 @@ pub use key::{Master, MasterError};
 pub use receiver::Received;
 pub use sender::Sent;
 pub use settings::{Clocks, Coding, MOST_PAYLOAD_BYTES, Settings, WrongSettings};
-pub use simulation::{Path, Scenario, Simulated, simulate};
+pub use simulation::{Delays, Path, Scenario, Simulated, simulate, simulate_datagrams};

@@ -2,19 +2,23 @@
 //!
 //! In the manner of BBR (Cardwell et al., ACM Queue 14(5), 2016; draft-cardwell-iccrg-bbr-congestion-control): a model of the path
 //! from two numbers, the bottleneck's rate (the highest delivery rate of the last round trips, draft-cheng-iccrg-delivery-rate-estimation)
-//! and the round trip without queues (the lowest of the last ten seconds). Messages with a deadline are mostly fewer than the path could
-//! carry, so most samples are limited by the application: these raise the rate, and never lower it. There is no phase that sends
-//! nothing to see the empty path (`ProbeRTT`), as whoever waits 200 ms misses deadlines: the lowest round trip ages instead.
+//! and the round trip without queues (the lowest of the last ten seconds). Two things differ, as messages have deadlines. Mostly they
+//! are fewer than the path could carry, so most samples are limited by the application: these raise the rate, and never lower it.
+//! And nobody may be held up to see whether the path has become faster or slower, as BBR does by its cycle of gains and by `ProbeRTT`:
+//! the pace is a quarter above the rate as long as packets wait nowhere, and a fifth below it while they do.
 
-/// Gains of starting up and of what follows it: 2/ln 2, and its inverse.
+/// Gain of starting up, 2/ln 2.
 const STARTUP_GAIN: f64 = 2.885;
-const DRAIN_GAIN: f64 = 1.0 / STARTUP_GAIN;
-/// Gains of one cycle: one round trip above the rate, one below it, then six at it.
-const CYCLE: [f64; 8] = [1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
+/// Gains while nothing waits on the path, and while something does.
+const EMPTY_GAIN: f64 = 1.25;
+const QUEUE_GAIN: f64 = 0.8;
+/// Share of the target delay that packets may wait on the path before that counts as a queue, and its bounds, ns.
+const QUEUE_SHARE: u64 = 2;
+const QUEUE_NS: std::ops::RangeInclusive<u64> = 200_000..=5_000_000;
 /// What may be under way, in products of rate and round trip.
 const WINDOW_GAIN: f64 = 2.0;
 /// Packets that may be under way in any case.
-const FEWEST_PACKETS: f64 = 16.0;
+const FEWEST_PACKETS: f64 = 22.0;
 /// Rounds without a quarter more, after which the path is full.
 const FULL_ROUNDS: u32 = 3;
 /// Rounds over which the highest rate is remembered.
@@ -41,7 +45,6 @@ pub(crate) struct Departed {
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Mode {
     Startup,
-    Drain,
     Cruise,
 }
 
@@ -49,10 +52,10 @@ enum Mode {
 #[derive(Debug, Clone)]
 pub(crate) struct Pace {
     mode: Mode,
-    /// Highest delivery rate of each of the latest rounds, bytes per second, by round modulo their number.
+    /// Highest delivery rate of each of the latest rounds with a queue, bytes per second, and which of them is the present one.
     rates: [f64; RATE_ROUNDS],
+    slot: usize,
     round: u64,
-    /// Round in which the next one begins when a packet of it is acknowledged.
     delivered: f64,
     delivered_ns: u64,
     first_sent_ns: u64,
@@ -60,8 +63,10 @@ pub(crate) struct Pace {
     limited_until: Option<f64>,
     full_rate: f64,
     full_rounds: u32,
-    cycle_at: usize,
-    cycle_ns: u64,
+    /// Time that packets may wait on the path, ns.
+    queue_ns: u64,
+    /// The round trip of late, smoothed over few.
+    recent_rtt: Option<f64>,
     lowest_rtt: Option<(u64, u64)>,
     smoothed_rtt: Option<f64>,
     rtt_variation: f64,
@@ -70,10 +75,11 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(target_ns: u64) -> Self {
         Self {
             mode: Mode::Startup,
             rates: [0.0; RATE_ROUNDS],
+            slot: 0,
             round: 0,
             delivered: 0.0,
             delivered_ns: 0,
@@ -81,8 +87,8 @@ impl Pace {
             limited_until: None,
             full_rate: 0.0,
             full_rounds: 0,
-            cycle_at: 2,
-            cycle_ns: 0,
+            queue_ns: (target_ns / QUEUE_SHARE).clamp(*QUEUE_NS.start(), *QUEUE_NS.end()),
+            recent_rtt: None,
             lowest_rtt: None,
             smoothed_rtt: None,
             rtt_variation: 0.0,
@@ -99,6 +105,8 @@ impl Pace {
             self.lowest_rtt = Some((rtt_ns, now_ns));
         }
         let rtt = rtt_ns as f64;
+        let recent = self.recent_rtt.unwrap_or(rtt);
+        self.recent_rtt = Some(recent + 0.25 * (rtt - recent));
         match self.smoothed_rtt {
             None => (self.smoothed_rtt, self.rtt_variation) = (Some(rtt), rtt / 2.0),
             Some(smoothed) => {
@@ -127,11 +135,18 @@ impl Pace {
         self.rates.iter().copied().fold(0.0, f64::max)
     }
 
+    /// Whether packets wait on the path.
+    fn has_queue(&self) -> bool {
+        let lowest_ns = self.lowest_rtt_ns().unwrap_or(0);
+        self.recent_rtt
+            .is_some_and(|ns| ns as u64 > lowest_ns + self.queue_ns)
+    }
+
     fn gain(&self) -> f64 {
         match self.mode {
             Mode::Startup => STARTUP_GAIN,
-            Mode::Drain => DRAIN_GAIN,
-            Mode::Cruise => CYCLE[self.cycle_at],
+            Mode::Cruise if self.has_queue() => QUEUE_GAIN,
+            Mode::Cruise => EMPTY_GAIN,
         }
     }
 
@@ -191,13 +206,7 @@ impl Pace {
     }
 
     /// Takes in that so many more bytes have come, the latest of them in this packet.
-    pub(crate) fn acknowledged(
-        &mut self,
-        now_ns: u64,
-        latest: &Departed,
-        bytes: f64,
-        in_flight: u64,
-    ) {
+    pub(crate) fn acknowledged(&mut self, now_ns: u64, latest: &Departed, bytes: f64) {
         self.delivered += bytes;
         self.delivered_ns = now_ns;
         if self.limited_until.is_some_and(|it| self.delivered > it) {
@@ -207,17 +216,11 @@ impl Pace {
         let begins_round = latest.round >= self.round;
         if begins_round {
             self.round += 1;
-            // A round in which the application limits everything says nothing of the path: the rate of ten rounds before is kept
-            // until one does.
-            let slot = (self.round % RATE_ROUNDS as u64) as usize;
-            let others = |it: usize| it != slot;
-            let kept = (0..RATE_ROUNDS).filter(|it| others(*it));
-            let highest = kept.map(|it| self.rates[it]).fold(0.0, f64::max);
-            self.rates[slot] = if latest.is_limited && highest < self.rates[slot] {
-                self.rates[slot]
-            } else {
-                0.0
-            };
+            // Only a path with a queue says how little it carries: else it was the application that sent no more.
+            if self.has_queue() {
+                self.slot = (self.slot + 1) % RATE_ROUNDS;
+                self.rates[self.slot] = 0.0;
+            }
         }
         let send_ns = latest.sent_ns.saturating_sub(latest.first_sent_ns);
         let come_ns = now_ns.saturating_sub(latest.delivered_ns);
@@ -226,31 +229,28 @@ impl Pace {
         // Shorter than a round trip, it was a burst of acknowledgements.
         if interval_ns >= at_least.max(1) {
             let rate = (self.delivered - latest.delivered) * 1e9 / interval_ns as f64;
-            if !latest.is_limited || rate > self.rate() {
-                let slot = (self.round % RATE_ROUNDS as u64) as usize;
-                self.rates[slot] = self.rates[slot].max(rate);
+            if self.has_queue() || rate > self.rate() {
+                self.rates[self.slot] = self.rates[self.slot].max(rate);
             }
         }
-        self.advance(now_ns, begins_round, latest.is_limited, in_flight);
+        self.advance(begins_round, latest.is_limited);
     }
 
-    fn advance(&mut self, now_ns: u64, begins_round: bool, is_limited: bool, in_flight: u64) {
-        if self.mode == Mode::Startup && begins_round && !is_limited {
-            if self.rate() >= self.full_rate * 1.25 {
-                (self.full_rate, self.full_rounds) = (self.rate(), 0);
-            } else {
-                self.full_rounds += 1;
-                if self.full_rounds >= FULL_ROUNDS {
-                    self.mode = Mode::Drain;
-                }
-            }
+    /// Ends starting up when three rounds have brought no quarter more.
+    fn advance(&mut self, begins_round: bool, is_limited: bool) {
+        if self.mode != Mode::Startup {
+            return;
         }
-        if self.mode == Mode::Drain && self.product().is_none_or(|it| in_flight as f64 <= it) {
-            (self.mode, self.cycle_at, self.cycle_ns) = (Mode::Cruise, 2, now_ns);
+        if !begins_round || is_limited {
+            return;
         }
-        let rtt_ns = self.lowest_rtt_ns().unwrap_or(0);
-        if self.mode == Mode::Cruise && now_ns.saturating_sub(self.cycle_ns) > rtt_ns {
-            (self.cycle_at, self.cycle_ns) = ((self.cycle_at + 1) % CYCLE.len(), now_ns);
+        if self.rate() >= self.full_rate * 1.25 {
+            (self.full_rate, self.full_rounds) = (self.rate(), 0);
+            return;
+        }
+        self.full_rounds += 1;
+        if self.full_rounds >= FULL_ROUNDS {
+            self.mode = Mode::Cruise;
         }
     }
 }
@@ -270,7 +270,7 @@ mod tests {
         every_ns: Option<u64>,
     ) -> (f64, u64, Pace) {
         const BYTES: usize = 1_000;
-        let mut pace = Pace::new();
+        let mut pace = Pace::new(10_000_000);
         let mut under_way: VecDeque<(u64, Departed)> = VecDeque::new();
         let takes_ns = (BYTES as f64 / rate_bytes * 1e9) as u64;
         let (mut now, mut free_ns, mut due_ns) = (0_u64, 0_u64, 0_u64);
@@ -298,8 +298,7 @@ mod tests {
                 let (ns, departed) = under_way.pop_front().unwrap();
                 now = now.max(ns);
                 pace.round_trip(now, now - departed.sent_ns);
-                let left = (under_way.len() * BYTES) as u64;
-                pace.acknowledged(now, &departed, BYTES as f64, left);
+                pace.acknowledged(now, &departed, BYTES as f64);
                 came += u64::from(now > end_ns / 2);
             }
         }

@@ -2,7 +2,10 @@
 
 use crate::pace::{Departed, Pace};
 use crate::settings::{Coding, Settings, WrongSettings};
-use crate::wire::{Body, Data, Feedback, Repair, SYMBOL_BYTES};
+use crate::wire::{
+    Body, Data, FEEDBACK_BYTES, Feedback, MOST_DATAGRAM_BYTES, Repair, SYMBOL_BYTES,
+    data_packet_bytes,
+};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use taut_code::{Encoder, Scheme};
@@ -11,6 +14,8 @@ use taut_code::{Encoder, Scheme};
 const RECORDS: usize = 4096;
 /// Packets sent later that have come, after which one is taken for lost (RFC 9002, section 6.1.1).
 const REORDERED: u64 = 3;
+/// Longest time from one message to the next for which feedback waits for the next one, ns.
+const LONGEST_EXPECTED_NS: u64 = 20_000_000;
 /// Latest messages that are looked at for one that nothing is known of.
 const LOOKED_BACK: usize = 64;
 /// Longest that the other side waits with feedback, ns.
@@ -99,6 +104,9 @@ pub(crate) struct Sender {
     last_feedback: Option<Feedback>,
     loss: f64,
     last_deadline_ns: Option<u64>,
+    /// Time from one message to the next, smoothed, and when the last one was handed over.
+    interval_ns: f64,
+    pushed_ns: u64,
     /// When a message last left, and how often nobody has answered since.
     data_ns: u64,
     unanswered: u32,
@@ -147,9 +155,11 @@ impl Sender {
             last_feedback: None,
             loss: 0.0,
             last_deadline_ns: None,
+            interval_ns: 0.0,
+            pushed_ns: 0,
             data_ns: 0,
             unanswered: 0,
-            pace: Pace::new(),
+            pace: Pace::new(settings.target_ns),
             sent: Sent::default(),
         })
     }
@@ -183,6 +193,11 @@ impl Sender {
             ..Source::default()
         };
         self.bytes[place * self.payload_bytes..][..payload.len()].copy_from_slice(payload);
+        if self.last_deadline_ns.is_some() {
+            let passed = now_ns.saturating_sub(self.pushed_ns) as f64;
+            self.interval_ns += (passed - self.interval_ns) * 0.25;
+        }
+        self.pushed_ns = now_ns;
         self.last_deadline_ns = Some(deadline_ns);
         self.next += 1;
         self.sent.messages += 1;
@@ -227,6 +242,19 @@ impl Sender {
             }
             self.open_packet += 1;
         }
+    }
+
+    /// When the next message may be expected; none if messages do not follow each other evenly. With whether feedback fits beside
+    /// the last one, if so many bytes are taken already.
+    pub(crate) fn expected(&self, tag_bytes: usize) -> Option<(u64, bool)> {
+        let interval_ns = self.interval_ns as u64;
+        let is_steady = (1..=LONGEST_EXPECTED_NS).contains(&interval_ns);
+        let length = usize::from(self.sources[self.place(self.next.saturating_sub(1))].length);
+        let bytes = data_packet_bytes(length) + FEEDBACK_BYTES + tag_bytes;
+        is_steady.then(|| {
+            let next_ns = self.pushed_ns + interval_ns + interval_ns / 4;
+            (next_ns, bytes <= MOST_DATAGRAM_BYTES)
+        })
     }
 
     fn patience_ns(&self) -> u64 {
@@ -494,8 +522,7 @@ impl Sender {
         if let Some(newest) = newest {
             let share = (f64::from(packets) / sent.max(1) as f64).min(1.0);
             let come = bytes as f64 * share;
-            self.pace
-                .acknowledged(now_ns, &newest, come, self.in_flight);
+            self.pace.acknowledged(now_ns, &newest, come);
         }
     }
 

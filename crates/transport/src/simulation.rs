@@ -361,5 +361,67 @@ pub fn simulate(scenario: &Scenario, path: &mut dyn Path) -> Result<Simulated, E
     Ok(found)
 }
 
+/// Sends the same messages over the same path as a datagram each, without anything that makes up for losses: what comes later than
+/// the target delay, or behind a later one, is not delivered in time.
+pub fn simulate_datagrams(scenario: &Scenario, path: &mut dyn Path) -> Simulated {
+    let mut found = Simulated::default();
+    let bytes = scenario.payload_bytes as u32 + HEADERS_BYTES;
+    let target_ns = scenario.settings.target_ns;
+    let mut now = START_NS;
+    // Number of the message of each packet that may be under way, by the packet's.
+    let mut numbers: Vec<(usize, usize)> = Vec::new();
+    let mut next_of = [0_usize; 2];
+    let mut due_ns = START_NS;
+    loop {
+        while let Some((way, id, arrives)) = path.take(now) {
+            let (_, number) = numbers[id as usize];
+            let message = &mut found.messages[way][number];
+            let took_ns = now - message.sent_ns;
+            if !arrives || message.took_ns.is_some() || number < next_of[way] {
+                continue;
+            }
+            if took_ns > target_ns {
+                continue;
+            }
+            message.took_ns = Some(took_ns);
+            next_of[way] = number + 1;
+            if way == 0 && scenario.answers {
+                send_datagram(&mut found, &mut numbers, path, now, 1, bytes);
+            }
+        }
+        let is_over = found.messages[0].len() as u64 >= scenario.messages;
+        if !is_over && due_ns <= now {
+            send_datagram(&mut found, &mut numbers, path, now, 0, bytes);
+            if !scenario.answers {
+                send_datagram(&mut found, &mut numbers, path, now, 1, bytes);
+            }
+            due_ns += scenario.interval_ns;
+        }
+        let due = (!is_over).then_some(due_ns);
+        let Some(next_ns) = due.into_iter().chain(path.next_ns()).min() else {
+            break;
+        };
+        now = next_ns.max(now);
+    }
+    found.took_ns = now - START_NS;
+    found
+}
+
+fn send_datagram(
+    found: &mut Simulated,
+    numbers: &mut Vec<(usize, usize)>,
+    path: &mut dyn Path,
+    now_ns: u64,
+    way: usize,
+    bytes: u32,
+) {
+    numbers.push((way, found.messages[way].len()));
+    found.messages[way].push(Fated {
+        sent_ns: now_ns,
+        took_ns: None,
+    });
+    path.send(now_ns, way, numbers.len() as u32 - 1, bytes);
+}
+
 #[cfg(test)]
 mod tests;

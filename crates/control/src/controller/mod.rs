@@ -154,6 +154,13 @@ impl Controller {
         (self.delay_ns.max(0.0) as u64).min(most)
     }
 
+    /// Reckons with at least this delay from reading to applying, ns, until measurements say otherwise: somebody knows that delays
+    /// are longer than those of the rounds that were closed.
+    pub fn reckon_with(&mut self, delay_ns: u64) {
+        let most = MOST_PERIODS * self.model.period_ns();
+        self.delay_ns = self.delay_ns.max(delay_ns.min(most) as f64);
+    }
+
     /// Says what is to be applied. None while the plant is being lifted, and for a report that is not newer than the last.
     pub fn command(&mut self, report: &Report) -> Option<Command> {
         let period_ns = self.model.period_ns();

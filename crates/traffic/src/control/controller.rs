@@ -1,17 +1,18 @@
 //! The controller's side: answers reports with commands, at once.
 
-use super::{Datagrams, LOOK_NS, complain, next, now_ns, open};
+use super::{Datagrams, LOOK_NS, complain, next, now_ns};
+use crate::messages::{Messages, open};
+use crate::probe::Over;
 use rustix::thread::set_current_timer_slack;
 use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::num::NonZeroU64;
-use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use taut_control::controller::Settings;
 use taut_control::protocol::{MOST_BYTES, ProtocolError};
 use taut_control::{Controller, Format, Message, Model, ModelError, Shape, Stage};
-use taut_sys::Alarm;
+use taut_transport::Notice;
 
 /// Silence after which a plant that begins again is taken for another run, ns.
 const NEW_RUN_NS: u64 = 500_000_000;
@@ -36,12 +37,16 @@ pub struct ControllerRun {
     pub datagrams: Datagrams,
     /// What was wrong with the first datagram that was no message.
     pub complaint: Option<ProtocolError>,
+    /// Times that the transport has said that its target is out of reach, or in reach again.
+    pub told: u64,
 }
 
 /// The controller's socket.
 #[derive(Debug)]
 pub struct ControllerSide {
-    socket: UdpSocket,
+    messages: Box<dyn Messages>,
+    /// Delay that is reckoned with while the transport cannot meet its targets, ns: twice the target.
+    worst_ns: u64,
 }
 
 impl ControllerSide {
@@ -49,8 +54,11 @@ impl ControllerSide {
     ///
     /// # Errors
     /// The address is taken, or not of this machine.
-    pub fn open(bind: SocketAddr) -> io::Result<Self> {
-        open(bind).map(|socket| Self { socket })
+    pub fn open(bind: SocketAddr, over: &Over) -> io::Result<Self> {
+        Ok(Self {
+            messages: open(over.transport, bind, &over.deadline)?,
+            worst_ns: 2 * over.deadline.settings.target_ns,
+        })
     }
 
     /// Where it hears reports.
@@ -58,7 +66,7 @@ impl ControllerSide {
     /// # Errors
     /// The socket is gone.
     pub fn address(&self) -> io::Result<SocketAddr> {
-        self.socket.local_addr()
+        self.messages.address()
     }
 
     /// Answers until `stop` is set, whichever plant speaks first: commands go to `answer_port` of the address that it has, or
@@ -67,7 +75,7 @@ impl ControllerSide {
     /// # Errors
     /// There is no such controller for this plant.
     pub fn run(
-        &self,
+        &mut self,
         model: &Model,
         settings: Settings,
         format: Format,
@@ -88,16 +96,23 @@ impl ControllerSide {
             heard: Vec::new(),
             datagrams: Datagrams::default(),
             complaint: None,
+            told: 0,
         };
         let datagrams = &mut run.datagrams;
-        let mut alarm = Alarm::default();
+        let mut is_out_of_reach = false;
         let mut bytes = [0; MOST_BYTES + 1];
         let mut command_bytes = [0; MOST_BYTES];
         while !stop.load(Ordering::Relaxed) {
-            let Some((length, from)) = next(&self.socket, &mut bytes) else {
-                alarm.clear();
-                alarm.watch(self.socket.as_fd());
-                alarm.wait(Duration::from_nanos(LOOK_NS));
+            while let Some(told) = self.messages.told() {
+                match told.notice {
+                    Notice::OutOfReach(_) => is_out_of_reach = true,
+                    Notice::InReach(_) => is_out_of_reach = false,
+                    _ => continue,
+                }
+                run.told += 1;
+            }
+            let Some((length, from)) = next(&mut *self.messages, &mut bytes) else {
+                self.messages.wait(Duration::from_nanos(LOOK_NS));
                 continue;
             };
             let received_ns = now_ns();
@@ -129,6 +144,9 @@ impl ControllerSide {
             }
             last = (report.sequence, received_ns);
             datagrams.taken += 1;
+            if is_out_of_reach {
+                controller.reckon_with(self.worst_ns);
+            }
             let Some(mut command) = controller.command(&report) else {
                 continue;
             };
@@ -138,8 +156,8 @@ impl ControllerSide {
             stamps.set(Stage::ReportReceived, received_ns);
             stamps.set(Stage::CommandSent, sent_ns);
             let length = format.emit_command(&command, &stamps, shape, &mut command_bytes);
-            match self.socket.send_to(&command_bytes[..length], to) {
-                Ok(_) => datagrams.sent += 1,
+            match self.messages.send_to(&command_bytes[..length], to) {
+                Ok(()) => datagrams.sent += 1,
                 Err(_) => datagrams.not_sent += 1,
             }
             run.heard.push(Heard {
@@ -152,8 +170,9 @@ impl ControllerSide {
         if let Some(to) = plant
             && length > 0
         {
-            let _ = self.socket.send_to(&command_bytes[..length], to);
+            let _ = self.messages.send_to(&command_bytes[..length], to);
         }
+        self.messages.leave();
         Ok(run)
     }
 }

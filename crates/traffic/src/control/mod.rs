@@ -1,4 +1,4 @@
-//! Both sides of a control loop as processes over UDP sockets, paced by absolute time.
+//! Both sides of a control loop as processes over sockets, paced by absolute time.
 //!
 //! What they do when is decided by `taut_control`, which reads no clock: here are the clock and the sockets.
 
@@ -8,10 +8,10 @@ mod plant;
 pub use controller::{ControllerRun, ControllerSide, Heard};
 pub use plant::{End, PlantRun, PlantSide};
 
+use crate::messages::Messages;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
-use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use taut_control::protocol::{MOST_BYTES, ProtocolError};
 
 /// Longest that a side sleeps before it looks whether it is to stop, ns.
@@ -43,17 +43,14 @@ fn now_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// A socket that never blocks.
-fn open(bind: SocketAddr) -> io::Result<UdpSocket> {
-    let socket = UdpSocket::bind(bind)?;
-    socket.set_nonblocking(true)?;
-    Ok(socket)
-}
-
-/// The next datagram, if there is one. What is longer than any message is cut off, and so is none.
-fn next(socket: &UdpSocket, bytes: &mut [u8; MOST_BYTES + 1]) -> Option<(usize, SocketAddr)> {
-    // Errors are of datagrams sent before, to somebody who is not there (yet).
-    socket.recv_from(bytes).ok()
+/// The next message, if there is one. What is longer than any message is cut off, and so is none.
+fn next(
+    messages: &mut dyn Messages,
+    bytes: &mut [u8; MOST_BYTES + 1],
+) -> Option<(usize, SocketAddr)> {
+    // Errors are of messages sent before, to somebody who is not there (yet).
+    let received = messages.receive(bytes).ok().flatten()?;
+    Some((received.length, received.from))
 }
 
 /// Keeps the first complaint about what came, which tells most.
@@ -70,6 +67,9 @@ fn complain(
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::messages::Transport;
+    use crate::probe::Over;
+    use std::net::UdpSocket;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::Duration;
     use taut_control::controller::Settings;
@@ -80,13 +80,14 @@ mod tests {
     /// Both sides on the loopback interface for some periods; `meanwhile` knows both addresses.
     fn loop_of(
         format: Format,
+        over: &Over,
         periods: u64,
         meanwhile: impl FnOnce(SocketAddr, SocketAddr) + Send,
     ) -> (PlantRun, ControllerRun) {
         let model = plant::model("robot").unwrap();
-        let controller = ControllerSide::open(HERE.parse().unwrap()).unwrap();
+        let mut controller = ControllerSide::open(HERE.parse().unwrap(), over).unwrap();
         let to = controller.address().unwrap();
-        let side = PlantSide::open(HERE.parse().unwrap(), to).unwrap();
+        let mut side = PlantSide::open(HERE.parse().unwrap(), to, over).unwrap();
         let at = side.address().unwrap();
         let lifted = format == Format::Ncsbench;
         let settings = Settings {
@@ -115,7 +116,7 @@ mod tests {
     #[test]
     fn the_loop_closes_over_sockets_in_both_formats_whatever_else_arrives() {
         for format in [Format::Ncsbench, Format::Taut] {
-            let (run, controls) = loop_of(format, 30, |plant, controller| {
+            let (run, controls) = loop_of(format, &Over::default(), 30, |plant, controller| {
                 let stranger = UdpSocket::bind("127.0.0.2:0").unwrap();
                 for to in [plant, controller] {
                     for noise in [&[0_u8; 192][..], &[0; 88], b"tCtl\x02", b"", &[7; 1400]] {
@@ -137,10 +138,25 @@ mod tests {
     }
 
     #[test]
+    fn the_loop_closes_over_every_transport() {
+        for transport in Transport::ALL {
+            let over = Over {
+                transport,
+                ..Over::default()
+            };
+            let (run, controls) = loop_of(Format::Taut, &over, 30, |_, _| ());
+            let kpis = Kpis::of(&run.records, 2, true, run.fallen_ns);
+            assert!(kpis.rounds > 0, "{transport:?}: {run:?}");
+            assert!(matches!(run.end, End::Periods | End::Fallen), "{run:?}");
+            assert!(!controls.heard.is_empty(), "{transport:?}");
+        }
+    }
+
+    #[test]
     fn a_plant_that_nobody_answers_says_so() {
         let model = plant::model("conveyor").unwrap();
         let nobody = UdpSocket::bind(HERE).unwrap().local_addr().unwrap();
-        let side = PlantSide::open(HERE.parse().unwrap(), nobody).unwrap();
+        let mut side = PlantSide::open(HERE.parse().unwrap(), nobody, &Over::default()).unwrap();
         let station = station::Settings::for_period(model.period_ns());
         let body = plant::plant(&model, 1);
         let never = AtomicBool::new(false);

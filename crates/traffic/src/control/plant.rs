@@ -1,20 +1,20 @@
 //! The plant's side: a plant in software that sends reports and applies commands in real time.
 
-use super::{Datagrams, LOOK_NS, complain, next, now_ns, open};
+use super::{Datagrams, LOOK_NS, complain, next, now_ns};
+use crate::messages::{Messages, Transport, open};
+use crate::probe::Over;
 use rustix::thread::{clock_nanosleep_absolute, set_current_timer_slack};
 use rustix::time::{ClockId, Timespec};
 use serde::{Deserialize, Serialize};
 use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::num::NonZeroU64;
-use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use taut_control::plant::Plant;
 use taut_control::protocol::{MOST_BYTES, ProtocolError};
 use taut_control::station::{Receipt, Settings};
 use taut_control::{Format, Message, Record, Stage, Station};
-use taut_sys::Alarm;
 
 /// Time from the start to the first reading, ns: so that it is not late.
 const LEAD_NS: u64 = 5_000_000;
@@ -57,8 +57,10 @@ pub struct PlantRun {
 /// The plant's socket.
 #[derive(Debug)]
 pub struct PlantSide {
-    socket: UdpSocket,
+    messages: Box<dyn Messages>,
     controller: SocketAddr,
+    /// Whether the transport has nothing to do while nobody sends or receives.
+    is_plain: bool,
 }
 
 impl PlantSide {
@@ -66,9 +68,13 @@ impl PlantSide {
     ///
     /// # Errors
     /// The address is taken, or not of this machine.
-    pub fn open(bind: SocketAddr, controller: SocketAddr) -> io::Result<Self> {
-        let socket = open(bind)?;
-        Ok(Self { socket, controller })
+    pub fn open(bind: SocketAddr, controller: SocketAddr, over: &Over) -> io::Result<Self> {
+        let messages = open(over.transport, bind, &over.deadline)?;
+        Ok(Self {
+            messages,
+            controller,
+            is_plain: over.transport == Transport::Udp,
+        })
     }
 
     /// Where it hears commands.
@@ -76,13 +82,13 @@ impl PlantSide {
     /// # Errors
     /// The socket is gone.
     pub fn address(&self) -> io::Result<SocketAddr> {
-        self.socket.local_addr()
+        self.messages.address()
     }
 
     /// Runs a plant until its periods are over, it falls, or nobody controls it any more; then 0 is applied. Readings are at
     /// absolute times, so that what is late once does not shift those that follow.
     pub fn run(
-        &self,
+        &mut self,
         plant: Box<dyn Plant>,
         format: Format,
         settings: Settings,
@@ -99,11 +105,10 @@ impl PlantSide {
         let (mut datagrams, mut complaint) = (Datagrams::default(), None);
         let mut last_ns = start_ns;
         let mut farewell = false;
-        let mut alarm = Alarm::default();
         let mut bytes = [0; MOST_BYTES + 1];
         let mut report_bytes = [0; MOST_BYTES];
         let end = loop {
-            while let Some((length, from)) = next(&self.socket, &mut bytes) {
+            while let Some((length, from)) = next(&mut *self.messages, &mut bytes) {
                 let received_ns = now_ns();
                 if from.ip() != self.controller.ip() {
                     datagrams.strangers += 1;
@@ -132,10 +137,10 @@ impl PlantSide {
                 station.sent(sent_ns);
                 let length = format.emit_report(&report, shape, &mut report_bytes);
                 match self
-                    .socket
+                    .messages
                     .send_to(&report_bytes[..length], self.controller)
                 {
-                    Ok(_) => datagrams.sent += 1,
+                    Ok(()) => datagrams.sent += 1,
                     Err(_) => datagrams.not_sent += 1,
                 }
             }
@@ -153,8 +158,9 @@ impl PlantSide {
             if let Some(why) = why {
                 break why;
             }
-            self.sleep(&mut alarm, &station);
+            self.sleep(&station);
         };
+        self.messages.leave();
         station.stop(now_ns());
         PlantRun {
             fallen_ns: station.fallen_ns(),
@@ -167,13 +173,13 @@ impl PlantSide {
     }
 
     /// Sleeps until something is due or arrives.
-    fn sleep(&self, alarm: &mut Alarm, station: &Station) {
+    fn sleep(&mut self, station: &Station) {
         let (now, due_ns) = (now_ns(), station.due_ns());
         let left_ns = due_ns.saturating_sub(now);
         if left_ns == 0 {
             return;
         }
-        if station.awaits_nothing() && left_ns < LOOK_NS {
+        if self.is_plain && station.awaits_nothing() && left_ns < LOOK_NS {
             let until = Timespec {
                 tv_sec: (due_ns / 1_000_000_000) as i64,
                 tv_nsec: (due_ns % 1_000_000_000) as i64,
@@ -182,8 +188,7 @@ impl PlantSide {
             let _ = clock_nanosleep_absolute(ClockId::Monotonic, &until);
             return;
         }
-        alarm.clear();
-        alarm.watch(self.socket.as_fd());
-        alarm.wait(Duration::from_nanos(left_ns.min(LOOK_NS)));
+        self.messages
+            .wait(Duration::from_nanos(left_ns.min(LOOK_NS)));
     }
 }

@@ -1,0 +1,111 @@
+//! Two endpoints that talk, and somebody who changes, repeats, makes up and holds back what they say.
+
+use taut_transport::wire::{self, MOST_DATAGRAM_BYTES};
+use taut_transport::{Coding, Endpoint, Settings};
+
+/// Plays what the bytes say: each step is an action, and what it needs.
+pub fn packets(bytes: &[u8]) {
+    let mut bytes = bytes.iter().copied();
+    let mut next = || bytes.next();
+    let Some(first) = next() else { return };
+    let coding = match first & 3 {
+        0 => Coding::Off,
+        1 => Coding::Block {
+            symbols: 4,
+            redundancy: 0.5,
+        },
+        2 => Coding::Window {
+            symbols: 4,
+            redundancy: Some(1.0),
+        },
+        _ => Coding::Window {
+            symbols: 8,
+            redundancy: None,
+        },
+    };
+    let settings = Settings {
+        coding,
+        kept: 32,
+        payload_bytes: 64,
+        target_ns: 5_000_000,
+        window_ns: 2_000_000,
+        ..Settings::default()
+    };
+    let mut now = 1_000_000_000_u64;
+    let Ok(mut opener) = Endpoint::open(settings, None, [first; 16], now) else {
+        return;
+    };
+    let mut packet = [0; MOST_DATAGRAM_BYTES];
+    let Some(length) = opener.transmit(now, &mut packet) else {
+        return;
+    };
+    let Ok(answerer) = Endpoint::accept(settings, None, [7; 16], now, &packet[..length]) else {
+        return;
+    };
+    let mut sides = [opener, answerer];
+    let mut held: Vec<(usize, Vec<u8>)> = Vec::new();
+    let mut delivered = [None::<u64>; 2];
+    while let Some(action) = next() {
+        let side = usize::from(action >> 7);
+        match action & 7 {
+            0 => now += u64::from(next().unwrap_or(1)) * 10_000,
+            1 => now += u64::from(next().unwrap_or(1)) * 1_000_000,
+            2 => {
+                let length = usize::from(next().unwrap_or(8)) % 80;
+                let _ = sides[side].send(now, &[action; 80][..length]);
+            }
+            3 => {
+                // What was held back arrives, as it was.
+                if !held.is_empty() {
+                    let (to, packet) = held.remove(usize::from(next().unwrap_or(0)) % held.len());
+                    sides[to].receive(now, &packet);
+                }
+            }
+            4 => {
+                // What was held back arrives with a byte changed, and stays for another time.
+                if let Some((to, packet)) = held.last() {
+                    let mut packet = packet.clone();
+                    let at = usize::from(next().unwrap_or(0)) % packet.len().max(1);
+                    if let Some(byte) = packet.get_mut(at) {
+                        *byte ^= next().unwrap_or(1);
+                    }
+                    sides[*to].receive(now, &packet);
+                }
+            }
+            5 => {
+                // Something made up, behind a header that may be right.
+                let mut made = vec![0xD1, 0x10 | next().unwrap_or(2), next().unwrap_or(0) & 3, 0];
+                made.extend_from_slice(&sides[side].connection().to_be_bytes());
+                made.extend((0..next().unwrap_or(40)).map_while(|_| next()));
+                sides[side].receive(now, &made);
+                let _ = wire::parse(&made);
+            }
+            _ => {}
+        }
+        for from in 0..2 {
+            let mut count = 0;
+            while let Some(length) = sides[from].transmit(now, &mut packet) {
+                count += 1;
+                assert!(count < 10_000, "a side that never has enough");
+                if action & 64 == 0 {
+                    let sent = packet[..length].to_vec();
+                    sides[1 - from].receive(now, &sent);
+                } else if held.len() < 64 {
+                    held.push((1 - from, packet[..length].to_vec()));
+                }
+            }
+        }
+        for side in 0..2 {
+            while let Some(delivery) = sides[side].deliver(now) {
+                assert!(delivery.payload.len() <= 64);
+                assert!(
+                    delivered[side].is_none_or(|last| delivery.number > last),
+                    "out of order"
+                );
+                delivered[side] = Some(delivery.number);
+            }
+            while sides[side].notice().is_some() {}
+            let _ = sides[side].wake_ns(now);
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! `taut probe simulate`: messages between two sides in virtual time, by the deadline transport or as datagrams.
+
+use crate::exit::Failure;
+use crate::terminal::{print, quantity};
+use crate::transport::TransportOptions;
+use serde_json::json;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use taut_measure::{LatencyHistogram, Summary};
+use taut_model::link::medium::{MediumSettings, SharedMedium};
+use taut_settings::SettingsFileError;
+use taut_traffic::messages::Transport;
+use taut_transport::{Clocks, Delays, Scenario, Simulated, simulate, simulate_datagrams};
+
+/// Names of both ways, as they stand in JSON.
+const WAYS: [&str; 2] = ["there", "back"];
+
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  taut probe simulate --medium radio.toml --interval 3.25ms --target 3.25ms --window 480us
+  taut probe simulate --delay 2ms --loss 5% --burst 3 --target 20ms --redundancy 0.25
+  taut probe simulate --transport udp --medium radio.toml --interval 1ms --size 1400
+
+Seconds of messages in milliseconds, the same for the same seed. Says which share of the messages was delivered within the target
+delay, in order, and how long these took.")]
+pub struct Arguments {
+    #[command(flatten)]
+    transport: TransportOptions,
+    /// From one message to the next, such as 5ms
+    #[arg(long, value_name = "TIME", default_value = "5ms", value_parser = quantity::some_time)]
+    interval: Duration,
+    /// Bytes of a message
+    #[arg(long, value_name = "BYTES", default_value_t = 256, value_parser = clap::value_parser!(u16).range(1..=1_400))]
+    size: u16,
+    /// Messages of each side
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    count: u32,
+    /// The other side answers each message, instead of sending by the clock as well
+    #[arg(long)]
+    answers: bool,
+    /// Both clocks differ by so much at most; without it, nothing is known of the difference
+    #[arg(long, value_name = "TIME", value_parser = quantity::duration)]
+    clock_error: Option<Duration>,
+    /// File of the medium between both sides
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["delay", "jitter", "loss", "burst"])]
+    medium: Option<PathBuf>,
+    /// Delay of each way
+    #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = quantity::duration)]
+    delay: Duration,
+    /// Up to so much is added to each delay, and packets overtake each other by it
+    #[arg(long, value_name = "TIME", default_value = "0ns", value_parser = quantity::duration)]
+    jitter: Duration,
+    /// Packets that are lost, such as 1%
+    #[arg(long, value_name = "SHARE", default_value = "0%", value_parser = quantity::share)]
+    loss: f64,
+    /// Packets that are lost in a row each time
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    burst: u32,
+    /// What is drawn is the same for the same seed
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let over = arguments.transport.over_any(usize::from(arguments.size))?;
+    let mut settings = over.deadline.settings;
+    if let Some(error) = arguments.clock_error {
+        settings.clocks = Clocks::Shared(nanoseconds(error));
+    }
+    let scenario = Scenario {
+        settings,
+        interval_ns: nanoseconds(arguments.interval),
+        payload_bytes: usize::from(arguments.size),
+        messages: u64::from(arguments.count),
+        answers: arguments.answers,
+        clock: (0, 0.0),
+        seed: arguments.seed,
+    };
+    let found = match &arguments.medium {
+        Some(file) => {
+            let mut medium = medium(file, arguments.seed)?;
+            let mut found = over_path(over.transport, &scenario, &mut medium)?;
+            found.medium = Some(medium.counts());
+            found
+        }
+        None => {
+            let mut path = Delays::new(nanoseconds(arguments.delay), arguments.seed);
+            path.jitter_ns = nanoseconds(arguments.jitter);
+            // So that as many are lost as asked for, whatever the burst.
+            let good = f64::from(arguments.burst) * (1.0 - arguments.loss);
+            path.loss = arguments.loss / (arguments.loss + good);
+            path.burst = arguments.burst;
+            over_path(over.transport, &scenario, &mut path)?
+        }
+    };
+    show(arguments, over.transport, &scenario, &found);
+    Ok(())
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn over_path(
+    transport: Transport,
+    scenario: &Scenario,
+    path: &mut dyn taut_transport::Path,
+) -> Result<Simulated, Failure> {
+    match transport {
+        Transport::Udp => Ok(simulate_datagrams(scenario, path)),
+        Transport::Deadline => simulate(scenario, path).map_err(|e| Failure::Input(e.to_string())),
+        Transport::Tcp => Err(Failure::Input(
+            "--transport tcp: the kernel's TCP is not simulated; want deadline or udp".to_owned(),
+        )),
+    }
+}
+
+/// Reads a medium's file; the seed of the command is added to that of the file.
+fn medium(file: &Path, seed: u64) -> Result<SharedMedium, Failure> {
+    let wrong = |e: SettingsFileError| Failure::Input(e.to_string());
+    let text = SettingsFileError::read(file).map_err(wrong)?;
+    let name = file.display().to_string();
+    let mut settings: MediumSettings =
+        toml::from_str(&text).map_err(|e| wrong(SettingsFileError::of_toml(&text, &name, &e)))?;
+    settings.seed = settings.seed.wrapping_add(seed);
+    SharedMedium::new(&settings).map_err(|e| Failure::Input(format!("{name}: {e}")))
+}
+
+fn show(arguments: &Arguments, transport: Transport, scenario: &Scenario, found: &Simulated) {
+    let ways = [0, 1].map(|way| {
+        let mut took = LatencyHistogram::new();
+        for ns in found.messages[way].iter().filter_map(|it| it.took_ns) {
+            took.record(ns);
+        }
+        (
+            found.messages[way].len(),
+            found.in_time(way),
+            Summary::from_histogram(&took),
+        )
+    });
+    if arguments.json {
+        let mut object = json!({
+            "transport": transport,
+            "interval_ns": scenario.interval_ns,
+            "size_bytes": scenario.payload_bytes,
+            "target_ns": scenario.settings.target_ns,
+            "window_ns": scenario.settings.window_ns,
+            "delivered_late": found.delivered_late,
+            "delivered_out_of_order": found.delivered_disordered,
+        });
+        for (name, (sent, in_time, took)) in WAYS.iter().zip(&ways) {
+            object[*name] = json!({"sent": sent, "in_time_share": in_time, "took_ns": took});
+        }
+        if transport == Transport::Deadline {
+            object["connection"] = json!(found.counts);
+        }
+        if let Some(counts) = &found.medium {
+            object["medium"] = json!({
+                "arrived": counts.arrived, "lost": counts.lost, "queue_full": counts.full, "collisions": counts.collisions,
+                "busy_share": counts.busy_ns as f64 / found.took_ns.max(1) as f64,
+            });
+        }
+        print::json(&object);
+        return;
+    }
+    for (name, (sent, in_time, took)) in WAYS.iter().zip(&ways) {
+        let took = took
+            .as_ref()
+            .map_or("no data".to_owned(), quantity::summary);
+        print::line(format!(
+            "{name:<6} {:.2} % of {sent} in time; {took}",
+            in_time * 100.0
+        ));
+    }
+    if transport == Transport::Deadline {
+        for (name, counts) in WAYS.iter().zip(&found.counts) {
+            let sent = &counts.sent;
+            print::line(format!(
+                "{name:<6} {} packets, {} of messages; {} sent again, {} repairs, {} not sent as they would have been late",
+                counts.packets_sent,
+                sent.data,
+                sent.again + sent.asked,
+                sent.repairs,
+                sent.not_sent
+            ));
+        }
+    }
+    if let Some(counts) = &found.medium {
+        print::line(format!(
+            "medium {:.1} % of the time busy; {} collisions, {} lost, {} found its queue full",
+            counts.busy_ns as f64 / found.took_ns.max(1) as f64 * 100.0,
+            counts.collisions,
+            counts.lost.iter().sum::<u64>(),
+            counts.full.iter().sum::<u64>()
+        ));
+    }
+}
