@@ -4,11 +4,12 @@ use super::options::{LoopOptions, address};
 use crate::exit::{self, Failure};
 use crate::forward;
 use crate::terminal::print;
+use crate::transport::TransportOptions;
 use serde_json::json;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use taut_control::protocol::{COMMAND_PORT, REPORT_PORT};
+use taut_control::protocol::{COMMAND_PORT, MOST_BYTES, REPORT_PORT};
 use taut_results::write_whole;
 use taut_traffic::control::ControllerSide;
 use taut_traffic::messages::Transport;
@@ -22,6 +23,8 @@ Answers the plant that speaks first until Ctrl-C, and tells it then that it goes
 pub struct Arguments {
     #[command(flatten)]
     options: LoopOptions,
+    #[command(flatten)]
+    transport: TransportOptions,
     /// Address to hear reports at
     #[arg(long, value_name = "ADDRESS:PORT", default_value_t = format!("0.0.0.0:{REPORT_PORT}"))]
     bind: String,
@@ -44,9 +47,10 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let of = arguments.options.of_loop(false)?;
+    let over = arguments.transport.over(MOST_BYTES)?;
     let bind = address(&arguments.bind, REPORT_PORT)?;
     let signalled = exit::stop_flag()?;
-    let mut side = ControllerSide::open(bind, &of.over).map_err(|e| {
+    let mut side = ControllerSide::open(bind, &over).map_err(|e| {
         Failure::Input(format!(
             "cannot hear reports at {bind}: {e}; another --bind?"
         ))
@@ -60,7 +64,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         || format!("controls {} at {at}", of.model.name()),
     ));
     // Only datagrams can go elsewhere than to where reports come from.
-    let goes_elsewhere = !arguments.answer_to_sender && of.over.transport == Transport::Udp;
+    let goes_elsewhere = !arguments.answer_to_sender && over.transport == Transport::Udp;
     let answer_port = goes_elsewhere.then_some(arguments.answer_port);
     let stop = AtomicBool::new(false);
     let found = std::thread::scope(|scope| {

@@ -2,20 +2,16 @@
 
 use crate::exit::Failure;
 use crate::terminal::quantity;
-use crate::transport::TransportOptions;
 use serde::de::DeserializeOwned;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 use taut_control::controller::{self, Faults, Filter, Strategy};
 use taut_control::link::recorded;
 use taut_control::plant::{NAMES, model, model_of_file};
-use taut_control::protocol::MOST_BYTES;
 use taut_control::station::{self, Discipline, OnLoss};
 use taut_control::{Format, LinkSettings, Model, Shape};
 use taut_lab::controlled::ControlReport;
 use taut_settings::{SettingsFileError, suggestion};
-use taut_traffic::messages::Transport;
-use taut_traffic::probe::Over;
 
 #[derive(Clone, clap::Args)]
 pub struct LoopOptions {
@@ -52,8 +48,6 @@ pub struct LoopOptions {
     /// Seed of the sensors' noise, and of the network in virtual time
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    #[command(flatten)]
-    transport: TransportOptions,
 }
 
 /// What the options come to.
@@ -63,7 +57,6 @@ pub struct Loop {
     pub controller: controller::Settings,
     pub station: station::Settings,
     pub seed: u64,
-    pub over: Over,
 }
 
 impl LoopOptions {
@@ -89,14 +82,6 @@ impl LoopOptions {
         if over_sockets && self.protocol == Format::Ncsbench && self.apply == Discipline::Arrival {
             return Err(Failure::Input(
                 "--apply arrival: NCSbench's messages do not say which command is in force; use --protocol taut"
-                    .to_owned(),
-            ));
-        }
-        let over = self.transport.over(MOST_BYTES)?;
-        if is_virtual && over.transport != Transport::Udp {
-            return Err(Failure::Input(
-                "--transport: needs sockets; in virtual time, `taut probe simulate` shows what a transport does, and --delay, --loss \
-                 and --burst have the loop live with it"
                     .to_owned(),
             ));
         }
@@ -129,7 +114,6 @@ impl LoopOptions {
             controller,
             station,
             seed: self.seed,
-            over,
         })
     }
 
@@ -168,7 +152,6 @@ impl LoopOptions {
         }
         add("periods", self.periods.to_string());
         add("seed", self.seed.to_string());
-        words.extend(self.transport.words());
         words
     }
 
@@ -179,7 +162,6 @@ impl LoopOptions {
             "controller": of.controller,
             "station": of.station,
             "seed": self.seed,
-            "transport": of.over.transport,
         })
     }
 }

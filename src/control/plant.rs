@@ -5,11 +5,12 @@ use super::show;
 use crate::exit::{self, Failure};
 use crate::forward;
 use crate::terminal::{print, quantity};
+use crate::transport::TransportOptions;
 use serde_json::json;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use taut_control::protocol::{COMMAND_PORT, REPORT_PORT};
+use taut_control::protocol::{COMMAND_PORT, MOST_BYTES, REPORT_PORT};
 use taut_control::{Kpis, plant};
 use taut_lab::controlled::{ControlReport, write_report};
 use taut_results::refuse_results;
@@ -27,6 +28,8 @@ pub struct Arguments {
     controller: String,
     #[command(flatten)]
     options: LoopOptions,
+    #[command(flatten)]
+    transport: TransportOptions,
     /// Address to hear commands at, and to send reports from
     #[arg(long, value_name = "ADDRESS:PORT", default_value_t = format!("0.0.0.0:{COMMAND_PORT}"))]
     bind: String,
@@ -46,13 +49,14 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let of = arguments.options.of_loop(false)?;
+    let over = arguments.transport.over(MOST_BYTES)?;
     let controller = address(&arguments.controller, REPORT_PORT)?;
     let bind = address(&arguments.bind, COMMAND_PORT)?;
     if let Some(out) = &arguments.out {
         refuse_results(out)?;
     }
     let signalled = exit::stop_flag()?;
-    let mut side = PlantSide::open(bind, controller, &of.over).map_err(|e| {
+    let mut side = PlantSide::open(bind, controller, &over).map_err(|e| {
         Failure::Input(format!(
             "cannot hear commands at {bind}: {e}; another --bind?"
         ))

@@ -4,13 +4,16 @@ use super::options::{LinkOptions, Loop, LoopOptions, within_an_hour};
 use super::{plant, show};
 use crate::exit::{self, Failure};
 use crate::terminal::quantity;
+use crate::transport::TransportOptions;
 use std::path::PathBuf;
 use std::time::Duration;
+use taut_control::protocol::MOST_BYTES;
 use taut_control::{Kpis, Record, Scenario, simulate};
 use taut_host::cores_for;
 use taut_lab::controlled::{self, ControlReport, Sides, write_report};
 use taut_results::refuse_results;
 use taut_traffic::control::End;
+use taut_traffic::messages::Transport;
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
@@ -23,6 +26,8 @@ controller's address there. Ends with code 1 if the plant fell.")]
 pub struct Arguments {
     #[command(flatten)]
     options: LoopOptions,
+    #[command(flatten)]
+    transport: TransportOptions,
     /// In virtual time, in one process: a thousand times as fast
     #[arg(long = "virtual")]
     is_virtual: bool,
@@ -66,12 +71,21 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let of = arguments.options.of_loop(arguments.is_virtual)?;
+    let over = arguments.transport.over(MOST_BYTES)?;
+    if arguments.is_virtual && over.transport != Transport::Udp {
+        return Err(Failure::Input(
+            "--transport: needs sockets; in virtual time, `taut probe simulate` shows what a transport does, and --delay, --loss and \
+             --burst have the loop live with it"
+                .to_owned(),
+        ));
+    }
     if let Some(out) = &arguments.out {
         refuse_results(out)?;
     }
     let words = std::env::args().collect::<Vec<_>>().join(" ");
     let mut report = ControlReport::new(words, &of.model);
     report.settings = arguments.options.as_json(&of);
+    report.settings["transport"] = serde_json::json!(over.transport);
     report.is_virtual = arguments.is_virtual;
     let (report, records) = if arguments.is_virtual {
         in_virtual_time(arguments, of, report)?
@@ -160,7 +174,7 @@ fn over_sockets(
     let at = arguments.at.unwrap_or([127, 0, 0, 1].into());
     let sides = Sides {
         program: exit::own_program()?,
-        options: arguments.options.words(),
+        options: [arguments.options.words(), arguments.transport.words()].concat(),
         cores,
         namespaces,
         addresses: [
