@@ -88,7 +88,7 @@ impl Default for Settings {
                 redundancy: None,
             },
             feedback_every: 8,
-            payload_bytes: 1400,
+            payload_bytes: 1380,
             kept: 1024,
             clocks: Clocks::Own,
             drift_ppm: 200,
