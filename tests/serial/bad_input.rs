@@ -3,7 +3,7 @@
 use crate::support::leftovers::Watch;
 use crate::support::program::{Finished, Program, run};
 use crate::support::testpmd::Testpmd;
-use crate::support::{Sockets, alone, alone_and_root, is_installed, scratch, taut, testpmd};
+use crate::support::{Sockets, alone, alone_and_root, as_nobody, as_nobody_works, is_installed, scratch, taut, testpmd};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
@@ -372,31 +372,6 @@ fn a_socket_in_use_or_of_another_user_is_refused() {
         "0.3",
     ]));
     says(&other, MISSING, "the socket belongs to user 0");
-}
-
-fn as_nobody_works() -> bool {
-    let works = taut_host::permissions::is_root()
-        && is_installed("setpriv")
-        && run(&mut as_nobody(&["--version"])).code() == Some(0);
-    if !works {
-        println!(
-            "skipped: needs root, setpriv (package util-linux) and a build folder that all may read"
-        );
-    }
-    works
-}
-
-/// taut without any privilege.
-fn as_nobody(arguments: &[&str]) -> Command {
-    let mut command = Command::new("setpriv");
-    command.args([
-        "--reuid=65534",
-        "--regid=65534",
-        "--clear-groups",
-        "--inh-caps=-all",
-    ]);
-    command.arg(env!("CARGO_BIN_EXE_taut")).args(arguments);
-    command
 }
 
 #[test]
