@@ -36,8 +36,8 @@ fn debian() -> bool {
 #[track_caller]
 fn make_deb(folder: &Path) -> PathBuf {
     package("deb", TAUT, folder);
-    let names = names(folder);
-    let [name] = &names.iter().collect::<Vec<_>>()[..] else {
+    let names: Vec<String> = names(folder).into_iter().collect();
+    let [name] = names.as_slice() else {
         panic!("not one package: {names:?}")
     };
     assert!(name.starts_with(&format!("taut_{VERSION}_")), "{name}");
@@ -59,7 +59,10 @@ fn a_debian_package_holds_all_of_taut_and_is_the_same_each_time() {
     let folder = scratch();
     let deb = make_deb(&folder.path().join("one"));
     let again = make_deb(&folder.path().join("two"));
-    assert!(fs::read(&deb).unwrap() == fs::read(&again).unwrap(), "two packages of one program");
+    assert!(
+        fs::read(&deb).unwrap() == fs::read(&again).unwrap(),
+        "two packages of one program"
+    );
 
     let listing = dpkg_deb("--contents", &deb, &[]);
     for line in listing.lines() {
@@ -84,7 +87,12 @@ fn a_debian_package_holds_all_of_taut_and_is_the_same_each_time() {
         "./usr/lib/systemd/system/taut-chain@.service",
         "./etc/taut/",
     ] {
-        assert!(listing.lines().any(|it| it.ends_with(&format!(" {wanted}"))), "no {wanted}: {listing}");
+        assert!(
+            listing
+                .lines()
+                .any(|it| it.ends_with(&format!(" {wanted}"))),
+            "no {wanted}: {listing}"
+        );
     }
     let field = |name: &str| dpkg_deb("--field", &deb, &[name]).trim().to_string();
     assert_eq!(field("Version"), VERSION);
@@ -92,10 +100,16 @@ fn a_debian_package_holds_all_of_taut_and_is_the_same_each_time() {
     assert!(field("Installed-Size").parse::<u64>().unwrap() > 1000);
 
     let root = folder.path().join("root");
-    run(Command::new("dpkg-deb").arg("--raw-extract").args([&deb, &root])).success();
+    run(Command::new("dpkg-deb")
+        .arg("--raw-extract")
+        .args([&deb, &root]))
+    .success();
     let sums = fs::read(root.join("DEBIAN/md5sums")).unwrap();
     assert!(!sums.is_empty());
-    run(Command::new("md5sum").args(["--check", "--quiet", "DEBIAN/md5sums"]).current_dir(&root)).success();
+    run(Command::new("md5sum")
+        .args(["--check", "--quiet", "DEBIAN/md5sums"])
+        .current_dir(&root))
+    .success();
     units_are_what_systemd_knows(&root, folder.path());
 }
 
@@ -105,7 +119,8 @@ fn units_are_what_systemd_knows(root: &Path, folder: &Path) {
         return println!("skipped: needs systemd-analyze (package systemd)");
     }
     for unit in ["taut-forward@", "taut-chain@"] {
-        let text = fs::read_to_string(root.join(format!("usr/lib/systemd/system/{unit}.service"))).unwrap();
+        let text = fs::read_to_string(root.join(format!("usr/lib/systemd/system/{unit}.service")))
+            .unwrap();
         assert!(text.contains("ExecStart=/usr/bin/taut "), "{text}");
         for promised in [
             "CapabilityBoundingSet=CAP_NET_ADMIN CAP_NET_RAW CAP_SYS_NICE CAP_IPC_LOCK CAP_BPF CAP_PERFMON\n",
@@ -140,7 +155,10 @@ fn depends(deb: &Path) -> Vec<String> {
 fn package_names(field: &str) -> Vec<String> {
     let parts = field.split([',', '|']);
     let names = parts.filter_map(|it| it.trim().split([' ', ':']).next());
-    names.filter(|it| !it.is_empty()).map(str::to_string).collect()
+    names
+        .filter(|it| !it.is_empty())
+        .map(str::to_string)
+        .collect()
 }
 
 /// A package that is installed here: its part of dpkg's list, and the fields that say what it needs.
@@ -159,7 +177,9 @@ fn installed() -> (BTreeMap<String, Installed>, BTreeMap<String, Vec<String>>) {
         let field = |name: &str| {
             let start = format!("{name}: ");
             let mut lines = paragraph.lines();
-            lines.find_map(|line| line.strip_prefix(start.as_str())).unwrap_or_default()
+            lines
+                .find_map(|line| line.strip_prefix(start.as_str()))
+                .unwrap_or_default()
         };
         if field("Status") != "install ok installed" {
             continue;
@@ -168,10 +188,19 @@ fn installed() -> (BTreeMap<String, Installed>, BTreeMap<String, Vec<String>>) {
         for provided in package_names(field("Provides")) {
             stand_ins.entry(provided).or_default().push(name.clone());
         }
-        let needs = [field("Pre-Depends"), field("Depends")].map(package_names).concat();
+        let needs = [field("Pre-Depends"), field("Depends")]
+            .map(package_names)
+            .concat();
         let is_essential = field("Essential") == "yes" || field("Priority") == "required";
         let paragraph = paragraph.to_string();
-        all.insert(name, Installed { paragraph, is_essential, needs });
+        all.insert(
+            name,
+            Installed {
+                paragraph,
+                is_essential,
+                needs,
+            },
+        );
     }
     (all, stand_ins)
 }
@@ -183,7 +212,8 @@ fn fill(root: &Path, wanted: &[String]) -> &'static str {
         let mut command = Command::new("timeout");
         command.args(["300", "debootstrap", "--variant=minbase"]);
         command.arg(format!("--include={}", wanted.join(",")));
-        let made = Program::start(command.arg("stable").arg(root)).finish_within(Duration::from_secs(330));
+        let made =
+            Program::start(command.arg("stable").arg(root)).finish_within(Duration::from_secs(330));
         if made.code() == Some(0) {
             return "debootstrap";
         }
@@ -196,7 +226,12 @@ fn fill(root: &Path, wanted: &[String]) -> &'static str {
     let mut chosen = BTreeSet::new();
     while let Some(name) = left.pop() {
         let named = all.get_key_value(&name);
-        let stand_in = || stand_ins.get(&name)?.first().and_then(|it| all.get_key_value(it));
+        let stand_in = || {
+            stand_ins
+                .get(&name)?
+                .first()
+                .and_then(|it| all.get_key_value(it))
+        };
         if let Some((name, package)) = named.or_else(stand_in)
             && chosen.insert(name)
         {
@@ -209,7 +244,15 @@ fn fill(root: &Path, wanted: &[String]) -> &'static str {
         fs::create_dir(root.join("usr").join(name)).unwrap();
         symlink(format!("usr/{name}"), root.join(name)).unwrap();
     }
-    for folder in ["proc", "dev", "sys", "run", "tmp", "var/lib/dpkg/info", "var/lib/dpkg/updates"] {
+    for folder in [
+        "proc",
+        "dev",
+        "sys",
+        "run",
+        "tmp",
+        "var/lib/dpkg/info",
+        "var/lib/dpkg/updates",
+    ] {
         fs::create_dir_all(root.join(folder)).unwrap();
     }
     let mut files = BTreeSet::new();
@@ -222,16 +265,25 @@ fn fill(root: &Path, wanted: &[String]) -> &'static str {
             if of.split(':').next() != Some(name) {
                 continue;
             }
-            fs::copy(entry.path(), root.join("var/lib/dpkg/info").join(&entry_name)).unwrap();
+            fs::copy(
+                entry.path(),
+                root.join("var/lib/dpkg/info").join(&entry_name),
+            )
+            .unwrap();
             if kind == "list" {
                 let list = fs::read_to_string(entry.path()).unwrap();
-                files.extend(list.lines().map(|line| line.trim_start_matches('/').to_string()));
+                files.extend(
+                    list.lines()
+                        .map(|line| line.trim_start_matches('/').to_string()),
+                );
             }
         }
     }
     fs::write(root.join("var/lib/dpkg/status"), status).unwrap();
     // Documentation of installed packages may have been left out here.
-    files.retain(|file| !file.is_empty() && file != "." && Path::new("/").join(file).symlink_metadata().is_ok());
+    files.retain(|file| {
+        !file.is_empty() && file != "." && Path::new("/").join(file).symlink_metadata().is_ok()
+    });
     // Behind what packages bring: links that their scripts have made, and what every user is known by.
     let made = ["usr/bin/sh", "etc/passwd", "etc/group", "etc/ld.so.cache"];
     files.extend(made.map(str::to_string));
@@ -263,9 +315,23 @@ fn listing(root: &Path) -> BTreeSet<PathBuf> {
 fn inside(root: &Path, script: &str) -> Finished {
     let around = "mount --rbind /dev \"$1/dev\" && mount -t proc proc \"$1/proc\" && chroot \"$1\" /bin/sh -ec \"$2\"";
     let mut command = Command::new("unshare");
-    command.args(["--mount", "--pid", "--fork", "--propagation", "private", "sh", "-ec", around, "sh"]);
+    command.args([
+        "--mount",
+        "--pid",
+        "--fork",
+        "--propagation",
+        "private",
+        "sh",
+        "-ec",
+        around,
+        "sh",
+    ]);
     command.arg(root).arg(script);
-    command.env_clear().envs([("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"), ("LC_ALL", "C"), ("DEBIAN_FRONTEND", "noninteractive")]);
+    command.env_clear().envs([
+        ("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"),
+        ("LC_ALL", "C"),
+        ("DEBIAN_FRONTEND", "noninteractive"),
+    ]);
     Program::start(&mut command).finish_within(2 * PATIENCE)
 }
 
@@ -283,10 +349,16 @@ fn a_debian_package_is_installed_used_upgraded_and_purged_without_a_trace() {
     fs::copy(&deb, from.join("old.deb")).unwrap();
     // The next version is the same but for its name.
     let next = folder.path().join("next");
-    run(Command::new("dpkg-deb").arg("--raw-extract").args([&deb, &next])).success();
+    run(Command::new("dpkg-deb")
+        .arg("--raw-extract")
+        .args([&deb, &next]))
+    .success();
     let control = next.join("DEBIAN/control");
     let text = fs::read_to_string(&control).unwrap();
-    let newer = text.replace(&format!("\nVersion: {VERSION}\n"), &format!("\nVersion: {VERSION}+next\n"));
+    let newer = text.replace(
+        &format!("\nVersion: {VERSION}\n"),
+        &format!("\nVersion: {VERSION}+next\n"),
+    );
     assert_ne!(newer, text);
     fs::write(&control, newer).unwrap();
     let mut command = Command::new("dpkg-deb");
@@ -313,13 +385,22 @@ fn a_debian_package_is_installed_used_upgraded_and_purged_without_a_trace() {
     );
     let used = inside(&root, &script);
     assert_eq!(used.code(), Some(0), "{used:?}");
-    assert!(used.stdout.contains(&format!("taut {VERSION}\n")), "{used:?}");
-    assert!(used.stdout.contains(&format!("{VERSION}+next installed\n")), "{used:?}");
+    assert!(
+        used.stdout.contains(&format!("taut {VERSION}\n")),
+        "{used:?}"
+    );
+    assert!(
+        used.stdout.contains(&format!("{VERSION}+next installed\n")),
+        "{used:?}"
+    );
     assert!(used.stdout.contains("\"event\":\"summary\""), "{used:?}");
     let after = listing(&root);
     let left: Vec<_> = after.difference(&before).collect();
     let gone: Vec<_> = before.difference(&after).collect();
-    assert!(left.is_empty() && gone.is_empty(), "left: {left:?}; gone: {gone:?}");
+    assert!(
+        left.is_empty() && gone.is_empty(),
+        "left: {left:?}; gone: {gone:?}"
+    );
     // And dpkg's books have no file about it.
     let books = names(&root.join("var/lib/dpkg/info"));
     assert!(!books.iter().any(|it| it.starts_with("taut.")), "{books:?}");
@@ -328,8 +409,15 @@ fn a_debian_package_is_installed_used_upgraded_and_purged_without_a_trace() {
 /// A file of a layout by what describes it, whose digest and size are right.
 #[track_caller]
 fn blob(layout: &Path, descriptor: &Value, kind: &str) -> PathBuf {
-    assert_eq!(descriptor["mediaType"], format!("application/vnd.oci.image.{kind}"));
-    let digest = descriptor["digest"].as_str().unwrap().strip_prefix("sha256:").unwrap();
+    assert_eq!(
+        descriptor["mediaType"],
+        format!("application/vnd.oci.image.{kind}")
+    );
+    let digest = descriptor["digest"]
+        .as_str()
+        .unwrap()
+        .strip_prefix("sha256:")
+        .unwrap();
     let path = layout.join("blobs/sha256").join(digest);
     assert_eq!(sha256(&path), digest);
     assert_eq!(descriptor["size"], fs::metadata(&path).unwrap().size());
@@ -362,50 +450,86 @@ fn a_container_image_is_an_archive_in_a_layout_whose_digests_are_right() {
     for name in &made {
         assert!(name.starts_with(&format!("taut-{VERSION}-")), "{name}");
         let read = |out: &str| fs::read(folder.path().join(out).join(name)).unwrap();
-        assert!(read("one") == read("two"), "{name} differs from one time to the next");
+        assert!(
+            read("one") == read("two"),
+            "{name} differs from one time to the next"
+        );
     }
     let image = made.iter().find(|name| name.ends_with(".oci.tar")).unwrap();
     let unpack = |archive: &Path, to: &str| {
         let to = folder.path().join(to);
         fs::create_dir(&to).unwrap();
-        run(Command::new("tar").arg("-xf").arg(archive).arg("-C").arg(&to)).success();
+        run(Command::new("tar")
+            .arg("-xf")
+            .arg(archive)
+            .arg("-C")
+            .arg(&to))
+        .success();
         to
     };
     let layout = unpack(&folder.path().join("one").join(image), "layout");
-    assert_eq!(json(&layout.join("oci-layout"))["imageLayoutVersion"], "1.0.0");
+    assert_eq!(
+        json(&layout.join("oci-layout"))["imageLayoutVersion"],
+        "1.0.0"
+    );
     let index = json(&layout.join("index.json"));
     let manifest = json(&blob(&layout, &index["manifests"][0], "manifest.v1+json"));
     let config = json(&blob(&layout, &manifest["config"], "config.v1+json"));
     let layer = blob(&layout, &manifest["layers"][0], "layer.v1.tar+gzip");
     // Nothing that nothing refers to.
     assert_eq!(names(&layout.join("blobs/sha256")).len(), 3);
-    assert_eq!(config["config"]["Entrypoint"], serde_json::json!(["/usr/bin/taut"]));
+    assert_eq!(
+        config["config"]["Entrypoint"],
+        serde_json::json!(["/usr/bin/taut"])
+    );
     assert_eq!(config["os"], "linux");
     let unpacked = folder.path().join("layer.tar");
     let gunzip = format!("gzip -dc '{}' >'{}'", layer.display(), unpacked.display());
     run(Command::new("sh").args(["-ec", &gunzip])).success();
-    assert_eq!(config["rootfs"]["diff_ids"][0], format!("sha256:{}", sha256(&unpacked)));
+    assert_eq!(
+        config["rootfs"]["diff_ids"][0],
+        format!("sha256:{}", sha256(&unpacked))
+    );
     let root = unpack(&unpacked, "root");
-    for wanted in ["usr/bin/taut", "usr/share/taut/experiments/demo.toml", "etc/taut", "proc", "tmp"] {
+    for wanted in [
+        "usr/bin/taut",
+        "usr/share/taut/experiments/demo.toml",
+        "etc/taut",
+        "proc",
+        "tmp",
+    ] {
         assert!(root.join(wanted).exists(), "{wanted}");
     }
-    assert_eq!(fs::metadata(root.join("usr/bin/taut")).unwrap().mode() & 0o777, 0o755);
+    assert_eq!(
+        fs::metadata(root.join("usr/bin/taut")).unwrap().mode() & 0o777,
+        0o755
+    );
 }
 
 #[test]
 fn what_cannot_be_packed_is_said() {
     let folder = scratch();
     let mut command = Command::new("packaging/package");
-    let said = run(command.args(["archive", "/nowhere/taut"]).arg(folder.path()));
+    let said = run(command
+        .args(["archive", "/nowhere/taut"])
+        .arg(folder.path()));
     assert_eq!(said.code(), Some(2), "{said:?}");
     assert_eq!(said.stderr, "package: stopped: /nowhere/taut is no file\n");
-    let said = run(Command::new("packaging/package").args(["rpm", TAUT]).arg(folder.path()));
+    let said = run(Command::new("packaging/package")
+        .args(["rpm", TAUT])
+        .arg(folder.path()));
     assert_eq!(said.code(), Some(2), "{said:?}");
-    assert!(said.stderr.starts_with("usage: packaging/package KIND"), "{said:?}");
+    assert!(
+        said.stderr.starts_with("usage: packaging/package KIND"),
+        "{said:?}"
+    );
 }
 
 #[test]
 fn names_are_read_from_fields_of_dependencies() {
-    assert_eq!(package_names("libc6 (>= 2.34), zlib1g | zlib-ng, perl:any"), ["libc6", "zlib1g", "zlib-ng", "perl"]);
+    assert_eq!(
+        package_names("libc6 (>= 2.34), zlib1g | zlib-ng, perl:any"),
+        ["libc6", "zlib1g", "zlib-ng", "perl"]
+    );
     assert!(package_names("").is_empty());
 }

@@ -3,7 +3,10 @@
 use crate::support::leftovers::Watch;
 use crate::support::program::{Finished, Program, run};
 use crate::support::testpmd::Testpmd;
-use crate::support::{Sockets, alone, alone_and_root, as_nobody, as_nobody_works, is_installed, scratch, taut, testpmd};
+use crate::support::{
+    Sockets, alone, alone_and_root, as_nobody, as_nobody_works, is_installed, scratch, taut,
+    testpmd,
+};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
@@ -638,12 +641,27 @@ fn control_loops_that_cannot_be() {
 }
 
 #[test]
+fn looks_at_the_machine_and_pages_that_cannot_be() {
+    let _turn = alone();
+    table(
+        &[("file", b"text")],
+        &[
+            ("doctor now", INPUT, "unexpected argument 'now'"),
+            ("man", INPUT, "<FOLDER>"),
+            ("man file", MISSING, "file: File exists"),
+            ("man file/pages", INPUT, "file/pages: Not a directory"),
+        ],
+    );
+}
+
+#[test]
 fn a_reader_that_goes_away_is_no_reason_to_panic() {
     let _turn = alone();
     for line in [
         "forward --port null: --seconds 1.5",
         "generate --port null: --seconds 1.5 --rate 1k --max-loss 1",
         "ports",
+        "doctor",
         "completions bash",
         "--help",
     ] {

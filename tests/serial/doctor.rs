@@ -15,14 +15,28 @@ fn checks(finished: &Finished) -> Vec<Value> {
     let checks = told["checks"].as_array().unwrap().clone();
     for check in &checks {
         let text = |field: &str| check[field].as_str().unwrap();
-        assert_eq!(text("mend").is_empty(), text("verdict") == "well", "{check}");
-        assert!(!text("found").is_empty() && !text("found").contains('\n'), "{check}");
+        assert_eq!(
+            text("mend").is_empty(),
+            text("verdict") == "well",
+            "{check}"
+        );
+        assert!(
+            !text("found").is_empty() && !text("found").contains('\n'),
+            "{check}"
+        );
     }
-    let missing = checks.iter().filter(|it| it["verdict"] == "missing").count();
+    let missing = checks
+        .iter()
+        .filter(|it| it["verdict"] == "missing")
+        .count();
     assert_eq!(told["missing"], missing);
     let code = if missing == 0 { 0 } else { 3 };
     assert_eq!(finished.code(), Some(code), "{finished:?}");
-    assert_eq!(finished.stderr.lines().count(), usize::from(missing > 0), "{finished:?}");
+    assert_eq!(
+        finished.stderr.lines().count(),
+        usize::from(missing > 0),
+        "{finished:?}"
+    );
     checks
 }
 
@@ -56,7 +70,10 @@ fn a_machine_is_told_on_one_screen_as_taut_ports_and_tune_audit_see_it() {
     // Of this machine's last CPU, which is the one that a device gets where there are two.
     if taut_host::choose_cores().device.to_string() == audit["cpus"] {
         for setting in settings {
-            assert!(bad.iter().any(|it| it["name"] == setting["name"]), "{setting}");
+            assert!(
+                bad.iter().any(|it| it["name"] == setting["name"]),
+                "{setting}"
+            );
         }
     }
     let shown = run(&mut taut(&["doctor"]));
@@ -78,7 +95,10 @@ fn an_ordinary_user_hears_which_rights_to_give() {
     assert!(mend.ends_with(TAUT), "{mend}");
     // What lacks the rights says the same, and is mended once.
     let port = check(&told, "port af_packet");
-    assert!(port["found"].as_str().unwrap().contains("CAP_NET_RAW"), "{port}");
+    assert!(
+        port["found"].as_str().unwrap().contains("CAP_NET_RAW"),
+        "{port}"
+    );
     assert_eq!(port["mend"], rights["mend"]);
     for name in ["port memif", "port null", "port pcap"] {
         assert_eq!(check(&told, name)["verdict"], "well", "{name}");
@@ -86,7 +106,10 @@ fn an_ordinary_user_hears_which_rights_to_give() {
     let settings = told.iter().skip_while(|it| it["name"] != "noise").skip(1);
     for setting in settings {
         let mend = setting["mend"].as_str().unwrap();
-        assert!(!mend.starts_with("echo ") && !mend.starts_with("taut tune apply"), "{mend}");
+        assert!(
+            !mend.starts_with("echo ") && !mend.starts_with("taut tune apply"),
+            "{mend}"
+        );
     }
 }
 
@@ -99,7 +122,13 @@ fn with_one_core_the_second_is_missing() {
     let told = checks(&run(&mut command));
     let cores = check(&told, "cores");
     assert_eq!(cores["verdict"], "missing");
-    assert!(cores["found"].as_str().unwrap().starts_with(&format!("only CPU {cpu} ")), "{cores}");
+    assert!(
+        cores["found"]
+            .as_str()
+            .unwrap()
+            .starts_with(&format!("only CPU {cpu} ")),
+        "{cores}"
+    );
     let noise = check(&told, "noise")["found"].as_str().unwrap();
     assert!(noise.starts_with(&format!("CPU {cpu} in ")), "{noise}");
 }
@@ -120,10 +149,15 @@ fn in_a_network_without_rights_nothing_hangs_and_all_is_said() {
     ] {
         let tried = run(&mut nobody(&[mapped, &["true"]].concat()));
         if !is_installed("unshare") || tried.code() != Some(0) {
-            println!("skipped: needs user namespaces for ordinary users ({})", tried.stderr.trim());
+            println!(
+                "skipped: needs user namespaces for ordinary users ({})",
+                tried.stderr.trim()
+            );
             return;
         }
-        let told = checks(&run(&mut nobody(&[mapped, &[TAUT, "doctor", "--json"]].concat())));
+        let told = checks(&run(&mut nobody(
+            &[mapped, &[TAUT, "doctor", "--json"]].concat(),
+        )));
         let rights = check(&told, "rights");
         assert!(rights["found"].as_str().unwrap().contains(says), "{rights}");
     }

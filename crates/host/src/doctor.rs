@@ -201,7 +201,10 @@ fn rights_of(
         format!("{} MiB may be locked", limit_bytes >> 20)
     };
     if lacking.is_empty() {
-        return Check::well("rights", format!("{who} with all that ports take; {memory}"));
+        return Check::well(
+            "rights",
+            format!("{who} with all that ports take; {memory}"),
+        );
     }
     let names: Vec<String> = lacking
         .iter()
@@ -295,8 +298,7 @@ fn clock(machine: &Machine, clock: &Clock) -> Check {
     // Other processors have a counter that never changes its pace.
     let flags = machine.tsc_flags.as_ref();
     let has = |flag: &str| flags.is_some_and(|fact| fact.value.iter().any(|it| it == flag));
-    let is_invariant =
-        !cfg!(target_arch = "x86_64") || (has("constant_tsc") && has("nonstop_tsc"));
+    let is_invariant = !cfg!(target_arch = "x86_64") || (has("constant_tsc") && has("nonstop_tsc"));
     if is_invariant {
         return Check::well(name, format!("invariant {counter}"));
     }
@@ -388,9 +390,7 @@ fn settings(audit: &Audit, is_every_cpu: bool) -> Vec<Check> {
 /// The way to change a setting that is bad. Where the CPU is the only one, `taut tune apply` refuses.
 fn mend(finding: &Finding, cpus: &str, is_every_cpu: bool) -> String {
     match (finding.can_be_applied, finding.change_now.as_slice()) {
-        (true, [_, _, ..]) if !is_every_cpu => {
-            as_root(&format!("taut tune apply --cpus {cpus}"))
-        }
+        (true, [_, _, ..]) if !is_every_cpu => as_root(&format!("taut tune apply --cpus {cpus}")),
         (true, [first, ..]) => as_root(first),
         (false, [advice, ..]) => as_advised(advice),
         (_, []) if !finding.change_at_boot.is_empty() => format!(
@@ -432,7 +432,10 @@ mod tests {
         assert_eq!(well(&older, unlimited), Verdict::Well);
         assert_eq!(well(&older, 8 << 20), Verdict::Missing);
         let none = rights_of(&[], 8 << 20, (false, false), "/usr/bin/taut");
-        assert!(none.found.contains("CAP_NET_RAW (packet sockets)"), "{none:?}");
+        assert!(
+            none.found.contains("CAP_NET_RAW (packet sockets)"),
+            "{none:?}"
+        );
         assert!(none.found.ends_with("8 MiB may be locked"), "{none:?}");
         assert_eq!(
             none.mend,
@@ -458,9 +461,15 @@ mod tests {
     #[test]
     fn a_single_core_is_too_few() {
         let cpus = |list: &[usize]| list.iter().copied().collect::<BTreeSet<_>>();
-        assert_eq!(cores(&cpus(&[0, 2]), &cpus(&[0, 1, 2])).found, "2 of 3 (CPU 0,2)");
+        assert_eq!(
+            cores(&cpus(&[0, 2]), &cpus(&[0, 1, 2])).found,
+            "2 of 3 (CPU 0,2)"
+        );
         let one = cores(&cpus(&[1]), &cpus(&[0, 1, 2]));
-        assert_eq!((one.verdict, one.mend.as_str()), (Verdict::Missing, "taskset -pc 0-2 $$"));
+        assert_eq!(
+            (one.verdict, one.mend.as_str()),
+            (Verdict::Missing, "taskset -pc 0-2 $$")
+        );
         let alone = cores(&cpus(&[0]), &cpus(&[0]));
         assert!(alone.mend.contains("second core"), "{alone:?}");
     }
@@ -512,14 +521,27 @@ mod tests {
                 finding("huge-pages", &[], &[]),
                 finding("swappiness", &[], &[]),
                 finding("tickless", &[], &["nohz_full=1"]),
-                finding("irqbalance", &["systemctl stop irqbalance (back: start)"], &[]),
+                finding(
+                    "irqbalance",
+                    &["systemctl stop irqbalance (back: start)"],
+                    &[],
+                ),
             ],
         };
         let shown = settings(&audit, false);
         let names: Vec<&str> = shown.iter().map(|it| it.name.as_str()).collect();
-        assert_eq!(names, ["irqbalance", "tickless", "swappiness", "ipv6-chatter"]);
-        assert!(shown[0].mend.ends_with("systemctl stop irqbalance"), "{shown:?}");
-        assert!(shown[1].mend.starts_with("kernel argument nohz_full=1"), "{shown:?}");
+        assert_eq!(
+            names,
+            ["irqbalance", "tickless", "swappiness", "ipv6-chatter"]
+        );
+        assert!(
+            shown[0].mend.ends_with("systemctl stop irqbalance"),
+            "{shown:?}"
+        );
+        assert!(
+            shown[1].mend.starts_with("kernel argument nohz_full=1"),
+            "{shown:?}"
+        );
         assert_eq!(shown[2].mend, "taut tune explain swappiness");
         assert_eq!(shown[3].mend, "one; two");
     }
@@ -528,11 +550,21 @@ mod tests {
     fn this_machine_is_examined() {
         let checks = examine(Path::new("taut"), &AtomicBool::new(false)).unwrap();
         let names: Vec<&str> = checks.iter().map(|it| it.name.as_str()).collect();
-        assert_eq!(names[..5], ["rights", "cores", "huge pages", "clock", "noise"]);
+        assert_eq!(
+            names[..5],
+            ["rights", "cores", "huge pages", "clock", "noise"]
+        );
         assert!(checks.len() <= 5 + SHOWN_SETTINGS);
         for check in &checks {
-            assert_eq!(check.mend.is_empty(), check.verdict == Verdict::Well, "{check:?}");
-            assert!(!check.found.contains('\n') && !check.mend.contains('\n'), "{check:?}");
+            assert_eq!(
+                check.mend.is_empty(),
+                check.verdict == Verdict::Well,
+                "{check:?}"
+            );
+            assert!(
+                !check.found.contains('\n') && !check.mend.contains('\n'),
+                "{check:?}"
+            );
         }
     }
 }
