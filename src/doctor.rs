@@ -81,14 +81,17 @@ fn show(checks: &[Check]) {
         .filter_map(|it| it.name.strip_prefix("port "));
     let ports: Vec<&str> = ports_that_work.collect();
     line(Verdict::Well, "ports", &ports.join(", "));
+    let rights = checks.iter().find(|it| it.name == "rights");
     for check in checks {
-        let is_told = check.verdict == Verdict::Well && check.name.starts_with("port ");
-        if is_told {
+        let is_port = check.name.starts_with("port ");
+        if is_port && check.verdict == Verdict::Well {
             continue;
         }
         line(check.verdict, &check.name, &check.found);
-        if !check.mend.is_empty() {
-            print::line(format!("{:<9}{:<24}mend: {}", "", "", check.mend));
+        if is_port && rights.is_some_and(|rights| rights.mend == check.mend) {
+            print::line(format!("{:<33}mend: as for rights", ""));
+        } else if !check.mend.is_empty() {
+            print::line(format!("{:<33}mend: {}", "", check.mend));
         }
     }
 }

@@ -63,13 +63,13 @@ const NOT_AMONG_SETTINGS: &[&str] = &[
     "mitigations",
 ];
 
-/// Rights that ports take, and what for.
-const RIGHTS: &[(Capability, &str)] = &[
-    (Capability::NetRaw, "packet sockets"),
-    (Capability::NetAdmin, "interfaces, XDP programs"),
-    (Capability::Bpf, "XDP programs"),
-    (Capability::Perfmon, "XDP programs with filters"),
-    (Capability::IpcLock, "locked packet memory"),
+/// Rights that ports take: for packet sockets, interfaces, XDP programs, those with filters, and packet memory.
+const RIGHTS: &[Capability] = &[
+    Capability::NetRaw,
+    Capability::NetAdmin,
+    Capability::Bpf,
+    Capability::Perfmon,
+    Capability::IpcLock,
 ];
 
 /// Verdict of a check.
@@ -188,7 +188,7 @@ fn rights_of(
         }
         _ => held.contains(&right),
     };
-    let lacking: Vec<_> = RIGHTS.iter().filter(|(right, _)| !has(*right)).collect();
+    let lacking: Vec<_> = RIGHTS.iter().filter(|right| !has(**right)).collect();
     let who = match (is_root, in_user_namespace) {
         (true, true) => "root of a user namespace",
         (true, false) => "root",
@@ -206,26 +206,22 @@ fn rights_of(
             format!("{who} with all that ports take; {memory}"),
         );
     }
-    let names: Vec<String> = lacking
-        .iter()
-        .map(|(right, purpose)| format!("{} ({purpose})", right.name()))
-        .collect();
-    let found = format!("{who} without {}; {memory}", names.join(", "));
-    let names = |prefix: usize| {
-        let names = lacking.iter().map(|(right, _)| &right.name()[prefix..]);
-        names.collect::<Vec<_>>().join(",")
+    let names = |separator: &str, prefix: &str| {
+        let names = lacking.iter().map(|right| right.name());
+        let names = names.map(|name| name.strip_prefix(prefix).unwrap_or(name));
+        names.collect::<Vec<_>>().join(separator)
     };
+    let found = format!("{who} without {}; {memory}", names(", ", ""));
     let mend = if in_user_namespace {
         "run it outside of the user namespace: what it may there ends with it".to_owned()
     } else if is_root {
-        let without_prefix = "CAP_".len();
         format!(
             "start the container with --cap-add={}, or the unit with AmbientCapabilities=",
-            names(without_prefix)
+            names(",", "CAP_")
         )
     } else {
         // All of them: what is set takes the place of what a file had before.
-        let all = RIGHTS.iter().map(|(right, _)| right.name().to_lowercase());
+        let all = RIGHTS.iter().map(|right| right.name().to_lowercase());
         let all = all.collect::<Vec<_>>().join(",");
         format!("sudo setcap {all}+ep {program}")
     };
@@ -433,7 +429,7 @@ mod tests {
         assert_eq!(well(&older, 8 << 20), Verdict::Missing);
         let none = rights_of(&[], 8 << 20, (false, false), "/usr/bin/taut");
         assert!(
-            none.found.contains("CAP_NET_RAW (packet sockets)"),
+            none.found.contains("without CAP_NET_RAW, CAP_NET_ADMIN,"),
             "{none:?}"
         );
         assert!(none.found.ends_with("8 MiB may be locked"), "{none:?}");
