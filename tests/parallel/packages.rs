@@ -208,12 +208,17 @@ fn installed() -> (BTreeMap<String, Installed>, BTreeMap<String, Vec<String>>) {
 /// Fills `root` with a system: by debootstrap where that is installed and reaches a mirror, else of the packages that every system has
 /// and those that are `wanted`, as they are installed here. Says which.
 fn fill(root: &Path, wanted: &[String]) -> &'static str {
-    if is_installed("debootstrap") {
+    // What is packaged here runs on this release and later ones.
+    let about = fs::read_to_string("/etc/os-release").unwrap_or_default();
+    let release = about
+        .lines()
+        .find_map(|it| it.strip_prefix("VERSION_CODENAME="));
+    if let (true, Some(release)) = (is_installed("debootstrap"), release) {
         let mut command = Command::new("timeout");
         command.args(["300", "debootstrap", "--variant=minbase"]);
         command.arg(format!("--include={}", wanted.join(",")));
         let made =
-            Program::start(command.arg("stable").arg(root)).finish_within(Duration::from_secs(330));
+            Program::start(command.arg(release).arg(root)).finish_within(Duration::from_secs(330));
         if made.code() == Some(0) {
             return "debootstrap";
         }

@@ -445,7 +445,7 @@ fn without_privileges_each_command_says_what_it_lacks_and_where_to_get_it() {
         return;
     }
     let folder = scratch();
-    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o1777)).unwrap();
     let edge = "placement = \"namespaces\"\nports = [\"veth:tw0,address=10.0.0.1/24\", \"veth:tw1,address=10.0.0.2/24\"]\n\
                 [[function]]\nname = \"xor\"\nkey = 7\n";
     fs::write(folder.path().join("edge.toml"), edge).unwrap();
