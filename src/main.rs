@@ -195,7 +195,7 @@ mod tests {
 
     /// The numbers among the options of a command and of those below it: path and option.
     fn numbers(command: &clap::Command, path: &[String]) -> Vec<(Vec<String>, String)> {
-        let texts = [TypeId::of::<String>(), TypeId::of::<std::path::PathBuf>()];
+        let texts = [TypeId::of::<String>(), TypeId::of::<PathBuf>()];
         let own = command.get_arguments().filter_map(|argument| {
             let long = argument.get_long()?;
             let takes = argument.get_value_parser().type_id();
