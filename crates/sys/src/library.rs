@@ -18,7 +18,8 @@ impl Library {
     pub unsafe fn load(names: &[&CStr]) -> Result<Self, String> {
         if cfg!(target_feature = "crt-static") {
             // It would bring a second C library with it.
-            let why = "this build of taut is static and loads no libraries: take the Debian package";
+            let why =
+                "this build of taut is static and loads no libraries: take the Debian package";
             return Err(why.to_string());
         }
         names
