@@ -343,8 +343,11 @@ fn check(experiment: &str, changes: &Changes, offline: bool, json: bool) -> Resu
         Ok(())
     } else {
         Err(Failure::Missing(format!(
-            "{} of what it needs is missing",
-            check.missing.len()
+            "it needs {} more; each is named above, with how to get it",
+            match check.missing.len() {
+                1 => "one thing".to_string(),
+                count => format!("{count} things"),
+            }
         )))
     }
 }

@@ -8,6 +8,7 @@ mod capture;
 mod chain;
 mod control;
 mod demo;
+mod doctor;
 mod exit;
 mod experiment;
 mod forward;
@@ -27,9 +28,12 @@ mod target;
 mod terminal;
 mod transport;
 mod tune;
+mod version;
 mod vm;
 
+use crate::exit::Failure;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Forwards, generates and measures packets at low latency on commodity Linux machines.
@@ -80,6 +84,8 @@ enum Command {
     Tune(tune::Arguments),
     /// Say which ports this machine can have, and why not where not
     Ports(ports::Arguments),
+    /// Look at this machine on one screen: what works, what is missing, and the command that mends it
+    Doctor(doctor::Arguments),
     /// Make the report and figures of a results folder again
     Report(report::Arguments),
     /// What an experiment runs on its nodes
@@ -95,6 +101,12 @@ enum Command {
     Completions {
         /// Which shell
         shell: clap_complete::Shell,
+    },
+    /// Write man pages into a folder, one for the command and one for each subcommand
+    #[command(after_help = "Example:  taut man pages && man -l pages/taut-forward.1")]
+    Man {
+        /// The folder; made if it is not there
+        folder: PathBuf,
     },
 }
 
@@ -113,7 +125,8 @@ fn command() -> clap::Command {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::from_arg_matches(&command().get_matches());
+    let command_line = command().long_version(version::long());
+    let arguments = Arguments::from_arg_matches(&command_line.get_matches());
     let done = match arguments.unwrap_or_else(|e| e.exit()).command {
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
@@ -142,17 +155,25 @@ fn main() -> ExitCode {
         Command::Tune(arguments) => tune::run(&arguments),
         Command::Model(arguments) => model::run(&arguments),
         Command::Ports(arguments) => ports::run(&arguments),
+        Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut command(), "taut", &mut script);
             terminal::print::line(String::from_utf8_lossy(&script).trim_end());
             Ok(())
         }
+        Command::Man { folder } => write_man_pages(&folder),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
     }
+}
+
+fn write_man_pages(folder: &Path) -> Result<(), Failure> {
+    std::fs::create_dir_all(folder)
+        .and_then(|()| clap_mangen::generate_to(command(), folder))
+        .map_err(|e| Failure::of_file(&e, format!("{}: {e}", folder.display())))
 }
 
 #[cfg(test)]
@@ -175,7 +196,7 @@ mod tests {
 
     /// The numbers among the options of a command and of those below it: path and option.
     fn numbers(command: &clap::Command, path: &[String]) -> Vec<(Vec<String>, String)> {
-        let texts = [TypeId::of::<String>(), TypeId::of::<std::path::PathBuf>()];
+        let texts = [TypeId::of::<String>(), TypeId::of::<PathBuf>()];
         let own = command.get_arguments().filter_map(|argument| {
             let long = argument.get_long()?;
             let takes = argument.get_value_parser().type_id();

@@ -18,6 +18,7 @@ mod parallel {
     mod host;
     mod ips;
     mod openflow;
+    mod packages;
     mod pages;
     mod route;
     mod route_agreement;

@@ -16,6 +16,7 @@ mod serial {
     mod compared;
     mod control;
     mod disturbed;
+    mod doctor;
     mod dpdk_port;
     mod experiment;
     mod experiment_publish;

@@ -15,6 +15,11 @@ mod dpdk {
 
     pub fn compile() {
         println!("cargo:rustc-check-cfg=cfg(dpdk)");
+        let features = env::var("CARGO_CFG_TARGET_FEATURE").unwrap_or_default();
+        if features.split(',').any(|feature| feature == "crt-static") {
+            // A static program loads no library, so not that of the C side either.
+            return;
+        }
         for name in ["CC", "PKG_CONFIG", "PKG_CONFIG_PATH", "PKG_CONFIG_LIBDIR"] {
             println!("cargo:rerun-if-env-changed={name}");
         }
@@ -55,7 +60,11 @@ mod dpdk {
             .args(include)
             .args(link);
         match command.output() {
-            Ok(output) if output.status.success() => println!("cargo:rustc-cfg=dpdk"),
+            Ok(output) if output.status.success() => {
+                println!("cargo:rustc-cfg=dpdk");
+                let version = pkg_config(&["--modversion", PACKAGE]).unwrap_or_default();
+                println!("cargo:rustc-env=TAUT_DPDK_VERSION={}", version.concat());
+            }
             Ok(output) => {
                 let words = String::from_utf8_lossy(&output.stderr);
                 println!(

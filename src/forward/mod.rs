@@ -389,10 +389,11 @@ fn chains(arguments: &Arguments) -> Result<Chains, Failure> {
 pub(crate) fn choose_cores(chain: &mut Chain) -> Result<(), Failure> {
     if chain.workers > 1 && chain.cores.is_empty() {
         chain.cores = taut_host::cores_for(chain.workers).ok_or_else(|| {
+            let cores = taut_host::allowed_cpus().len();
             Failure::Input(format!(
-                "workers = {}: this process may use {} cores (/proc/self/status, Cpus_allowed_list)",
+                "workers = {}: each takes a core of its own, and this process may use {cores} (/proc/self/status, Cpus_allowed_list); \
+                 want {cores} or fewer, or allow it more cores (taskset)",
                 chain.workers,
-                taut_host::allowed_cpus().len()
             ))
         })?;
     }

@@ -3,7 +3,10 @@
 use crate::support::leftovers::Watch;
 use crate::support::program::{Finished, Program, run};
 use crate::support::testpmd::Testpmd;
-use crate::support::{Sockets, alone, alone_and_root, is_installed, scratch, taut, testpmd};
+use crate::support::{
+    Sockets, alone, alone_and_root, as_nobody, as_nobody_works, is_installed, nobody, scratch,
+    taut, testpmd,
+};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
@@ -374,31 +377,6 @@ fn a_socket_in_use_or_of_another_user_is_refused() {
     says(&other, MISSING, "the socket belongs to user 0");
 }
 
-fn as_nobody_works() -> bool {
-    let works = taut_host::permissions::is_root()
-        && is_installed("setpriv")
-        && run(&mut as_nobody(&["--version"])).code() == Some(0);
-    if !works {
-        println!(
-            "skipped: needs root, setpriv (package util-linux) and a build folder that all may read"
-        );
-    }
-    works
-}
-
-/// taut without any privilege.
-fn as_nobody(arguments: &[&str]) -> Command {
-    let mut command = Command::new("setpriv");
-    command.args([
-        "--reuid=65534",
-        "--regid=65534",
-        "--clear-groups",
-        "--inh-caps=-all",
-    ]);
-    command.arg(env!("CARGO_BIN_EXE_taut")).args(arguments);
-    command
-}
-
 #[test]
 fn without_privileges_kernel_ports_say_which_and_memif_is_still_measured() {
     let _turn = alone();
@@ -458,6 +436,170 @@ fn without_privileges_kernel_ports_say_which_and_memif_is_still_measured() {
         let words: Vec<&str> = command.split(' ').chain([closed.as_str()]).collect();
         denied(&demo(&mut as_nobody(&words)));
     }
+}
+
+#[test]
+fn without_privileges_each_command_says_what_it_lacks_and_where_to_get_it() {
+    let _turn = alone();
+    if !as_nobody_works() {
+        return;
+    }
+    let folder = scratch();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o1777)).unwrap();
+    let edge = "placement = \"namespaces\"\nports = [\"veth:tw0,address=10.0.0.1/24\", \"veth:tw1,address=10.0.0.2/24\"]\n\
+                [[function]]\nname = \"xor\"\nkey = 7\n";
+    fs::write(folder.path().join("edge.toml"), edge).unwrap();
+    let closed = Path::new("/usr/share/taut-test");
+    assert!(!closed.exists());
+    let mut rows = vec![
+        (
+            "forward --port af_packet:lo",
+            MISSING,
+            "root or CAP_NET_RAW (run with sudo)",
+        ),
+        (
+            "forward --port tap:t0",
+            MISSING,
+            "root or CAP_NET_ADMIN (run with sudo)",
+        ),
+        (
+            "forward --port null: --port veth:e0",
+            MISSING,
+            "taut chain up FILE",
+        ),
+        (
+            "generate --port af_packet:lo",
+            MISSING,
+            "root or CAP_NET_RAW (run with sudo)",
+        ),
+        (
+            "generate --device veth-bridge",
+            MISSING,
+            "run as root, or with CAP_SYS_ADMIN",
+        ),
+        (
+            "capture lo --write -",
+            MISSING,
+            "root or CAP_NET_RAW (run with sudo)",
+        ),
+        (
+            "capture status",
+            MISSING,
+            "start one by `taut capture INTERFACE`",
+        ),
+        (
+            "bench comparison --device veth-bridge",
+            MISSING,
+            "run as root, or with CAP_SYS_ADMIN",
+        ),
+        (
+            "bench latency --port af_packet:lo --port af_packet:lo",
+            MISSING,
+            "root or CAP_NET_RAW",
+        ),
+        (
+            "bench generator --only taut-af-packet",
+            MISSING,
+            "run as root, or with CAP_SYS_ADMIN",
+        ),
+        (
+            "chain up edge.toml",
+            MISSING,
+            "run as root, or with CAP_SYS_ADMIN",
+        ),
+        (
+            "chain up edge.toml --detach",
+            MISSING,
+            "run as root, or with CAP_SYS_ADMIN",
+        ),
+        (
+            "route --control none.sock list",
+            MISSING,
+            "start `taut forward` with a function route",
+        ),
+        (
+            "bearer --control none.sock list",
+            MISSING,
+            "start `taut forward` with a function gtpu",
+        ),
+        (
+            "ips status --control none.sock",
+            MISSING,
+            "start `taut forward` with a function ips",
+        ),
+        (
+            "probe client 127.0.0.1:9",
+            MISSING,
+            "start `taut probe server` there",
+        ),
+        ("tap lo", MISSING, "needs an end of a veth pair"),
+        (
+            "tune apply --cpus 0",
+            MISSING,
+            "run: sudo taut tune apply --cpus 0",
+        ),
+        ("tune revert", MISSING, "run: sudo taut tune revert"),
+        (
+            "tune noise --cpus 0 --for 100ms --fifo 50",
+            MISSING,
+            "run as root, or with CAP_SYS_NICE",
+        ),
+        ("doctor", MISSING, "below each stands what mends it"),
+        (
+            "man /usr/share/taut-test",
+            MISSING,
+            "/usr/share/taut-test: Permission denied",
+        ),
+        (
+            "experiment check stylianopoulos-fig2",
+            MISSING,
+            "each is named above, with how to get it",
+        ),
+    ];
+    if cfg!(feature = "xdp") {
+        rows.extend([
+            ("forward --port af_xdp:lo", MISSING, "(run with sudo)"),
+            (
+                "forward --in-kernel --port af_xdp:lo --port af_xdp:tw9",
+                MISSING,
+                "(run with sudo)",
+            ),
+        ]);
+    }
+    let cpus = fs::read_to_string("/sys/devices/system/cpu/online").unwrap();
+    if cpus.trim() == "0" {
+        rows.retain(|(line, ..)| !line.starts_with("tune "));
+    }
+    for (line, code, fragment) in rows {
+        println!("taut {line}");
+        let words: Vec<&str> = line.split(' ').collect();
+        says(
+            &run(as_nobody(&words).current_dir(folder.path())),
+            code,
+            fragment,
+        );
+    }
+    let dpdk = run(&mut as_nobody(&["forward", "--port", "dpdk:net_tap0"]));
+    // Where DPDK is not there, that is said.
+    says(&dpdk, MISSING, "needs");
+    // On one core.
+    let core = taut_host::choose_cores().generator.to_string();
+    let on_one = ["taskset", "-c", &core, env!("CARGO_BIN_EXE_taut")];
+    let two = [
+        "forward",
+        "--port",
+        "null:",
+        "--port",
+        "null:",
+        "--workers",
+        "2",
+    ];
+    let refused = run(&mut nobody(&[&on_one[..], &two].concat()));
+    says(
+        &refused,
+        INPUT,
+        "this process may use 1 (/proc/self/status, Cpus_allowed_list); want 1 or fewer, or allow it more cores",
+    );
 }
 
 fn last_line(finished: &Finished) -> &str {
@@ -663,12 +805,27 @@ fn control_loops_that_cannot_be() {
 }
 
 #[test]
+fn looks_at_the_machine_and_pages_that_cannot_be() {
+    let _turn = alone();
+    table(
+        &[("file", b"text")],
+        &[
+            ("doctor now", INPUT, "unexpected argument 'now'"),
+            ("man", INPUT, "<FOLDER>"),
+            ("man file", MISSING, "file: File exists"),
+            ("man file/pages", INPUT, "file/pages: Not a directory"),
+        ],
+    );
+}
+
+#[test]
 fn a_reader_that_goes_away_is_no_reason_to_panic() {
     let _turn = alone();
     for line in [
         "forward --port null: --seconds 1.5",
         "generate --port null: --seconds 1.5 --rate 1k --max-loss 1",
         "ports",
+        "doctor",
         "completions bash",
         "--help",
     ] {

@@ -72,6 +72,37 @@ pub fn taut<S: AsRef<std::ffi::OsStr>>(arguments: &[S]) -> Command {
     command
 }
 
+/// Whether taut can be run as [`as_nobody`] does; else the line that says why the test is skipped.
+pub fn as_nobody_works() -> bool {
+    let works = taut_host::permissions::is_root()
+        && is_installed("setpriv")
+        && program::run(&mut as_nobody(&["--version"])).code() == Some(0);
+    if !works {
+        println!(
+            "skipped: needs root, setpriv (package util-linux) and a build folder that all may read"
+        );
+    }
+    works
+}
+
+/// The program under test without any privilege.
+pub fn as_nobody(arguments: &[&str]) -> Command {
+    nobody(&[&[env!("CARGO_BIN_EXE_taut")][..], arguments].concat())
+}
+
+/// A program, with its arguments, without any privilege.
+pub fn nobody(words: &[&str]) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args([
+        "--reuid=65534",
+        "--regid=65534",
+        "--clear-groups",
+        "--inh-caps=-all",
+    ]);
+    command.args(words);
+    command
+}
+
 /// Two memif sockets in a folder of their own.
 pub struct Sockets {
     folder: TempDir,

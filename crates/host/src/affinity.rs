@@ -29,7 +29,7 @@ pub enum AffinityError {
         priority: u8,
     },
     /// `chrt` could not set the policy.
-    #[error("cannot set a real-time priority (needs CAP_SYS_NICE or an RLIMIT_RTPRIO): {0}")]
+    #[error("cannot set a real-time priority: {0}")]
     NotRealtime(#[from] CommandError),
 }
 

@@ -20,9 +20,7 @@ pub enum CommandError {
         package: &'static str,
     },
     /// The kernel refused for want of privilege.
-    #[error(
-        "no permission for `{command}`: {stderr}; run as root, or with CAP_NET_ADMIN and CAP_SYS_ADMIN"
-    )]
+    #[error("no permission for `{command}`: {stderr}; run as root, or with {}", rights_for(.command))]
     NotPermitted {
         /// The command line.
         command: String,
@@ -97,6 +95,14 @@ pub(crate) fn run(program: &str, arguments: &[&str]) -> Result<String, CommandEr
     })
 }
 
+/// The rights that a command line takes.
+fn rights_for(command: &str) -> &'static str {
+    match command.split(' ').next() {
+        Some("chrt") => "CAP_SYS_NICE",
+        _ => "CAP_NET_ADMIN and CAP_SYS_ADMIN",
+    }
+}
+
 /// The Debian package that has a program used by this crate.
 pub(crate) fn package_of(program: &str) -> &'static str {
     match program {
@@ -163,5 +169,6 @@ mod tests {
             ],
         );
         assert!(matches!(error, Err(CommandError::NotPermitted { .. })));
+        assert_eq!(rights_for("chrt --fifo --pid 50 1"), "CAP_SYS_NICE");
     }
 }

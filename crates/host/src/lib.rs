@@ -25,6 +25,7 @@ pub mod baseline;
 mod command;
 mod cpu_list;
 pub mod cpu_share;
+pub mod doctor;
 pub mod energy;
 pub mod machine;
 pub mod net;

@@ -21,18 +21,21 @@ pub enum Capability {
     SysAdmin = 21,
     /// Real-time priorities and the affinity of others.
     SysNice = 23,
+    /// XDP programs that read what the kernel's verifier keeps from others, such as filters.
+    Perfmon = 38,
     /// BPF programs and maps.
     Bpf = 39,
 }
 
 impl Capability {
     /// Every capability that this crate knows.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::NetAdmin,
         Self::NetRaw,
         Self::IpcLock,
         Self::SysAdmin,
         Self::SysNice,
+        Self::Perfmon,
         Self::Bpf,
     ];
 
@@ -45,6 +48,7 @@ impl Capability {
             Self::IpcLock => "CAP_IPC_LOCK",
             Self::SysAdmin => "CAP_SYS_ADMIN",
             Self::SysNice => "CAP_SYS_NICE",
+            Self::Perfmon => "CAP_PERFMON",
             Self::Bpf => "CAP_BPF",
         }
     }
@@ -87,6 +91,19 @@ pub fn has_capability(capability: Capability) -> bool {
         .ok()
         .and_then(|status| effective_capabilities(&status))
         .is_some_and(|mask| capability.is_in(mask))
+}
+
+/// Whether this process is in a user namespace of its own, whose rights end with it: those to load programs into the kernel and to
+/// lock memory do not count there.
+#[must_use]
+pub fn in_user_namespace() -> bool {
+    fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| !maps_everybody(&map))
+}
+
+/// Whether `/proc/self/uid_map` is that of the first user namespace, in which each user is himself.
+fn maps_everybody(map: &str) -> bool {
+    let numbers: Vec<_> = map.split_whitespace().collect();
+    numbers == ["0", "0", "4294967295"]
 }
 
 /// The mask after `CapEff:` in the text of `/proc/<pid>/status`.
@@ -165,6 +182,14 @@ mod tests {
             .filter(|c| c.is_in(mask))
             .collect();
         assert_eq!(held, [Capability::NetAdmin, Capability::NetRaw]);
+    }
+
+    #[test]
+    fn a_user_namespace_is_told_by_whom_it_maps() {
+        assert!(maps_everybody("         0          0 4294967295\n"));
+        for map in ["         0      65534          1\n", ""] {
+            assert!(!maps_everybody(map), "{map}");
+        }
     }
 
     #[test]

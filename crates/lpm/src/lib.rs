@@ -27,3 +27,12 @@ pub mod v6;
 pub use naive::{Rib, Route};
 pub use next_hop::{NextHop, WrongNextHop};
 pub use prefix::{Address, Prefix, PrefixV4, PrefixV6, WrongPrefix};
+
+/// Returns the instructions by which batches are looked up on this machine, for reports.
+pub fn instructions() -> &'static str {
+    #[cfg(target_arch = "x86_64")]
+    if taut_sys::lanes::Wide::found().is_some() {
+        return "AVX-512";
+    }
+    "plain"
+}

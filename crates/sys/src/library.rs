@@ -16,6 +16,12 @@ impl Library {
     /// # Safety
     /// What the library does when it is loaded has to be sound.
     pub unsafe fn load(names: &[&CStr]) -> Result<Self, String> {
+        if cfg!(target_feature = "crt-static") {
+            // It would bring a second C library with it.
+            let why =
+                "this build of taut is static and loads no libraries: take the Debian package";
+            return Err(why.to_string());
+        }
         names
             .iter()
             // SAFETY: the name is a C string; the caller knows the library.

@@ -102,7 +102,13 @@ impl Kernel {
             let what = format!("{what} {}", cache.display());
             move |e: std::io::Error| DeployError::system(what, e)
         };
-        fs::create_dir_all(cache).map_err(system("cannot make"))?;
+        fs::create_dir_all(cache).map_err(|e| {
+            let what = format!(
+                "cannot make {} (XDG_CACHE_HOME names another place)",
+                cache.display()
+            );
+            DeployError::system(what, e)
+        })?;
         let scratch = tempfile::Builder::new()
             .prefix(".unpacking-")
             .tempdir_in(cache)

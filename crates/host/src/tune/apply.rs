@@ -79,7 +79,8 @@ pub fn plan(
 pub fn apply(root: &Root, cpus: &BTreeSet<usize>, profile: Profile) -> Result<Applied, TuneError> {
     let findings = plan(root, cpus, profile)?;
     if root.is_machine() && !crate::permissions::is_root() {
-        return Err(TuneError::NotRoot("apply"));
+        let cpus = format_cpu_list(cpus);
+        return Err(TuneError::NotRoot(format!("apply --cpus {cpus}")));
     }
     if let Some(profile) = platform::active_tuned(root) {
         return Err(TuneError::Tuned { profile });
@@ -317,7 +318,7 @@ pub fn revert_plan(root: &Root) -> Result<Vec<String>, TuneError> {
 /// [`TuneError`]; what the kernel refuses is listed, and stays in the journal.
 pub fn revert(root: &Root) -> Result<Reverted, TuneError> {
     if root.is_machine() && !crate::permissions::is_root() {
-        return Err(TuneError::NotRoot("revert"));
+        return Err(TuneError::NotRoot("revert".to_owned()));
     }
     let mut journal = Journal::open(root)?;
     let mut reverted = Reverted::default();

@@ -66,7 +66,7 @@ pub enum TuneError {
     #[error(
         "only root can change settings; run: sudo taut tune {0}   (taut tune audit and --dry-run need no root)"
     )]
-    NotRoot(&'static str),
+    NotRoot(String),
     /// Another program is in charge.
     #[error(
         "tuned is active (profile {profile}) and would set its own values again; turn it off (tuned-adm off), or let it do the work (tuned-adm profile cpu-partitioning)"

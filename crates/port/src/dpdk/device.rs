@@ -174,6 +174,12 @@ fn name_of(target: &str) -> &str {
         .unwrap_or(target)
 }
 
+/// Whether the driver of a device takes root: that of a device on the PCI bus, or of an interface.
+fn takes_root(name: &str) -> bool {
+    let of_interface = ["net_tap", "net_af_packet", "net_af_xdp"];
+    !name.starts_with("net_") || of_interface.iter().any(|driver| name.starts_with(driver))
+}
+
 /// The error that says what to do.
 fn failure(
     spec: &PortSpec,
@@ -214,6 +220,12 @@ fn failure(
         )),
         "attaching it" if words.contains("Cannot find device") => {
             spec.error(format!("no such device: {name} (lspci -D lists the addresses)"))
+        }
+        "attaching it" if takes_root(name_of(name)) && !rustix::process::geteuid().is_root() => {
+            PortError::missing(
+                format!("opening {spec}"),
+                format!("root for this device (run with sudo); without, DPDK says: {why}"),
+            )
         }
         // Drivers say nothing of arguments that they do not know, but end with -1.
         "attaching it" if rc == -1 && cause(words).is_none() => spec.error(format!(

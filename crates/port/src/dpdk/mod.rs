@@ -75,6 +75,9 @@ pub(crate) const BACKEND: Backend = Backend {
     split: Split::Parts(split),
 };
 
+/// Version of DPDK that this was built with; none where DPDK ports are not built in.
+pub const BUILT_WITH: Option<&str> = option_env!("TAUT_DPDK_VERSION");
+
 const RING: u16 = 512;
 
 /// Size of the ring that AF_XDP's driver fills, whatever it is asked for.

@@ -20,10 +20,12 @@ pub(super) fn split(spec: &PortSpec, _: usize) -> Result<Vec<Part>, PortError> {
 }
 
 fn missing(what: &str) -> PortError {
-    PortError::missing(
-        what,
-        "a build with DPDK; not built in: apt install libdpdk-dev dpdk, then build again (./run setup)",
-    )
+    let needs = if cfg!(target_feature = "crt-static") {
+        "a build with DPDK; this one is static and loads no libraries: take the Debian package, or ./run install"
+    } else {
+        "a build with DPDK; not built in: apt install libdpdk-dev dpdk, then build again (./run setup)"
+    };
+    PortError::missing(what, needs)
 }
 
 #[cfg(test)]
@@ -39,7 +41,7 @@ mod tests {
         assert!(error.is_missing());
         let message = error.to_string();
         assert!(
-            message.contains("dpdk:net_null0") && message.contains("apt install libdpdk-dev"),
+            message.contains("dpdk:net_null0") && message.contains("a build with DPDK"),
             "{message}"
         );
         assert!(probe().unwrap_err().is_missing());

@@ -123,8 +123,17 @@ impl Peer {
         };
         read.ok_or_else(|| {
             let said = std::fs::read_to_string(&errors).unwrap_or_default();
-            let line = said.lines().last().unwrap_or("no results");
-            format!("`{program}` failed ({status}): {line}")
+            // The last line may be a label with nothing behind it.
+            let lines = said
+                .lines()
+                .map(|line| line.trim_start_matches("ERROR:").trim());
+            let line = lines.rev().find(|line| !line.is_empty());
+            let line = line.unwrap_or("no results");
+            let otherwise = match crate::permissions::is_root() {
+                true => "",
+                false => "; it may need root: sudo taut tune noise ... --compare",
+            };
+            format!("`{program}` failed ({status}): {line}{otherwise}")
         })
     }
 

@@ -1,0 +1,566 @@
+//! A look at this machine for somebody who is about to use it: what is there, what is missing, and the command that mends it.
+//!
+//! Nothing is found out here that others do not know already: rights and facts are those of [`Machine`], settings those of
+//! [`tune::audit`], noise what [`tune::noise::listen`] hears.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::thread;
+use std::time::Duration;
+
+use serde::Serialize;
+use taut_sys::Clock;
+
+use crate::cpu_list::format_cpu_list;
+use crate::machine::Machine;
+use crate::permissions::{Capability, in_user_namespace, is_root};
+use crate::private::{Claim, MEASURING};
+use crate::topology::{allowed_cpus, choose_cores};
+use crate::tune::noise::{CpuNoise, Plan, listen};
+use crate::tune::{self, Audit, Finding, Profile, Root, State, TuneError};
+
+/// Time for which noise is listened to.
+const LISTENED: Duration = Duration::from_secs(1);
+/// Time for which the clock is compared with the kernel's.
+const CALIBRATED: Duration = Duration::from_millis(50);
+/// Settings that are shown.
+const SHOWN_SETTINGS: usize = 5;
+/// Huge pages that packet memory of a few ports takes.
+const HUGE_PAGES: u64 = 256;
+/// Memory that a port of AF_XDP with its default rings locks, with room for a second one.
+const LOCKED_BYTES: u64 = 64 << 20;
+
+/// Settings of `taut tune` by what they gain, most first: what stops a core for milliseconds, then for tens of microseconds, then what
+/// slows it. Others come behind, in the order of the audit.
+const BY_VALUE: &[&str] = &[
+    "governor",
+    "idle-states",
+    "isolated-cpus",
+    "real-time-throttling",
+    "irq-affinity",
+    "irqbalance",
+    "tickless",
+    "hardware-threads",
+    "transparent-huge-pages",
+    "rcu-callbacks",
+    "workqueues",
+    "automatic-numa-balancing",
+    "hard-lockup-watchdog",
+    "soft-lockup-watchdog",
+    "interrupt-coalescing",
+    "turbo",
+    "preemption",
+    "memory-compaction",
+    "swappiness",
+];
+
+/// Settings that have a check of their own here, and those that nobody changes on the machine itself.
+const NOT_AMONG_SETTINGS: &[&str] = &[
+    "huge-pages",
+    "clock-source",
+    "virtual-machine",
+    "mitigations",
+];
+
+/// Rights that ports take: for packet sockets, interfaces, XDP programs, those with filters, and packet memory.
+const RIGHTS: &[Capability] = &[
+    Capability::NetRaw,
+    Capability::NetAdmin,
+    Capability::Bpf,
+    Capability::Perfmon,
+    Capability::IpcLock,
+];
+
+/// Verdict of a check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// All is well.
+    Well,
+    /// It works, and could be better.
+    Better,
+    /// Something is missing.
+    Missing,
+}
+
+/// One thing that was looked at.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Check {
+    /// Name of the thing.
+    pub name: String,
+    /// Verdict of the look.
+    pub verdict: Verdict,
+    /// State that was found, one line.
+    pub found: String,
+    /// Command that mends it, or what does where no command can; empty where all is well.
+    pub mend: String,
+}
+
+impl Check {
+    /// Makes a check of something that is well.
+    pub fn well(name: impl Into<String>, found: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            verdict: Verdict::Well,
+            found: found.into(),
+            mend: String::new(),
+        }
+    }
+
+    /// Makes a check of something that is not well.
+    pub fn ill(
+        name: impl Into<String>,
+        verdict: Verdict,
+        found: impl Into<String>,
+        mend: impl Into<String>,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            verdict,
+            found: found.into(),
+            mend: mend.into(),
+        }
+    }
+}
+
+/// Looks at everything but ports: rights, cores, huge pages, clock, noise, then the settings that would gain most. `program` is the
+/// file that rights would be given to; `stop` ends the listening.
+///
+/// # Errors
+/// [`TuneError::NoCpus`].
+pub fn examine(program: &Path, stop: &AtomicBool) -> Result<Vec<Check>, TuneError> {
+    let machine = Machine::read();
+    // The CPU that a device under test would get.
+    let cpu = choose_cores().device;
+    let root = Root::machine();
+    let audit = tune::audit(&root, &BTreeSet::from([cpu]), Profile::Latency)?;
+    let is_every_cpu = tune::is_every_cpu(&root, &BTreeSet::from([cpu]))?;
+    let mut checks = vec![
+        rights(&machine, program),
+        cores(&allowed_cpus(), &Machine::online()),
+        huge_pages(&machine),
+        clock(&machine, &Clock::calibrate(CALIBRATED)),
+        noise(cpu, stop),
+    ];
+    checks.extend(settings(&audit, is_every_cpu));
+    Ok(checks)
+}
+
+/// Returns the command with which this user runs `command` as root.
+fn as_root(command: &str) -> String {
+    if is_root() {
+        command.to_owned()
+    } else if command.contains(['>', '|', ';', '&', '$']) {
+        format!("sudo sh -c '{}'", command.replace('\'', "'\\''"))
+    } else {
+        format!("sudo {command}")
+    }
+}
+
+/// Whether this process has the rights that ports take.
+fn rights(machine: &Machine, program: &Path) -> Check {
+    let held = machine.capabilities.as_ref();
+    let held = held.map(|fact| fact.value.as_slice()).unwrap_or_default();
+    let limit = machine.memory_lock_limit_bytes.as_ref();
+    let limit = limit.map_or(0, |fact| fact.value);
+    rights_of(
+        held,
+        limit,
+        (is_root(), in_user_namespace()),
+        &program.display().to_string(),
+    )
+}
+
+fn rights_of(
+    held: &[Capability],
+    limit_bytes: u64,
+    (is_root, in_user_namespace): (bool, bool),
+    program: &str,
+) -> Check {
+    let has = |right: Capability| match right {
+        // The right that they were made of still stands for them.
+        Capability::Bpf | Capability::Perfmon => {
+            !in_user_namespace && (held.contains(&right) || held.contains(&Capability::SysAdmin))
+        }
+        Capability::IpcLock => {
+            limit_bytes >= LOCKED_BYTES || (!in_user_namespace && held.contains(&right))
+        }
+        _ => held.contains(&right),
+    };
+    let lacking: Vec<_> = RIGHTS.iter().filter(|right| !has(**right)).collect();
+    let who = match (is_root, in_user_namespace) {
+        (true, true) => "root of a user namespace",
+        (true, false) => "root",
+        (false, _) => "an ordinary user",
+    };
+    let is_unlimited = !in_user_namespace && held.contains(&Capability::IpcLock);
+    let memory = if is_unlimited || limit_bytes == u64::MAX {
+        "memory may be locked without limit".to_owned()
+    } else {
+        format!("{} MiB may be locked", limit_bytes >> 20)
+    };
+    if lacking.is_empty() {
+        return Check::well(
+            "rights",
+            format!("{who} with all that ports take; {memory}"),
+        );
+    }
+    let names = |separator: &str, prefix: &str| {
+        let names = lacking.iter().map(|right| right.name());
+        let names = names.map(|name| name.strip_prefix(prefix).unwrap_or(name));
+        names.collect::<Vec<_>>().join(separator)
+    };
+    let found = format!("{who} without {}; {memory}", names(", ", ""));
+    let mend = if in_user_namespace {
+        "run it outside of the user namespace: what it may there ends with it".to_owned()
+    } else if is_root {
+        format!(
+            "start the container with --cap-add={}, or the unit with AmbientCapabilities=",
+            names(",", "CAP_")
+        )
+    } else {
+        // All of them: what is set takes the place of what a file had before.
+        let all = RIGHTS.iter().map(|right| right.name().to_lowercase());
+        let all = all.collect::<Vec<_>>().join(",");
+        format!("sudo setcap {all}+ep {program}")
+    };
+    Check::ill("rights", Verdict::Missing, found, mend)
+}
+
+/// Whether a generator and a device can have a core each.
+fn cores(allowed: &BTreeSet<usize>, online: &BTreeSet<usize>) -> Check {
+    let list = format_cpu_list(allowed);
+    if allowed.len() > 1 {
+        let found = format!("{} of {} (CPU {list})", allowed.len(), online.len());
+        return Check::well("cores", found);
+    }
+    let found = format!(
+        "only CPU {list} of {}, which generator and device would share",
+        online.len()
+    );
+    let mend = if online.len() > 1 {
+        // For this shell and what it starts; a cpuset that forbids it says so.
+        format!("taskset -pc {} $$", format_cpu_list(online))
+    } else {
+        "give this machine a second core".to_owned()
+    };
+    Check::ill("cores", Verdict::Missing, found, mend)
+}
+
+/// Whether huge pages are free.
+fn huge_pages(machine: &Machine) -> Check {
+    let name = "huge pages";
+    let Some(default) = machine.huge_pages.first() else {
+        return Check::ill(
+            name,
+            Verdict::Missing,
+            "this kernel has none",
+            "a kernel with CONFIG_HUGETLBFS; packet memory lies on ordinary pages, which is slower",
+        );
+    };
+    let of_size: Vec<String> = machine
+        .huge_pages
+        .iter()
+        .filter(|size| size.total > 0)
+        .map(|size| {
+            let mebibytes = size.page_bytes >> 20;
+            format!("{} of {} free, {mebibytes} MiB each", size.free, size.total)
+        })
+        .collect();
+    if machine.huge_pages.iter().any(|size| size.free > 0) {
+        return Check::well(name, of_size.join("; "));
+    }
+    let found = if of_size.is_empty() {
+        "none set aside: packet memory lies on ordinary pages, which is slower".to_owned()
+    } else {
+        of_size.join("; ")
+    };
+    let wanted = default.total + HUGE_PAGES;
+    let mend = as_root(&format!("sysctl -w vm.nr_hugepages={wanted}"));
+    Check::ill(name, Verdict::Missing, found, mend)
+}
+
+/// Whether the time-stamp counter is a clock.
+fn clock(machine: &Machine, clock: &Clock) -> Check {
+    let name = "clock";
+    let kernels = machine.clock_source.as_ref();
+    let kernels = kernels.map_or("an unknown clock", |fact| fact.value.as_str());
+    let counter = format!(
+        "counter of {:.3} GHz, to {:.1} ppm; the kernel reads {kernels}",
+        clock.hz / 1e9,
+        clock.error_ppm
+    );
+    // Other processors have a counter that never changes its pace.
+    let flags = machine.tsc_flags.as_ref();
+    let has = |flag: &str| flags.is_some_and(|fact| fact.value.iter().any(|it| it == flag));
+    let is_invariant = !cfg!(target_arch = "x86_64") || (has("constant_tsc") && has("nonstop_tsc"));
+    if is_invariant {
+        return Check::well(name, format!("invariant {counter}"));
+    }
+    Check::ill(
+        name,
+        Verdict::Better,
+        format!("{counter}; the processor does not say that the counter is invariant"),
+        below("clock-source"),
+    )
+}
+
+/// What can be done about a setting below the operating system.
+fn below(setting: &str) -> String {
+    let found = tune::settings().find(|it| it.name == setting);
+    found.map_or("", |setting| setting.below).to_owned()
+}
+
+/// Listens to a CPU, on a thread of its own, as who listens is kept off that CPU.
+fn noise(cpu: usize, stop: &AtomicBool) -> Check {
+    let name = "noise";
+    let again = as_root(&format!("taut tune noise --cpus {cpu} --for 10s"));
+    if let Some(held) = Claim::holder(MEASURING) {
+        let found = format!("not listened to, as another taut measures ({held})");
+        return Check::ill(name, Verdict::Better, found, again);
+    }
+    let plan = Plan {
+        cpus: BTreeSet::from([cpu]),
+        duration: LISTENED,
+        fifo: None,
+        trace: false,
+    };
+    let heard = thread::scope(|scope| {
+        let listening = thread::Builder::new()
+            .name("taut-doctor".to_owned())
+            .spawn_scoped(scope, || listen(&plan, stop))
+            .map_err(|e| format!("cannot start a thread: {e}"))?;
+        match listening.join() {
+            Ok(heard) => heard.map_err(|e| e.to_string()),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    });
+    match heard.as_ref().map(|heard| heard.cpus.first()) {
+        Ok(Some(heard)) => noise_heard(heard, again),
+        Ok(None) => Check::ill(name, Verdict::Missing, "nothing was heard", again),
+        Err(why) => Check::ill(name, Verdict::Missing, why.clone(), again),
+    }
+}
+
+fn noise_heard(noise: &CpuNoise, again: String) -> Check {
+    let found = &noise.interruptions;
+    let text = format!(
+        "CPU {} in {:.1} s: {} gaps over 10 us, {} over 100 us, the longest {:.0} us; {:.2} % of the time lost",
+        noise.cpu,
+        found.seconds,
+        found.over_10_us,
+        found.over_100_us,
+        found.longest_ns / 1e3,
+        found.share * 100.0
+    );
+    match found.over_100_us {
+        0 => Check::well("noise", text),
+        // What it comes from is for root to see.
+        _ => Check::ill("noise", Verdict::Better, text, again),
+    }
+}
+
+/// The settings that would gain most among those that are not as they should be.
+fn settings(audit: &Audit, is_every_cpu: bool) -> Vec<Check> {
+    let mut bad: Vec<&Finding> = audit
+        .findings
+        .iter()
+        .filter(|it| it.state == State::Bad && !NOT_AMONG_SETTINGS.contains(&it.name.as_str()))
+        .collect();
+    // Sorting keeps the order of equals.
+    bad.sort_by_key(|it| {
+        let place = BY_VALUE.iter().position(|name| *name == it.name);
+        place.unwrap_or(BY_VALUE.len())
+    });
+    bad.into_iter()
+        .take(SHOWN_SETTINGS)
+        .map(|it| {
+            let found = format!("{}; wanted: {}", it.now, it.wanted);
+            let mend = mend(it, &audit.cpus, is_every_cpu);
+            Check::ill(it.name.as_str(), Verdict::Better, found, mend)
+        })
+        .collect()
+}
+
+/// The way to change a setting that is bad. Where the CPU is the only one, `taut tune apply` refuses.
+fn mend(finding: &Finding, cpus: &str, is_every_cpu: bool) -> String {
+    match (finding.can_be_applied, finding.change_now.as_slice()) {
+        (true, [_, _, ..]) if !is_every_cpu => as_root(&format!("taut tune apply --cpus {cpus}")),
+        (true, [first, ..]) => as_root(first),
+        (false, [advice, ..]) => as_advised(advice),
+        (_, []) if !finding.change_at_boot.is_empty() => format!(
+            "kernel argument {}, from the next boot on (where it goes: taut tune apply --cpus {cpus} --boot)",
+            finding.change_at_boot.join(" ")
+        ),
+        (_, []) if !finding.change_below.is_empty() => finding.change_below.clone(),
+        (_, []) => format!("taut tune explain {}", finding.name),
+    }
+}
+
+/// Advice of one command, to be typed; other advice as it is.
+fn as_advised(advice: &str) -> String {
+    match advice.split_once(" (back: ") {
+        Some((command, back)) if back.ends_with(')') && !command.contains(';') => as_root(command),
+        _ => advice.to_owned(),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::machine::HugePages;
+
+    const ALL: &[Capability] = &Capability::ALL;
+
+    #[test]
+    fn rights_that_lack_are_named_with_what_gives_them() {
+        let unlimited = u64::MAX;
+        let well = |held, limit| rights_of(held, limit, (false, false), "taut").verdict;
+        assert_eq!(well(ALL, 0), Verdict::Well);
+        // What the older, wider right stands for, and a limit in place of the right.
+        let older = [
+            Capability::NetRaw,
+            Capability::NetAdmin,
+            Capability::SysAdmin,
+        ];
+        assert_eq!(well(&older, unlimited), Verdict::Well);
+        assert_eq!(well(&older, 8 << 20), Verdict::Missing);
+        let none = rights_of(&[], 8 << 20, (false, false), "/usr/bin/taut");
+        assert!(
+            none.found.contains("without CAP_NET_RAW, CAP_NET_ADMIN,"),
+            "{none:?}"
+        );
+        assert!(none.found.ends_with("8 MiB may be locked"), "{none:?}");
+        assert_eq!(
+            none.mend,
+            "sudo setcap cap_net_raw,cap_net_admin,cap_bpf,cap_perfmon,cap_ipc_lock+ep /usr/bin/taut"
+        );
+        let contained = rights_of(&[Capability::NetRaw], unlimited, (true, false), "taut");
+        assert!(
+            contained.mend.contains("--cap-add=NET_ADMIN,BPF,PERFMON,"),
+            "{contained:?}"
+        );
+    }
+
+    #[test]
+    fn in_a_user_namespace_some_rights_do_not_count() {
+        let check = rights_of(ALL, 8 << 20, (true, true), "taut");
+        assert_eq!(check.verdict, Verdict::Missing);
+        assert!(!check.found.contains("CAP_NET_RAW"), "{check:?}");
+        for lacking in ["CAP_BPF", "CAP_IPC_LOCK", "root of a user namespace"] {
+            assert!(check.found.contains(lacking), "{lacking}: {check:?}");
+        }
+    }
+
+    #[test]
+    fn a_single_core_is_too_few() {
+        let cpus = |list: &[usize]| list.iter().copied().collect::<BTreeSet<_>>();
+        assert_eq!(
+            cores(&cpus(&[0, 2]), &cpus(&[0, 1, 2])).found,
+            "2 of 3 (CPU 0,2)"
+        );
+        let one = cores(&cpus(&[1]), &cpus(&[0, 1, 2]));
+        assert_eq!(
+            (one.verdict, one.mend.as_str()),
+            (Verdict::Missing, "taskset -pc 0-2 $$")
+        );
+        let alone = cores(&cpus(&[0]), &cpus(&[0]));
+        assert!(alone.mend.contains("second core"), "{alone:?}");
+    }
+
+    #[test]
+    fn huge_pages_are_to_be_free() {
+        let with = |total, free| {
+            huge_pages(&Machine {
+                huge_pages: vec![HugePages {
+                    page_bytes: 2 << 20,
+                    total,
+                    free,
+                }],
+                ..Machine::default()
+            })
+        };
+        assert_eq!(with(256, 1).found, "1 of 256 free, 2 MiB each");
+        assert!(with(0, 0).mend.ends_with("sysctl -w vm.nr_hugepages=256"));
+        assert!(with(256, 0).mend.ends_with("sysctl -w vm.nr_hugepages=512"));
+        assert_eq!(huge_pages(&Machine::default()).verdict, Verdict::Missing);
+    }
+
+    #[test]
+    fn settings_that_are_ranked_are_settings() {
+        for name in BY_VALUE.iter().chain(NOT_AMONG_SETTINGS) {
+            assert!(tune::settings().any(|it| it.name == *name), "{name}");
+        }
+        assert!(!below("clock-source").is_empty());
+    }
+
+    fn finding(name: &str, change_now: &[&str], change_at_boot: &[&str]) -> Finding {
+        let owned = |texts: &[&str]| texts.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>();
+        let text = serde_json::json!({
+            "name": name, "group": "memory", "state": "bad", "now": "1", "wanted": "0",
+            "change_now": owned(change_now), "change_at_boot": owned(change_at_boot), "change_below": "",
+            "why": "", "source": "", "can_be_applied": false,
+        });
+        serde_json::from_value(text).unwrap()
+    }
+
+    #[test]
+    fn the_settings_that_gain_most_come_first_and_say_how() {
+        let audit = Audit {
+            profile: Profile::Latency,
+            cpus: "1".to_owned(),
+            as_root: false,
+            findings: vec![
+                finding("ipv6-chatter", &["one; two"], &[]),
+                finding("huge-pages", &[], &[]),
+                finding("swappiness", &[], &[]),
+                finding("tickless", &[], &["nohz_full=1"]),
+                finding(
+                    "irqbalance",
+                    &["systemctl stop irqbalance (back: start)"],
+                    &[],
+                ),
+            ],
+        };
+        let shown = settings(&audit, false);
+        let names: Vec<&str> = shown.iter().map(|it| it.name.as_str()).collect();
+        assert_eq!(
+            names,
+            ["irqbalance", "tickless", "swappiness", "ipv6-chatter"]
+        );
+        assert!(
+            shown[0].mend.ends_with("systemctl stop irqbalance"),
+            "{shown:?}"
+        );
+        assert!(
+            shown[1].mend.starts_with("kernel argument nohz_full=1"),
+            "{shown:?}"
+        );
+        assert_eq!(shown[2].mend, "taut tune explain swappiness");
+        assert_eq!(shown[3].mend, "one; two");
+    }
+
+    #[test]
+    fn this_machine_is_examined() {
+        let checks = examine(Path::new("taut"), &AtomicBool::new(false)).unwrap();
+        let names: Vec<&str> = checks.iter().map(|it| it.name.as_str()).collect();
+        assert_eq!(
+            names[..5],
+            ["rights", "cores", "huge pages", "clock", "noise"]
+        );
+        assert!(checks.len() <= 5 + SHOWN_SETTINGS);
+        for check in &checks {
+            assert_eq!(
+                check.mend.is_empty(),
+                check.verdict == Verdict::Well,
+                "{check:?}"
+            );
+            assert!(
+                !check.found.contains('\n') && !check.mend.contains('\n'),
+                "{check:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! `taut doctor`: one screen about this machine, with the command that mends what is missing.
+
+use crate::exit::{self, Failure};
+use crate::terminal::print;
+use serde::Serialize;
+use taut_host::doctor::{Check, Verdict, examine};
+use taut_port::{Backend, PortError, backends};
+
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  taut doctor
+  taut doctor --json | jq -r '.checks[] | select(.verdict == \"missing\") | .mend'
+
+Changes nothing, and listens to one CPU for a second. Ends with code 3 if something is missing; what works and could be
+better is told and changes no code.")]
+pub struct Arguments {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Results<'a> {
+    missing: usize,
+    checks: &'a [Check],
+}
+
+pub fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let stop = exit::stop_flag()?;
+    let others = examine(&exit::own_program()?, stop)?;
+    let rights = others.iter().find(|it| it.name == "rights");
+    let give_rights = rights.map_or("", |rights| rights.mend.as_str());
+    let ports = backends().iter().map(|backend| port(backend, give_rights));
+    let checks: Vec<Check> = ports.chain(others.iter().cloned()).collect();
+    let is_missing = |it: &&Check| it.verdict == Verdict::Missing;
+    let missing = checks.iter().filter(is_missing).count();
+    if arguments.json {
+        let results = Results {
+            missing,
+            checks: &checks,
+        };
+        print::line(serde_json::to_string_pretty(&results).unwrap_or_default());
+    } else {
+        show(&checks);
+    }
+    match missing {
+        0 => Ok(()),
+        _ => Err(Failure::Missing(format!(
+            "{missing} of {} things are missing; below each stands what mends it",
+            checks.len()
+        ))),
+    }
+}
+
+/// Whether ports of a kind can be had, as `taut ports` asks.
+fn port(backend: &Backend, give_rights: &str) -> Check {
+    let name = format!("port {}", backend.name);
+    match (backend.probe)() {
+        Ok(found) => Check::well(name, found),
+        Err(PortError::Missing { what, needs }) => {
+            let (found, mend) = if needs.contains("CAP_") && !give_rights.is_empty() {
+                (format!("{what}: needs {needs}"), give_rights.to_string())
+            } else {
+                (format!("none here ({what})"), needs)
+            };
+            Check::ill(name, Verdict::Missing, found, mend)
+        }
+        Err(e) => Check::ill(
+            name,
+            Verdict::Missing,
+            e.to_string(),
+            "the kernel's log may say more: dmesg",
+        ),
+    }
+}
+
+fn show(checks: &[Check]) {
+    let ports_that_work = checks
+        .iter()
+        .filter(|it| it.verdict == Verdict::Well)
+        .filter_map(|it| it.name.strip_prefix("port "));
+    let ports: Vec<&str> = ports_that_work.collect();
+    line(Verdict::Well, "ports", &ports.join(", "));
+    let rights = checks.iter().find(|it| it.name == "rights");
+    for check in checks {
+        let is_port = check.name.starts_with("port ");
+        if is_port && check.verdict == Verdict::Well {
+            continue;
+        }
+        line(check.verdict, &check.name, &check.found);
+        if is_port && rights.is_some_and(|rights| rights.mend == check.mend) {
+            print::line(format!("{:<33}mend: as for rights", ""));
+        } else if !check.mend.is_empty() {
+            print::line(format!("{:<33}mend: {}", "", check.mend));
+        }
+    }
+}
+
+fn line(verdict: Verdict, name: &str, found: &str) {
+    let verdict = match verdict {
+        Verdict::Well => "ok",
+        Verdict::Better => "better",
+        Verdict::Missing => "MISSING",
+    };
+    print::line(format!("{verdict:<9}{name:<24}{found}"));
+}

@@ -1,0 +1,43 @@
+//! `taut --version`: what this build has, and which instructions it takes on this processor.
+
+use taut_cipher::CounterMode;
+
+/// The version, then a line for each thing that differs between builds or machines; `taut -V` says the version alone.
+pub fn long() -> String {
+    let dpdk = match taut_port::dpdk::BUILT_WITH {
+        Some(version) => {
+            format!("built with {version}; taut ports says whether it is there to load")
+        }
+        None => "not built in".to_string(),
+    };
+    let xdp = if cfg!(feature = "xdp") {
+        "built in"
+    } else {
+        "not built in"
+    };
+    let linked = if cfg!(target_feature = "crt-static") {
+        "statically: needs no library, and loads none"
+    } else {
+        "with the libraries of this system"
+    };
+    // Which key it is does not matter.
+    let cipher = CounterMode::new(&[0; 16]);
+    format!(
+        "{}\ndpdk             {dpdk}\nxdp              {xdp}\nlinked           {linked}\n\
+         network coding   {}\nencryption       {}\nlongest prefix   {}",
+        env!("CARGO_PKG_VERSION"),
+        taut_code::kernel::name(),
+        cipher.as_ref().map_or("none", CounterMode::name),
+        taut_lpm::instructions(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_first_line_is_the_version_alone() {
+        let text = super::long();
+        assert_eq!(text.lines().next(), Some(env!("CARGO_PKG_VERSION")));
+        assert_eq!(text.lines().count(), 7, "{text}");
+    }
+}

@@ -1,0 +1,539 @@
+//! Packages as `./run package` makes them, of the program that tests run: what they hold, and the Debian package in a root of its own.
+
+use crate::support::program::{Finished, PATIENCE, Program, run};
+use crate::support::{is_installed, is_root, json, names, scratch};
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+const TAUT: &str = env!("CARGO_BIN_EXE_taut");
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// `packaging/package` with these words; what it packs is not pressed together, which would take most of the time.
+#[track_caller]
+fn package(kind: &str, from: &str, to: &Path) -> Finished {
+    let mut command = Command::new("packaging/package");
+    command.args([kind, from]).arg(to);
+    command.env("DPKG_DEB_COMPRESSOR_TYPE", "none");
+    Program::start(&mut command)
+        .finish_within(2 * PATIENCE)
+        .success()
+}
+
+/// Whether the Debian package can be made; else the line that says why a test is skipped.
+fn debian() -> bool {
+    let is = is_installed("dpkg-deb");
+    if !is {
+        println!("skipped: needs dpkg-deb (package dpkg)");
+    }
+    is
+}
+
+#[track_caller]
+fn make_deb(folder: &Path) -> PathBuf {
+    package("deb", TAUT, folder);
+    let names: Vec<String> = names(folder).into_iter().collect();
+    let [name] = names.as_slice() else {
+        panic!("not one package: {names:?}")
+    };
+    assert!(name.starts_with(&format!("taut_{VERSION}_")), "{name}");
+    folder.join(name)
+}
+
+#[track_caller]
+fn dpkg_deb(option: &str, deb: &Path, rest: &[&str]) -> String {
+    run(Command::new("dpkg-deb").arg(option).arg(deb).args(rest))
+        .success()
+        .stdout
+}
+
+#[test]
+fn a_debian_package_holds_all_of_taut_and_is_the_same_each_time() {
+    if !debian() {
+        return;
+    }
+    let folder = scratch();
+    let deb = make_deb(&folder.path().join("one"));
+    let again = make_deb(&folder.path().join("two"));
+    assert!(
+        fs::read(&deb).unwrap() == fs::read(&again).unwrap(),
+        "two packages of one program"
+    );
+
+    let listing = dpkg_deb("--contents", &deb, &[]);
+    for line in listing.lines() {
+        // Type and rights, owner, size, date, time, name.
+        let words: Vec<_> = line.split_whitespace().collect();
+        assert_eq!(words[1], "root/root", "{line}");
+        let rights = words[0].as_bytes();
+        assert!(rights[5] != b'w' && rights[8] != b'w', "{line}");
+    }
+    for wanted in [
+        "./usr/bin/taut",
+        "./usr/share/man/man1/taut.1.gz",
+        "./usr/share/man/man1/taut-bench-rfc2544.1.gz",
+        "./usr/share/bash-completion/completions/taut",
+        "./usr/share/zsh/vendor-completions/_taut",
+        "./usr/share/fish/vendor_completions.d/taut.fish",
+        "./usr/share/taut/experiments/demo.toml",
+        "./usr/share/taut/examples/lua/l3_load_latency.lua",
+        "./usr/share/doc/taut/copyright",
+        "./usr/share/doc/taut/changelog.gz",
+        "./usr/lib/systemd/system/taut-forward@.service",
+        "./usr/lib/systemd/system/taut-chain@.service",
+        "./etc/taut/",
+    ] {
+        assert!(
+            listing
+                .lines()
+                .any(|it| it.ends_with(&format!(" {wanted}"))),
+            "no {wanted}: {listing}"
+        );
+    }
+    let field = |name: &str| dpkg_deb("--field", &deb, &[name]).trim().to_string();
+    assert_eq!(field("Version"), VERSION);
+    assert!(field("Depends").contains("libc6"), "{}", field("Depends"));
+    assert!(field("Installed-Size").parse::<u64>().unwrap() > 1000);
+
+    let root = folder.path().join("root");
+    run(Command::new("dpkg-deb")
+        .arg("--raw-extract")
+        .args([&deb, &root]))
+    .success();
+    let sums = fs::read(root.join("DEBIAN/md5sums")).unwrap();
+    assert!(!sums.is_empty());
+    run(Command::new("md5sum")
+        .args(["--check", "--quiet", "DEBIAN/md5sums"])
+        .current_dir(&root))
+    .success();
+    units_are_what_systemd_knows(&root, folder.path());
+}
+
+/// Has systemd read the units of a package, with the program that is here in place of the one that is not installed.
+fn units_are_what_systemd_knows(root: &Path, folder: &Path) {
+    if !is_installed("systemd-analyze") {
+        return println!("skipped: needs systemd-analyze (package systemd)");
+    }
+    for unit in ["taut-forward@", "taut-chain@"] {
+        let text = fs::read_to_string(root.join(format!("usr/lib/systemd/system/{unit}.service")))
+            .unwrap();
+        assert!(text.contains("ExecStart=/usr/bin/taut "), "{text}");
+        for promised in [
+            "CapabilityBoundingSet=CAP_NET_ADMIN CAP_NET_RAW CAP_SYS_NICE CAP_IPC_LOCK CAP_BPF CAP_PERFMON\n",
+            "NoNewPrivileges=yes\n",
+            "ProtectSystem=strict\n",
+            "PrivateTmp=yes\n",
+            "RuntimeDirectory=taut\n",
+            "LimitMEMLOCK=infinity\n",
+            "/etc/taut/%i.toml\n",
+        ] {
+            assert!(text.contains(promised), "{promised}: {text}");
+        }
+        let file = folder.join(format!("{unit}.service"));
+        fs::write(&file, text.replace("/usr/bin/taut", TAUT)).unwrap();
+        let instance = folder.join(format!("{unit}edge.service"));
+        fs::copy(&file, &instance).unwrap();
+        let mut command = Command::new("systemd-analyze");
+        let verified = run(command.args(["verify", "--man=no"]).arg(&instance));
+        assert_eq!(verified.code(), Some(0), "{verified:?}");
+        // What it knows no name for, it only warns of.
+        let of_ours = verified.stderr.lines().filter(|line| line.contains("taut"));
+        assert_eq!(of_ours.count(), 0, "{verified:?}");
+    }
+}
+
+/// What a package asks for, without versions.
+fn depends(deb: &Path) -> Vec<String> {
+    package_names(&dpkg_deb("--field", deb, &["Depends"]))
+}
+
+/// The names in a field such as "libc6 (>= 2.34), zlib1g | zlib-ng"; of alternatives all.
+fn package_names(field: &str) -> Vec<String> {
+    let parts = field.split([',', '|']);
+    let names = parts.filter_map(|it| it.trim().split([' ', ':']).next());
+    names
+        .filter(|it| !it.is_empty())
+        .map(str::to_string)
+        .collect()
+}
+
+/// A package that is installed here: its part of dpkg's list, and the fields that say what it needs.
+struct Installed {
+    paragraph: String,
+    is_essential: bool,
+    needs: Vec<String>,
+}
+
+/// The packages that are installed here, by name; and which of them stand for a name that is none's own.
+fn installed() -> (BTreeMap<String, Installed>, BTreeMap<String, Vec<String>>) {
+    let status = fs::read_to_string("/var/lib/dpkg/status").unwrap();
+    let mut all = BTreeMap::new();
+    let mut stand_ins: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for paragraph in status.split("\n\n") {
+        let field = |name: &str| {
+            let start = format!("{name}: ");
+            let mut lines = paragraph.lines();
+            lines
+                .find_map(|line| line.strip_prefix(start.as_str()))
+                .unwrap_or_default()
+        };
+        if field("Status") != "install ok installed" {
+            continue;
+        }
+        let name = field("Package").to_string();
+        for provided in package_names(field("Provides")) {
+            stand_ins.entry(provided).or_default().push(name.clone());
+        }
+        let needs = [field("Pre-Depends"), field("Depends")]
+            .map(package_names)
+            .concat();
+        let is_essential = field("Essential") == "yes" || field("Priority") == "required";
+        let paragraph = paragraph.to_string();
+        all.insert(
+            name,
+            Installed {
+                paragraph,
+                is_essential,
+                needs,
+            },
+        );
+    }
+    (all, stand_ins)
+}
+
+/// Fills `root` with a system: by debootstrap where that is installed and reaches a mirror, else of the packages that every system has
+/// and those that are `wanted`, as they are installed here. Says which.
+fn fill(root: &Path, wanted: &[String]) -> &'static str {
+    // What is packaged here runs on this release and later ones.
+    let about = fs::read_to_string("/etc/os-release").unwrap_or_default();
+    let release = about
+        .lines()
+        .find_map(|it| it.strip_prefix("VERSION_CODENAME="));
+    if let (true, Some(release)) = (is_installed("debootstrap"), release) {
+        let mut command = Command::new("timeout");
+        command.args(["300", "debootstrap", "--variant=minbase"]);
+        command.arg(format!("--include={}", wanted.join(",")));
+        let made =
+            Program::start(command.arg(release).arg(root)).finish_within(Duration::from_secs(330));
+        if made.code() == Some(0) {
+            return "debootstrap";
+        }
+        fs::remove_dir_all(root).unwrap();
+    }
+    let (all, stand_ins) = installed();
+    let essential = all.iter().filter(|(_, it)| it.is_essential);
+    let mut left: Vec<String> = essential.map(|(name, _)| name.clone()).collect();
+    left.extend_from_slice(wanted);
+    let mut chosen = BTreeSet::new();
+    while let Some(name) = left.pop() {
+        let named = all.get_key_value(&name);
+        let stand_in = || {
+            stand_ins
+                .get(&name)?
+                .first()
+                .and_then(|it| all.get_key_value(it))
+        };
+        if let Some((name, package)) = named.or_else(stand_in)
+            && chosen.insert(name)
+        {
+            left.extend_from_slice(&package.needs);
+        }
+    }
+    // As every system has them by now.
+    fs::create_dir_all(root.join("usr")).unwrap();
+    for name in ["bin", "sbin", "lib", "lib64"] {
+        fs::create_dir(root.join("usr").join(name)).unwrap();
+        symlink(format!("usr/{name}"), root.join(name)).unwrap();
+    }
+    for folder in [
+        "proc",
+        "dev",
+        "sys",
+        "run",
+        "tmp",
+        "var/lib/dpkg/info",
+        "var/lib/dpkg/updates",
+    ] {
+        fs::create_dir_all(root.join(folder)).unwrap();
+    }
+    let mut files = BTreeSet::new();
+    let mut status = String::new();
+    for name in chosen {
+        status += &format!("{}\n\n", all[name].paragraph);
+        for entry in fs::read_dir("/var/lib/dpkg/info").unwrap().flatten() {
+            let entry_name = entry.file_name().into_string().unwrap();
+            let (of, kind) = entry_name.rsplit_once('.').unwrap_or_default();
+            if of.split(':').next() != Some(name) {
+                continue;
+            }
+            fs::copy(
+                entry.path(),
+                root.join("var/lib/dpkg/info").join(&entry_name),
+            )
+            .unwrap();
+            if kind == "list" {
+                let list = fs::read_to_string(entry.path()).unwrap();
+                files.extend(
+                    list.lines()
+                        .map(|line| line.trim_start_matches('/').to_string()),
+                );
+            }
+        }
+    }
+    fs::write(root.join("var/lib/dpkg/status"), status).unwrap();
+    // Documentation of installed packages may have been left out here.
+    files.retain(|file| {
+        !file.is_empty() && file != "." && Path::new("/").join(file).symlink_metadata().is_ok()
+    });
+    // Behind what packages bring: links that their scripts have made, and what every user is known by.
+    let made = ["usr/bin/sh", "etc/passwd", "etc/group", "etc/ld.so.cache"];
+    files.extend(made.map(str::to_string));
+    let list = root.join("tmp/files");
+    fs::write(&list, files.into_iter().collect::<Vec<_>>().join("\n")).unwrap();
+    let copy = "tar -C / --no-recursion -cf - -T \"$1/tmp/files\" | tar -C \"$1\" --keep-directory-symlink -xf -";
+    run(Command::new("sh").args(["-ec", copy, "sh"]).arg(root)).success();
+    fs::remove_file(&list).unwrap();
+    "the packages of this machine"
+}
+
+/// Everything in the folders of `root` that packages write to, but for dpkg's own books.
+fn listing(root: &Path) -> BTreeSet<PathBuf> {
+    let mut found = BTreeSet::new();
+    let mut left: Vec<PathBuf> = ["usr", "etc", "var/lib"].map(|it| root.join(it)).into();
+    while let Some(folder) = left.pop() {
+        for entry in fs::read_dir(&folder).unwrap().flatten() {
+            let path = entry.path();
+            if entry.file_type().unwrap().is_dir() && !path.ends_with("var/lib/dpkg") {
+                left.push(path.clone());
+            }
+            found.insert(path);
+        }
+    }
+    found
+}
+
+/// Runs a script as root of `root`, with devices and processes that are gone with it.
+fn inside(root: &Path, script: &str) -> Finished {
+    let around = "mount --rbind /dev \"$1/dev\" && mount -t proc proc \"$1/proc\" && chroot \"$1\" /bin/sh -ec \"$2\"";
+    let mut command = Command::new("unshare");
+    command.args([
+        "--mount",
+        "--pid",
+        "--fork",
+        "--propagation",
+        "private",
+        "sh",
+        "-ec",
+        around,
+        "sh",
+    ]);
+    command.arg(root).arg(script);
+    command.env_clear().envs([
+        ("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"),
+        ("LC_ALL", "C"),
+        ("DEBIAN_FRONTEND", "noninteractive"),
+    ]);
+    Program::start(&mut command).finish_within(2 * PATIENCE)
+}
+
+#[test]
+fn a_debian_package_is_installed_used_upgraded_and_purged_without_a_trace() {
+    if !debian() || !is_root() {
+        return;
+    }
+    let folder = scratch();
+    let deb = make_deb(&folder.path().join("made"));
+    let root = folder.path().join("root");
+    println!("root made of {}", fill(&root, &depends(&deb)));
+    // Where the administrator enables units.
+    fs::create_dir_all(root.join("etc/systemd/system/multi-user.target.wants")).unwrap();
+    let before = listing(&root);
+    let from = root.join("tmp");
+    fs::copy(&deb, from.join("old.deb")).unwrap();
+    // The next version is the same but for its name.
+    let next = folder.path().join("next");
+    run(Command::new("dpkg-deb")
+        .arg("--raw-extract")
+        .args([&deb, &next]))
+    .success();
+    let control = next.join("DEBIAN/control");
+    let text = fs::read_to_string(&control).unwrap();
+    let newer = text.replace(
+        &format!("\nVersion: {VERSION}\n"),
+        &format!("\nVersion: {VERSION}+next\n"),
+    );
+    assert_ne!(newer, text);
+    fs::write(&control, newer).unwrap();
+    let mut command = Command::new("dpkg-deb");
+    command.args(["--root-owner-group", "-Znone", "--build"]);
+    run(command.args([&next, &from.join("new.deb")])).success();
+
+    let nobody = "setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps=-all";
+    let script = format!(
+        "dpkg --install /tmp/old.deb
+        {nobody} taut -V
+        {nobody} taut generate --port null: --rate 1k --seconds 0.1 --max-loss 1 --json | tail -n 1
+        {nobody} taut experiment check /usr/share/taut/experiments/stylianopoulos-fig2.toml >/dev/null || test $? = 3
+        test -d /etc/taut
+        dpkg --install /tmp/new.deb
+        dpkg-query -W -f '${{Version}} ${{db:Status-Status}}\\n' taut
+        {nobody} taut ports --json >/dev/null
+        ln -s /usr/lib/systemd/system/taut-forward@.service /etc/systemd/system/multi-user.target.wants/taut-forward@edge.service
+        dpkg --remove taut
+        test ! -e /usr/bin/taut
+        dpkg --purge taut"
+    );
+    let used = inside(&root, &script);
+    assert_eq!(used.code(), Some(0), "{used:?}");
+    assert!(
+        used.stdout.contains(&format!("taut {VERSION}\n")),
+        "{used:?}"
+    );
+    assert!(
+        used.stdout.contains(&format!("{VERSION}+next installed\n")),
+        "{used:?}"
+    );
+    assert!(used.stdout.contains("\"event\":\"summary\""), "{used:?}");
+    let after = listing(&root);
+    let left: Vec<_> = after.difference(&before).collect();
+    let gone: Vec<_> = before.difference(&after).collect();
+    assert!(
+        left.is_empty() && gone.is_empty(),
+        "left: {left:?}; gone: {gone:?}"
+    );
+    // And dpkg's books have no file about it.
+    let books = names(&root.join("var/lib/dpkg/info"));
+    assert!(!books.iter().any(|it| it.starts_with("taut.")), "{books:?}");
+}
+
+/// A file of a layout by what describes it, whose digest and size are right.
+#[track_caller]
+fn blob(layout: &Path, descriptor: &Value, kind: &str) -> PathBuf {
+    assert_eq!(
+        descriptor["mediaType"],
+        format!("application/vnd.oci.image.{kind}")
+    );
+    let digest = descriptor["digest"]
+        .as_str()
+        .unwrap()
+        .strip_prefix("sha256:")
+        .unwrap();
+    let path = layout.join("blobs/sha256").join(digest);
+    assert_eq!(sha256(&path), digest);
+    assert_eq!(descriptor["size"], fs::metadata(&path).unwrap().size());
+    path
+}
+
+#[track_caller]
+fn sha256(path: &Path) -> String {
+    let said = run(Command::new("sha256sum").arg(path)).success().stdout;
+    said.split(' ').next().unwrap().to_string()
+}
+
+#[test]
+fn a_container_image_is_an_archive_in_a_layout_whose_digests_are_right() {
+    let folder = scratch();
+    // What is packed needs no libraries only in a static build; a small program stands in for a whole one, as all of it is pressed together.
+    let program = folder.path().join("taut");
+    fs::write(&program, "#!/bin/sh\n# Stands in for taut.\ntest \"$1\" != man || { mkdir -p \"$2\" && : >\"$2/taut.1\"; }\n").unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let program = program.to_str().unwrap();
+    for out in ["one", "two"] {
+        let out = folder.path().join(out);
+        package("archive", program, &out);
+        let archives = names(&out);
+        let archive = out.join(archives.first().unwrap());
+        package("image", archive.to_str().unwrap(), &out);
+    }
+    let made = names(&folder.path().join("one"));
+    assert_eq!(made.len(), 2, "{made:?}");
+    for name in &made {
+        assert!(name.starts_with(&format!("taut-{VERSION}-")), "{name}");
+        let read = |out: &str| fs::read(folder.path().join(out).join(name)).unwrap();
+        assert!(
+            read("one") == read("two"),
+            "{name} differs from one time to the next"
+        );
+    }
+    let image = made.iter().find(|name| name.ends_with(".oci.tar")).unwrap();
+    let unpack = |archive: &Path, to: &str| {
+        let to = folder.path().join(to);
+        fs::create_dir(&to).unwrap();
+        run(Command::new("tar")
+            .arg("-xf")
+            .arg(archive)
+            .arg("-C")
+            .arg(&to))
+        .success();
+        to
+    };
+    let layout = unpack(&folder.path().join("one").join(image), "layout");
+    assert_eq!(
+        json(&layout.join("oci-layout"))["imageLayoutVersion"],
+        "1.0.0"
+    );
+    let index = json(&layout.join("index.json"));
+    let manifest = json(&blob(&layout, &index["manifests"][0], "manifest.v1+json"));
+    let config = json(&blob(&layout, &manifest["config"], "config.v1+json"));
+    let layer = blob(&layout, &manifest["layers"][0], "layer.v1.tar+gzip");
+    // Nothing that nothing refers to.
+    assert_eq!(names(&layout.join("blobs/sha256")).len(), 3);
+    assert_eq!(
+        config["config"]["Entrypoint"],
+        serde_json::json!(["/usr/bin/taut"])
+    );
+    assert_eq!(config["os"], "linux");
+    let unpacked = folder.path().join("layer.tar");
+    let gunzip = format!("gzip -dc '{}' >'{}'", layer.display(), unpacked.display());
+    run(Command::new("sh").args(["-ec", &gunzip])).success();
+    assert_eq!(
+        config["rootfs"]["diff_ids"][0],
+        format!("sha256:{}", sha256(&unpacked))
+    );
+    let root = unpack(&unpacked, "root");
+    for wanted in [
+        "usr/bin/taut",
+        "usr/share/taut/experiments/demo.toml",
+        "etc/taut",
+        "proc",
+        "tmp",
+    ] {
+        assert!(root.join(wanted).exists(), "{wanted}");
+    }
+    assert_eq!(
+        fs::metadata(root.join("usr/bin/taut")).unwrap().mode() & 0o777,
+        0o755
+    );
+}
+
+#[test]
+fn what_cannot_be_packed_is_said() {
+    let folder = scratch();
+    let mut command = Command::new("packaging/package");
+    let said = run(command
+        .args(["archive", "/nowhere/taut"])
+        .arg(folder.path()));
+    assert_eq!(said.code(), Some(2), "{said:?}");
+    assert_eq!(said.stderr, "package: stopped: /nowhere/taut is no file\n");
+    let said = run(Command::new("packaging/package")
+        .args(["rpm", TAUT])
+        .arg(folder.path()));
+    assert_eq!(said.code(), Some(2), "{said:?}");
+    assert!(
+        said.stderr.starts_with("usage: packaging/package KIND"),
+        "{said:?}"
+    );
+}
+
+#[test]
+fn names_are_read_from_fields_of_dependencies() {
+    assert_eq!(
+        package_names("libc6 (>= 2.34), zlib1g | zlib-ng, perl:any"),
+        ["libc6", "zlib1g", "zlib-ng", "perl"]
+    );
+    assert!(package_names("").is_empty());
+}
