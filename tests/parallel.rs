@@ -17,8 +17,10 @@ mod parallel {
     mod experiment_ssh;
     mod host;
     mod ips;
+    mod lua_function;
     mod openflow;
     mod pages;
+    mod plugin;
     mod route;
     mod route_agreement;
     mod route_driven;

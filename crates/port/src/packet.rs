@@ -78,6 +78,13 @@ impl Packet {
         unsafe { std::slice::from_raw_parts_mut(self.data.as_ptr(), self.len()) }
     }
 
+    /// The address of the first byte, for code that is not Rust. It may be used for as long as the packet is borrowed, and
+    /// reaches the headroom before it and the tailroom behind the last byte as well.
+    #[inline(always)]
+    pub fn as_mut_ptr(&mut self) -> *mut u8 {
+        self.data.as_ptr()
+    }
+
     /// Bytes that [`Packet::prepend`] could still give.
     #[inline]
     pub fn headroom(&self) -> usize {
@@ -96,6 +103,27 @@ impl Packet {
         self.headroom -= n;
         self.len += n;
         true
+    }
+
+    /// Bytes that [`Packet::append`] could still give; none where a packet lies in a ring that a port receives from in
+    /// place.
+    #[inline(always)]
+    pub fn tailroom(&self) -> usize {
+        // SAFETY: a pool lives at least as long as any slot is counted out of it.
+        let end = unsafe { self.pool.as_ref() }.end_of(self.slot);
+        end.saturating_sub(self.data.as_ptr() as usize + self.len())
+            .min(usize::from(u16::MAX - self.len))
+    }
+
+    /// Grows the end by `n` bytes (their contents are what was there). False, and no change, where the tailroom is too
+    /// short.
+    #[inline]
+    pub fn append(&mut self, n: u16) -> bool {
+        let fits = usize::from(n) <= self.tailroom();
+        if fits {
+            self.len += n;
+        }
+        fits
     }
 
     /// Takes `n` bytes off the front; they are headroom then. False, and no change, where there are fewer.

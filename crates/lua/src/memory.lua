@@ -2,7 +2,7 @@
 -- offsets are checked against the length of the packet that is lent in it at that time (0 for none).
 -- Nothing here calls what a script could have replaced: all functions used are kept in locals.
 
-local ffi, address = ...
+local ffi, address, finder = ...
 local band, rshift = bit.band, bit.rshift
 local tonumber, tostring, type, error, floor = tonumber, tostring, type, error, math.floor
 
@@ -15,10 +15,15 @@ typedef struct {
     int32_t stream[64];
     uint16_t headers[1024];
     uint8_t mark[64];
+    uint8_t port[64];
+    uint8_t located[64];
 } taut_window;
 ]]
 local window = ffi.cast("taut_window *", address)
-local data, len, headers, mark = window.data, window.len, window.headers, window.mark
+-- Finds the headers of the packet in a slot. LuaJIT compiles the call, as it is one of C.
+local locate = ffi.cast("void (*)(taut_window *, uint32_t)", finder)
+local data, len, headers, mark, port = window.data, window.len, window.headers, window.mark, window.port
+local located = window.located
 local stream, sequence, latency_ns = window.stream, window.sequence, window.latency_ns
 local copy, string_of = ffi.copy, ffi.string
 
@@ -52,6 +57,9 @@ end
 -- Where `width` bytes of field `offset` of a header lie; nil if the packet has no such header.
 function memory.field(slot, header, offset, width)
     slot, header = tonumber(band(slot, 63)), tonumber(band(header, 15))
+    if located[slot] == 0 then
+        locate(window, slot)
+    end
     local start = headers[slot * 16 + header] + offset
     if not (start >= 0 and start + width <= len[slot]) then
         if len[slot] == 0 then
@@ -64,6 +72,9 @@ end
 
 function memory.has(slot, header)
     slot, header = tonumber(band(slot, 63)), tonumber(band(header, 15))
+    if located[slot] == 0 then
+        locate(window, slot)
+    end
     return headers[slot * 16 + header] < len[slot]
 end
 
@@ -138,8 +149,14 @@ function memory.copy(slot, offset, bytes)
     copy(data[slot] + offset, bytes, #bytes)
 end
 
-function memory.mark(slot)
-    mark[band(slot, 63)] = 1
+-- Says what is to become of a packet, by a number other than 0 whose meaning is the host's; 1 unless told.
+function memory.mark(slot, value)
+    mark[band(slot, 63)] = band(value or 1, 255)
+end
+
+-- Says through which port, from 0, a packet is to leave.
+function memory.send(slot, to)
+    port[band(slot, 63)] = band(to, 255)
 end
 
 function memory.stream(slot)

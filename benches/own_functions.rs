@@ -1,0 +1,189 @@
+//! What functions of users cost beside the same in taut: a MAC swap built in, in a shared library in C, and in Lua, in turns.
+//! Once in a worker over a port that copies each frame from a template and forgets what is sent, so that nothing hides the
+//! function; once over memif, between a generator and a forwarder on a core each. `cargo bench --bench own_functions`
+#![allow(clippy::unwrap_used)]
+
+mod peers;
+
+use peers::{Forwarder, Program, Role, flood, start};
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use taut_engine::{Flush, Worker};
+use taut_measure::ratio_interval;
+use taut_port::{Batch, Link, PoolHandle, Port, PortCounters};
+use taut_sys::Clock;
+use taut_wire::UdpFlow;
+
+/// Many short ones, as this decides about differences of a few percent on machines that others use as well.
+const REPETITIONS: usize = 30;
+const DURATION: Duration = Duration::from_millis(100);
+const PAIRS_OVER_MEMIF: usize = 9;
+const DURATION_OVER_MEMIF: Duration = Duration::from_millis(700);
+
+/// Brings as many frames as are asked for.
+struct Frames {
+    pool: PoolHandle,
+    template: Vec<u8>,
+    counters: PortCounters,
+}
+
+impl Port for Frames {
+    fn rx(&mut self, batch: &mut Batch) -> usize {
+        let n = self.pool.fill(batch, 32, self.template.len() as u16);
+        for packet in batch.packets_mut() {
+            packet.bytes_mut().copy_from_slice(&self.template);
+        }
+        self.counters.rx_packets += n as u64;
+        n
+    }
+
+    fn tx(&mut self, batch: &mut Batch) -> usize {
+        let n = batch.len();
+        batch.clear();
+        self.counters.tx_packets += n as u64;
+        n
+    }
+
+    fn link(&mut self) -> Link {
+        Link::Up
+    }
+
+    fn counters(&mut self) -> PortCounters {
+        self.counters
+    }
+}
+
+/// What is compared: a name, and a function with the file that it takes.
+struct Contender {
+    name: &'static str,
+    function: &'static str,
+    file: Option<String>,
+}
+
+impl Contender {
+    fn worker(&self, clock: &Clock) -> Worker {
+        let mut settings = toml::Table::new();
+        settings.extend(self.file.clone().map(|file| ("file".to_string(), file.into())));
+        let mut function = taut_function::build(self.function, settings).unwrap();
+        function.prepare().unwrap();
+        let port: Box<dyn Port> = Box::new(Frames {
+            pool: PoolHandle::new(1024, false).unwrap(),
+            template: UdpFlow::default().frame(64).unwrap(),
+            counters: PortCounters::default(),
+        });
+        Worker::new(vec![port], vec![function], Flush::default(), clock)
+    }
+
+    fn over_memif(&self) -> Forwarder {
+        let function = match &self.file {
+            Some(file) => format!("{}(file={file})", self.function),
+            None => self.function.to_string(),
+        };
+        Forwarder {
+            name: self.function,
+            role: Role::Client,
+            program: Program::TautWith { function },
+        }
+    }
+}
+
+fn main() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let library = folder.path().join("libmac_swap.so");
+    let mut cc = Command::new("cc");
+    cc.args(["-O2", "-shared", "-fPIC", "-I"])
+        .arg(root.join("crates/plugin/include"))
+        .arg("-o")
+        .arg(&library)
+        .arg(root.join("examples/plugin-c/mac_swap.c"));
+    assert!(cc.status().unwrap().success());
+    let script = root.join("examples/function-lua/mac_swap.lua");
+    let contenders = [
+        ("built in", "mac-swap", None),
+        ("library in C", "plugin", Some(library.display().to_string())),
+        ("script in Lua", "lua", Some(script.display().to_string())),
+    ]
+    .map(|(name, function, file)| Contender {
+        name,
+        function,
+        file,
+    });
+    let cores = taut_host::choose_cores();
+    let clock = Clock::calibrate(Duration::from_millis(200));
+    taut_host::pin_current_thread(cores.device).unwrap();
+    let mut workers = contenders.each_ref().map(|it| it.worker(&clock));
+    let rates = in_turns(REPETITIONS, |at| Some(rate_pps(&mut workers[at], &clock)));
+    println!("a worker over frames of 64 bytes from a template, {REPETITIONS} times {DURATION:?} in turns");
+    show(&contenders, &rates);
+    drop(workers);
+    taut_host::pin_current_thread(cores.generator).unwrap();
+    let rates = in_turns(PAIRS_OVER_MEMIF, |at| {
+        let forwarder = contenders[at].over_memif();
+        let bench = start(&forwarder, &cores);
+        bench.and_then(|it| flood(&it.specs, &clock, DURATION_OVER_MEMIF)).ok()
+    });
+    println!("over memif, frames of 64 bytes, {PAIRS_OVER_MEMIF} times {DURATION_OVER_MEMIF:?} in turns");
+    show(&contenders, &rates);
+}
+
+/// What `measure` gives of each contender, in an order that changes.
+fn in_turns(repetitions: usize, mut measure: impl FnMut(usize) -> Option<f64>) -> [Vec<f64>; 3] {
+    let mut rates = [const { Vec::new() }; 3];
+    let mut seed = fastrand::Rng::with_seed(1);
+    for _ in 0..repetitions {
+        let mut order = [0, 1, 2];
+        seed.shuffle(&mut order);
+        for at in order {
+            rates[at].extend(measure(at));
+        }
+    }
+    rates
+}
+
+fn show(contenders: &[Contender; 3], rates: &[Vec<f64>; 3]) {
+    for (contender, rates) in contenders.iter().zip(rates) {
+        let mut sorted = rates.clone();
+        sorted.sort_by(f64::total_cmp);
+        match sorted.get(sorted.len() / 2) {
+            Some(median) => println!("  {:<16}{:>8.2} Mpkt/s, {:.1} ns a packet", contender.name, median / 1e6, 1e9 / median),
+            None => println!("  {:<16} no data", contender.name),
+        }
+    }
+    for at in [1, 2] {
+        let pairs = rates[at].len().min(rates[0].len());
+        if let Some(ratio) = ratio_interval(&rates[at][..pairs], &rates[0][..pairs], 0.95) {
+            println!(
+                "  {} / built in: median {:.3} ({}; spread {:.2} to {:.2})",
+                contenders[at].name,
+                ratio.median.point,
+                ratio.median.words(|value| format!("{value:.3}")),
+                ratio.min,
+                ratio.max
+            );
+        }
+    }
+}
+
+/// Packets a second that a worker passes on now.
+fn rate_pps(worker: &mut Worker, clock: &Clock) -> f64 {
+    let counters = worker.counters();
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopper = {
+        let stop = Arc::clone(&stop);
+        std::thread::spawn(move || {
+            std::thread::sleep(DURATION);
+            stop.store(true, Ordering::Relaxed);
+        })
+    };
+    // Ports count on, the worker begins anew.
+    let before = counters.read().tx_packets;
+    worker.run(&stop);
+    stopper.join().unwrap();
+    let counted = counters.read();
+    assert_eq!((counted.dropped(), counted.tx_packets), (0, counted.rx_packets));
+    (counted.tx_packets - before) as f64 / (clock.to_ns(counted.total_ticks) * 1e-9)
+}
