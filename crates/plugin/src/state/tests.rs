@@ -229,6 +229,30 @@ fn lies_are_counted_and_cost_the_packet_only() {
     assert_eq!(state.counts().wrong_port, 1);
 }
 
+proptest::proptest! {
+    #[test]
+    fn whatever_a_library_says_a_packet_stays_in_its_slot(
+        moves in -200_isize..2300,
+        length: u16,
+        is_short: bool,
+        verdict in 0_u8..4,
+        port: u8,
+    ) {
+        let length = if is_short { length % 2300 } else { length };
+        let (batch, counts) = after(Act { moves, length, verdict, port });
+        let room = PoolHandle::new(1, false).unwrap().room();
+        let packet = &batch.packets()[0];
+        let whole = packet.headroom() + packet.len() + packet.tailroom();
+        proptest::prop_assert_eq!(whole, 128 + room);
+        if counts.kept() + counts.punted == 1 {
+            proptest::prop_assert_eq!(packet.headroom() as isize, 128 + moves);
+            proptest::prop_assert_eq!(packet.len(), usize::from(length));
+        } else {
+            proptest::prop_assert_eq!(batch.mark(0), Some(Mark::Dropped));
+        }
+    }
+}
+
 #[test]
 fn marked_packets_are_not_shown_and_nothing_is_known_of_headers_afterwards() {
     let pool = PoolHandle::new(64, false).unwrap();
