@@ -66,7 +66,11 @@ struct Contender {
 impl Contender {
     fn worker(&self, clock: &Clock) -> Worker {
         let mut settings = toml::Table::new();
-        settings.extend(self.file.clone().map(|file| ("file".to_string(), file.into())));
+        settings.extend(
+            self.file
+                .clone()
+                .map(|file| ("file".to_string(), file.into())),
+        );
         let mut function = taut_function::build(self.function, settings).unwrap();
         function.prepare().unwrap();
         let port: Box<dyn Port> = Box::new(Frames {
@@ -104,7 +108,11 @@ fn main() {
     let script = root.join("examples/function-lua/mac_swap.lua");
     let contenders = [
         ("built in", "mac-swap", None),
-        ("library in C", "plugin", Some(library.display().to_string())),
+        (
+            "library in C",
+            "plugin",
+            Some(library.display().to_string()),
+        ),
         ("script in Lua", "lua", Some(script.display().to_string())),
     ]
     .map(|(name, function, file)| Contender {
@@ -117,16 +125,22 @@ fn main() {
     taut_host::pin_current_thread(cores.device).unwrap();
     let mut workers = contenders.each_ref().map(|it| it.worker(&clock));
     let rates = in_turns(REPETITIONS, |at| Some(rate_pps(&mut workers[at], &clock)));
-    println!("a worker over frames of 64 bytes from a template, {REPETITIONS} times {DURATION:?} in turns");
+    println!(
+        "a worker over frames of 64 bytes from a template, {REPETITIONS} times {DURATION:?} in turns"
+    );
     show(&contenders, &rates);
     drop(workers);
     taut_host::pin_current_thread(cores.generator).unwrap();
     let rates = in_turns(PAIRS_OVER_MEMIF, |at| {
         let forwarder = contenders[at].over_memif();
         let bench = start(&forwarder, &cores);
-        bench.and_then(|it| flood(&it.specs, &clock, DURATION_OVER_MEMIF)).ok()
+        bench
+            .and_then(|it| flood(&it.specs, &clock, DURATION_OVER_MEMIF))
+            .ok()
     });
-    println!("over memif, frames of 64 bytes, {PAIRS_OVER_MEMIF} times {DURATION_OVER_MEMIF:?} in turns");
+    println!(
+        "over memif, frames of 64 bytes, {PAIRS_OVER_MEMIF} times {DURATION_OVER_MEMIF:?} in turns"
+    );
     show(&contenders, &rates);
 }
 
@@ -149,7 +163,12 @@ fn show(contenders: &[Contender; 3], rates: &[Vec<f64>; 3]) {
         let mut sorted = rates.clone();
         sorted.sort_by(f64::total_cmp);
         match sorted.get(sorted.len() / 2) {
-            Some(median) => println!("  {:<16}{:>8.2} Mpkt/s, {:.1} ns a packet", contender.name, median / 1e6, 1e9 / median),
+            Some(median) => println!(
+                "  {:<16}{:>8.2} Mpkt/s, {:.1} ns a packet",
+                contender.name,
+                median / 1e6,
+                1e9 / median
+            ),
             None => println!("  {:<16} no data", contender.name),
         }
     }
@@ -184,6 +203,9 @@ fn rate_pps(worker: &mut Worker, clock: &Clock) -> f64 {
     worker.run(&stop);
     stopper.join().unwrap();
     let counted = counters.read();
-    assert_eq!((counted.dropped(), counted.tx_packets), (0, counted.rx_packets));
+    assert_eq!(
+        (counted.dropped(), counted.tx_packets),
+        (0, counted.rx_packets)
+    );
     (counted.tx_packets - before) as f64 / (clock.to_ns(counted.total_ticks) * 1e-9)
 }

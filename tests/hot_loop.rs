@@ -456,7 +456,10 @@ fn a_recording_allocates_nothing_for_packets() {
 fn functions_of_users_allocate_nothing_for_packets() {
     let folder = support::scratch();
     let library = support::own_functions::example_in_c(folder.path());
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/function-lua/mac_swap.lua");
+    let script = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/examples/function-lua/mac_swap.lua"
+    );
     for (name, file) in [("plugin", library.to_str().unwrap()), ("lua", script)] {
         let settings = format!("file = \"{file}\"");
         let mut function = taut_function::build(name, settings.parse().unwrap()).unwrap();
@@ -483,7 +486,12 @@ fn functions_of_users_allocate_nothing_for_packets() {
         let before = allocations();
         pass(10_000);
         assert_eq!(allocations() - before, 0, "{name}");
-        assert!(function.outcomes().contains(&("MAC addresses swapped", 346_500)), "{name}");
+        assert!(
+            function
+                .outcomes()
+                .contains(&("MAC addresses swapped", 346_500)),
+            "{name}"
+        );
     }
 }
 

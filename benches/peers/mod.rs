@@ -25,10 +25,16 @@ pub struct Forwarder {
 
 #[derive(Debug, Clone)]
 pub enum Program {
-    Taut { flush: &'static str },
+    Taut {
+        flush: &'static str,
+    },
     /// With this function, as the command line has it.
-    TautWith { function: String },
-    Testpmd { zero_copy: bool },
+    TautWith {
+        function: String,
+    },
+    Testpmd {
+        zero_copy: bool,
+    },
 }
 
 const RING: u32 = 1024;

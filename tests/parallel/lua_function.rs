@@ -9,7 +9,10 @@ const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 fn script(passage: &Passage, text: &str, more: &str) -> String {
     let file = passage.folder.path().join("mine.lua");
     fs::write(&file, text).unwrap();
-    format!("[[function]]\nname = \"lua\"\nfile = \"{}\"\n{more}\n", file.display())
+    format!(
+        "[[function]]\nname = \"lua\"\nfile = \"{}\"\n{more}\n",
+        file.display()
+    )
 }
 
 #[test]
@@ -20,8 +23,15 @@ fn the_example_swaps_as_the_function_of_taut_does() {
     let (got, finished) = passage.through(&script(&passage, &text, ""));
     let finished = finished.success();
     assert!(got == want, "{finished:?}");
-    let short = passage.frames.iter().filter(|frame| frame.len() < 14).count();
-    assert_eq!(outcome(&finished, "MAC addresses swapped"), want.len() as u64);
+    let short = passage
+        .frames
+        .iter()
+        .filter(|frame| frame.len() < 14)
+        .count();
+    assert_eq!(
+        outcome(&finished, "MAC addresses swapped"),
+        want.len() as u64
+    );
     assert_eq!(outcome(&finished, "dropped by the script"), short as u64);
 }
 
@@ -35,7 +45,11 @@ fn a_script_drops_and_sends_as_its_settings_say() {
     let settings = "sends = true\nsettings = { from = 1050 }";
     let (got, finished) = passage.through(&script(&passage, text, settings));
     finished.success();
-    let kept = passage.frames.iter().take(50).filter(|frame| frame.len() >= 14);
+    let kept = passage
+        .frames
+        .iter()
+        .take(50)
+        .filter(|frame| frame.len() >= 14);
     assert!(got == kept.cloned().collect::<Vec<_>>());
 }
 
@@ -47,7 +61,10 @@ fn what_is_wrong_with_a_script_is_told_in_a_line() {
         ("\nx = = 1", "mine.lua:2: unexpected symbol near '='"),
         ("local x = 1", "mine.lua: has no function process(batch)"),
         ("\n\nerror('odd')", "mine.lua:3: odd"),
-        ("require('socket')", "mine.lua:1: attempt to call global 'require'"),
+        (
+            "require('socket')",
+            "mine.lua:1: attempt to call global 'require'",
+        ),
     ] {
         let (_, finished) = passage.through(&script(&passage, text, ""));
         let line = refused(&finished);
@@ -58,13 +75,23 @@ fn what_is_wrong_with_a_script_is_told_in_a_line() {
     let (got, finished) = passage.through(&script(&passage, text, ""));
     assert_eq!(finished.stderr.lines().count(), 1, "{finished:?}");
     assert!(finished.stderr.starts_with("taut: lua: "), "{finished:?}");
-    assert!(finished.stderr.contains("mine.lua:2: a packet's udp has no field ttl"), "{finished:?}");
+    assert!(
+        finished
+            .stderr
+            .contains("mine.lua:2: a packet's udp has no field ttl"),
+        "{finished:?}"
+    );
     let finished = finished.success();
     assert!(got.is_empty() && outcome(&finished, "dropped: the script failed") == 64);
     // One that never ends is ended, and the chain goes on.
     let text = "function process(batch)\n    while true do end\nend\n";
     let (got, finished) = passage.through(&script(&passage, text, ""));
     let finished = finished.success();
-    assert!(finished.stderr.contains("mine.lua:2: did not come to an end within 1 s"), "{finished:?}");
+    assert!(
+        finished
+            .stderr
+            .contains("mine.lua:2: did not come to an end within 1 s"),
+        "{finished:?}"
+    );
     assert!(got.is_empty() && outcome(&finished, "dropped: the script failed") == 64);
 }

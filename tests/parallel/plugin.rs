@@ -12,14 +12,21 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 fn plugin(library: &Path, more: &str) -> String {
-    format!("[[function]]\nname = \"plugin\"\nfile = \"{}\"\n{more}\n", library.display())
+    format!(
+        "[[function]]\nname = \"plugin\"\nfile = \"{}\"\n{more}\n",
+        library.display()
+    )
 }
 
 #[test]
 fn the_examples_swap_as_the_function_of_taut_does() {
     let passage = Passage::new(300);
     let (want, _) = passage.through("[[function]]\nname = \"mac-swap\"\n");
-    let short = passage.frames.iter().filter(|frame| frame.len() < 14).count();
+    let short = passage
+        .frames
+        .iter()
+        .filter(|frame| frame.len() < 14)
+        .count();
     assert!(short > 10 && want.len() == 300 - short);
     for (language, library) in [
         ("C", example_in_c(passage.folder.path())),
@@ -28,13 +35,19 @@ fn the_examples_swap_as_the_function_of_taut_does() {
         let (got, finished) = passage.through(&plugin(&library, ""));
         let finished = finished.success();
         assert!(got == want, "{language}: {finished:?}");
-        assert_eq!(outcome(&finished, "MAC addresses swapped"), want.len() as u64);
+        assert_eq!(
+            outcome(&finished, "MAC addresses swapped"),
+            want.len() as u64
+        );
         assert_eq!(outcome(&finished, "passed"), want.len() as u64);
         assert_eq!(outcome(&finished, "dropped by the plugin"), short as u64);
         // Its own reason, in one line.
         let (_, finished) = passage.through(&plugin(&library, "settings = \"some\""));
         let line = refused(&finished);
-        assert!(line.contains("libmac_swap.so: settings: there are none"), "{line}");
+        assert!(
+            line.contains("libmac_swap.so: settings: there are none"),
+            "{line}"
+        );
     }
 }
 
@@ -73,33 +86,61 @@ fn what_is_wrong_with_a_library_is_told_in_a_line() {
     parts(folder.path(), "new", "#define ABI 2");
     parts(folder.path(), "partly", "#define WITHOUT_PROCESS");
     parts(folder.path(), "silent", "#define MAKE return NULL;");
-    parts(folder.path(), "said", "#define MAKE host->fail(host, \"not on\\n a Sunday\"); return NULL;");
-    parts(folder.path(), "unnamed", "#define MAKE host->counter(host, \"\");");
+    parts(
+        folder.path(),
+        "said",
+        "#define MAKE host->fail(host, \"not on\\n a Sunday\"); return NULL;",
+    );
+    parts(
+        folder.path(),
+        "unnamed",
+        "#define MAKE host->counter(host, \"\");",
+    );
     for (name, said) in [
         ("none.so", "cannot read "),
         ("text.so", "is no shared library"),
         ("foreign.so", "is for RISC-V, this taut for "),
         ("cut.so", "cannot load "),
-        ("libold.so", "speaks version 0 of the interface, this taut version 1: build it with"),
-        ("libnew.so", "speaks version 2 of the interface, this taut version 1"),
+        (
+            "libold.so",
+            "speaks version 0 of the interface, this taut version 1: build it with",
+        ),
+        (
+            "libnew.so",
+            "speaks version 2 of the interface, this taut version 1",
+        ),
         ("libpartly.so", "has no function taut_function_process"),
         ("libsilent.so", "gave no reason"),
         ("libsaid.so", "libsaid.so: not on  a Sunday"),
-        ("libunnamed.so", "counter \"\": want 1 to 60 printable characters"),
+        (
+            "libunnamed.so",
+            "counter \"\": want 1 to 60 printable characters",
+        ),
     ] {
         let function = format!("plugin(file={})", path(name).display());
         let ports = ["--port", "null:", "--port", "null:"];
-        let words = [&["forward"], &ports[..], &["--function", &function, "--seconds", "1"]].concat();
+        let words = [
+            &["forward"],
+            &ports[..],
+            &["--function", &function, "--seconds", "1"],
+        ]
+        .concat();
         let finished = run(&mut taut(&words));
         let line = refused(&finished);
         assert!(line.contains(said) && line.contains(name), "{line}");
     }
     // What can be told without running the library is told with file and line.
     let chain = path("chain.toml");
-    let text = format!("ports = [\"null:\", \"null:\"]\n{}", plugin(&path("none.so"), ""));
+    let text = format!(
+        "ports = [\"null:\", \"null:\"]\n{}",
+        plugin(&path("none.so"), "")
+    );
     fs::write(&chain, text).unwrap();
     let finished = run(&mut taut(&["forward", chain.to_str().unwrap()]));
-    assert!(refused(&finished).contains("chain.toml:4:8: file: cannot read "), "{finished:?}");
+    assert!(
+        refused(&finished).contains("chain.toml:4:8: file: cannot read "),
+        "{finished:?}"
+    );
 }
 
 #[test]
@@ -108,10 +149,26 @@ fn a_library_that_lies_loses_its_packets_only() {
     let folder = passage.folder.path();
     for (name, each, counted) in [
         ("verdict", "p->verdict = 77;", "dropped: no such verdict"),
-        ("length", "p->length = 65535;", "dropped: outside of the packet's memory"),
-        ("nothing", "p->length = 0;", "dropped: outside of the packet's memory"),
-        ("before", "p->data -= 100000;", "dropped: outside of the packet's memory"),
-        ("null", "p->data = NULL;", "dropped: outside of the packet's memory"),
+        (
+            "length",
+            "p->length = 65535;",
+            "dropped: outside of the packet's memory",
+        ),
+        (
+            "nothing",
+            "p->length = 0;",
+            "dropped: outside of the packet's memory",
+        ),
+        (
+            "before",
+            "p->data -= 100000;",
+            "dropped: outside of the packet's memory",
+        ),
+        (
+            "null",
+            "p->data = NULL;",
+            "dropped: outside of the packet's memory",
+        ),
         ("port", "p->port = 1;", "dropped: no such port to send to"),
     ] {
         let lies = format!("#define EACH if (seen % 2) {{ {each} }}");
@@ -125,10 +182,17 @@ fn a_library_that_lies_loses_its_packets_only() {
         assert!(got == want, "{name}: {} frames", got.len());
     }
     // What may be: cut, in a chain that says so sent to a port, and to a slow path that nobody has.
-    let library = parts(folder, "cuts", "#define EACH p->data += 1; p->length -= 2; p->port = 1;");
+    let library = parts(
+        folder,
+        "cuts",
+        "#define EACH p->data += 1; p->length -= 2; p->port = 1;",
+    );
     let (got, finished) = passage.through(&plugin(&library, "sends = true"));
     finished.success();
-    let want = passage.frames.iter().map(|frame| frame[1..frame.len() - 1].to_vec());
+    let want = passage
+        .frames
+        .iter()
+        .map(|frame| frame[1..frame.len() - 1].to_vec());
     assert!(got == want.collect::<Vec<_>>());
     let library = parts(folder, "punts", "#define EACH p->verdict = TAUT_PUNT;");
     let (got, finished) = passage.through(&plugin(&library, ""));
@@ -145,11 +209,29 @@ fn a_packet_grows_as_far_as_its_memory_goes() {
         p->length = (uint16_t)(p->length + p->headroom + p->tailroom);";
     let library = parts(folder.path(), "grows", grows);
     let function = format!("plugin(file={})", library.display());
-    let words = ["forward", "--port", "null:source=1", "--port", "null:", "--function", &function];
-    let more = ["--seconds", "0.1", "--quiet", "--json", "--wait", "sleep(1ms)"];
+    let words = [
+        "forward",
+        "--port",
+        "null:source=1",
+        "--port",
+        "null:",
+        "--function",
+        &function,
+    ];
+    let more = [
+        "--seconds",
+        "0.1",
+        "--quiet",
+        "--json",
+        "--wait",
+        "sleep(1ms)",
+    ];
     let finished = run(&mut taut(&[&words[..], &more].concat())).success();
     let wrong = outcome(&finished, "dropped: outside of the packet's memory");
-    assert!(outcome(&finished, "passed") > 0 && wrong == 0, "{finished:?}");
+    assert!(
+        outcome(&finished, "passed") > 0 && wrong == 0,
+        "{finished:?}"
+    );
 }
 
 /// A chain of three processes, the second of which has a library.
@@ -188,11 +270,13 @@ fn a_library_that_crashes_takes_its_own_process_only() {
     let name = format!("t{}-crash", std::process::id());
     let library = parts(folder.path(), "crash", &format!("#define MAKE {CRASH}"));
     let chain = chain_with(folder.path(), &name, &library);
-    let finished: Finished =
-        run(watch.over(taut(&["chain", "up"]).arg(&chain)));
+    let finished: Finished = run(watch.over(taut(&["chain", "up"]).arg(&chain)));
     assert_ne!(finished.code(), Some(0), "{finished:?}");
     let said = finished.stderr.trim_end();
-    assert_eq!(said, "taut: segment 2-plugin: ended by signal 11", "{finished:?}");
+    assert_eq!(
+        said, "taut: segment 2-plugin: ended by signal 11",
+        "{finished:?}"
+    );
     assert!(!is_up(&name));
     watch.nothing_is_left();
     // Later: the others go on, and the one is there again.

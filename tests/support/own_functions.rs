@@ -19,10 +19,12 @@ pub fn library_of(source: &str, folder: &Path, name: &str) -> PathBuf {
     );
     fs::write(&file, source).unwrap();
     let mut cc = Command::new("cc");
-    cc.args(["-std=c99", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-I"])
-        .arg(Path::new(ROOT).join("crates/plugin/include"))
-        .arg("-o")
-        .args([&library, &file]);
+    cc.args([
+        "-std=c99", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-I",
+    ])
+    .arg(Path::new(ROOT).join("crates/plugin/include"))
+    .arg("-o")
+    .args([&library, &file]);
     run(&mut cc).success();
     library
 }
@@ -34,7 +36,10 @@ pub fn example_in_c(folder: &Path) -> PathBuf {
         fs::copy(example.join(name), folder.join(name)).unwrap();
     }
     let include = format!("INCLUDE={ROOT}/crates/plugin/include");
-    run(Command::new("make").args([&include, "-s"]).current_dir(folder)).success();
+    run(Command::new("make")
+        .args([&include, "-s"])
+        .current_dir(folder))
+    .success();
     folder.join("libmac_swap.so")
 }
 
@@ -42,7 +47,14 @@ pub fn example_in_c(folder: &Path) -> PathBuf {
 pub fn example_in_rust(folder: &Path) -> PathBuf {
     let mut cargo = Command::new(env!("CARGO"));
     cargo
-        .args(["build", "--release", "--offline", "--locked", "--quiet", "--manifest-path"])
+        .args([
+            "build",
+            "--release",
+            "--offline",
+            "--locked",
+            "--quiet",
+            "--manifest-path",
+        ])
         .arg(Path::new(ROOT).join("examples/plugin-rust/Cargo.toml"))
         .arg("--target-dir")
         .arg(folder);
@@ -54,10 +66,16 @@ pub fn example_in_rust(folder: &Path) -> PathBuf {
 pub fn write_capture(path: &Path, frames: &[Vec<u8>], apart_us: u32) {
     let number = |value: u32| value.to_le_bytes();
     // Version 2.4, no time zone, lengths up to 65535, Ethernet.
-    let mut bytes = [0xa1b2_c3d4, 4 << 16 | 2, 0, 0, 65535, 1].map(number).concat();
+    let mut bytes = [0xa1b2_c3d4, 4 << 16 | 2, 0, 0, 65535, 1]
+        .map(number)
+        .concat();
     for (frame, at) in frames.iter().zip(0..) {
         let (length, us) = (frame.len() as u32, at * apart_us);
-        bytes.extend([us / 1_000_000, us % 1_000_000, length, length].map(number).concat());
+        bytes.extend(
+            [us / 1_000_000, us % 1_000_000, length, length]
+                .map(number)
+                .concat(),
+        );
         bytes.extend(frame);
     }
     fs::write(path, bytes).unwrap();
@@ -130,7 +148,9 @@ impl Passage {
 /// What became of packets under that name, as the summary says.
 pub fn outcome(finished: &Finished, name: &str) -> u64 {
     let summary = finished.last_json();
-    summary["outcomes"][name].as_u64().unwrap_or_else(|| panic!("no {name} in {summary}"))
+    summary["outcomes"][name]
+        .as_u64()
+        .unwrap_or_else(|| panic!("no {name} in {summary}"))
 }
 
 /// The line that a command refuses its input with.

@@ -161,14 +161,24 @@ mod tests {
         for (settings, said) in [
             ("", "`file`"),
             ("file = \"/none.lua\"", "file: cannot read /none.lua: "),
-            (&file("bad.lua", "\nx = = 1"), "bad.lua:2: unexpected symbol"),
+            (
+                &file("bad.lua", "\nx = = 1"),
+                "bad.lua:2: unexpected symbol",
+            ),
             ("file = \"x.lua\"\nfiel = 1", "fiel"),
         ] {
             let wrong = built(settings).err().unwrap().0;
             assert!(wrong.contains(said), "{wrong}");
         }
         let idle = file("idle.lua", "local x = 1");
-        let wrong = built(&idle).unwrap().join(Member::default(), &Shared::default());
-        assert!(wrong.unwrap_err().0.contains("has no function process(batch)"));
+        let wrong = built(&idle)
+            .unwrap()
+            .join(Member::default(), &Shared::default());
+        assert!(
+            wrong
+                .unwrap_err()
+                .0
+                .contains("has no function process(batch)")
+        );
     }
 }

@@ -108,7 +108,10 @@ impl Function for Plugin {
             ("dropped by the plugin", counts.dropped),
             ("punted by the plugin", counts.punted),
             ("dropped: no such verdict", counts.wrong_verdict),
-            ("dropped: outside of the packet's memory", counts.wrong_place),
+            (
+                "dropped: outside of the packet's memory",
+                counts.wrong_place,
+            ),
             ("dropped: no such port to send to", counts.wrong_port),
         ];
         let named = state.counters();
@@ -131,7 +134,10 @@ mod tests {
         for (settings, said) in [
             ("", "`file`"),
             ("file = \"/none.so\"", "file: cannot read /none.so: "),
-            ("file = \"/proc/self/status\"", "file: /proc/self/status is no shared library"),
+            (
+                "file = \"/proc/self/status\"",
+                "file: /proc/self/status is no shared library",
+            ),
             ("file = \"x.so\"\nsetings = \"\"", "setings"),
             ("file = \"x.so\"\nsettings = 7", "settings"),
         ] {

@@ -9,6 +9,7 @@
     reason = "LuaJIT reads and writes packets by their addresses, and is stopped from another thread"
 )]
 
+use crate::headers::{self, ABSENT, HEADERS};
 use mlua::ffi;
 use mlua::{LightUserData, Lua, LuaOptions, StdLib, Table};
 use std::cell::Cell;
@@ -16,7 +17,6 @@ use std::ffi::c_void;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use crate::headers::{self, ABSENT, HEADERS};
 use taut_port::{BATCH_CAPACITY, Batch, Packet};
 
 /// Port of packets that leave where they would anyway.

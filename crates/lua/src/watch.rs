@@ -103,7 +103,9 @@ mod tests {
         let mut watch = Watch::start(state.ends(), Duration::from_millis(5)).unwrap();
         for _ in 0..3 {
             watch.begin();
-            let short = state.lua().load("local n = 0 for i = 1, 9 do n = n + i end");
+            let short = state
+                .lua()
+                .load("local n = 0 for i = 1, 9 do n = n + i end");
             short.exec().unwrap();
             assert!(!watch.end());
             watch.begin();

@@ -18,8 +18,7 @@ pub const LAST_WORDS: Duration = Duration::from_secs(1);
 /// a call that does not come back.
 const OUT_OF_CALL: Duration = Duration::from_secs(2);
 /// Error of a state that has no memory left.
-const NO_MEMORY: &str =
-    "not enough memory; give more with --memory if the script needs it";
+const NO_MEMORY: &str = "not enough memory; give more with --memory if the script needs it";
 /// Time between two looks at the script.
 const LOOK: Duration = Duration::from_millis(10);
 

@@ -34,7 +34,10 @@ extern "C" fn taut_function_abi() -> u32 {
 /// # Safety
 /// As the header says.
 #[unsafe(no_mangle)]
-unsafe extern "C" fn taut_function_make(settings: *const c_char, host: *const TautHost) -> *mut c_void {
+unsafe extern "C" fn taut_function_make(
+    settings: *const c_char,
+    host: *const TautHost,
+) -> *mut c_void {
     // SAFETY: taut gives a text and a host, which are there for this call.
     let (settings, functions) = unsafe { (CStr::from_ptr(settings), &*host) };
     if !settings.is_empty() {
@@ -58,7 +61,10 @@ unsafe extern "C" fn taut_function_process(
 ) {
     // SAFETY: taut gives the state that was made, on the thread that it is used on, and so many packets.
     let (state, packets) = unsafe {
-        (&mut *state.cast::<MacSwap>(), std::slice::from_raw_parts_mut(packets, count as usize))
+        (
+            &mut *state.cast::<MacSwap>(),
+            std::slice::from_raw_parts_mut(packets, count as usize),
+        )
     };
     let mut swapped = 0;
     for packet in packets {

@@ -129,7 +129,9 @@ fn what_is_wrong_with_a_script_is_said_when_it_starts() {
 #[test]
 fn a_script_that_fails_drops_its_batch_and_is_said_once() {
     let pool = PoolHandle::new(64, false).unwrap();
-    let mut script = start("n = 0\nfunction process(batch)\nn = n + 1\nif n < 3 then batch[1]:drop() error('odd') end\nend");
+    let mut script = start(
+        "n = 0\nfunction process(batch)\nn = n + 1\nif n < 3 then batch[1]:drop() error('odd') end\nend",
+    );
     for round in 0..3 {
         let mut batch = datagrams(&pool, 2);
         let said = script.process(&mut batch, &CALL);
@@ -142,7 +144,12 @@ fn a_script_that_fails_drops_its_batch_and_is_said_once() {
     }
     let counted = script.counts();
     assert_eq!(
-        (counted.seen, counted.failed, counted.dropped, counted.kept()),
+        (
+            counted.seen,
+            counted.failed,
+            counted.dropped,
+            counted.kept()
+        ),
         (6, 4, 0, 2)
     );
 }
@@ -166,19 +173,38 @@ fn a_script_that_never_ends_is_not_called_again() {
 fn ports_that_there_are_not_and_fields_are_refused_with_their_line() {
     let pool = PoolHandle::new(64, false).unwrap();
     for (line, sends, want) in [
-        ("batch[1]:send_to(0)", false, "send_to: the chain file has to say so: sends = true"),
-        ("batch[1]:send_to(2)", true, "send_to: want a port of the chain, 0 to 1, got 2"),
+        (
+            "batch[1]:send_to(0)",
+            false,
+            "send_to: the chain file has to say so: sends = true",
+        ),
+        (
+            "batch[1]:send_to(2)",
+            true,
+            "send_to: want a port of the chain, 0 to 1, got 2",
+        ),
         ("batch[1]:send_to(-1)", true, "0 to 1, got -1"),
         ("batch[1]:send_to(0.5)", true, "0 to 1, got 0.5"),
         ("batch[1]:send_to({})", true, "0 to 1, got table"),
-        ("batch[1].ip6.src = '::1'", false, "the packet has no such header"),
+        (
+            "batch[1].ip6.src = '::1'",
+            false,
+            "the packet has no such header",
+        ),
         ("batch[1]:send_back()", false, "a packet has no send_back"),
-        ("kept = kept or batch[1] return kept:set_u8(1000, 1)", false, "bytes 1000 to 1000 are not in"),
+        (
+            "kept = kept or batch[1] return kept:set_u8(1000, 1)",
+            false,
+            "bytes 1000 to 1000 are not in",
+        ),
     ] {
         let source = format!("function process(batch)\n{line}\nend");
         let mut script = start_with(&source, "", sends).unwrap();
         let mut batch = datagrams(&pool, 1);
         let said = script.process(&mut batch, &CALL).unwrap();
-        assert!(said.starts_with("dir/x.lua:2: ") && said.contains(want), "{said}");
+        assert!(
+            said.starts_with("dir/x.lua:2: ") && said.contains(want),
+            "{said}"
+        );
     }
 }

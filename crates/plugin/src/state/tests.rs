@@ -29,12 +29,15 @@ struct Acting {
 
 unsafe extern "C" fn make(settings: *const c_char, host: *const RawHost) -> *mut c_void {
     // SAFETY: both are there for the call.
-    let (settings, host) = unsafe { (CStr::from_ptr(settings), &*host) };
+    let (settings, fail, counter, abi) = unsafe {
+        let settings = CStr::from_ptr(settings);
+        (settings, (*host).fail, (*host).counter, (*host).abi)
+    };
     let name: &[u8] = match settings.to_bytes() {
         b"no reason" => return std::ptr::null_mut(),
         b"a reason" => {
             // SAFETY: the host's own function, and a text.
-            unsafe { (host.fail)(host, c"not\ntoday".as_ptr()) };
+            unsafe { fail(host, c"not\ntoday".as_ptr()) };
             return std::ptr::null_mut();
         }
         b"a bad name" => b"a\nb\0",
@@ -49,9 +52,9 @@ unsafe extern "C" fn make(settings: *const c_char, host: *const RawHost) -> *mut
             name.insert(0, b'0' + number);
         }
         // SAFETY: as above.
-        packets = unsafe { (host.counter)(host, name.as_ptr().cast()) };
+        packets = unsafe { counter(host, name.as_ptr().cast()) };
     }
-    assert!(!packets.is_null() && host.abi == crate::abi::ABI);
+    assert!(!packets.is_null() && abi == crate::abi::ABI);
     let state = Acting {
         act: NOTHING,
         packets,
