@@ -193,7 +193,7 @@ fn ports_that_there_are_not_and_fields_are_refused_with_their_line() {
         ),
         ("batch[1]:send_back()", false, "a packet has no send_back"),
         (
-            "kept = kept or batch[1] return kept:set_u8(1000, 1)",
+            "kept = kept or batch[1] kept:set_u8(1000, 1)",
             false,
             "bytes 1000 to 1000 are not in",
         ),
