@@ -25,16 +25,8 @@ pub struct Forwarder {
 
 #[derive(Debug, Clone)]
 pub enum Program {
-    Taut {
-        flush: &'static str,
-    },
-    /// With this function, as the command line has it.
-    TautWith {
-        function: String,
-    },
-    Testpmd {
-        zero_copy: bool,
-    },
+    Taut { flush: &'static str },
+    Testpmd { zero_copy: bool },
 }
 
 const RING: u32 = 1024;
@@ -45,28 +37,28 @@ impl Forwarder {
             Role::Client => "client",
             Role::Server => "server",
         };
-        let taut = |more: [&str; 2]| {
-            let mut command = Command::new(env!("CARGO_BIN_EXE_taut"));
-            command.arg("forward").args(more).args([
-                "--core",
-                &core.to_string(),
-                "--quiet",
-                "--json",
-                "--until-stdin-closes",
-            ]);
-            for socket in sockets {
-                command.args(["--port", &format!("memif:{socket},role={role},ring={RING}")]);
+        match self.program {
+            Program::Taut { flush } => {
+                let mut command = Command::new(env!("CARGO_BIN_EXE_taut"));
+                command.arg("forward").args([
+                    "--flush",
+                    flush,
+                    "--core",
+                    &core.to_string(),
+                    "--quiet",
+                    "--json",
+                    "--until-stdin-closes",
+                ]);
+                for socket in sockets {
+                    command.args(["--port", &format!("memif:{socket},role={role},ring={RING}")]);
+                }
+                command
             }
-            command
-        };
-        match &self.program {
-            Program::Taut { flush } => taut(["--flush", flush]),
-            Program::TautWith { function } => taut(["--function", function]),
             Program::Testpmd { zero_copy } => {
                 let mut command = Command::new("dpdk-testpmd");
                 let lcores = format!("0@{core},1@{core}");
                 command.args(["--no-pci", "--lcores", &lcores]);
-                if *zero_copy {
+                if zero_copy {
                     command.args(["--in-memory", "--single-file-segments", "-m", "128"]);
                 } else {
                     command.args([
@@ -78,7 +70,7 @@ impl Forwarder {
                     ]);
                 }
                 for (i, socket) in sockets.iter().enumerate() {
-                    let zero_copy = if *zero_copy { ",zero-copy=yes" } else { "" };
+                    let zero_copy = if zero_copy { ",zero-copy=yes" } else { "" };
                     command.arg(format!(
                         "--vdev=net_memif{i},role={role},id=0,socket={socket},socket-abstract=no,rsize={}{zero_copy}",
                         RING.ilog2()

@@ -57,10 +57,14 @@ end
 -- Where `width` bytes of field `offset` of a header lie; nil if the packet has no such header.
 function memory.field(slot, header, offset, width)
     slot, header = tonumber(band(slot, 63)), tonumber(band(header, 15))
-    if located[slot] == 0 then
-        locate(window, slot)
+    local start = offset
+    -- The first one is where it is in every frame: nobody looks for it.
+    if header ~= 0 or len[slot] < 14 then
+        if located[slot] == 0 then
+            locate(window, slot)
+        end
+        start = headers[slot * 16 + header] + offset
     end
-    local start = headers[slot * 16 + header] + offset
     if not (start >= 0 and start + width <= len[slot]) then
         if len[slot] == 0 then
             out_of_range(slot, 0, 1)
@@ -116,13 +120,13 @@ function memory.put32(slot, offset, value)
     put32(data[slot], offset, value)
 end
 
+-- Without a loop: one here would keep LuaJIT from compiling the script's own around it as one piece.
 function memory.get48(slot, offset)
     slot, offset = place(slot, offset, 6)
-    local bytes, value = data[slot], 0
-    for i = offset, offset + 5 do
-        value = value * 256 + bytes[i]
-    end
-    return value
+    local bytes = data[slot]
+    return (bytes[offset] * 256 + bytes[offset + 1]) * 4294967296
+        + (bytes[offset + 2] * 256 + bytes[offset + 3]) * 65536
+        + (bytes[offset + 4] * 256 + bytes[offset + 5])
 end
 
 function memory.put48(slot, offset, value)

@@ -1,19 +1,17 @@
 //! What functions of users cost beside the same in taut: a MAC swap built in, in a shared library in C, and in Lua, in turns.
 //! Once in a worker over a port that copies each frame from a template and forgets what is sent, so that nothing hides the
-//! function; once over memif, between a generator and a forwarder on a core each. `cargo bench --bench own_functions`
+//! function; once over memif, with a peer on another core. `cargo bench -p taut-engine --bench own_functions`
 #![allow(clippy::unwrap_used)]
 
-mod peers;
-
-use peers::{Forwarder, Program, Role, flood, start};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use taut_engine::{Flush, Worker};
-use taut_measure::ratio_interval;
-use taut_port::{Batch, Link, PoolHandle, Port, PortCounters};
+use taut_function::Function;
+use taut_measure::{median, ratio_interval};
+use taut_port::{Batch, Link, PoolHandle, Port, PortCounters, PortSpec, Resources};
 use taut_sys::Clock;
 use taut_wire::UdpFlow;
 
@@ -64,39 +62,78 @@ struct Contender {
 }
 
 impl Contender {
-    fn worker(&self, clock: &Clock) -> Worker {
+    fn function(&self) -> Box<dyn Function> {
         let mut settings = toml::Table::new();
-        settings.extend(
-            self.file
-                .clone()
-                .map(|file| ("file".to_string(), file.into())),
-        );
+        let file = self.file.clone();
+        settings.extend(file.map(|file| ("file".to_string(), file.into())));
         let mut function = taut_function::build(self.function, settings).unwrap();
         function.prepare().unwrap();
+        function
+    }
+
+    fn worker(&self, clock: &Clock) -> Worker {
         let port: Box<dyn Port> = Box::new(Frames {
             pool: PoolHandle::new(1024, false).unwrap(),
             template: UdpFlow::default().frame(64).unwrap(),
             counters: PortCounters::default(),
         });
-        Worker::new(vec![port], vec![function], Flush::default(), clock)
+        Worker::new(vec![port], vec![self.function()], Flush::default(), clock)
     }
 
-    fn over_memif(&self) -> Forwarder {
-        let function = match &self.file {
-            Some(file) => format!("{}(file={file})", self.function),
-            None => self.function.to_string(),
+    /// Packets a second that come back over memif, as fast as the worker can.
+    fn over_memif(&self, [device, generator]: [usize; 2], clock: &Clock) -> f64 {
+        let folder = tempfile::tempdir().unwrap();
+        let specs = |role: &str| {
+            ["west", "east"].map(|name| {
+                let text = format!("memif:{}/{name}.sock,role={role}", folder.path().display());
+                PortSpec::parse(&text).unwrap()
+            })
         };
-        Forwarder {
-            name: self.function,
-            role: Role::Client,
-            program: Program::TautWith { function },
-        }
+        let (near, far) = (specs("client"), specs("server"));
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                taut_host::pin_current_thread(device).unwrap();
+                let mut resources = Resources::for_ports(&near).unwrap();
+                let ports = near.each_ref().map(|it| it.open(&mut resources).unwrap());
+                let functions = vec![self.function()];
+                Worker::new(ports.into(), functions, Flush::default(), clock).run(&stop);
+            });
+            taut_host::pin_current_thread(generator).unwrap();
+            let mut resources = Resources::for_ports(&far).unwrap();
+            let [mut west, mut east] = far.each_ref().map(|it| it.open(&mut resources).unwrap());
+            while !(west.link().is_up() && east.link().is_up()) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let pool = resources.pool();
+            let (mut out, mut arrived) = (Batch::new(), Batch::new());
+            let (mut back, mut counted_from) = (0, Duration::MAX);
+            let begun = Instant::now();
+            loop {
+                let elapsed = begun.elapsed();
+                if elapsed >= DURATION_OVER_MEMIF {
+                    stop.store(true, Ordering::Relaxed);
+                    return back as f64 / (elapsed - counted_from).as_secs_f64();
+                }
+                for _ in 0..16 {
+                    if out.is_empty() {
+                        pool.fill(&mut out, 32, 60);
+                    }
+                    west.tx(&mut out);
+                    back += east.rx(&mut arrived);
+                    arrived.clear();
+                }
+                if counted_from == Duration::MAX && elapsed >= DURATION_OVER_MEMIF / 10 {
+                    (back, counted_from) = (0, begun.elapsed());
+                }
+            }
+        })
     }
 }
 
 fn main() {
     let folder = tempfile::tempdir().unwrap();
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
     let library = folder.path().join("libmac_swap.so");
     let mut cc = Command::new("cc");
     cc.args(["-O2", "-shared", "-fPIC", "-I"])
@@ -124,19 +161,15 @@ fn main() {
     let clock = Clock::calibrate(Duration::from_millis(200));
     taut_host::pin_current_thread(cores.device).unwrap();
     let mut workers = contenders.each_ref().map(|it| it.worker(&clock));
-    let rates = in_turns(REPETITIONS, |at| Some(rate_pps(&mut workers[at], &clock)));
+    let rates = in_turns(REPETITIONS, |at| rate_pps(&mut workers[at], &clock));
     println!(
         "a worker over frames of 64 bytes from a template, {REPETITIONS} times {DURATION:?} in turns"
     );
     show(&contenders, &rates);
     drop(workers);
-    taut_host::pin_current_thread(cores.generator).unwrap();
+    let cores = [cores.device, cores.generator];
     let rates = in_turns(PAIRS_OVER_MEMIF, |at| {
-        let forwarder = contenders[at].over_memif();
-        let bench = start(&forwarder, &cores);
-        bench
-            .and_then(|it| flood(&it.specs, &clock, DURATION_OVER_MEMIF))
-            .ok()
+        contenders[at].over_memif(cores, &clock)
     });
     println!(
         "over memif, frames of 64 bytes, {PAIRS_OVER_MEMIF} times {DURATION_OVER_MEMIF:?} in turns"
@@ -145,14 +178,14 @@ fn main() {
 }
 
 /// What `measure` gives of each contender, in an order that changes.
-fn in_turns(repetitions: usize, mut measure: impl FnMut(usize) -> Option<f64>) -> [Vec<f64>; 3] {
+fn in_turns(repetitions: usize, mut measure: impl FnMut(usize) -> f64) -> [Vec<f64>; 3] {
     let mut rates = [const { Vec::new() }; 3];
     let mut seed = fastrand::Rng::with_seed(1);
     for _ in 0..repetitions {
         let mut order = [0, 1, 2];
         seed.shuffle(&mut order);
         for at in order {
-            rates[at].extend(measure(at));
+            rates[at].push(measure(at));
         }
     }
     rates
@@ -160,30 +193,23 @@ fn in_turns(repetitions: usize, mut measure: impl FnMut(usize) -> Option<f64>) -
 
 fn show(contenders: &[Contender; 3], rates: &[Vec<f64>; 3]) {
     for (contender, rates) in contenders.iter().zip(rates) {
-        let mut sorted = rates.clone();
-        sorted.sort_by(f64::total_cmp);
-        match sorted.get(sorted.len() / 2) {
-            Some(median) => println!(
-                "  {:<16}{:>8.2} Mpkt/s, {:.1} ns a packet",
-                contender.name,
-                median / 1e6,
-                1e9 / median
-            ),
-            None => println!("  {:<16} no data", contender.name),
-        }
+        let rate = median(rates).unwrap();
+        let (name, ns) = (contender.name, 1e9 / rate);
+        println!(
+            "  {name:<16}{:>8.2} Mpkt/s, {ns:.1} ns a packet",
+            rate / 1e6
+        );
     }
     for at in [1, 2] {
-        let pairs = rates[at].len().min(rates[0].len());
-        if let Some(ratio) = ratio_interval(&rates[at][..pairs], &rates[0][..pairs], 0.95) {
-            println!(
-                "  {} / built in: median {:.3} ({}; spread {:.2} to {:.2})",
-                contenders[at].name,
-                ratio.median.point,
-                ratio.median.words(|value| format!("{value:.3}")),
-                ratio.min,
-                ratio.max
-            );
-        }
+        let ratio = ratio_interval(&rates[at], &rates[0], 0.95).unwrap();
+        println!(
+            "  {} / built in: median {:.3} ({}; spread {:.2} to {:.2})",
+            contenders[at].name,
+            ratio.median.point,
+            ratio.median.words(|value| format!("{value:.3}")),
+            ratio.min,
+            ratio.max
+        );
     }
 }
 
