@@ -3,8 +3,8 @@
 -- Nothing here calls what a script could have replaced: all functions used are kept in locals.
 
 local ffi, address, finder = ...
-local band, rshift = bit.band, bit.rshift
-local tonumber, tostring, type, error, floor = tonumber, tostring, type, error, math.floor
+local band, rshift, tobit = bit.band, bit.rshift, bit.tobit
+local tonumber, tostring, type, error, floor, pairs = tonumber, tostring, type, error, math.floor, pairs
 
 ffi.cdef [[
 typedef struct {
@@ -48,14 +48,9 @@ local function place(slot, offset, width)
     return slot, floor(offset)
 end
 
-local memory = {}
-
-function memory.len(slot)
-    return len[band(slot, 63)]
-end
-
--- Where `width` bytes of field `offset` of a header lie; nil if the packet has no such header.
-function memory.field(slot, header, offset, width)
+-- A slot and an offset at which `width` bytes of field `offset` of a header lie; an error if the packet has no such header.
+-- `offset` and `width` are numbers.
+local function field(slot, header, offset, width)
     slot, header = tonumber(band(slot, 63)), tonumber(band(header, 15))
     local start = offset
     -- The first one is where it is in every frame: nobody looks for it.
@@ -71,6 +66,17 @@ function memory.field(slot, header, offset, width)
         end
         error("the packet has no such header", 0)
     end
+    return slot, start
+end
+
+local memory = {}
+
+function memory.len(slot)
+    return len[band(slot, 63)]
+end
+
+function memory.field(slot, header, offset, width)
+    local _, start = field(slot, tonumber(header), tonumber(offset), tonumber(width))
     return start
 end
 
@@ -82,58 +88,78 @@ function memory.has(slot, header)
     return headers[slot * 16 + header] < len[slot]
 end
 
-function memory.get8(slot, offset)
-    slot, offset = place(slot, offset, 1)
-    return data[slot][offset]
+-- Numbers in network order, at places that have been checked. LuaJIT makes one load or store of each; the processors that it
+-- compiles for take them at any address.
+local u16, i32 = ffi.typeof("uint16_t *"), ffi.typeof("int32_t *")
+local is_little = ffi.abi("le")
+local cast, bswap = ffi.cast, bit.bswap
+
+local function swapped(value)
+    return is_little and bswap(value) or value
 end
 
-function memory.put8(slot, offset, value)
-    slot, offset = place(slot, offset, 1)
-    data[slot][offset] = band(value, 0xff)
+local function load16(bytes, offset)
+    return rshift(swapped(cast(u16, bytes + offset)[0]), is_little and 16 or 0)
 end
 
-function memory.get16(slot, offset)
-    slot, offset = place(slot, offset, 2)
-    local bytes = data[slot]
-    return bytes[offset] * 256 + bytes[offset + 1]
+-- In two halves, as the bits of one number of 32 are one with a sign to LuaJIT.
+local function load32(bytes, offset)
+    local value = swapped(cast(i32, bytes + offset)[0])
+    return rshift(value, 16) * 65536 + band(value, 0xffff)
 end
 
-function memory.put16(slot, offset, value)
-    slot, offset = place(slot, offset, 2)
-    local bytes = data[slot]
-    bytes[offset], bytes[offset + 1] = band(rshift(value, 8), 0xff), band(value, 0xff)
+local function store16(bytes, offset, value)
+    cast(u16, bytes + offset)[0] = is_little and rshift(bswap(value), 16) or band(value, 0xffff)
 end
 
-function memory.get32(slot, offset)
-    slot, offset = place(slot, offset, 4)
-    local bytes = data[slot]
-    return ((bytes[offset] * 256 + bytes[offset + 1]) * 256 + bytes[offset + 2]) * 256 + bytes[offset + 3]
+local function store32(bytes, offset, value)
+    cast(i32, bytes + offset)[0] = swapped(tobit(value))
 end
 
-local function put32(bytes, offset, value)
-    bytes[offset], bytes[offset + 1] = rshift(value, 24), band(rshift(value, 16), 0xff)
-    bytes[offset + 2], bytes[offset + 3] = band(rshift(value, 8), 0xff), band(value, 0xff)
-end
+local load = {
+    [8] = function(bytes, offset)
+        return bytes[offset]
+    end,
+    [16] = load16,
+    [32] = load32,
+    [48] = function(bytes, offset)
+        return load16(bytes, offset) * 4294967296 + load32(bytes, offset + 2)
+    end,
+}
 
-function memory.put32(slot, offset, value)
-    slot, offset = place(slot, offset, 4)
-    put32(data[slot], offset, value)
-end
+local store = {
+    [8] = function(bytes, offset, value)
+        bytes[offset] = band(value, 0xff)
+    end,
+    [16] = store16,
+    [32] = store32,
+    [48] = function(bytes, offset, value)
+        local high = floor(value / 4294967296)
+        store16(bytes, offset, high)
+        store32(bytes, offset + 2, value - high * 4294967296)
+    end,
+}
 
--- Without a loop: one here would keep LuaJIT from compiling the script's own around it as one piece.
-function memory.get48(slot, offset)
-    slot, offset = place(slot, offset, 6)
-    local bytes = data[slot]
-    return (bytes[offset] * 256 + bytes[offset + 1]) * 4294967296
-        + (bytes[offset + 2] * 256 + bytes[offset + 3]) * 65536
-        + (bytes[offset + 4] * 256 + bytes[offset + 5])
-end
-
-function memory.put48(slot, offset, value)
-    slot, offset = place(slot, offset, 6)
-    local bytes, high = data[slot], floor(value / 4294967296)
-    bytes[offset], bytes[offset + 1] = band(rshift(high, 8), 0xff), band(high, 0xff)
-    put32(bytes, offset + 2, value - high * 4294967296)
+-- memory.get48(slot, offset), memory.put48(slot, offset, value), and the same of the field of a header: get_field48(slot,
+-- header, offset), put_field48(slot, header, offset, value); and for other widths.
+for bits, load in pairs(load) do
+    local store, width = store[bits], bits / 8
+    memory["get" .. bits] = function(slot, offset)
+        slot, offset = place(slot, offset, width)
+        return load(data[slot], offset)
+    end
+    memory["put" .. bits] = function(slot, offset, value)
+        slot, offset = place(slot, offset, width)
+        store(data[slot], offset, value)
+    end
+    memory["get_field" .. bits] = function(slot, header, offset)
+        slot, offset = field(slot, header, tonumber(offset), width)
+        return load(data[slot], offset)
+    end
+    memory["put_field" .. bits] = function(slot, header, offset, value)
+        slot, offset = field(slot, header, tonumber(offset), width)
+        store(data[slot], offset, value)
+    end
 end
 
 function memory.bytes(slot, offset, n)

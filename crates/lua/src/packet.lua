@@ -89,11 +89,10 @@ local user_headers = {
 
 -- Each accessor is compiled from its own source, so that LuaJIT sees constants in it.
 local numeric = [[
-local memory, field, wrong, name, to_number = ...
-local get, put, type = memory.get%d, memory.put%d, type
+local memory, wrong, name, to_number = ...
+local get, put, type = memory.get_field%d, memory.put_field%d, type
 return function(self)
-    local slot = self[1]
-    return get(slot, field(slot, %d, %d, %d))
+    return get(self[1], %d, %d)
 end, function(self, value)
     if type(value) ~= "number" then
         value = to_number(value)
@@ -101,8 +100,7 @@ end, function(self, value)
     if not (value >= 0 and value <= %d) then
         wrong(name, %d, value)
     end
-    local slot = self[1]
-    put(slot, field(slot, %d, %d, %d), value)
+    put(self[1], %d, %d, value)
 end]]
 
 local function wrong(name, most, value)
@@ -131,9 +129,9 @@ local function accessors(name, header, offset, kind)
         end
     end
     local bits = kind == "ip4" and 32 or kind == "mac" and 48 or kind
-    local most, width = 2 ^ bits - 1, bits / 8
-    local source = format(numeric, bits, bits, header, offset, width, most, most, header, offset, width)
-    return load(source, "=taut")(memory, field, wrong, name, converter(name, kind))
+    local most = 2 ^ bits - 1
+    local source = format(numeric, bits, bits, header, offset, most, most, header, offset)
+    return load(source, "=taut")(memory, wrong, name, converter(name, kind))
 end
 
 local function view_of(prefix, definition)

@@ -502,11 +502,44 @@ mod tests {
             "memory.copy(0, 50, string.rep('x', 11))",
             "memory.copy(0, 50, {})",
             "memory.field(0, 99999999, 0, 1)",
+            "memory.get_field8(0, 0, 60)",
+            "memory.get_field16(0, 0, -1ULL)",
+            "memory.get_field48(0, 0, -2)",
+            "memory.put_field32(0, 0, 57, 1)",
+            "memory.put_field48(0, 0, 0/0, 1)",
+            "memory.put_field8(0, 0, nil, 1)",
+            "memory.get_field8(0, 4, 0)",
+            "memory.get_field8(1, 0, 0)",
         ] {
             let chunk = lua.load(format!("return {call}"));
             let (result, _) = state.lend(batch.packets_mut(), lent, || chunk.exec());
             assert!(result.is_err(), "{call}");
         }
+    }
+
+    #[test]
+    fn numbers_of_all_widths_are_read_as_they_were_written() {
+        let state = LuaState::new(false).unwrap();
+        let lua = state.lua();
+        lua.globals().set("memory", state.memory()).unwrap();
+        let pool = PoolHandle::new(4, false).unwrap();
+        let mut batch = Batch::new();
+        pool.fill(&mut batch, 1, 60);
+        // As often as it takes to be compiled, at places of any remainder.
+        let script = "for round = 1, 300 do for _, bits in ipairs { 8, 16, 32, 48 } do\n\
+                for _, value in ipairs { 0, 1, 2 ^ (bits - 1), 2 ^ bits - 1, 0xa5 } do\n\
+                    local at = 14 + round % 17\n\
+                    memory['put' .. bits](0, at, value)\n\
+                    assert(memory['get' .. bits](0, at) == value)\n\
+                    assert(memory['get_field' .. bits](0, 0, at) == value)\n\
+                    memory['put_field' .. bits](0, 0, at, value)\n\
+                    assert(memory.get8(0, at + bits / 8 - 1) == value % 256)\n\
+                end end end\n\
+            memory.put48(0, 14, 0x0102f3f4f5f6)";
+        let (done, _) = state.lend(batch.packets_mut(), lent, || lua.load(script).exec());
+        done.unwrap();
+        let written = &batch.packets()[0].bytes()[14..20];
+        assert_eq!(written, [1, 2, 0xf3, 0xf4, 0xf5, 0xf6]);
     }
 
     #[test]

@@ -45,9 +45,8 @@ impl Counts {
 pub struct State {
     state: NonNull<c_void>,
     calls: Calls,
-    /// Packets of a batch as the library gets them, and their places in the batch.
+    /// Packets of a batch as the library gets them.
     packets: Box<[RawPacket; BATCH_CAPACITY]>,
-    places: [u8; BATCH_CAPACITY],
     names: Vec<String>,
     cells: Arc<[AtomicU64]>,
     counts: Counts,
@@ -113,7 +112,6 @@ impl State {
             state,
             calls,
             packets: Box::new([RawPacket::NONE; BATCH_CAPACITY]),
-            places: [0; BATCH_CAPACITY],
             names,
             cells,
             counts: Counts::default(),
@@ -128,36 +126,59 @@ impl State {
     /// Has it see the packets of a batch that nobody has marked. Where it `sends`, they leave through ports that it names.
     #[inline]
     pub fn process(&mut self, batch: &mut Batch, call: &Call, sends: bool) {
-        let kept = if batch.is_marked() {
-            kept(batch)
-        } else {
-            u64::MAX
-        };
-        let mut count = 0;
+        if batch.is_marked() {
+            return self.process_some(batch, call, sends);
+        }
+        let count = batch.len();
         // Whatever was known of their headers is forgotten here: the library may change all of them.
-        for (index, packet) in batch.packets_mut().iter_mut().enumerate() {
-            if kept & (1 << index) != 0 {
-                self.packets[count % BATCH_CAPACITY] = RawPacket::of(packet);
-                self.places[count % BATCH_CAPACITY] = index as u8;
+        for (raw, packet) in self.packets.iter_mut().zip(batch.packets_mut()) {
+            *raw = RawPacket::of(packet);
+        }
+        self.call(count, call);
+        let packets = self.packets.iter().zip(batch.packets()).enumerate();
+        let mut touched = packets.fold(0, |touched, (index, (raw, packet))| {
+            touched | u64::from(!raw.is_untouched(packet)) << index
+        });
+        while touched != 0 {
+            let index = touched.trailing_zeros() as usize;
+            touched &= touched - 1;
+            let ports = if sends { call.ports } else { 0 };
+            self.settle(batch, index, self.packets[index], ports);
+        }
+    }
+
+    /// Has it see some packets of a batch.
+    #[inline(never)]
+    fn process_some(&mut self, batch: &mut Batch, call: &Call, sends: bool) {
+        let (mut places, mut count) = ([0; BATCH_CAPACITY], 0);
+        for index in 0..batch.len() {
+            if batch.is_kept(index) {
+                self.packets[count] = RawPacket::of(batch.packet_mut(index));
+                places[count] = index as u8;
                 count += 1;
             }
         }
-        if count == 0 {
-            return;
-        }
-        let state = self.state.as_ptr();
-        // SAFETY: the state is of this library's, and has not been given back; so many packets are described there, and each
-        // is the batch's, which is borrowed alone until the function returns, with its headroom and tailroom.
-        unsafe { (self.calls.process)(state, self.packets.as_mut_ptr(), count as u32, call) };
-        self.counts.seen += count as u64;
-        for at in 0..count {
-            let after = self.packets[at % BATCH_CAPACITY];
-            let index = usize::from(self.places[at % BATCH_CAPACITY]);
+        self.call(count, call);
+        for (at, index) in places[..count].iter().enumerate() {
+            let (after, index) = (self.packets[at], usize::from(*index));
             if !after.is_untouched(&batch.packets()[index]) {
                 let ports = if sends { call.ports } else { 0 };
                 self.settle(batch, index, after, ports);
             }
         }
+    }
+
+    /// Calls the library with the first `count` packets.
+    #[inline(always)]
+    fn call(&mut self, count: usize, call: &Call) {
+        if count == 0 {
+            return;
+        }
+        let state = self.state.as_ptr();
+        // SAFETY: the state is of this library's, and has not been given back; so many packets are described there, and each
+        // is of a batch that the caller has borrowed alone until the function returns, with its headroom and tailroom.
+        unsafe { (self.calls.process)(state, self.packets.as_mut_ptr(), count as u32, call) };
+        self.counts.seen += count as u64;
     }
 
     /// Does with a packet what the library said, if that can be.
@@ -205,15 +226,6 @@ impl Drop for State {
         // SAFETY: the library made it, and gets it back once.
         unsafe { (self.calls.free)(self.state.as_ptr()) };
     }
-}
-
-/// A bit for each packet of a batch that nobody has marked.
-#[cold]
-fn kept(batch: &Batch) -> u64 {
-    let places = 0..batch.len();
-    places.fold(0, |kept, index| {
-        kept | u64::from(batch.is_kept(index)) << index
-    })
 }
 
 /// Has a packet be `length` bytes from `data` on. False where these are not all its own; it is not to be used then.

@@ -34,7 +34,7 @@ impl Packet {
     /// `data .. data + len` must be valid for reads and writes and unshared (as far as the ring
     /// protocol of the memory promises) until the slot is returned; `slot` must have been counted
     /// out of `pool` ([`Pool::count_out`]) for exactly this handle; `headroom` bytes before `data`
-    /// must be part of the same slot.
+    /// must be part of the same slot, and in a pool with memory of its own be all that lie before `data` there.
     #[inline(always)]
     pub(crate) unsafe fn new(
         data: NonNull<u8>,
@@ -110,9 +110,8 @@ impl Packet {
     #[inline(always)]
     pub fn tailroom(&self) -> usize {
         // SAFETY: a pool lives at least as long as any slot is counted out of it.
-        let end = unsafe { self.pool.as_ref() }.end_of(self.slot);
-        end.saturating_sub(self.data.as_ptr() as usize + self.len())
-            .min(usize::from(u16::MAX - self.len))
+        let whole = unsafe { self.pool.as_ref() }.stride_bytes();
+        whole.saturating_sub(self.headroom() + self.len())
     }
 
     /// Grows the end by `n` bytes (their contents are what was there). False, and no change, where the tailroom is too

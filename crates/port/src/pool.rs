@@ -40,13 +40,10 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// The address behind the last byte of a slot; 0 for a ledger, which does not know where its slots end.
+    /// Bytes of a slot; 0 for a ledger, which does not know where its slots end.
     #[inline(always)]
-    pub(crate) fn end_of(&self, slot: u32) -> usize {
-        let end = |memory: &Mapping| {
-            memory.base().as_ptr() as usize + (slot as usize + 1) * self.stride_bytes as usize
-        };
-        self.memory.as_ref().map_or(0, end)
+    pub(crate) fn stride_bytes(&self) -> usize {
+        self.stride_bytes as usize
     }
 
     /// Counts one slot as held by a packet.
