@@ -202,6 +202,41 @@ fn a_library_that_lies_loses_its_packets_only() {
 }
 
 #[test]
+fn each_worker_has_a_state_of_its_own() {
+    if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
+        println!("skipped: needs two cores");
+        return;
+    }
+    let folder = scratch();
+    let counts = "#define MAKE *host->counter(host, host->worker == 0 ? \"first\" : \"second\") += host->workers;";
+    let library = parts(folder.path(), "counts", counts);
+    let function = format!("plugin(file={})", library.display());
+    let words = [
+        "forward",
+        "--port",
+        "null:",
+        "--port",
+        "null:",
+        "--function",
+        &function,
+    ];
+    let more = [
+        "--workers",
+        "2",
+        "--wait",
+        "sleep(1ms)",
+        "--seconds",
+        "0.1",
+        "--quiet",
+        "--json",
+    ];
+    let finished = run(&mut taut(&[&words[..], &more].concat())).success();
+    for worker in ["first", "second"] {
+        assert_eq!(outcome(&finished, worker), 2, "{finished:?}");
+    }
+}
+
+#[test]
 fn a_packet_grows_as_far_as_its_memory_goes() {
     // Packets of `null` lie in memory of taut's own.
     let folder = scratch();

@@ -10,7 +10,13 @@ const OTHERS: &str = "others: more names than are kept";
 /// The name, for as long as the program runs: a name takes memory once, however often it comes.
 pub(crate) fn lasting(name: &str) -> &'static str {
     static KNOWN: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    kept(
+        &mut KNOWN.lock().unwrap_or_else(PoisonError::into_inner),
+        name,
+    )
+}
+
+fn kept(known: &mut BTreeSet<&'static str>, name: &str) -> &'static str {
     if let Some(name) = known.get(name) {
         return name;
     }
@@ -29,9 +35,14 @@ mod tests {
     #[test]
     fn a_name_is_kept_once_and_there_is_an_end_of_them() {
         let first = lasting("swapped");
-        assert!(std::ptr::eq(first, lasting(&"swapped".to_string())));
-        let last = (0..=MOST).map(|number| lasting(&number.to_string())).last();
-        assert_eq!(last, Some(OTHERS));
-        assert_eq!(lasting("swapped"), "swapped");
+        let again = String::from("swapped");
+        assert!(std::ptr::eq(first, lasting(&again)));
+        let mut known = BTreeSet::new();
+        for number in 0..MOST {
+            let name = number.to_string();
+            assert_eq!(kept(&mut known, &name), name);
+        }
+        assert_eq!(kept(&mut known, "one more"), OTHERS);
+        assert_eq!(kept(&mut known, "7"), "7");
     }
 }
