@@ -82,7 +82,7 @@ impl Contender {
 
     /// Packets a second and core over memif: by what a packet takes in the worker's rounds that had some, as a peer that is kept
     /// from its core is not to count.
-    fn over_memif(&self, [device, peer]: [usize; 2], clock: &Clock) -> f64 {
+    fn over_memif(&self, [device, peer]: [usize; 2], clock: &Clock) -> Option<f64> {
         let folder = tempfile::tempdir().unwrap();
         let specs = |role: &str| {
             ["west", "east"].map(|name| {
@@ -124,7 +124,9 @@ impl Contender {
             stop.store(true, Ordering::Relaxed);
             let done = worker.join().unwrap();
             let busy = done.busy_ticks - done.interrupted_ticks.min(done.busy_ticks);
-            clock.hz * done.rx_packets as f64 / busy as f64
+            // A worker that others kept from its core all the time has measured nothing.
+            (busy > 0 && done.rx_packets > 0)
+                .then(|| clock.hz * done.rx_packets as f64 / busy as f64)
         })
     }
 }
@@ -159,7 +161,7 @@ fn main() {
     let clock = Clock::calibrate(Duration::from_millis(200));
     taut_host::pin_current_thread(cores.device).unwrap();
     let mut workers = contenders.each_ref().map(|it| it.worker(&clock));
-    let rates = in_turns(REPETITIONS, |at| rate_pps(&mut workers[at], &clock));
+    let rates = in_turns(REPETITIONS, |at| Some(rate_pps(&mut workers[at], &clock)));
     println!(
         "a worker over frames of 64 bytes from a template, {REPETITIONS} times {DURATION:?} in turns"
     );
@@ -176,14 +178,17 @@ fn main() {
 }
 
 /// What `measure` gives of each contender, in an order that changes.
-fn in_turns(repetitions: usize, mut measure: impl FnMut(usize) -> f64) -> [Vec<f64>; 3] {
+fn in_turns(repetitions: usize, mut measure: impl FnMut(usize) -> Option<f64>) -> [Vec<f64>; 3] {
     let mut rates = [const { Vec::new() }; 3];
     let mut seed = fastrand::Rng::with_seed(1);
     for _ in 0..repetitions {
         let mut order = [0, 1, 2];
         seed.shuffle(&mut order);
-        for at in order {
-            rates[at].push(measure(at));
+        let measured = order.map(|at| (at, measure(at)));
+        if measured.iter().all(|(_, rate)| rate.is_some()) {
+            for (at, rate) in measured {
+                rates[at].extend(rate);
+            }
         }
     }
     rates
@@ -191,7 +196,10 @@ fn in_turns(repetitions: usize, mut measure: impl FnMut(usize) -> f64) -> [Vec<f
 
 fn show(contenders: &[Contender; 3], rates: &[Vec<f64>; 3]) {
     for (contender, rates) in contenders.iter().zip(rates) {
-        let rate = median(rates).unwrap();
+        let Some(rate) = median(rates) else {
+            println!("  no data: others had the cores");
+            return;
+        };
         let (name, ns) = (contender.name, 1e9 / rate);
         println!(
             "  {name:<16}{:>8.2} Mpkt/s, {ns:.1} ns a packet",
