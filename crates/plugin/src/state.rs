@@ -45,8 +45,8 @@ impl Counts {
 pub struct State {
     state: NonNull<c_void>,
     calls: Calls,
-    /// Packets of a batch as the library gets them.
-    packets: Box<[RawPacket; BATCH_CAPACITY]>,
+    /// Packets of a batch as the library gets them, and as it got them.
+    packets: Box<[[RawPacket; BATCH_CAPACITY]; 2]>,
     names: Vec<String>,
     cells: Arc<[AtomicU64]>,
     counts: Counts,
@@ -111,7 +111,7 @@ impl State {
         let state = NonNull::new(state).map(|state| Self {
             state,
             calls,
-            packets: Box::new([RawPacket::NONE; BATCH_CAPACITY]),
+            packets: Box::new([[RawPacket::NONE; BATCH_CAPACITY]; 2]),
             names,
             cells,
             counts: Counts::default(),
@@ -130,20 +130,17 @@ impl State {
             return self.process_some(batch, call, sends);
         }
         let count = batch.len();
+        let [raw, before] = &mut *self.packets;
         // Whatever was known of their headers is forgotten here: the library may change all of them.
-        for (raw, packet) in self.packets.iter_mut().zip(batch.packets_mut()) {
-            *raw = RawPacket::of(packet);
+        let packets = batch.packets_mut().iter_mut();
+        for ((raw, before), packet) in raw.iter_mut().zip(before).zip(packets) {
+            *before = RawPacket::of(packet);
+            *raw = *before;
         }
-        self.call(count, call);
-        let packets = self.packets.iter().zip(batch.packets()).enumerate();
-        let mut touched = packets.fold(0, |touched, (index, (raw, packet))| {
-            touched | u64::from(!raw.is_untouched(packet)) << index
-        });
-        while touched != 0 {
-            let index = touched.trailing_zeros() as usize;
-            touched &= touched - 1;
-            let ports = if sends { call.ports } else { 0 };
-            self.settle(batch, index, self.packets[index], ports);
+        if self.call(count, call) {
+            for index in 0..count {
+                self.settle(batch, (index, index), call, sends);
+            }
         }
     }
 
@@ -151,59 +148,68 @@ impl State {
     #[inline(never)]
     fn process_some(&mut self, batch: &mut Batch, call: &Call, sends: bool) {
         let (mut places, mut count) = ([0; BATCH_CAPACITY], 0);
+        let [raw, before] = &mut *self.packets;
         for index in 0..batch.len() {
             if batch.is_kept(index) {
-                self.packets[count] = RawPacket::of(batch.packet_mut(index));
+                before[count] = RawPacket::of(batch.packet_mut(index));
+                raw[count] = before[count];
                 places[count] = index as u8;
                 count += 1;
             }
         }
-        self.call(count, call);
-        for (at, index) in places[..count].iter().enumerate() {
-            let (after, index) = (self.packets[at], usize::from(*index));
-            if !after.is_untouched(&batch.packets()[index]) {
-                let ports = if sends { call.ports } else { 0 };
-                self.settle(batch, index, after, ports);
+        if self.call(count, call) {
+            for (at, index) in places[..count].iter().enumerate() {
+                self.settle(batch, (at, usize::from(*index)), call, sends);
             }
         }
     }
 
-    /// Calls the library with the first `count` packets.
+    /// Calls the library with the first `count` packets. True if it has said something of some.
     #[inline(always)]
-    fn call(&mut self, count: usize, call: &Call) {
+    fn call(&mut self, count: usize, call: &Call) -> bool {
         if count == 0 {
-            return;
+            return false;
         }
+        let [raw, before] = &mut *self.packets;
         let state = self.state.as_ptr();
         // SAFETY: the state is of this library's, and has not been given back; so many packets are described there, and each
         // is of a batch that the caller has borrowed alone until the function returns, with its headroom and tailroom.
-        unsafe { (self.calls.process)(state, self.packets.as_mut_ptr(), count as u32, call) };
+        unsafe { (self.calls.process)(state, raw.as_mut_ptr(), count as u32, call) };
         self.counts.seen += count as u64;
+        let both = raw[..count].iter().zip(&before[..count]);
+        both.fold(0, |all, (raw, before)| all | raw.difference(before)) != 0
     }
 
-    /// Does with a packet what the library said, if that can be.
-    fn settle(&mut self, batch: &mut Batch, index: usize, after: RawPacket, ports: u32) {
+    /// Does with a packet what the library said, if it said something and that can be; `at` is its place among what the library
+    /// got, `index` that in the batch.
+    fn settle(&mut self, batch: &mut Batch, (at, index): (usize, usize), call: &Call, sends: bool) {
+        let (after, before) = (self.packets[0][at], self.packets[1][at]);
+        if after.difference(&before) == 0 {
+            return;
+        }
         let counts = &mut self.counts;
-        let is_usual = after.port == USUAL_PORT;
-        let wrong = if after.verdict == DROP {
+        let (verdict, port) = (after.verdict(), after.port());
+        let is_usual = port == USUAL_PORT;
+        let has_port = sends && u32::from(port) < call.ports;
+        let cause = if verdict == DROP {
             &mut counts.dropped
-        } else if after.verdict != KEEP && after.verdict != PUNT {
+        } else if verdict != KEEP && verdict != PUNT {
             &mut counts.wrong_verdict
-        } else if !is_usual && u32::from(after.port) >= ports {
+        } else if !is_usual && !has_port {
             &mut counts.wrong_port
-        } else if !place(&mut batch.packets_mut()[index], after.data, after.length) {
+        } else if !place(&mut batch.packets_mut()[index], after.data, after.length()) {
             &mut counts.wrong_place
         } else {
             if !is_usual {
-                batch.send_to(index, after.port);
+                batch.send_to(index, port);
             }
-            if after.verdict == PUNT {
+            if verdict == PUNT {
                 batch.mark_punted(index, Punt::Local);
                 counts.punted += 1;
             }
             return;
         };
-        *wrong += 1;
+        *cause += 1;
         batch.mark_dropped(index);
     }
 

@@ -27,6 +27,17 @@ struct Acting {
     last_call: Call,
 }
 
+/// `struct taut_packet`, field by field as the header has it.
+#[repr(C)]
+struct HeaderPacket {
+    data: *mut u8,
+    length: u16,
+    headroom: u16,
+    tailroom: u16,
+    verdict: u8,
+    port: u8,
+}
+
 unsafe extern "C" fn make(settings: *const c_char, host: *const RawHost) -> *mut c_void {
     // SAFETY: both are there for the call.
     let (settings, fail, counter, abi) = unsafe {
@@ -73,7 +84,7 @@ unsafe extern "C" fn process(
     let (state, packets) = unsafe {
         (
             &mut *state.cast::<Acting>(),
-            std::slice::from_raw_parts_mut(packets, count as usize),
+            std::slice::from_raw_parts_mut(packets.cast::<HeaderPacket>(), count as usize),
         )
     };
     // SAFETY: as above; the counter lives as long as the state.
@@ -82,6 +93,8 @@ unsafe extern "C" fn process(
         *state.packets += u64::from(count);
     }
     for packet in packets {
+        assert!((packet.verdict, packet.port) == (KEEP, USUAL_PORT) && packet.length == 60);
+        assert!(packet.headroom == 128 && packet.tailroom > 1000);
         packet.data = packet.data.wrapping_offset(state.act.moves);
         packet.length = state.act.length;
         packet.verdict = state.act.verdict;
