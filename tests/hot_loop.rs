@@ -453,6 +453,49 @@ fn a_recording_allocates_nothing_for_packets() {
 }
 
 #[test]
+fn functions_of_users_allocate_nothing_for_packets() {
+    let folder = support::scratch();
+    let library = support::own_functions::example_in_c(folder.path());
+    let script = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/examples/function-lua/mac_swap.lua"
+    );
+    for (name, file) in [("plugin", library.to_str().unwrap()), ("lua", script)] {
+        let settings = format!("file = \"{file}\"");
+        let mut function = taut_function::build(name, settings.parse().unwrap()).unwrap();
+        function.prepare().unwrap();
+        let context = Context {
+            to_port: 1,
+            ports: 2,
+            ..Context::default()
+        };
+        let pool = PoolHandle::new(64, false).unwrap();
+        let mut batch = Batch::new();
+        let mut pass = |rounds: usize| {
+            for round in 0..rounds {
+                pool.fill(&mut batch, 32, 60);
+                if round % 2 == 1 {
+                    batch.mark_dropped(3);
+                }
+                function.process(&mut batch, &context);
+                batch.clear();
+            }
+        };
+        // Lua compiles what it sees often, and its memory is counted apart.
+        pass(1000);
+        let before = allocations();
+        pass(10_000);
+        assert_eq!(allocations() - before, 0, "{name}");
+        assert!(
+            function
+                .outcomes()
+                .contains(&("MAC addresses swapped", 346_500)),
+            "{name}"
+        );
+    }
+}
+
+#[test]
 fn the_worker_makes_no_system_call_for_packets() {
     let _turn = alone();
     if !is_installed("strace") {

@@ -17,9 +17,11 @@ mod parallel {
     mod experiment_ssh;
     mod host;
     mod ips;
+    mod lua_function;
     mod openflow;
     mod packages;
     mod pages;
+    mod plugin;
     mod route;
     mod route_agreement;
     mod route_driven;

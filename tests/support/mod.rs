@@ -7,6 +7,7 @@ pub mod between;
 pub mod hosts;
 pub mod in_kernel;
 pub mod leftovers;
+pub mod own_functions;
 pub mod program;
 pub mod testpmd;
 

@@ -13,10 +13,14 @@ fn settings<'a>(
         .filter_map(|(_, value)| value.as_str())
 }
 
-/// The files that these functions read.
+/// The files that these functions read. One that is called `file` may also be written.
 pub(crate) fn files(functions: &[Stage]) -> Vec<PathBuf> {
     let paths = settings(functions, |key| key.ends_with("_file") || key == "load");
-    paths.map(PathBuf::from).collect()
+    let of_others = functions
+        .iter()
+        .filter(|stage| matches!(stage.name.as_str(), "lua" | "plugin"));
+    let of_others = of_others.filter_map(|stage| stage.settings.get("file")?.as_str());
+    paths.chain(of_others).map(PathBuf::from).collect()
 }
 
 /// The names of the environment variables that these functions read.
@@ -33,9 +37,15 @@ mod tests {
 
     #[test]
     fn files_and_variables_are_told_by_their_keys() {
-        let texts = ["aes(key_file=/keys/a.hex, mode=gcm)", "aes(key_env=SECRET)"];
+        let texts = [
+            "aes(key_file=/keys/a.hex, mode=gcm)",
+            "aes(key_env=SECRET)",
+            "plugin(file=/lib/mine.so)",
+            "record(file=/tmp/out.pcapng)",
+        ];
         let functions = texts.map(|text| text.parse::<Stage>().unwrap());
-        assert_eq!(files(&functions), [Path::new("/keys/a.hex")]);
+        let read = ["/keys/a.hex", "/lib/mine.so"].map(Path::new);
+        assert_eq!(files(&functions), read);
         assert_eq!(variables(&functions), ["SECRET"]);
     }
 }

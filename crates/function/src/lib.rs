@@ -14,7 +14,8 @@
 //! slow path. Functions that several workers share say how ([`Spread`]), and find in [`Shared`] what the first one
 //! made. `in_kernel.rs` says what the XDP programs of a function are told.
 //!
-//! Begin with `mac_swap.rs`, then `filter.rs`; `nat/` and `gtpu/` are the large ones.
+//! Begin with `mac_swap.rs`, then `filter.rs`; `nat/` and `gtpu/` are the large ones. `plugin.rs` and `lua.rs` are for functions
+//! that are not part of taut.
 
 #![forbid(unsafe_code)]
 
@@ -38,12 +39,15 @@ mod in_kernel;
 pub mod ips;
 #[cfg(test)]
 mod lose;
+mod lua;
 mod mac_rewrite;
 mod mac_swap;
 mod medium;
 mod mix;
 mod mtu;
+mod names;
 mod nat;
+mod plugin;
 pub mod record;
 mod resize;
 pub mod rlnc;
@@ -278,10 +282,12 @@ pub fn functions() -> &'static [Entry] {
         host::ENTRY,
         impair::ENTRY,
         ips::ENTRY,
+        lua::ENTRY,
         mac_rewrite::ENTRY,
         mac_swap::ENTRY,
         medium::ENTRY,
         nat::ENTRY,
+        plugin::ENTRY,
         record::ENTRY,
         rlnc::ENTRY,
         route::ENTRY,

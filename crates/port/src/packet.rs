@@ -34,7 +34,7 @@ impl Packet {
     /// `data .. data + len` must be valid for reads and writes and unshared (as far as the ring
     /// protocol of the memory promises) until the slot is returned; `slot` must have been counted
     /// out of `pool` ([`Pool::count_out`]) for exactly this handle; `headroom` bytes before `data`
-    /// must be part of the same slot.
+    /// must be part of the same slot, and in a pool with memory of its own be all that lie before `data` there.
     #[inline(always)]
     pub(crate) unsafe fn new(
         data: NonNull<u8>,
@@ -78,6 +78,13 @@ impl Packet {
         unsafe { std::slice::from_raw_parts_mut(self.data.as_ptr(), self.len()) }
     }
 
+    /// The address of the first byte, for code that is not Rust. It may be used for as long as the packet is borrowed, and
+    /// reaches the headroom before it and the tailroom behind the last byte as well.
+    #[inline(always)]
+    pub fn as_mut_ptr(&mut self) -> *mut u8 {
+        self.data.as_ptr()
+    }
+
     /// Bytes that [`Packet::prepend`] could still give.
     #[inline]
     pub fn headroom(&self) -> usize {
@@ -96,6 +103,26 @@ impl Packet {
         self.headroom -= n;
         self.len += n;
         true
+    }
+
+    /// Bytes that [`Packet::append`] could still give; none where a packet lies in a ring that a port receives from in
+    /// place.
+    #[inline(always)]
+    pub fn tailroom(&self) -> usize {
+        // SAFETY: a pool lives at least as long as any slot is counted out of it.
+        let whole = unsafe { self.pool.as_ref() }.stride_bytes();
+        whole.saturating_sub(self.headroom() + self.len())
+    }
+
+    /// Grows the end by `n` bytes (their contents are what was there). False, and no change, where the tailroom is too
+    /// short.
+    #[inline]
+    pub fn append(&mut self, n: u16) -> bool {
+        let fits = usize::from(n) <= self.tailroom();
+        if fits {
+            self.len += n;
+        }
+        fits
     }
 
     /// Takes `n` bytes off the front; they are headroom then. False, and no change, where there are fewer.

@@ -40,6 +40,12 @@ pub struct Pool {
 }
 
 impl Pool {
+    /// Bytes of a slot; 0 for a ledger, which does not know where its slots end.
+    #[inline(always)]
+    pub(crate) fn stride_bytes(&self) -> usize {
+        self.stride_bytes as usize
+    }
+
     /// Counts one slot as held by a packet.
     #[inline(always)]
     pub(crate) fn count_out(&self, slots: u32) {
@@ -433,6 +439,34 @@ mod tests {
         assert!(packet.prepend(HEADROOM_BYTES));
         assert_eq!(packet.len(), 10 + usize::from(HEADROOM_BYTES));
         assert!(!packet.prepend(1));
+    }
+
+    #[test]
+    fn a_packet_grows_to_the_end_of_its_slot_and_not_into_the_next_one() {
+        for aligned in [false, true] {
+            let pool = PoolHandle::new(3, aligned).unwrap();
+            let all = [0, 1, 2].map(|_| pool.take(100).unwrap());
+            for mut packet in all {
+                let tailroom = packet.tailroom();
+                assert_eq!(100 + tailroom, pool.room());
+                assert!(!packet.append(tailroom as u16 + 1));
+                assert!(packet.append(tailroom as u16));
+                assert_eq!((packet.len(), packet.tailroom()), (pool.room(), 0));
+                packet.bytes_mut().fill(7);
+                assert!(packet.drop_front(10) && packet.tailroom() == 0);
+                packet.truncate(4);
+                assert_eq!(packet.tailroom(), pool.room() - 14);
+            }
+        }
+        // SAFETY: no byte of it is looked at.
+        let placed = |ledger: &PoolHandle, bytes: &mut [u8; 4]| unsafe {
+            ledger.count_out(1);
+            Packet::new(NonNull::from(bytes).cast(), 4, 0, ledger.raw(), 0)
+        };
+        let ledger = PoolHandle::ledger(1);
+        let mut packet = placed(&ledger, &mut [0; 4]);
+        assert_eq!(packet.tailroom(), 0);
+        assert!(!packet.append(1) && packet.append(0));
     }
 
     #[test]

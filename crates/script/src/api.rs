@@ -1,20 +1,18 @@
 //! Lua state with the table `taut` in it: what its functions do on this side.
 
 use crate::counts::{Cell, Recorded, StateNumber, record};
-use crate::headers::locate;
-use crate::lua::{Lent, LuaState};
 use crate::results::results;
 use crate::run::{Shared, lock};
 use crate::value::Plain;
 use mlua::{Error, Function, Lua, MultiValue, Table, Value};
 use std::cell::RefCell;
 use std::io::Write;
-use std::net::Ipv6Addr;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use taut_lua::{Lent, LuaState, locate};
 use taut_measure::LatencyHistogram;
 use taut_port::{Packet, PortSpec};
 use taut_settings::suggestion;
@@ -76,12 +74,14 @@ impl State {
         let state = Self { core };
         let core = &state.core;
         let host = host(core)?;
+        let packets = core.state.packets()?;
+        let counter = core.state.counters(counter(core)?)?;
         let with_batch: Function = core
             .state
             .lua()
             .load(include_str!("taut.lua"))
             .set_name("=taut")
-            .call((core.state.memory(), host))?;
+            .call((core.state.memory(), packets, counter, host))?;
         *core.with_batch.borrow_mut() = Some(with_batch);
         core.state
             .lua()
@@ -221,29 +221,9 @@ fn host(core: &Rc<Core>) -> mlua::Result<Table> {
             Ok(())
         })?,
     )?;
-    host.set(
-        "ip6_bytes",
-        lua.create_function(|lua, text: mlua::LuaString| {
-            let address: Option<Ipv6Addr> = text.to_str()?.parse().ok();
-            match address {
-                Some(address) => lua.create_string(address.octets()),
-                None => Err(wrong(format!(
-                    "\"{}\": want an IPv6 address such as 2001:db8::1",
-                    text.to_string_lossy()
-                ))),
-            }
-        })?,
-    )?;
-    host.set(
-        "ip6_text",
-        lua.create_function(|_, bytes: mlua::LuaString| {
-            let bytes: [u8; 16] = bytes.as_bytes()[..].try_into().map_err(wrong)?;
-            Ok(Ipv6Addr::from(bytes).to_string())
-        })?,
-    )?;
     add_tasks(core, &host)?;
 
-    add_counting(core, &host)?;
+    add_histograms(core, &host)?;
     let weak = Rc::downgrade(core);
     host.set(
         "run",
@@ -255,18 +235,19 @@ fn host(core: &Rc<Core>) -> mlua::Result<Table> {
     Ok(host)
 }
 
-fn add_counting(core: &Rc<Core>, host: &Table) -> mlua::Result<()> {
-    let lua = core.state.lua();
+/// What makes the counter of a name.
+fn counter(core: &Rc<Core>) -> mlua::Result<Function> {
     let weak = Rc::downgrade(core);
-    host.set(
-        "counter",
-        lua.create_function(move |_, name: String| {
-            let core = weak.upgrade().ok_or_else(has_ended)?;
-            let (number, read, write) = core.state.number()?;
-            core.count(name, Cell::Counter(number))?;
-            Ok((read, write))
-        })?,
-    )?;
+    core.state.lua().create_function(move |_, name: String| {
+        let core = weak.upgrade().ok_or_else(has_ended)?;
+        let (number, read, write) = core.state.number()?;
+        core.count(name, Cell::Counter(number))?;
+        Ok((read, write))
+    })
+}
+
+fn add_histograms(core: &Rc<Core>, host: &Table) -> mlua::Result<()> {
+    let lua = core.state.lua();
     let weak = Rc::downgrade(core);
     host.set(
         "histogram",

@@ -1,10 +1,10 @@
 //! Counts of a script: its counters and histograms, over all its states, within reach also when a state does not come
 //! to its end.
 
-use crate::lua::{Number, Pending};
 use crate::run::lock;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use taut_lua::{Number, Pending};
 use taut_measure::LatencyHistogram;
 
 /// Counters and histograms of a script at most, over all its states: a histogram takes 70 KB outside of Lua.

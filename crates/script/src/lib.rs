@@ -1,8 +1,8 @@
 //! Lua scripts for the generator: a script configures streams and tasks, makes and changes packets, reads those that
 //! arrive, and counts.
 //!
-//! Whole batches cross into Lua, which LuaJIT compiles; packets are reached through `lua/`, the only part with `unsafe`.
-//! Every task is a thread with a state of its own, in which the script's top level runs first.
+//! Whole batches cross into Lua, which LuaJIT compiles; packets are lent by `taut_lua`. Every task is a thread with a
+//! state of its own, in which the script's top level runs first.
 //!
 //! The types to know:
 //!
@@ -15,18 +15,16 @@
 //! trial is one of `taut_traffic::Instrument`, whose packets a hand makes and sees. `task.rs` starts more states, and
 //! values go between them by `value.rs`.
 //!
-//! Begin with `run.rs`, then `api.rs`; `explain.rs` makes one line of an error.
+//! Begin with `run.rs`, then `api.rs`.
+
+#![forbid(unsafe_code)]
 
 mod api;
 mod counts;
-mod explain;
-mod headers;
-mod lua;
 mod results;
 mod run;
 mod task;
 mod value;
 
 pub use counts::Counted;
-use explain::explain;
 pub use run::{Ended, LAST_WORDS, Script, ScriptError};

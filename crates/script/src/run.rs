@@ -2,14 +2,13 @@
 
 use crate::api::State;
 use crate::counts::{Counted, Counts};
-use crate::explain;
-use crate::lua::Ends;
 use crate::task::Tasks;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use taut_lua::{Ends, explain};
 use taut_port::PortSpec;
 use taut_sys::Clock;
 
@@ -18,6 +17,8 @@ pub const LAST_WORDS: Duration = Duration::from_secs(1);
 /// Time that its states may take after that to reach an instruction at which they can be ended. One that does not is in
 /// a call that does not come back.
 const OUT_OF_CALL: Duration = Duration::from_secs(2);
+/// Error of a state that has no memory left.
+const NO_MEMORY: &str = "not enough memory; give more with --memory if the script needs it";
 /// Time between two looks at the script.
 const LOOK: Duration = Duration::from_millis(10);
 
@@ -155,7 +156,8 @@ impl Shared {
     }
 
     pub fn explain(&self, error: &mlua::Error) -> String {
-        explain(error, &self.chunk, &self.script.path.display().to_string())
+        let path = self.script.path.display().to_string();
+        explain(error, &self.chunk, &path, NO_MEMORY)
     }
 }
 

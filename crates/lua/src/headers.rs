@@ -1,9 +1,14 @@
 //! Places of the headers of a packet, so that a script can name their fields.
 
-use crate::lua::{ABSENT, HEADERS};
 use taut_wire::{EtherType, Ethernet, Gtpu, IpProtocol, Ipv4, Ipv6, gtpu, icmp, ipv6, udp};
 
-// Places in the array; `taut.lua` has the same numbers.
+/// Headers of a packet that a script can name.
+pub const HEADERS: usize = 16;
+
+/// Offset of a header that a packet has not got: behind the end of every packet.
+pub const ABSENT: u16 = u16::MAX;
+
+// Places in the array; `packet.lua` has the same numbers.
 const ETHERNET: usize = 0;
 const VLAN: usize = 1;
 const IP4: usize = 2;

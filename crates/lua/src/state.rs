@@ -9,20 +9,18 @@
     reason = "LuaJIT reads and writes packets by their addresses, and is stopped from another thread"
 )]
 
+use crate::headers::{self, ABSENT, HEADERS};
 use mlua::ffi;
 use mlua::{LightUserData, Lua, LuaOptions, StdLib, Table};
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use taut_port::{BATCH_CAPACITY, Packet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use taut_port::{BATCH_CAPACITY, Batch, Packet};
 
-/// Headers of a packet that a script can name.
-pub const HEADERS: usize = 16;
-
-/// Offset of a header that a packet has not got: behind the end of every packet.
-pub const ABSENT: u16 = u16::MAX;
+/// Port of packets that leave where they would anyway.
+const USUAL_PORT: u8 = u8::MAX;
 
 /// Values that a script hands over together.
 pub const SAMPLES: usize = 1024;
@@ -39,6 +37,10 @@ struct Window {
     headers: [[Cell<u16>; HEADERS]; BATCH_CAPACITY],
     /// Marks that the script has set.
     mark: [Cell<u8>; BATCH_CAPACITY],
+    /// Ports that the script has sent packets to.
+    port: [Cell<u8>; BATCH_CAPACITY],
+    /// Whether the headers of a packet have been found: 0 until then.
+    located: [Cell<u8>; BATCH_CAPACITY],
 }
 
 impl Window {
@@ -51,8 +53,34 @@ impl Window {
             stream: [const { Cell::new(0) }; BATCH_CAPACITY],
             headers: [const { [const { Cell::new(ABSENT) }; HEADERS] }; BATCH_CAPACITY],
             mark: [const { Cell::new(0) }; BATCH_CAPACITY],
+            port: [const { Cell::new(USUAL_PORT) }; BATCH_CAPACITY],
+            located: [const { Cell::new(0) }; BATCH_CAPACITY],
         }
     }
+
+    #[inline(always)]
+    fn lend(&self, slot: usize, packet: &mut Packet) {
+        self.mark[slot].set(0);
+        self.data[slot].set(packet.bytes_mut().as_mut_ptr());
+        self.len[slot].set(packet.len() as u32);
+    }
+}
+
+/// Finds the headers of a lent packet, when a script first asks for one of them.
+unsafe extern "C" fn find_headers(window: *const Window, slot: u32) {
+    // SAFETY: only `memory.lua` calls this, with the window of its state, which lives as long.
+    let window = unsafe { &*window };
+    let slot = slot as usize % BATCH_CAPACITY;
+    let len = window.len[slot].get() as usize;
+    if len == 0 {
+        return;
+    }
+    // SAFETY: a lent packet is there, with so many bytes, until it is taken back, which makes its length 0.
+    let frame = unsafe { std::slice::from_raw_parts(window.data[slot].get(), len) };
+    for (to, offset) in window.headers[slot].iter().zip(headers::locate(frame)) {
+        to.set(offset);
+    }
+    window.located[slot].set(1);
 }
 
 /// Facts about one packet besides its bytes.
@@ -127,7 +155,10 @@ pub struct Samples {
 }
 
 /// The state that another thread may interrupt, for as long as it lives.
-struct Raw(Option<*mut mlua::lua_State>);
+struct Raw {
+    state: Option<*mut mlua::lua_State>,
+    is_ended: bool,
+}
 
 // SAFETY: the pointer is used only under the lock of `Ends`, while the state lives, and only for
 // `lua_sethook`, which LuaJIT allows from other threads (lj_record.c, LUAJIT_ENABLE_CHECKHOOK).
@@ -138,15 +169,37 @@ unsafe impl Send for Raw {}
 pub struct Ends(Arc<Mutex<Raw>>);
 
 impl Ends {
+    fn lock(&self) -> MutexGuard<'_, Raw> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Makes the script fail with "stopped" at its next instruction, and at every one after that. A loop
     /// that LuaJIT compiled notices too, where LuaJIT was built with `LUAJIT_ENABLE_CHECKHOOK`.
     pub fn end(&self) {
-        let raw = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(state) = raw.0 {
+        self.end_if(|| true);
+    }
+
+    /// Ends it as [`Ends::end`] does if `is_wanted` still, which is asked while nobody can undo it.
+    pub fn end_if(&self, is_wanted: impl FnOnce() -> bool) {
+        let mut raw = self.lock();
+        if let Some(state) = raw.state
+            && is_wanted()
+        {
+            raw.is_ended = true;
             // SAFETY: alive, since `LuaState` takes it away under this lock before it is closed; see `Raw`
             // for why another thread may call this.
             unsafe { ffi::lua_sethook(state, Some(stopped), ffi::LUA_MASKCOUNT, 1) };
         }
+    }
+
+    /// Lets the script go on as if nobody had ended it, for the thread that runs it. True if somebody had.
+    pub fn undo(&self) -> bool {
+        let mut raw = self.lock();
+        if let (Some(state), true) = (raw.state, raw.is_ended) {
+            // SAFETY: as in `end_if`.
+            unsafe { ffi::lua_sethook(state, None, 0, 0) };
+        }
+        std::mem::take(&mut raw.is_ended)
     }
 }
 
@@ -164,7 +217,7 @@ unsafe extern "C-unwind" fn stopped(state: *mut mlua::lua_State, _: *mut ffi::lu
 
 impl Drop for LuaState {
     fn drop(&mut self) {
-        self.ends.0.lock().unwrap_or_else(PoisonError::into_inner).0 = None;
+        self.ends.lock().state = None;
     }
 }
 
@@ -191,7 +244,7 @@ impl LuaState {
         let memory: Table = lua
             .load(include_str!("memory.lua"))
             .set_name("=taut")
-            .call((ffi, address))?;
+            .call((ffi, address, LightUserData(find_headers as *mut c_void)))?;
         let recorder = memory.get("recorder")?;
         memory.raw_remove("recorder")?;
         let number = memory.get("number")?;
@@ -208,7 +261,10 @@ impl LuaState {
             recorder,
             number,
             window,
-            ends: Ends(Arc::new(Mutex::new(Raw(Some(state))))),
+            ends: Ends(Arc::new(Mutex::new(Raw {
+                state: Some(state),
+                is_ended: false,
+            }))),
         })
     }
 
@@ -246,13 +302,12 @@ impl LuaState {
             for (to, offset) in window.headers[index].iter().zip(headers) {
                 to.set(offset);
             }
+            window.located[index].set(1);
             let (stream, sequence, latency_ns) = stamp.unwrap_or((0, 0, -1.0));
             window.stream[index].set(i32::from(stream));
             window.sequence[index].set(sequence as f64);
             window.latency_ns[index].set(latency_ns);
-            window.mark[index].set(0);
-            window.data[index].set(packet.bytes_mut().as_mut_ptr());
-            window.len[index].set(packet.len() as u32);
+            window.lend(index, packet);
         }
         let done = work();
         let marks = (0..n).fold(0, |marks, index| {
@@ -260,6 +315,50 @@ impl LuaState {
         });
         drop(lent);
         (done, marks)
+    }
+
+    /// Runs `work` while the script can reach those packets of a batch that nobody has marked, `work` being told how many
+    /// they are; afterwards it cannot. Their headers are found when the script asks for them. None if there are no such
+    /// packets; else what `work` does, and which packets they were.
+    #[inline]
+    pub fn lend_batch<T>(
+        &self,
+        batch: &mut Batch,
+        work: impl FnOnce(usize) -> T,
+    ) -> Option<(T, Lending)> {
+        let is_marked = batch.is_marked();
+        let kept = |index: usize| !is_marked || batch.is_kept(index);
+        let (mut places, mut n) = ([0; BATCH_CAPACITY], 0);
+        for index in (0..batch.len()).filter(|index| kept(*index)) {
+            places[n] = index as u8;
+            n += 1;
+        }
+        if n == 0 {
+            return None;
+        }
+        let window = &*self.window;
+        let lent = Returned { window, n };
+        let packets = batch.packets_mut();
+        for (slot, place) in places[..n].iter().enumerate() {
+            window.lend(slot, &mut packets[usize::from(*place)]);
+            window.port[slot].set(USUAL_PORT);
+            window.located[slot].set(0);
+        }
+        let done = work(n);
+        drop(lent);
+        Some((done, Lending { places, n }))
+    }
+
+    /// Gives `each` the place of each packet of which the script has said something, its mark (0 where there is none), and
+    /// the port that it was sent to.
+    #[inline]
+    pub fn said(&self, lending: &Lending, mut each: impl FnMut(usize, u8, Option<u8>)) {
+        for (slot, place) in lending.places().enumerate() {
+            let (mark, port) = (self.window.mark[slot].get(), self.window.port[slot].get());
+            if mark != 0 || port != USUAL_PORT {
+                each(place, mark, (port != USUAL_PORT).then_some(port));
+            }
+        }
     }
 
     /// A Lua function that takes numbers one by one and passes them to `take` by the thousand, and one that
@@ -309,6 +408,21 @@ impl LuaState {
     }
 }
 
+/// Packets of a batch that were lent together.
+pub struct Lending {
+    places: [u8; BATCH_CAPACITY],
+    n: usize,
+}
+
+impl Lending {
+    /// Returns their places in the batch.
+    pub fn places(&self) -> impl ExactSizeIterator<Item = usize> + '_ {
+        self.places[..self.n]
+            .iter()
+            .map(|place| usize::from(*place))
+    }
+}
+
 /// Takes lent packets back, whatever happens.
 struct Returned<'a> {
     window: &'a Window,
@@ -335,7 +449,7 @@ fn hide_unsafe(lua: &Lua) -> mlua::Result<()> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use taut_port::{Batch, PoolHandle};
+    use taut_port::PoolHandle;
 
     fn lent(_: usize, _: &[u8]) -> Lent {
         Lent {
@@ -388,11 +502,44 @@ mod tests {
             "memory.copy(0, 50, string.rep('x', 11))",
             "memory.copy(0, 50, {})",
             "memory.field(0, 99999999, 0, 1)",
+            "memory.get_field8(0, 0, 60)",
+            "memory.get_field16(0, 0, -1ULL)",
+            "memory.get_field48(0, 0, -2)",
+            "memory.put_field32(0, 0, 57, 1)",
+            "memory.put_field48(0, 0, 0/0, 1)",
+            "memory.put_field8(0, 0, nil, 1)",
+            "memory.get_field8(0, 4, 0)",
+            "memory.get_field8(1, 0, 0)",
         ] {
             let chunk = lua.load(format!("return {call}"));
             let (result, _) = state.lend(batch.packets_mut(), lent, || chunk.exec());
             assert!(result.is_err(), "{call}");
         }
+    }
+
+    #[test]
+    fn numbers_of_all_widths_are_read_as_they_were_written() {
+        let state = LuaState::new(false).unwrap();
+        let lua = state.lua();
+        lua.globals().set("memory", state.memory()).unwrap();
+        let pool = PoolHandle::new(4, false).unwrap();
+        let mut batch = Batch::new();
+        pool.fill(&mut batch, 1, 60);
+        // As often as it takes to be compiled, at places of any remainder.
+        let script = "for round = 1, 300 do for _, bits in ipairs { 8, 16, 32, 48 } do\n\
+                for _, value in ipairs { 0, 1, 2 ^ (bits - 1), 2 ^ bits - 1, 0xa5 } do\n\
+                    local at = 14 + round % 17\n\
+                    memory['put' .. bits](0, at, value)\n\
+                    assert(memory['get' .. bits](0, at) == value)\n\
+                    assert(memory['get_field' .. bits](0, 0, at) == value)\n\
+                    memory['put_field' .. bits](0, 0, at, value)\n\
+                    assert(memory.get8(0, at + bits / 8 - 1) == value % 256)\n\
+                end end end\n\
+            memory.put48(0, 14, 0x0102f3f4f5f6)";
+        let (done, _) = state.lend(batch.packets_mut(), lent, || lua.load(script).exec());
+        done.unwrap();
+        let written = &batch.packets()[0].bytes()[14..20];
+        assert_eq!(written, [1, 2, 0xf3, 0xf4, 0xf5, 0xf6]);
     }
 
     #[test]
@@ -464,6 +611,54 @@ mod tests {
             ender.join().unwrap();
             assert!(message.contains("stopped"), "{body}: {message}");
         }
+    }
+
+    #[test]
+    fn a_script_that_was_ended_may_go_on() {
+        let state = LuaState::new(false).unwrap();
+        let ends = state.ends();
+        let run = |text: &str| state.lua().load(text).exec();
+        assert!(!ends.undo());
+        ends.end_if(|| false);
+        run("for i = 1, 1000 do end").unwrap();
+        ends.end_if(|| true);
+        assert!(run("for i = 1, 1000 do end").is_err());
+        assert!(run("for i = 1, 1000 do end").is_err());
+        assert!(ends.undo() && !ends.undo());
+        run("for i = 1, 1000 do end").unwrap();
+    }
+
+    #[test]
+    fn packets_of_a_batch_are_lent_but_those_that_are_marked() {
+        let state = LuaState::new(false).unwrap();
+        let lua = state.lua();
+        lua.globals().set("memory", state.memory()).unwrap();
+        let pool = PoolHandle::new(4, false).unwrap();
+        let mut batch = Batch::new();
+        pool.fill(&mut batch, 4, 60);
+        for packet in batch.packets_mut() {
+            let frame = taut_wire::UdpFlow::default().frame(64).unwrap();
+            packet.bytes_mut().copy_from_slice(&frame);
+        }
+        batch.mark_dropped(1);
+        // Headers are found when they are asked for, also in packets that the script has changed.
+        let script = "memory.mark(0, 2) memory.send(1, 3) memory.put8(2, 12, 0x99)\n\
+            return memory.has(0, 4), memory.field(1, 4, 0, 2), memory.has(2, 4), memory.len(3)";
+        let work = |n: usize| {
+            assert_eq!(n, 3);
+            let said: (bool, u32, bool, u32) = lua.load(script).eval().unwrap();
+            assert_eq!(said, (true, 34, false, 0));
+        };
+        let ((), lending) = state.lend_batch(&mut batch, work).unwrap();
+        let mut said = Vec::new();
+        state.said(&lending, |place, mark, port| said.push((place, mark, port)));
+        assert_eq!(said, [(0, 2, None), (2, 0, Some(3))]);
+        // What was said is of one batch, and nothing stays within reach.
+        assert!(lua.load("return memory.get8(0, 0)").eval::<u32>().is_err());
+        let ((), lending) = state.lend_batch(&mut batch, |_| ()).unwrap();
+        state.said(&lending, |place, _, _| panic!("{place}"));
+        (0..4).for_each(|index| batch.mark_dropped(index));
+        assert!(state.lend_batch(&mut batch, |_| ()).is_none());
     }
 
     #[test]

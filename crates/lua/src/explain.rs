@@ -1,9 +1,10 @@
 //! Errors of a script on one line: file, line, what is wrong, and the call it happened in.
 
-/// Says what went wrong in the script that Lua knows as `chunk` and the user as `path`.
-pub fn explain(error: &mlua::Error, chunk: &str, path: &str) -> String {
+/// Says what went wrong in the script that Lua knows as `chunk` and the user as `path`; `memory` is what is said of one that
+/// has no memory left.
+pub fn explain(error: &mlua::Error, chunk: &str, path: &str, memory: &str) -> String {
     let mut traceback = String::new();
-    let text = message(error, &mut traceback);
+    let text = message(error, &mut traceback).unwrap_or_else(|| memory.to_string());
     let (text, trace) = match text.split_once("\nstack traceback:") {
         Some((text, trace)) => (text.to_string(), format!("{trace}\n{traceback}")),
         None => (text, traceback),
@@ -45,9 +46,10 @@ fn place_in<'a>(text: &'a str, chunk: &str) -> Option<(&'a str, &'a str)> {
     (digits > 0).then_some((&text[..length], after.trim_start()))
 }
 
-/// The innermost message; tracebacks on the way are appended to `traceback`, innermost first.
-fn message(error: &mlua::Error, traceback: &mut String) -> String {
-    match error {
+/// The innermost message, but for want of memory, when Lua has none left to say where; tracebacks on the way are appended to
+/// `traceback`, innermost first.
+fn message(error: &mlua::Error, traceback: &mut String) -> Option<String> {
+    Some(match error {
         mlua::Error::CallbackError {
             traceback: trace,
             cause,
@@ -55,20 +57,17 @@ fn message(error: &mlua::Error, traceback: &mut String) -> String {
             let text = message(cause, traceback);
             traceback.push('\n');
             traceback.push_str(trace);
-            text
+            return text;
         }
         mlua::Error::RuntimeError(text) => text.clone(),
-        // Lua has no memory left to say where.
-        mlua::Error::MemoryError(_) => {
-            "not enough memory; give more with --memory if the script needs it".to_string()
-        }
+        mlua::Error::MemoryError(_) => return None,
         mlua::Error::SyntaxError { message, .. } => message.clone(),
         mlua::Error::WithContext { context, cause } => {
-            format!("{context}: {}", message(cause, traceback))
+            format!("{context}: {}", message(cause, traceback)?)
         }
-        mlua::Error::BadArgument { cause, .. } => message(cause, traceback),
+        mlua::Error::BadArgument { cause, .. } => return message(cause, traceback),
         other => other.to_string(),
-    }
+    })
 }
 
 #[cfg(test)]
@@ -82,7 +81,7 @@ mod tests {
                 .into(),
         );
         assert_eq!(
-            explain(&own, "a.lua", "dir/a.lua"),
+            explain(&own, "a.lua", "dir/a.lua", ""),
             "dir/a.lua:3: attempt to index nil (in function 'craft')"
         );
         let hosts = mlua::Error::RuntimeError(
@@ -90,8 +89,11 @@ mod tests {
                 .into(),
         );
         assert_eq!(
-            explain(&hosts, "a.lua", "a.lua"),
+            explain(&hosts, "a.lua", "a.lua", ""),
             "a.lua:12: udp.ttl: want a number (in main chunk)"
         );
+        let memory = mlua::Error::MemoryError("not enough memory".into());
+        let said = explain(&memory, "a.lua", "a.lua", "no memory is left");
+        assert_eq!(said, "a.lua: no memory is left");
     }
 }

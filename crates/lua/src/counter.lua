@@ -1,0 +1,38 @@
+-- Counters that a script names: makes the function that gives one of a name. `make` gives functions that read and write the
+-- number of a name, which lies with the host, who reads it also when the script does not come to its end.
+
+local make = ...
+local type, error, setmetatable, tostring, format = type, error, setmetatable, tostring, string.format
+
+local counters = {}
+
+local function no_field(key)
+    error(format("a counter has no %s", tostring(key)), 0)
+end
+
+return function(name)
+    if type(name) ~= "string" then
+        error(format("taut.counter: want a string, got %s", type(name)), 0)
+    end
+    if counters[name] then
+        return counters[name]
+    end
+    local get, set = make(name)
+    local counter = { name = name }
+    function counter.add(_, n)
+        set(get() + (n or 1))
+    end
+    counters[name] = setmetatable(counter, {
+        __metatable = false,
+        __index = function(_, key)
+            return key == "value" and get() or no_field(key)
+        end,
+        __newindex = function(_, key, value)
+            if key ~= "value" then
+                no_field(key)
+            end
+            set(value)
+        end,
+    })
+    return counter
+end

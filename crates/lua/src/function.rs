@@ -1,0 +1,391 @@
+//! A script that is a function of a chain: its state, and what becomes of the packets that it sees.
+
+use crate::watch::Watch;
+use crate::{LuaState, Number, explain};
+use mlua::{Error, Function, Lua, MultiValue, Table, Value};
+use std::cell::RefCell;
+use std::io::Write;
+use std::path::Path;
+use std::rc::Rc;
+use std::time::Duration;
+use taut_port::{Batch, Punt};
+
+/// Longest time of a batch, and of the script's top level.
+pub const LIMIT: Duration = Duration::from_secs(1);
+
+/// Bytes that a script may hold.
+pub const MOST_BYTES: usize = 64 << 20;
+
+/// Counters of a script, and characters of the name of one.
+const MOST_COUNTERS: usize = 64;
+const LONGEST_NAME: usize = 60;
+
+/// Marks that `function.lua` sets.
+const DROP: u8 = 1;
+const PUNT: u8 = 2;
+
+/// Host of a script: what it is told when it starts.
+#[derive(Debug, Clone)]
+pub struct Host<'a> {
+    /// Settings of the chain file, for the script.
+    pub settings: &'a toml::Table,
+    /// Number of its worker, from 0.
+    pub worker: usize,
+    /// Number of workers.
+    pub workers: usize,
+    /// Whether it may send packets to ports of its choice.
+    pub sends: bool,
+    /// Ticks in a second.
+    pub hz: f64,
+}
+
+/// Facts that all packets of a batch have in common.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Call {
+    /// Time at which the worker began, in ticks.
+    pub now_ticks: u64,
+    /// Number of the port that the packets came in through.
+    pub from_port: usize,
+    /// Number of the port that they leave through unless they are sent elsewhere.
+    pub to_port: usize,
+    /// Ports of the chain.
+    pub ports: usize,
+}
+
+/// Counts of what became of the packets that a script has seen: each is counted once.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Packets that it has seen, or was to see.
+    pub seen: u64,
+    /// Packets that it dropped.
+    pub dropped: u64,
+    /// Packets that it sent to the slow path.
+    pub punted: u64,
+    /// Packets that were dropped as it failed, or had failed before.
+    pub failed: u64,
+}
+
+impl Counts {
+    /// Packets that go on.
+    pub fn kept(&self) -> u64 {
+        self.seen - self.dropped - self.punted - self.failed
+    }
+}
+
+/// Counters of a script by name.
+type Counters = Rc<RefCell<Vec<(String, Number)>>>;
+
+/// A script that sees the packets of one worker.
+pub struct FunctionScript {
+    state: Rc<LuaState>,
+    /// Calls `process` with a batch.
+    with_batch: Function,
+    process: Function,
+    watch: Watch,
+    names: Names,
+    counters: Counters,
+    counts: Counts,
+    seconds_per_tick: f64,
+    /// Whether something was wrong already, which is said once.
+    has_failed: bool,
+    /// Whether it did not come to an end: it is not called again.
+    is_stopped: bool,
+}
+
+impl std::fmt::Debug for FunctionScript {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FunctionScript").finish_non_exhaustive()
+    }
+}
+
+/// Names of a script: that in Lua's messages, and its path.
+struct Names {
+    chunk: String,
+    path: String,
+}
+
+impl Names {
+    fn of(path: &Path) -> Self {
+        // Lua cuts longer names.
+        let chunk = path.file_name().unwrap_or_default().to_string_lossy();
+        Self {
+            chunk: chunk.chars().take(40).collect(),
+            path: path.display().to_string(),
+        }
+    }
+
+    fn explain(&self, error: &Error) -> String {
+        let memory = format!(
+            "not enough memory: a function in Lua has {} MB",
+            MOST_BYTES >> 20
+        );
+        explain(error, &self.chunk, &self.path, &memory)
+    }
+
+    /// What is said of a script that was ended.
+    fn explain_end(&self, error: &Error) -> String {
+        let said = self.explain(error);
+        let place = said.split(": stopped").next().unwrap_or(&said);
+        format!(
+            "{place}: did not come to an end within {} s",
+            LIMIT.as_secs()
+        )
+    }
+}
+
+fn wrong(text: impl std::fmt::Display) -> Error {
+    Error::runtime(text)
+}
+
+/// The text of the script of that file.
+fn read(path: &Path) -> Result<String, String> {
+    let source = std::fs::read_to_string(path)
+        .map_err(|e| format!("cannot read {}: {e}", path.display()))?;
+    // A first line that says who runs it.
+    Ok(match source.strip_prefix("#!") {
+        Some(rest) => format!("--{rest}"),
+        None => source,
+    })
+}
+
+/// The text as Lua is to take it.
+fn chunk<'a>(state: &LuaState, source: &'a str, names: &Names) -> mlua::chunk::Chunk<'a> {
+    state
+        .lua()
+        .load(source)
+        .set_name(format!("@{}", names.chunk))
+        .set_mode(mlua::chunk::ChunkMode::Text)
+}
+
+impl FunctionScript {
+    /// Checks that the file is there and is Lua; runs nothing of it.
+    ///
+    /// # Errors
+    /// What is wrong with it, in one line.
+    pub fn check(path: &Path) -> Result<(), String> {
+        let (source, names) = (read(path)?, Names::of(path));
+        let state = LuaState::new(false).map_err(|e| names.explain(&e))?;
+        let read = chunk(&state, &source, &names).into_function();
+        read.map(drop).map_err(|e| names.explain(&e))
+    }
+
+    /// Starts the script of that file: runs its top level, and finds its function `process`.
+    ///
+    /// # Errors
+    /// What is wrong with it, in one line.
+    pub fn start(path: &Path, host: &Host<'_>) -> Result<Self, String> {
+        Self::start_source(&read(path)?, path, host)
+    }
+
+    fn start_source(source: &str, path: &Path, host: &Host<'_>) -> Result<Self, String> {
+        let names = Names::of(path);
+        let inside = |error: Error| names.explain(&error);
+        let state = Rc::new(LuaState::new(false).map_err(inside)?);
+        let counters = Counters::default();
+        let with_batch = prepare(&state, &counters, host).map_err(inside)?;
+        let mut watch = Watch::start(state.ends(), LIMIT).map_err(|e| e.to_string())?;
+        let top_level = chunk(&state, source, &names);
+        watch.begin();
+        let done = top_level.exec();
+        let is_ended = watch.end();
+        done.map_err(|e| match is_ended {
+            true => names.explain_end(&e),
+            false => names.explain(&e),
+        })?;
+        let process = state.lua().globals().raw_get::<Value>("process");
+        let Value::Function(process) = process.map_err(inside)? else {
+            return Err(format!(
+                "{}: has no function process(batch), which sees the packets",
+                names.path
+            ));
+        };
+        Ok(Self {
+            state,
+            with_batch,
+            process,
+            watch,
+            names,
+            counters,
+            counts: Counts::default(),
+            seconds_per_tick: 1.0 / host.hz,
+            has_failed: false,
+            is_stopped: false,
+        })
+    }
+
+    /// Has it see the packets of a batch that nobody has marked. Where it fails, all of these are dropped, and the first time
+    /// the line that says why is returned.
+    #[inline]
+    pub fn process(&mut self, batch: &mut Batch, call: &Call) -> Option<String> {
+        if self.is_stopped {
+            return self.drop_all(batch, "");
+        }
+        let (with_batch, process) = (&self.with_batch, &self.process);
+        let seconds = call.now_ticks as f64 * self.seconds_per_tick;
+        let work = |n: usize| {
+            let ports = (call.from_port, call.to_port, call.ports);
+            with_batch.call::<()>((process, n, ports.0, ports.1, ports.2, seconds))
+        };
+        self.watch.begin();
+        let lent = self.state.lend_batch(batch, work);
+        let is_ended = self.watch.end();
+        let (done, lending) = lent?;
+        if let Err(error) = done {
+            return self.fail(batch, &error, is_ended);
+        }
+        let counts = &mut self.counts;
+        counts.seen += lending.places().len() as u64;
+        self.state.said(&lending, |place, mark, port| {
+            if let Some(port) = port {
+                batch.send_to(place, port);
+            }
+            match mark {
+                DROP => {
+                    counts.dropped += 1;
+                    batch.mark_dropped(place);
+                }
+                PUNT => {
+                    counts.punted += 1;
+                    batch.mark_punted(place, Punt::Local);
+                }
+                _ => {}
+            }
+        });
+        None
+    }
+
+    #[cold]
+    fn fail(&mut self, batch: &mut Batch, error: &Error, is_ended: bool) -> Option<String> {
+        self.is_stopped = is_ended;
+        let said = match (is_ended, self.has_failed) {
+            (true, _) => {
+                let said = self.names.explain_end(error);
+                format!("{said}: it is not called again, and all packets are dropped here")
+            }
+            (false, true) => String::new(),
+            (false, false) => {
+                let said = self.names.explain(error);
+                format!(
+                    "{said}; the packets of that batch are dropped, and of any other where it fails"
+                )
+            }
+        };
+        self.has_failed = true;
+        self.drop_all(batch, &said)
+    }
+
+    /// Drops what nobody has marked; returns what is to be said, if that is something.
+    #[cold]
+    fn drop_all(&mut self, batch: &mut Batch, said: &str) -> Option<String> {
+        for index in 0..batch.len() {
+            if batch.is_kept(index) {
+                batch.mark_dropped(index);
+                self.counts.seen += 1;
+                self.counts.failed += 1;
+            }
+        }
+        (!said.is_empty()).then(|| said.to_string())
+    }
+
+    /// Returns what became of packets.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Returns the counters that the script has named, and what they have come to.
+    pub fn counters(&self) -> Vec<(String, u64)> {
+        let counters = self.counters.borrow();
+        let each = counters.iter();
+        each.map(|(name, number)| (name.clone(), number.get() as u64))
+            .collect()
+    }
+}
+
+/// Puts what the script sees into its state, and returns what calls it with a batch.
+fn prepare(state: &Rc<LuaState>, counters: &Counters, host: &Host<'_>) -> mlua::Result<Function> {
+    let lua = state.lua();
+    let packets = state.packets()?;
+    let counter = counter(state, counters)?;
+    let seen = lua.create_table()?;
+    seen.set("settings", settings(lua, host.settings)?)?;
+    seen.set("worker", host.worker)?;
+    seen.set("workers", host.workers)?;
+    seen.set("sends", host.sends)?;
+    seen.set("print", lua.create_function(print)?)?;
+    let with_batch = lua
+        .load(include_str!("function.lua"))
+        .set_name("=taut")
+        .call((state.memory(), packets, counter, seen))?;
+    lua.set_memory_limit(MOST_BYTES)?;
+    Ok(with_batch)
+}
+
+/// The function that gives a script the counter of a name.
+fn counter(state: &Rc<LuaState>, counters: &Counters) -> mlua::Result<Function> {
+    let (weak, counters) = (Rc::downgrade(state), Rc::clone(counters));
+    let make = state.lua().create_function(move |_, name: String| {
+        let length = name.chars().count();
+        if !(1..=LONGEST_NAME).contains(&length) || name.contains(char::is_control) {
+            return Err(wrong(format!(
+                "taut.counter: want a name of 1 to {LONGEST_NAME} printable characters"
+            )));
+        }
+        if counters.borrow().len() == MOST_COUNTERS {
+            return Err(wrong(format!(
+                "taut.counter: a function has {MOST_COUNTERS} at most"
+            )));
+        }
+        let state = weak.upgrade().ok_or_else(|| wrong("the chain has ended"))?;
+        let (number, read, write) = state.number()?;
+        counters.borrow_mut().push((name, number));
+        Ok((read, write))
+    })?;
+    state.counters(make)
+}
+
+/// A table of a chain file as Lua has it.
+fn settings(lua: &Lua, table: &toml::Table) -> mlua::Result<Table> {
+    let made = lua.create_table()?;
+    for (key, value) in table {
+        made.raw_set(key.as_str(), setting(lua, value)?)?;
+    }
+    Ok(made)
+}
+
+fn setting(lua: &Lua, value: &toml::Value) -> mlua::Result<Value> {
+    Ok(match value {
+        toml::Value::String(text) => Value::String(lua.create_string(text)?),
+        toml::Value::Integer(number) => Value::Number(*number as f64),
+        toml::Value::Float(number) => Value::Number(*number),
+        toml::Value::Boolean(truth) => Value::Boolean(*truth),
+        toml::Value::Datetime(time) => Value::String(lua.create_string(time.to_string())?),
+        toml::Value::Array(list) => {
+            let made = lua.create_table()?;
+            for value in list {
+                made.raw_push(setting(lua, value)?)?;
+            }
+            Value::Table(made)
+        }
+        toml::Value::Table(table) => Value::Table(settings(lua, table)?),
+    })
+}
+
+/// Prints for people: what is on standard output may be for programs.
+fn print(lua: &Lua, values: MultiValue) -> mlua::Result<()> {
+    let tostring: Function = lua.globals().get("tostring")?;
+    let mut line = Vec::new();
+    for (index, value) in values.into_iter().enumerate() {
+        if index > 0 {
+            line.push(b'\t');
+        }
+        let text: mlua::LuaString = tostring.call(value)?;
+        line.extend_from_slice(&text.as_bytes());
+    }
+    line.push(b'\n');
+    // A reader that has gone away is no reason to stop forwarding.
+    let _ = std::io::stderr().lock().write_all(&line);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

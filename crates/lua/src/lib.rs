@@ -1,0 +1,26 @@
+//! Lua states that packets are lent to, for scripts of the generator and for functions of a chain.
+//!
+//! Whole batches cross into Lua, which LuaJIT compiles. A script sees packets for the length of a call, and every access
+//! is checked. Unless it is trusted it reaches neither files nor programs.
+//!
+//! The types to know:
+//!
+//! - [`LuaState`]: a state, and the packets that are lent to it.
+//! - [`Ends`]: ends what a state does, from any thread.
+//! - [`FunctionScript`]: a script that is a function of a chain.
+//!
+//! Begin with `state.rs` and `memory.lua`, the only part with `unsafe`. `packet.lua` makes packets with named fields of that,
+//! `function.rs` and `function.lua` a function of a chain; what a generator's script sees besides lies with `taut-script`.
+//! `explain.rs` makes one line of an error.
+
+mod explain;
+mod function;
+mod headers;
+mod packet;
+mod state;
+mod watch;
+
+pub use explain::explain;
+pub use function::{Call, Counts, FunctionScript, Host, LIMIT, MOST_BYTES};
+pub use headers::{ABSENT, HEADERS, locate};
+pub use state::{Ends, Lending, Lent, LuaState, Number, Pending, SAMPLES, Samples};

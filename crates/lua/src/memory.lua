@@ -1,0 +1,236 @@
+-- What scripts reach packets with. Every function is safe with any arguments: a slot is cut to 0 to 63, and
+-- offsets are checked against the length of the packet that is lent in it at that time (0 for none).
+-- Nothing here calls what a script could have replaced: all functions used are kept in locals.
+
+local ffi, address, finder = ...
+local band, rshift, tobit = bit.band, bit.rshift, bit.tobit
+local tonumber, tostring, type, error, floor, pairs = tonumber, tostring, type, error, math.floor, pairs
+
+ffi.cdef [[
+typedef struct {
+    uint8_t *data[64];
+    double latency_ns[64];
+    double sequence[64];
+    uint32_t len[64];
+    int32_t stream[64];
+    uint16_t headers[1024];
+    uint8_t mark[64];
+    uint8_t port[64];
+    uint8_t located[64];
+} taut_window;
+]]
+local window = ffi.cast("taut_window *", address)
+-- Finds the headers of the packet in a slot. LuaJIT compiles the call, as it is one of C.
+local locate = ffi.cast("void (*)(taut_window *, uint32_t)", finder)
+local data, len, headers, mark, port = window.data, window.len, window.headers, window.mark, window.port
+local located = window.located
+local stream, sequence, latency_ns = window.stream, window.sequence, window.latency_ns
+local copy, string_of = ffi.copy, ffi.string
+
+local function out_of_range(slot, offset, width)
+    if len[slot] == 0 then
+        error("this packet is not there any more: packets are lent for one call", 0)
+    end
+    error("bytes " .. tostring(offset) .. " to " .. tostring(offset + width - 1) ..
+        " are not in a packet of " .. len[slot] .. " bytes", 0)
+end
+
+-- A slot and an offset at which `width` bytes are the packet's.
+local function place(slot, offset, width)
+    slot = tonumber(band(slot, 63))
+    offset = tonumber(offset)
+    if not offset then
+        error("want an offset in bytes, counted from 0", 0)
+    end
+    if not (offset >= 0 and offset + width <= len[slot]) then
+        out_of_range(slot, offset, width)
+    end
+    return slot, floor(offset)
+end
+
+-- A slot and an offset at which `width` bytes of field `offset` of a header lie; an error if the packet has no such header.
+-- `offset` and `width` are numbers.
+local function field(slot, header, offset, width)
+    slot, header = tonumber(band(slot, 63)), tonumber(band(header, 15))
+    local start = offset
+    -- The first one is where it is in every frame: nobody looks for it.
+    if header ~= 0 or len[slot] < 14 then
+        if located[slot] == 0 then
+            locate(window, slot)
+        end
+        start = headers[slot * 16 + header] + offset
+    end
+    if not (start >= 0 and start + width <= len[slot]) then
+        if len[slot] == 0 then
+            out_of_range(slot, 0, 1)
+        end
+        error("the packet has no such header", 0)
+    end
+    return slot, start
+end
+
+local memory = {}
+
+function memory.len(slot)
+    return len[band(slot, 63)]
+end
+
+function memory.field(slot, header, offset, width)
+    local _, start = field(slot, tonumber(header), tonumber(offset), tonumber(width))
+    return start
+end
+
+function memory.has(slot, header)
+    slot, header = tonumber(band(slot, 63)), tonumber(band(header, 15))
+    if located[slot] == 0 then
+        locate(window, slot)
+    end
+    return headers[slot * 16 + header] < len[slot]
+end
+
+-- Numbers in network order, at places that have been checked. LuaJIT makes one load or store of each; the processors that it
+-- compiles for take them at any address.
+local u16, i32 = ffi.typeof("uint16_t *"), ffi.typeof("int32_t *")
+local is_little = ffi.abi("le")
+local cast, bswap = ffi.cast, bit.bswap
+
+local function swapped(value)
+    return is_little and bswap(value) or value
+end
+
+local function load16(bytes, offset)
+    return rshift(swapped(cast(u16, bytes + offset)[0]), is_little and 16 or 0)
+end
+
+-- In two halves, as the bits of one number of 32 are one with a sign to LuaJIT.
+local function load32(bytes, offset)
+    local value = swapped(cast(i32, bytes + offset)[0])
+    return rshift(value, 16) * 65536 + band(value, 0xffff)
+end
+
+local function store16(bytes, offset, value)
+    cast(u16, bytes + offset)[0] = is_little and rshift(bswap(value), 16) or band(value, 0xffff)
+end
+
+local function store32(bytes, offset, value)
+    cast(i32, bytes + offset)[0] = swapped(tobit(value))
+end
+
+local load = {
+    [8] = function(bytes, offset)
+        return bytes[offset]
+    end,
+    [16] = load16,
+    [32] = load32,
+    [48] = function(bytes, offset)
+        return load16(bytes, offset) * 4294967296 + load32(bytes, offset + 2)
+    end,
+}
+
+local store = {
+    [8] = function(bytes, offset, value)
+        bytes[offset] = band(value, 0xff)
+    end,
+    [16] = store16,
+    [32] = store32,
+    [48] = function(bytes, offset, value)
+        local high = floor(value / 4294967296)
+        store16(bytes, offset, high)
+        store32(bytes, offset + 2, value - high * 4294967296)
+    end,
+}
+
+-- memory.get48(slot, offset), memory.put48(slot, offset, value), and the same of the field of a header: get_field48(slot,
+-- header, offset), put_field48(slot, header, offset, value); and for other widths.
+for bits, load in pairs(load) do
+    local store, width = store[bits], bits / 8
+    memory["get" .. bits] = function(slot, offset)
+        slot, offset = place(slot, offset, width)
+        return load(data[slot], offset)
+    end
+    memory["put" .. bits] = function(slot, offset, value)
+        slot, offset = place(slot, offset, width)
+        store(data[slot], offset, value)
+    end
+    memory["get_field" .. bits] = function(slot, header, offset)
+        slot, offset = field(slot, header, tonumber(offset), width)
+        return load(data[slot], offset)
+    end
+    memory["put_field" .. bits] = function(slot, header, offset, value)
+        slot, offset = field(slot, header, tonumber(offset), width)
+        store(data[slot], offset, value)
+    end
+end
+
+function memory.bytes(slot, offset, n)
+    n = tonumber(n)
+    if not (n and n >= 0) then
+        error("want a number of bytes", 0)
+    end
+    slot, offset = place(slot, offset, n)
+    return string_of(data[slot] + offset, floor(n))
+end
+
+function memory.copy(slot, offset, bytes)
+    if type(bytes) ~= "string" then
+        error("want a string of bytes", 0)
+    end
+    slot, offset = place(slot, offset, #bytes)
+    copy(data[slot] + offset, bytes, #bytes)
+end
+
+-- Says what is to become of a packet, by a number other than 0 whose meaning is the host's; 1 unless told.
+function memory.mark(slot, value)
+    mark[band(slot, 63)] = band(value or 1, 255)
+end
+
+-- Says through which port, from 0, a packet is to leave.
+function memory.send(slot, to)
+    port[band(slot, 63)] = band(to, 255)
+end
+
+function memory.stream(slot)
+    return stream[band(slot, 63)]
+end
+
+function memory.sequence(slot)
+    return sequence[band(slot, 63)]
+end
+
+function memory.latency_ns(slot)
+    return latency_ns[band(slot, 63)]
+end
+
+-- A function that keeps numbers in memory of `capacity` numbers and has them taken when that is full, and
+-- one that has the rest taken. How many there are stands before them. `address` comes from the host: scripts never get
+-- this function.
+function memory.recorder(address, capacity, take)
+    local cells = ffi.cast("double *", address)
+    local function record(value)
+        local n = cells[0] + 1
+        cells[n] = value
+        if n == capacity then
+            n = 0
+            take(capacity)
+        end
+        cells[0] = n
+    end
+    local function rest()
+        local count = tonumber(cells[0])
+        cells[0] = 0
+        take(count)
+    end
+    return record, rest
+end
+
+-- Functions that read and write the number at `address`, which comes from the host.
+function memory.number(address)
+    local cell = ffi.cast("double *", address)
+    return function()
+        return cell[0]
+    end, function(value)
+        cell[0] = value
+    end
+end
+
+return memory

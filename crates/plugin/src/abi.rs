@@ -1,0 +1,138 @@
+//! What `include/taut_function.h` declares, as Rust has it.
+
+use std::ffi::{c_char, c_void};
+use taut_port::Packet;
+
+/// Version of the interface.
+pub(crate) const ABI: u32 = 1;
+
+/// The header's `TAUT_KEEP`, `TAUT_DROP` and `TAUT_PUNT`.
+pub(crate) const KEEP: u8 = 0;
+pub(crate) const DROP: u8 = 1;
+pub(crate) const PUNT: u8 = 2;
+
+/// The header's `TAUT_USUAL_PORT`.
+pub(crate) const USUAL_PORT: u8 = u8::MAX;
+
+/// A packet as a library gets it: `struct taut_packet`.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub(crate) struct RawPacket {
+    pub data: *mut u8,
+    /// Length, headroom, tailroom, verdict and port in one number, so that they are written and compared together: in the order
+    /// of the header's fields, the first in the lowest bits of what is the machine's order of bytes there.
+    rest: u64,
+}
+
+impl RawPacket {
+    pub(crate) const NONE: Self = Self {
+        data: std::ptr::null_mut(),
+        rest: 0,
+    };
+
+    #[inline(always)]
+    pub(crate) fn of(packet: &mut Packet) -> Self {
+        let [length, headroom, tailroom] =
+            [packet.len(), packet.headroom(), packet.tailroom()].map(|it| it as u64);
+        let rest = length
+            | headroom << 16
+            | tailroom << 32
+            | u64::from(KEEP) << 48
+            | u64::from(USUAL_PORT) << 56;
+        Self {
+            data: packet.as_mut_ptr(),
+            rest: rest.to_le(),
+        }
+    }
+
+    /// What is not the same in both; 0 where all of it is.
+    #[inline(always)]
+    pub(crate) fn difference(&self, other: &Self) -> u64 {
+        (self.data as u64 ^ other.data as u64) | (self.rest ^ other.rest)
+    }
+
+    pub(crate) fn length(&self) -> u16 {
+        self.rest.to_le() as u16
+    }
+
+    pub(crate) fn verdict(&self) -> u8 {
+        (self.rest.to_le() >> 48) as u8
+    }
+
+    pub(crate) fn port(&self) -> u8 {
+        (self.rest.to_le() >> 56) as u8
+    }
+}
+
+/// Facts that all packets of a batch have in common: `struct taut_batch`.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub struct Call {
+    /// Time at which the worker began, in ticks.
+    pub ticks: u64,
+    /// Number of the port that the packets came in through.
+    pub in_port: u32,
+    /// Number of the port that they leave through unless they are sent elsewhere.
+    pub out_port: u32,
+    /// Ports of the chain.
+    pub ports: u32,
+    /// 0 from the first port of a pair to the second, 1 back.
+    pub direction: u32,
+}
+
+/// Host that a state is made for: `struct taut_host`.
+#[repr(C)]
+pub(crate) struct RawHost {
+    pub abi: u32,
+    pub worker: u32,
+    pub workers: u32,
+    pub reserved: u32,
+    pub ticks_per_second: f64,
+    pub counter: unsafe extern "C" fn(*const RawHost, *const c_char) -> *mut u64,
+    pub fail: unsafe extern "C" fn(*const RawHost, *const c_char),
+}
+
+/// The header's `taut_function_abi`.
+pub(crate) type AbiFn = unsafe extern "C" fn() -> u32;
+pub(crate) type MakeFn = unsafe extern "C" fn(*const c_char, *const RawHost) -> *mut c_void;
+pub(crate) type ProcessFn = unsafe extern "C" fn(*mut c_void, *mut RawPacket, u32, *const Call);
+pub(crate) type FreeFn = unsafe extern "C" fn(*mut c_void);
+
+/// Functions of a library.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Calls {
+    pub make: MakeFn,
+    pub process: ProcessFn,
+    pub free: FreeFn,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::mem::{offset_of, size_of};
+
+    #[test]
+    fn types_are_laid_out_as_the_header_says() {
+        assert_eq!(
+            (size_of::<RawPacket>(), offset_of!(RawPacket, rest)),
+            (16, 8)
+        );
+        assert_eq!((size_of::<Call>(), offset_of!(Call, direction)), (24, 20));
+        assert_eq!(offset_of!(RawHost, ticks_per_second), 16);
+        assert_eq!((size_of::<RawHost>(), offset_of!(RawHost, fail)), (40, 32));
+    }
+
+    #[test]
+    fn the_header_has_the_same_numbers() {
+        let header = include_str!("../include/taut_function.h");
+        for line in [
+            format!("#define TAUT_FUNCTION_ABI {ABI}u"),
+            format!("#define TAUT_USUAL_PORT {USUAL_PORT}u"),
+            format!("TAUT_KEEP = {KEEP},"),
+            format!("TAUT_DROP = {DROP},"),
+            format!("TAUT_PUNT = {PUNT}"),
+        ] {
+            assert!(header.contains(&line), "{line}");
+        }
+    }
+}

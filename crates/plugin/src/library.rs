@@ -1,0 +1,188 @@
+//! A library that is loaded, of the right version and with all of its functions.
+
+use crate::abi::{ABI, AbiFn, Calls};
+use crate::file::{Kind, OURS, kind, machine_name};
+use std::ffi::{CStr, CString, c_void};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::ptr::NonNull;
+
+/// Reason why a library is of no use, in one line.
+#[derive(Debug, thiserror::Error)]
+pub enum LibraryError {
+    /// The file cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Unreadable {
+        /// Path of the file.
+        path: PathBuf,
+        /// Answer of the system.
+        source: io::Error,
+    },
+    /// The file is no library.
+    #[error("{} is no shared library: cc -shared -fPIC -o FILE.so makes one", .0.display())]
+    NoLibrary(PathBuf),
+    /// The library is for another machine.
+    #[error("{} is for {theirs}, this taut for {ours}: build it for this machine", path.display())]
+    OtherMachine {
+        /// Path of the file.
+        path: PathBuf,
+        /// Processor that the library is for.
+        theirs: String,
+        /// Processor of this program.
+        ours: String,
+    },
+    /// The loader refuses the library.
+    #[error("cannot load {}: {reason}", path.display())]
+    NotLoaded {
+        /// Path of the file.
+        path: PathBuf,
+        /// Answer of the loader.
+        reason: String,
+    },
+    /// The library lacks a function.
+    #[error("{} has no function {function}: taut_function.h says which ones it needs", path.display())]
+    NoFunction {
+        /// Path of the file.
+        path: PathBuf,
+        /// Name of the function.
+        function: String,
+    },
+    /// The library is of another version.
+    #[error(
+        "{} speaks version {theirs} of the interface, this taut version {ABI}: build it with the taut_function.h of this taut",
+        path.display()
+    )]
+    OtherVersion {
+        /// Path of the file.
+        path: PathBuf,
+        /// Version of the library.
+        theirs: u32,
+    },
+    /// The library does not take its settings.
+    #[error("{}: {reason}", path.display())]
+    NotMade {
+        /// Path of the file.
+        path: PathBuf,
+        /// Reason that the library gives.
+        reason: String,
+    },
+}
+
+/// A library that is loaded, and stays so until the process ends.
+#[derive(Debug, Clone)]
+pub struct Library {
+    pub(crate) path: PathBuf,
+    pub(crate) calls: Calls,
+}
+
+impl Library {
+    /// Checks that the file is a library for this machine; runs nothing of it.
+    ///
+    /// # Errors
+    /// [`LibraryError`].
+    pub fn check(path: &Path) -> Result<(), LibraryError> {
+        let path = path.to_path_buf();
+        match kind(&path) {
+            Ok(Kind::Ours) => Ok(()),
+            Ok(Kind::For(theirs)) => Err(LibraryError::OtherMachine {
+                path,
+                theirs,
+                ours: OURS.map_or_else(|| std::env::consts::ARCH.to_string(), machine_name),
+            }),
+            Ok(Kind::Other) => Err(LibraryError::NoLibrary(path)),
+            Err(source) => Err(LibraryError::Unreadable { path, source }),
+        }
+    }
+
+    /// Loads it into this process, where what it does when it is loaded is done.
+    ///
+    /// # Errors
+    /// [`LibraryError`].
+    pub fn load(path: &Path) -> Result<Self, LibraryError> {
+        Self::check(path)?;
+        let not_loaded = |reason: String| LibraryError::NotLoaded {
+            path: path.to_path_buf(),
+            reason: reason.lines().collect::<Vec<_>>().join("; "),
+        };
+        // The loader looks for a name without a slash in the system's folders.
+        let place = Path::new(".").join(path);
+        let name = CString::new(place.as_os_str().as_bytes());
+        let name = name.map_err(|e| not_loaded(e.to_string()))?;
+        // SAFETY: whoever names the library in a chain file answers for what it does, as for a program that he starts;
+        // SECURITY.md says so.
+        let loaded = unsafe { taut_sys::Library::load(&[&name]) }.map_err(not_loaded)?;
+        let find = |function: &CStr| -> Result<NonNull<c_void>, LibraryError> {
+            loaded
+                .symbol(function)
+                .map_err(|_| LibraryError::NoFunction {
+                    path: path.to_path_buf(),
+                    function: function.to_string_lossy().into_owned(),
+                })
+        };
+        let abi = find(c"taut_function_abi")?;
+        // SAFETY: whoever exports a function of this name does so for the header, which says what it looks like; it stays
+        // loaded. It takes nothing and gives a number.
+        let theirs = unsafe { std::mem::transmute::<*mut c_void, AbiFn>(abi.as_ptr())() };
+        if theirs != ABI {
+            return Err(LibraryError::OtherVersion {
+                path: path.to_path_buf(),
+                theirs,
+            });
+        }
+        let [make, process, free] = [
+            c"taut_function_make",
+            c"taut_function_process",
+            c"taut_function_free",
+        ]
+        .map(find);
+        let (make, process, free) = (make?.as_ptr(), process?.as_ptr(), free?.as_ptr());
+        // SAFETY: the functions of this version of the header, by their names.
+        let calls = unsafe {
+            Calls {
+                make: std::mem::transmute::<*mut c_void, crate::abi::MakeFn>(make),
+                process: std::mem::transmute::<*mut c_void, crate::abi::ProcessFn>(process),
+                free: std::mem::transmute::<*mut c_void, crate::abi::FreeFn>(free),
+            }
+        };
+        Ok(Self {
+            path: path.to_path_buf(),
+            calls,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn what_is_no_library_is_told_in_one_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str, content: &[u8]| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, content).unwrap();
+            path
+        };
+        let mut elf = std::fs::read("/proc/self/exe").unwrap();
+        elf.truncate(64);
+        let mut other = elf.clone();
+        other[16] = 3;
+        let mut broken = other.clone();
+        other[18] = 243;
+        broken.truncate(40);
+        for (path, said) in [
+            (folder.path().join("none.so"), "cannot read "),
+            (folder.path().to_path_buf(), "cannot read "),
+            (file("text.so", b"text"), "is no shared library"),
+            (file("empty.so", b""), "is no shared library"),
+            (file("other.so", &other), "is for RISC-V, this taut for "),
+            (file("broken.so", &broken), "cannot load "),
+        ] {
+            let error = Library::load(&path).unwrap_err().to_string();
+            assert!(error.contains(said) && !error.contains('\n'), "{error}");
+            assert!(error.contains(&path.display().to_string()), "{error}");
+        }
+    }
+}

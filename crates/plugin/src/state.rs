@@ -1,0 +1,337 @@
+//! What a library has made for a worker: it sees each batch, and what it says of packets is checked.
+
+use crate::abi::{Call, Calls, DROP, KEEP, PUNT, RawHost, RawPacket, USUAL_PORT};
+use crate::{Library, LibraryError};
+use std::ffi::{CStr, CString, c_char, c_void};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use taut_port::{BATCH_CAPACITY, Batch, Packet, Punt};
+
+/// Counters that a state may have, and characters of the name of one.
+const MOST_COUNTERS: usize = 64;
+const LONGEST_NAME: usize = 60;
+
+/// Characters of a reason that a library gives.
+const LONGEST_REASON: usize = 200;
+
+/// Counts of what became of the packets that a state has seen: each is counted once.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Packets that it has seen.
+    pub seen: u64,
+    /// Packets that it dropped.
+    pub dropped: u64,
+    /// Packets that it sent to the slow path.
+    pub punted: u64,
+    /// Packets that were dropped as there is no such verdict.
+    pub wrong_verdict: u64,
+    /// Packets that were dropped as they were to be where their memory is not.
+    pub wrong_place: u64,
+    /// Packets that were dropped as there is no such port, or they may not be sent to one.
+    pub wrong_port: u64,
+}
+
+impl Counts {
+    /// Packets that go on.
+    pub fn kept(&self) -> u64 {
+        let wrong = self.wrong_verdict + self.wrong_place + self.wrong_port;
+        self.seen - self.dropped - self.punted - wrong
+    }
+}
+
+/// A state that a library has made, for one worker.
+#[derive(Debug)]
+pub struct State {
+    state: NonNull<c_void>,
+    calls: Calls,
+    /// Packets of a batch as the library gets them, and as it got them.
+    packets: Box<[[RawPacket; BATCH_CAPACITY]; 2]>,
+    names: Vec<String>,
+    cells: Arc<[AtomicU64]>,
+    counts: Counts,
+}
+
+impl Library {
+    /// Has the library make a state for the worker of that number among so many.
+    ///
+    /// # Errors
+    /// The library's reason, or what is wrong with its counters.
+    pub fn make(
+        &self,
+        settings: &str,
+        (worker, workers): (usize, usize),
+        ticks_per_second: f64,
+    ) -> Result<State, LibraryError> {
+        let not_made = |reason: String| LibraryError::NotMade {
+            path: self.path.clone(),
+            reason,
+        };
+        let settings = CString::new(settings).map_err(|_| {
+            not_made("settings: a text for a function in C has no character 0 in it".to_string())
+        })?;
+        State::make(self.calls, &settings, (worker, workers), ticks_per_second).map_err(not_made)
+    }
+}
+
+impl State {
+    fn make(
+        calls: Calls,
+        settings: &CStr,
+        (worker, workers): (usize, usize),
+        ticks_per_second: f64,
+    ) -> Result<Self, String> {
+        // One more, for those that are refused.
+        let cells = (0..=MOST_COUNTERS).map(|_| AtomicU64::new(0)).collect();
+        let mut making = Making {
+            host: RawHost {
+                abi: crate::abi::ABI,
+                worker: worker as u32,
+                workers: workers as u32,
+                reserved: 0,
+                ticks_per_second,
+                counter,
+                fail,
+            },
+            names: Vec::new(),
+            cells,
+            failure: None,
+        };
+        let host: *const Making = &raw mut making;
+        // SAFETY: the function is that of the header; the text ends with a 0, and both are there until it returns. The host
+        // is the first field of what its functions know that they get.
+        let state = unsafe { (calls.make)(settings.as_ptr(), host.cast()) };
+        let Making {
+            names,
+            cells,
+            failure,
+            ..
+        } = making;
+        // From here on it is given back.
+        let state = NonNull::new(state).map(|state| Self {
+            state,
+            calls,
+            packets: Box::new([[RawPacket::NONE; BATCH_CAPACITY]; 2]),
+            names,
+            cells,
+            counts: Counts::default(),
+        });
+        match (state, failure) {
+            (Some(state), None) => Ok(state),
+            (_, Some(reason)) => Err(reason),
+            (None, None) => Err("taut_function_make made nothing, and gave no reason".to_string()),
+        }
+    }
+
+    /// Has it see the packets of a batch that nobody has marked. Where it `sends`, they leave through ports that it names.
+    #[inline]
+    pub fn process(&mut self, batch: &mut Batch, call: &Call, sends: bool) {
+        if batch.is_marked() {
+            return self.process_some(batch, call, sends);
+        }
+        let count = batch.len();
+        let [raw, before] = &mut *self.packets;
+        // Whatever was known of their headers is forgotten here: the library may change all of them.
+        let packets = batch.packets_mut().iter_mut();
+        for ((raw, before), packet) in raw.iter_mut().zip(before).zip(packets) {
+            *before = RawPacket::of(packet);
+            *raw = *before;
+        }
+        if self.call(count, call) {
+            for index in 0..count {
+                self.settle(batch, (index, index), call, sends);
+            }
+        }
+    }
+
+    /// Has it see some packets of a batch.
+    #[inline(never)]
+    fn process_some(&mut self, batch: &mut Batch, call: &Call, sends: bool) {
+        let (mut places, mut count) = ([0; BATCH_CAPACITY], 0);
+        let [raw, before] = &mut *self.packets;
+        for index in 0..batch.len() {
+            if batch.is_kept(index) {
+                before[count] = RawPacket::of(batch.packet_mut(index));
+                raw[count] = before[count];
+                places[count] = index as u8;
+                count += 1;
+            }
+        }
+        if self.call(count, call) {
+            for (at, index) in places[..count].iter().enumerate() {
+                self.settle(batch, (at, usize::from(*index)), call, sends);
+            }
+        }
+    }
+
+    /// Calls the library with the first `count` packets. True if it has said something of some.
+    #[inline(always)]
+    fn call(&mut self, count: usize, call: &Call) -> bool {
+        if count == 0 {
+            return false;
+        }
+        let [raw, before] = &mut *self.packets;
+        let state = self.state.as_ptr();
+        // SAFETY: the state is of this library's, and has not been given back; so many packets are described there, and each
+        // is of a batch that the caller has borrowed alone until the function returns, with its headroom and tailroom.
+        unsafe { (self.calls.process)(state, raw.as_mut_ptr(), count as u32, call) };
+        self.counts.seen += count as u64;
+        let both = raw[..count].iter().zip(&before[..count]);
+        both.fold(0, |all, (raw, before)| all | raw.difference(before)) != 0
+    }
+
+    /// Does with a packet what the library said, if it said something and that can be; `at` is its place among what the library
+    /// got, `index` that in the batch.
+    fn settle(&mut self, batch: &mut Batch, (at, index): (usize, usize), call: &Call, sends: bool) {
+        let (after, before) = (self.packets[0][at], self.packets[1][at]);
+        if after.difference(&before) == 0 {
+            return;
+        }
+        let counts = &mut self.counts;
+        let (verdict, port) = (after.verdict(), after.port());
+        let is_usual = port == USUAL_PORT;
+        let has_port = sends && u32::from(port) < call.ports;
+        let cause = if verdict == DROP {
+            &mut counts.dropped
+        } else if verdict != KEEP && verdict != PUNT {
+            &mut counts.wrong_verdict
+        } else if !is_usual && !has_port {
+            &mut counts.wrong_port
+        } else if !place(&mut batch.packets_mut()[index], after.data, after.length()) {
+            &mut counts.wrong_place
+        } else {
+            if !is_usual {
+                batch.send_to(index, port);
+            }
+            if verdict == PUNT {
+                batch.mark_punted(index, Punt::Local);
+                counts.punted += 1;
+            }
+            return;
+        };
+        *cause += 1;
+        batch.mark_dropped(index);
+    }
+
+    /// Returns what became of packets.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Returns the counters that the library has named, and what they have come to.
+    pub fn counters(&self) -> impl Iterator<Item = (&str, u64)> {
+        let cells = self.cells.iter();
+        // Each is by itself.
+        let counted = cells.map(|cell| cell.load(Ordering::Relaxed));
+        self.names.iter().map(String::as_str).zip(counted)
+    }
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        // SAFETY: the library made it, and gets it back once.
+        unsafe { (self.calls.free)(self.state.as_ptr()) };
+    }
+}
+
+/// Has a packet be `length` bytes from `data` on. False where these are not all its own; it is not to be used then.
+fn place(packet: &mut Packet, data: *const u8, length: u16) -> bool {
+    let (headroom, len) = (packet.headroom() as isize, packet.len() as isize);
+    let whole = headroom + len + packet.tailroom() as isize;
+    let moved = (data as isize).wrapping_sub(packet.bytes().as_ptr() as isize);
+    let Some(start) = headroom.checked_add(moved) else {
+        return false;
+    };
+    // Beyond the second test nothing overflows.
+    if length == 0 || !(0..whole).contains(&start) || start + length as isize > whole {
+        return false;
+    }
+    let is_placed = if moved < 0 {
+        // What stays of the frame behind the new beginning.
+        let before = moved.unsigned_abs() as u16;
+        packet.truncate(length.saturating_sub(before));
+        packet.prepend(before)
+    } else {
+        let beyond = (moved - len).max(0) as u16;
+        (beyond == 0 || packet.append(beyond)) && packet.drop_front(moved as u16)
+    };
+    packet.truncate(length);
+    let missing = length - packet.len() as u16;
+    is_placed && packet.append(missing)
+}
+
+/// Host of a state that is being made; the library gets its first field.
+#[repr(C)]
+struct Making {
+    host: RawHost,
+    names: Vec<String>,
+    cells: Arc<[AtomicU64]>,
+    /// The first thing that is wrong.
+    failure: Option<String>,
+}
+
+impl Making {
+    /// The cell of the counter of that name.
+    fn counter(&mut self, name: &str) -> &AtomicU64 {
+        if let Some(at) = self.names.iter().position(|known| known == name) {
+            return &self.cells[at];
+        }
+        let at = self.names.len();
+        let length = name.chars().count();
+        let refused = if !(1..=LONGEST_NAME).contains(&length) || name.contains(char::is_control) {
+            Some(format!(
+                "counter \"{}\": want 1 to {LONGEST_NAME} printable characters",
+                in_one_line(name)
+            ))
+        } else if at == MOST_COUNTERS {
+            Some(format!(
+                "counter \"{name}\": a function has {MOST_COUNTERS} at most"
+            ))
+        } else {
+            None
+        };
+        if let Some(reason) = refused {
+            self.failure.get_or_insert(reason);
+            return &self.cells[MOST_COUNTERS];
+        }
+        self.names.push(name.to_string());
+        &self.cells[at]
+    }
+}
+
+/// What a library said, as part of a line.
+fn in_one_line(text: &str) -> String {
+    let plain = |c: char| if c.is_control() { ' ' } else { c };
+    let text: String = text.chars().map(plain).take(LONGEST_REASON).collect();
+    text.trim().to_string()
+}
+
+/// A text of a library's; empty where there is none.
+///
+/// # Safety
+/// It is null, or ends with a 0.
+unsafe fn text<'a>(text: *const c_char) -> std::borrow::Cow<'a, str> {
+    if text.is_null() {
+        return "".into();
+    }
+    // SAFETY: not null, so it ends with a 0, as the caller promises; it is there while its library is in this call.
+    unsafe { CStr::from_ptr(text) }.to_string_lossy()
+}
+
+/// The header's `counter` of `struct taut_host`.
+unsafe extern "C" fn counter(host: *const RawHost, name: *const c_char) -> *mut u64 {
+    // SAFETY: the host that the library was given is a `Making`'s first field, of which nobody else knows until the library
+    // returns; the name is a text, as the header asks for.
+    let (making, name) = unsafe { (&mut *host.cast_mut().cast::<Making>(), text(name)) };
+    making.counter(&name).as_ptr()
+}
+
+/// The header's `fail` of `struct taut_host`.
+unsafe extern "C" fn fail(host: *const RawHost, reason: *const c_char) {
+    // SAFETY: as in `counter`.
+    let (making, reason) = unsafe { (&mut *host.cast_mut().cast::<Making>(), text(reason)) };
+    making.failure.get_or_insert(in_one_line(&reason));
+}
+
+#[cfg(test)]
+mod tests;
