@@ -391,8 +391,8 @@ pub(crate) fn choose_cores(chain: &mut Chain) -> Result<(), Failure> {
         chain.cores = taut_host::cores_for(chain.workers).ok_or_else(|| {
             let cores = taut_host::allowed_cpus().len();
             Failure::Input(format!(
-                "workers = {}: each takes a core of its own, and this process may use {cores} (/proc/self/status, Cpus_allowed_list); \
-                 want {cores} or fewer, or allow it more cores (taskset)",
+                "workers = {}: each takes a core of its own, and this process may use {cores} \
+                 (/proc/self/status, Cpus_allowed_list); want {cores} or fewer, or allow it more cores (taskset)",
                 chain.workers,
             ))
         })?;

@@ -1,4 +1,5 @@
-//! Packages as `./run package` makes them, of the program that tests run: what they hold, and the Debian package in a root of its own.
+//! Packages as `./run package` makes them, of the program that tests run: what they hold, and the Debian package in a
+//! root of its own.
 
 use crate::support::program::{Finished, PATIENCE, Program, run};
 use crate::support::{is_installed, is_root, json, names, scratch};
@@ -12,6 +13,8 @@ use std::time::Duration;
 
 const TAUT: &str = env!("CARGO_BIN_EXE_taut");
 const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// Where links to units lie that the administrator has enabled.
+const ENABLED: &str = "/etc/systemd/system/multi-user.target.wants";
 
 /// `packaging/package` with these words; what it packs is not pressed together, which would take most of the time.
 #[track_caller]
@@ -206,8 +209,8 @@ fn installed() -> (BTreeMap<String, Installed>, BTreeMap<String, Vec<String>>) {
     (all, stand_ins)
 }
 
-/// Fills `root` with a system: by debootstrap where that is installed and reaches a mirror, else of the packages that every system has
-/// and those that are `wanted`, as they are installed here. Says which.
+/// Fills `root` with a system: by debootstrap where that is installed and reaches a mirror, else of the packages that
+/// every system has and those that are `wanted`, as they are installed here. Says which.
 fn fill(root: &Path, wanted: &[String]) -> &'static str {
     // What is packaged here runs on this release and later ones.
     let about = fs::read_to_string("/etc/os-release").unwrap_or_default();
@@ -350,8 +353,7 @@ fn a_debian_package_is_installed_used_upgraded_and_purged_without_a_trace() {
     let deb = make_deb(&folder.path().join("made"));
     let root = folder.path().join("root");
     println!("root made of {}", fill(&root, &depends(&deb)));
-    // Where the administrator enables units.
-    fs::create_dir_all(root.join("etc/systemd/system/multi-user.target.wants")).unwrap();
+    fs::create_dir_all(root.join(ENABLED.trim_start_matches('/'))).unwrap();
     let before = listing(&root);
     let from = root.join("tmp");
     fs::copy(&deb, from.join("old.deb")).unwrap();
@@ -383,7 +385,7 @@ fn a_debian_package_is_installed_used_upgraded_and_purged_without_a_trace() {
         dpkg --install /tmp/new.deb
         dpkg-query -W -f '${{Version}} ${{db:Status-Status}}\\n' taut
         {nobody} taut ports --json >/dev/null
-        ln -s /usr/lib/systemd/system/taut-forward@.service /etc/systemd/system/multi-user.target.wants/taut-forward@edge.service
+        ln -s /usr/lib/systemd/system/taut-forward@.service {ENABLED}/taut-forward@edge.service
         dpkg --remove taut
         test ! -e /usr/bin/taut
         dpkg --purge taut"
@@ -438,9 +440,10 @@ fn sha256(path: &Path) -> String {
 #[test]
 fn a_container_image_is_an_archive_in_a_layout_whose_digests_are_right() {
     let folder = scratch();
-    // What is packed needs no libraries only in a static build; a small program stands in for a whole one, as all of it is pressed together.
+    // A small program stands in for a whole one, as all of it is pressed together.
     let program = folder.path().join("taut");
-    fs::write(&program, "#!/bin/sh\n# Stands in for taut.\ntest \"$1\" != man || { mkdir -p \"$2\" && : >\"$2/taut.1\"; }\n").unwrap();
+    let text = "#!/bin/sh\ntest \"$1\" != man || { mkdir -p \"$2\" && : >\"$2/taut.1\"; }\n";
+    fs::write(&program, text).unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
     let program = program.to_str().unwrap();
     for out in ["one", "two"] {

@@ -446,7 +446,8 @@ fn without_privileges_each_command_says_what_it_lacks_and_where_to_get_it() {
     }
     let folder = scratch();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o1777)).unwrap();
-    let edge = "placement = \"namespaces\"\nports = [\"veth:tw0,address=10.0.0.1/24\", \"veth:tw1,address=10.0.0.2/24\"]\n\
+    let edge = "placement = \"namespaces\"\n\
+                ports = [\"veth:tw0,address=10.0.0.1/24\", \"veth:tw1,address=10.0.0.2/24\"]\n\
                 [[function]]\nname = \"xor\"\nkey = 7\n";
     fs::write(folder.path().join("edge.toml"), edge).unwrap();
     let closed = Path::new("/usr/share/taut-test");
@@ -574,7 +575,10 @@ fn without_privileges_each_command_says_what_it_lacks_and_where_to_get_it() {
         println!("taut {line}");
         let words: Vec<&str> = line.split(' ').collect();
         says(
-            &run(as_nobody(&words).current_dir(folder.path())),
+            &run(as_nobody(&words)
+                .current_dir(folder.path())
+                .env("TMPDIR", folder.path())
+                .env_remove("XDG_RUNTIME_DIR")),
             code,
             fragment,
         );

@@ -1,7 +1,7 @@
-//! A look at this machine for somebody who is about to use it: what is there, what is missing, and the command that mends it.
+//! A look at this machine for somebody who is about to use it: what is there, what is missing, and what mends it.
 //!
-//! Nothing is found out here that others do not know already: rights and facts are those of [`Machine`], settings those of
-//! [`tune::audit`], noise what [`tune::noise::listen`] hears.
+//! Nothing is found out here that others do not know already: rights and facts are those of [`Machine`], settings
+//! those of [`tune::audit`], noise what [`tune::noise::listen`] hears.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -31,8 +31,8 @@ const HUGE_PAGES: u64 = 256;
 /// Memory that a port of AF_XDP with its default rings locks, with room for a second one.
 const LOCKED_BYTES: u64 = 64 << 20;
 
-/// Settings of `taut tune` by what they gain, most first: what stops a core for milliseconds, then for tens of microseconds, then what
-/// slows it. Others come behind, in the order of the audit.
+/// Settings of `taut tune` by what they gain, most first: what stops a core for milliseconds, then for tens of
+/// microseconds, then what slows it. Others come behind, in the order of the audit.
 const BY_VALUE: &[&str] = &[
     "governor",
     "idle-states",
@@ -124,8 +124,8 @@ impl Check {
     }
 }
 
-/// Looks at everything but ports: rights, cores, huge pages, clock, noise, then the settings that would gain most. `program` is the
-/// file that rights would be given to; `stop` ends the listening.
+/// Looks at everything but ports: rights, cores, huge pages, clock, noise, then the settings that would gain most.
+/// `program` is the file that rights would be given to; `stop` ends the listening.
 ///
 /// # Errors
 /// [`TuneError::NoCpus`].

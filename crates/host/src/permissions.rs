@@ -93,8 +93,8 @@ pub fn has_capability(capability: Capability) -> bool {
         .is_some_and(|mask| capability.is_in(mask))
 }
 
-/// Whether this process is in a user namespace of its own, whose rights end with it: those to load programs into the kernel and to
-/// lock memory do not count there.
+/// Whether this process is in a user namespace of its own, whose rights end with it: those to load programs into the
+/// kernel and to lock memory do not count there.
 #[must_use]
 pub fn in_user_namespace() -> bool {
     fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| !maps_everybody(&map))
