@@ -221,8 +221,8 @@ impl FunctionScript {
         })
     }
 
-    /// Has it see the packets of a batch that nobody has marked. Where it fails, all of these are dropped, and the first time
-    /// the line that says why is returned.
+    /// Has it see the packets of a batch that nobody has marked. Where it fails, all of these are dropped, and the
+    /// first time the line that says why is returned.
     #[inline]
     pub fn process(&mut self, batch: &mut Batch, call: &Call) -> Option<String> {
         if self.is_stopped {

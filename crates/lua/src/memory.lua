@@ -88,8 +88,9 @@ function memory.has(slot, header)
     return headers[slot * 16 + header] < len[slot]
 end
 
--- Numbers in network order, at places that have been checked. Byte by byte: LuaJIT takes it that accesses of different widths are
--- never to the same place. Without loops: one here would keep it from compiling the script's own around it as one piece.
+-- Numbers in network order, at places that have been checked. Byte by byte: LuaJIT takes it that accesses of
+-- different widths are never to the same place. Without loops: one here would keep it from compiling the script's own
+-- around it as one piece.
 local function load16(bytes, offset)
     return bytes[offset] * 256 + bytes[offset + 1]
 end
@@ -131,8 +132,8 @@ local store = {
     end,
 }
 
--- memory.get48(slot, offset), memory.put48(slot, offset, value), and the same of the field of a header: get_field48(slot,
--- header, offset), put_field48(slot, header, offset, value); and for other widths.
+-- memory.get48(slot, offset), memory.put48(slot, offset, value), and the same of the field of a header:
+-- get_field48(slot, header, offset), put_field48(slot, header, offset, value); and for other widths.
 for bits, load in pairs(load) do
     local store, width = store[bits], bits / 8
     memory["get" .. bits] = function(slot, offset)
