@@ -1,4 +1,5 @@
--- A function of taut in Lua: swaps source and destination MAC address, counts, and drops what is too short to have them.
+-- A function of taut in Lua: swaps source and destination MAC address, counts, and drops what is too short to have
+-- them.
 --
 --     taut forward --port pcap:in.pcap --port pcap:out.pcap,role=write --function 'lua(file=mac_swap.lua)'
 

@@ -1,4 +1,5 @@
-//! Functions in Lua: the example does what the function of taut's own does, and what is wrong with a script is told in a line.
+//! Functions in Lua: the example does what the function of taut's own does, and what is wrong with a script is told
+//! in a line.
 
 use crate::support::own_functions::{Passage, outcome, refused};
 use crate::support::program::Finished;
@@ -47,7 +48,9 @@ fn a_script_drops_and_sends_as_its_settings_say() {
     let passage = Passage::new(100);
     let text = "function process(batch)\n\
         for _, packet in ipairs(batch) do\n\
-            if packet.len < 14 or packet.udp.src_port >= taut.settings.from then packet:drop() else packet:send_to(batch.to_port) end\n\
+            local from = taut.settings.from\n\
+            if packet.len < 14 or packet.udp.src_port >= from then packet:drop()\n\
+            else packet:send_to(batch.to_port) end\n\
         end\nend\n";
     let settings = "sends = true\nsettings = { from = 1050 }";
     let (got, finished) = passage.through(&script(&passage, text, settings));

@@ -1,5 +1,5 @@
-//! Functions in shared libraries: the examples do what the function of taut's own does; what is wrong with a library is told in
-//! a line; what one does wrong costs its packets, or its process, and nothing else.
+//! Functions in shared libraries: the examples do what the function of taut's own does; what is wrong with a library
+//! is told in a line; what one does wrong costs its packets, or its process, and nothing else.
 
 use crate::support::leftovers::Watch;
 use crate::support::own_functions::{
@@ -61,8 +61,10 @@ const PARTS: &str = "#include <taut_function.h>\n#include <stddef.h>\n\
     void *taut_function_make(const char *settings, const struct taut_host *host)\n\
     { (void)settings; (void)host; MAKE return &seen; }\n\
     #ifndef WITHOUT_PROCESS\n\
-    void taut_function_process(void *state, struct taut_packet *packets, uint32_t count, const struct taut_batch *batch)\n\
-    { (void)state; (void)batch; for (uint32_t i = 0; i < count; i++) { struct taut_packet *p = packets + i; (void)p; seen++; EACH } }\n\
+    void taut_function_process(void *state, struct taut_packet *packets, uint32_t count,\n\
+    const struct taut_batch *batch)\n\
+    { (void)state; (void)batch;\n\
+    for (struct taut_packet *p = packets; p < packets + count; p++) { seen++; EACH } }\n\
     #endif\n\
     void taut_function_free(void *state) { (void)state; }\n";
 

@@ -1,4 +1,5 @@
-//! Functions that users write, built and tried: libraries by the C compiler and by cargo, captures that go through them.
+//! Functions that users write, built and tried: libraries by the C compiler and by cargo, captures that go through
+//! them.
 
 use super::program::{Finished, run};
 use super::{scratch, taut};
@@ -125,7 +126,8 @@ impl Passage {
         Self { folder, frames }
     }
 
-    /// Has the capture go through a chain of these functions, in the words of a chain file: what comes out, and what was said.
+    /// Has the capture go through a chain of these functions, in the words of a chain file: what comes out, and what
+    /// was said.
     pub fn through(&self, functions: &str) -> (Vec<Vec<u8>>, Finished) {
         let path = |name: &str| self.folder.path().join(name);
         let (chain, out) = (path("chain.toml"), path("out.pcap"));

@@ -1,6 +1,7 @@
-//! What functions of users cost beside the same in taut: a MAC swap built in, in a shared library in C, and in Lua, in turns.
-//! Once in a worker over a port that copies each frame from a template and forgets what is sent, so that nothing hides the
-//! function; once over memif, with a peer on another core. `cargo bench -p taut-engine --bench own_functions`
+//! What functions of users cost beside the same in taut: a MAC swap built in, in a shared library in C, and in Lua,
+//! in turns. Once in a worker over a port that copies each frame from a template and forgets what is sent, so that
+//! nothing hides the function; once over memif, with a peer on another core. `cargo bench -p taut-engine --bench
+//! own_functions`
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;
@@ -80,8 +81,8 @@ impl Contender {
         Worker::new(vec![port], vec![self.function()], Flush::default(), clock)
     }
 
-    /// Packets a second and core over memif: by what a packet takes in the worker's rounds that had some, as a peer that is kept
-    /// from its core is not to count.
+    /// Packets a second and core over memif: by what a packet takes in the worker's rounds that had some, as a peer
+    /// that is kept from its core is not to count.
     fn over_memif(&self, [device, peer]: [usize; 2], clock: &Clock) -> Option<f64> {
         let folder = tempfile::tempdir().unwrap();
         let specs = |role: &str| {

@@ -7,7 +7,7 @@ use crate::{
 use serde::Deserialize;
 use std::path::PathBuf;
 use std::time::Duration;
-use taut_lua::{Call, FunctionScript, Host};
+use taut_lua::{Call, FunctionScript, Host, LIMIT};
 use taut_port::{Batch, PortError};
 use taut_sys::Clock;
 
@@ -57,6 +57,7 @@ impl Lua {
                 workers: self.member.of,
                 sends: self.settings.sends,
                 hz: Clock::calibrate(Duration::from_millis(2)).hz,
+                limit: LIMIT,
             };
             self.script = Some(FunctionScript::start(&self.settings.file, &host)?);
         }

@@ -43,7 +43,8 @@ struct Settings {
 struct Plugin {
     settings: Settings,
     member: Member,
-    /// State of the library, for this worker. None until then: of a function that is only asked about itself, nothing is run.
+    /// State of the library, for this worker. None until then: of a function that is only asked about itself, nothing
+    /// is run.
     state: Option<State>,
 }
 

@@ -1,7 +1,7 @@
 //! Errors of a script on one line: file, line, what is wrong, and the call it happened in.
 
-/// Says what went wrong in the script that Lua knows as `chunk` and the user as `path`; `memory` is what is said of one that
-/// has no memory left.
+/// Says what went wrong in the script that Lua knows as `chunk` and the user as `path`; `memory` is what is said of
+/// one that has no memory left.
 pub fn explain(error: &mlua::Error, chunk: &str, path: &str, memory: &str) -> String {
     let mut traceback = String::new();
     let text = message(error, &mut traceback).unwrap_or_else(|| memory.to_string());

@@ -1,5 +1,5 @@
--- What the script of a function sees: the table `taut`, and what it can do with packets. Built only on functions that are
--- safe with any arguments, so nothing in here has to be hidden.
+-- What the script of a function sees: the table `taut`, and what it can do with packets. Built only on functions that
+-- are safe with any arguments, so nothing in here has to be hidden.
 
 local memory, packets, counter, host = ...
 local mark, send = memory.mark, memory.send

@@ -37,6 +37,8 @@ pub struct Host<'a> {
     pub sends: bool,
     /// Ticks in a second.
     pub hz: f64,
+    /// Longest time of a batch, and of the script's top level: [`LIMIT`].
+    pub limit: Duration,
 }
 
 /// Facts that all packets of a batch have in common.
@@ -98,19 +100,21 @@ impl std::fmt::Debug for FunctionScript {
     }
 }
 
-/// Names of a script: that in Lua's messages, and its path.
+/// Names of a script: that in Lua's messages, and its path; and how long it may take, for what is said of it.
 struct Names {
     chunk: String,
     path: String,
+    limit: Duration,
 }
 
 impl Names {
-    fn of(path: &Path) -> Self {
+    fn of(path: &Path, limit: Duration) -> Self {
         // Lua cuts longer names.
         let chunk = path.file_name().unwrap_or_default().to_string_lossy();
         Self {
             chunk: chunk.chars().take(40).collect(),
             path: path.display().to_string(),
+            limit,
         }
     }
 
@@ -128,7 +132,7 @@ impl Names {
         let place = said.split(": stopped").next().unwrap_or(&said);
         format!(
             "{place}: did not come to an end within {} s",
-            LIMIT.as_secs()
+            self.limit.as_secs_f64()
         )
     }
 }
@@ -163,7 +167,7 @@ impl FunctionScript {
     /// # Errors
     /// What is wrong with it, in one line.
     pub fn check(path: &Path) -> Result<(), String> {
-        let (source, names) = (read(path)?, Names::of(path));
+        let (source, names) = (read(path)?, Names::of(path, LIMIT));
         let state = LuaState::new(false).map_err(|e| names.explain(&e))?;
         let read = chunk(&state, &source, &names).into_function();
         read.map(drop).map_err(|e| names.explain(&e))
@@ -177,13 +181,17 @@ impl FunctionScript {
         Self::start_source(&read(path)?, path, host)
     }
 
-    fn start_source(source: &str, path: &Path, host: &Host<'_>) -> Result<Self, String> {
-        let names = Names::of(path);
+    /// Starts a script as [`FunctionScript::start`] does, of its text, and with the path only for what is said of it.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn start_source(source: &str, path: &Path, host: &Host<'_>) -> Result<Self, String> {
+        let names = Names::of(path, host.limit);
         let inside = |error: Error| names.explain(&error);
         let state = Rc::new(LuaState::new(false).map_err(inside)?);
         let counters = Counters::default();
         let with_batch = prepare(&state, &counters, host).map_err(inside)?;
-        let mut watch = Watch::start(state.ends(), LIMIT).map_err(|e| e.to_string())?;
+        let mut watch = Watch::start(state.ends(), host.limit).map_err(|e| e.to_string())?;
         let top_level = chunk(&state, source, &names);
         watch.begin();
         let done = top_level.exec();
@@ -213,8 +221,8 @@ impl FunctionScript {
         })
     }
 
-    /// Has it see the packets of a batch that nobody has marked. Where it fails, all of these are dropped, and the first time
-    /// the line that says why is returned.
+    /// Has it see the packets of a batch that nobody has marked. Where it fails, all of these are dropped, and the
+    /// first time the line that says why is returned.
     #[inline]
     pub fn process(&mut self, batch: &mut Batch, call: &Call) -> Option<String> {
         if self.is_stopped {

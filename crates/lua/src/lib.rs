@@ -1,7 +1,7 @@
 //! Lua states that packets are lent to, for scripts of the generator and for functions of a chain.
 //!
-//! Whole batches cross into Lua, which LuaJIT compiles. A script sees packets for the length of a call, and every access
-//! is checked. Unless it is trusted it reaches neither files nor programs.
+//! Whole batches cross into Lua, which LuaJIT compiles. A script sees packets for the length of a call, and every
+//! access is checked. Unless it is trusted it reaches neither files nor programs.
 //!
 //! The types to know:
 //!

@@ -3,7 +3,7 @@
 -- Nothing here calls what a script could have replaced: all functions used are kept in locals.
 
 local ffi, address, finder = ...
-local band, rshift, tobit = bit.band, bit.rshift, bit.tobit
+local band, rshift = bit.band, bit.rshift
 local tonumber, tostring, type, error, floor, pairs = tonumber, tostring, type, error, math.floor, pairs
 
 ffi.cdef [[
@@ -88,32 +88,24 @@ function memory.has(slot, header)
     return headers[slot * 16 + header] < len[slot]
 end
 
--- Numbers in network order, at places that have been checked. LuaJIT makes one load or store of each; the processors that it
--- compiles for take them at any address.
-local u16, i32 = ffi.typeof("uint16_t *"), ffi.typeof("int32_t *")
-local is_little = ffi.abi("le")
-local cast, bswap = ffi.cast, bit.bswap
-
-local function swapped(value)
-    return is_little and bswap(value) or value
-end
-
+-- Numbers in network order, at places that have been checked. Byte by byte: LuaJIT takes it that accesses of
+-- different widths are never to the same place. Without loops: one here would keep it from compiling the script's own
+-- around it as one piece.
 local function load16(bytes, offset)
-    return rshift(swapped(cast(u16, bytes + offset)[0]), is_little and 16 or 0)
+    return bytes[offset] * 256 + bytes[offset + 1]
 end
 
--- In two halves, as the bits of one number of 32 are one with a sign to LuaJIT.
 local function load32(bytes, offset)
-    local value = swapped(cast(i32, bytes + offset)[0])
-    return rshift(value, 16) * 65536 + band(value, 0xffff)
+    return load16(bytes, offset) * 65536 + load16(bytes, offset + 2)
 end
 
 local function store16(bytes, offset, value)
-    cast(u16, bytes + offset)[0] = is_little and rshift(bswap(value), 16) or band(value, 0xffff)
+    bytes[offset], bytes[offset + 1] = band(rshift(value, 8), 0xff), band(value, 0xff)
 end
 
 local function store32(bytes, offset, value)
-    cast(i32, bytes + offset)[0] = swapped(tobit(value))
+    bytes[offset], bytes[offset + 1] = rshift(value, 24), band(rshift(value, 16), 0xff)
+    bytes[offset + 2], bytes[offset + 3] = band(rshift(value, 8), 0xff), band(value, 0xff)
 end
 
 local load = {
@@ -140,8 +132,8 @@ local store = {
     end,
 }
 
--- memory.get48(slot, offset), memory.put48(slot, offset, value), and the same of the field of a header: get_field48(slot,
--- header, offset), put_field48(slot, header, offset, value); and for other widths.
+-- memory.get48(slot, offset), memory.put48(slot, offset, value), and the same of the field of a header:
+-- get_field48(slot, header, offset), put_field48(slot, header, offset, value); and for other widths.
 for bits, load in pairs(load) do
     local store, width = store[bits], bits / 8
     memory["get" .. bits] = function(slot, offset)

@@ -37,8 +37,8 @@ impl LuaState {
             .call((self.memory(), host))
     }
 
-    /// Makes the function that gives a script the counter of a name. `make` takes the name and returns functions that read and
-    /// write its number ([`LuaState::number`]).
+    /// Makes the function that gives a script the counter of a name. `make` takes the name and returns functions that
+    /// read and write its number ([`LuaState::number`]).
     ///
     /// # Errors
     /// What Lua says.

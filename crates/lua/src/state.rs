@@ -104,8 +104,8 @@ pub struct LuaState {
     ends: Ends,
 }
 
-/// Numbers that a script writes, and that any thread may read meanwhile. A number is the bits of an `f64`; x86 and ARM store
-/// and load 8 aligned bytes whole.
+/// Numbers that a script writes, and that any thread may read meanwhile. A number is the bits of an `f64`; x86 and
+/// ARM store and load 8 aligned bytes whole.
 type Cells = Arc<[AtomicU64]>;
 
 /// Cells that the functions of a state write to. They live as long as the state, whoever keeps a handle on that.
@@ -317,9 +317,9 @@ impl LuaState {
         (done, marks)
     }
 
-    /// Runs `work` while the script can reach those packets of a batch that nobody has marked, `work` being told how many
-    /// they are; afterwards it cannot. Their headers are found when the script asks for them. None if there are no such
-    /// packets; else what `work` does, and which packets they were.
+    /// Runs `work` while the script can reach those packets of a batch that nobody has marked, `work` being told how
+    /// many they are; afterwards it cannot. Their headers are found when the script asks for them. None if there are
+    /// no such packets; else what `work` does, and which packets they were.
     #[inline]
     pub fn lend_batch<T>(
         &self,
@@ -349,8 +349,8 @@ impl LuaState {
         Some((done, Lending { places, n }))
     }
 
-    /// Gives `each` the place of each packet of which the script has said something, its mark (0 where there is none), and
-    /// the port that it was sent to.
+    /// Gives `each` the place of each packet of which the script has said something, its mark (0 where there is
+    /// none), and the port that it was sent to.
     #[inline]
     pub fn said(&self, lending: &Lending, mut each: impl FnMut(usize, u8, Option<u8>)) {
         for (slot, place) in lending.places().enumerate() {

@@ -67,8 +67,8 @@ struct taut_packet {
 struct taut_batch {
     /* Time at which the worker began with this batch, on the processor's time-stamp counter. */
     uint64_t ticks;
-    /* Ports are numbered from 0 in the order of the chain file: the one that the packets came in through, the one that they
-     * leave through unless told otherwise, and how many there are. */
+    /* Ports are numbered from 0 in the order of the chain file: the one that the packets came in through, the one that
+     * they leave through unless told otherwise, and how many there are. */
     uint32_t in_port;
     uint32_t out_port;
     uint32_t ports;
@@ -86,10 +86,10 @@ struct taut_host {
     uint32_t reserved;
     /* How fast `ticks` of batches go. */
     double ticks_per_second;
-    /* A counter that taut shows under this name (1 to 60 printable characters), with those of the chain's other functions;
-     * those of one name are added up over all workers. The library adds to it whenever it likes, on the worker's thread; it is
-     * there as long as the state. Never NULL: what is wrong with a name, or beyond 64 counters, has taut refuse the
-     * state. */
+    /* A counter that taut shows under this name (1 to 60 printable characters), with those of the chain's other
+     * functions; those of one name are added up over all workers. The library adds to it whenever it likes, on the
+     * worker's thread; it is there as long as the state. Never NULL: what is wrong with a name, or beyond 64 counters,
+     * has taut refuse the state. */
     uint64_t *(*counter)(const struct taut_host *host, const char *name);
     /* Says in one line why there is no state; return NULL then. */
     void (*fail)(const struct taut_host *host, const char *text);
@@ -104,12 +104,13 @@ struct taut_host {
 /* TAUT_FUNCTION_ABI, as the library was built with it. Called before anything else. */
 TAUT_EXPORT uint32_t taut_function_abi(void);
 
-/* Makes a state from the settings of the chain file, a text of UTF-8 that is there for the call. NULL: there is none, and `fail` was
- * told why. */
+/* Makes a state from the settings of the chain file, a text of UTF-8 that is there for the call. NULL: there is none, and
+ * `fail` was told why. */
 TAUT_EXPORT void *taut_function_make(const char *settings, const struct taut_host *host);
 
 /* Handles `count` packets (1 to 64), in order of arrival. Packets, and what is around them, are there for the call. */
-TAUT_EXPORT void taut_function_process(void *state, struct taut_packet *packets, uint32_t count, const struct taut_batch *batch);
+TAUT_EXPORT void taut_function_process(void *state, struct taut_packet *packets, uint32_t count,
+                                       const struct taut_batch *batch);
 
 /* Takes a state away. */
 TAUT_EXPORT void taut_function_free(void *state);

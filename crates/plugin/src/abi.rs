@@ -19,8 +19,8 @@ pub(crate) const USUAL_PORT: u8 = u8::MAX;
 #[repr(C)]
 pub(crate) struct RawPacket {
     pub data: *mut u8,
-    /// Length, headroom, tailroom, verdict and port in one number, so that they are written and compared together: in the order
-    /// of the header's fields, the first in the lowest bits of what is the machine's order of bytes there.
+    /// Length, headroom, tailroom, verdict and port in one number, so that they are written and compared together: in
+    /// the order of the header's fields, the first in the lowest bits of what is the machine's order of bytes there.
     rest: u64,
 }
 

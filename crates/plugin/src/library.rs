@@ -50,7 +50,8 @@ pub enum LibraryError {
     },
     /// The library is of another version.
     #[error(
-        "{} speaks version {theirs} of the interface, this taut version {ABI}: build it with the taut_function.h of this taut",
+        "{} speaks version {theirs} of the interface, this taut version {ABI}: build it with the taut_function.h of this \
+         taut",
         path.display()
     )]
     OtherVersion {
@@ -121,8 +122,8 @@ impl Library {
                 })
         };
         let abi = find(c"taut_function_abi")?;
-        // SAFETY: whoever exports a function of this name does so for the header, which says what it looks like; it stays
-        // loaded. It takes nothing and gives a number.
+        // SAFETY: whoever exports a function of this name does so for the header, which says what it looks like; it
+        // stays loaded. It takes nothing and gives a number.
         let theirs = unsafe { std::mem::transmute::<*mut c_void, AbiFn>(abi.as_ptr())() };
         if theirs != ABI {
             return Err(LibraryError::OtherVersion {

@@ -98,8 +98,8 @@ impl State {
             failure: None,
         };
         let host: *const Making = &raw mut making;
-        // SAFETY: the function is that of the header; the text ends with a 0, and both are there until it returns. The host
-        // is the first field of what its functions know that they get.
+        // SAFETY: the function is that of the header; the text ends with a 0, and both are there until it returns.
+        // The host is the first field of what its functions know that they get.
         let state = unsafe { (calls.make)(settings.as_ptr(), host.cast()) };
         let Making {
             names,
@@ -123,7 +123,8 @@ impl State {
         }
     }
 
-    /// Has it see the packets of a batch that nobody has marked. Where it `sends`, they leave through ports that it names.
+    /// Has it see the packets of a batch that nobody has marked. Where it `sends`, they leave through ports that it
+    /// names.
     #[inline]
     pub fn process(&mut self, batch: &mut Batch, call: &Call, sends: bool) {
         if batch.is_marked() {
@@ -172,16 +173,17 @@ impl State {
         }
         let [raw, before] = &mut *self.packets;
         let state = self.state.as_ptr();
-        // SAFETY: the state is of this library's, and has not been given back; so many packets are described there, and each
-        // is of a batch that the caller has borrowed alone until the function returns, with its headroom and tailroom.
+        // SAFETY: the state is of this library's, and has not been given back; so many packets are described there,
+        // and each is of a batch that the caller has borrowed alone until the function returns, with its headroom and
+        // tailroom.
         unsafe { (self.calls.process)(state, raw.as_mut_ptr(), count as u32, call) };
         self.counts.seen += count as u64;
         let both = raw[..count].iter().zip(&before[..count]);
         both.fold(0, |all, (raw, before)| all | raw.difference(before)) != 0
     }
 
-    /// Does with a packet what the library said, if it said something and that can be; `at` is its place among what the library
-    /// got, `index` that in the batch.
+    /// Does with a packet what the library said, if it said something and that can be; `at` is its place among what
+    /// the library got, `index` that in the batch.
     fn settle(&mut self, batch: &mut Batch, (at, index): (usize, usize), call: &Call, sends: bool) {
         let (after, before) = (self.packets[0][at], self.packets[1][at]);
         if after.difference(&before) == 0 {
@@ -320,8 +322,8 @@ unsafe fn text<'a>(text: *const c_char) -> std::borrow::Cow<'a, str> {
 
 /// The header's `counter` of `struct taut_host`.
 unsafe extern "C" fn counter(host: *const RawHost, name: *const c_char) -> *mut u64 {
-    // SAFETY: the host that the library was given is a `Making`'s first field, of which nobody else knows until the library
-    // returns; the name is a text, as the header asks for.
+    // SAFETY: the host that the library was given is a `Making`'s first field, of which nobody else knows until the
+    // library returns; the name is a text, as the header asks for.
     let (making, name) = unsafe { (&mut *host.cast_mut().cast::<Making>(), text(name)) };
     making.counter(&name).as_ptr()
 }

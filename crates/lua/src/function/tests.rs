@@ -17,6 +17,7 @@ fn start_with(source: &str, settings: &str, sends: bool) -> Result<FunctionScrip
         workers: 3,
         sends,
         hz: 1e9,
+        limit: LIMIT,
     };
     FunctionScript::start_source(source, Path::new("dir/x.lua"), &host)
 }

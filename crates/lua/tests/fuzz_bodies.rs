@@ -1,0 +1,15 @@
+//! Runs the body of this crate's fuzz target over seeded noise, on the stable toolchain.
+
+#[path = "../../../fuzz/bodies/lua_function.rs"]
+mod lua_function;
+
+#[test]
+fn functions_of_seeded_words_lose_no_count_of_a_packet() {
+    let mut random = fastrand::Rng::with_seed(0xF0);
+    for _ in 0..1000 {
+        let mut bytes = vec![0; random.usize(1..12)];
+        random.fill(&mut bytes);
+        bytes[0] |= 1;
+        lua_function::run(&bytes);
+    }
+}
