@@ -54,12 +54,10 @@ pub fn packets(bytes: &[u8]) {
                 let length = usize::from(next().unwrap_or(8)) % 80;
                 let _ = sides[side].send(now, &[action; 80][..length]);
             }
-            3 => {
-                // What was held back arrives, as it was.
-                if !held.is_empty() {
-                    let (to, packet) = held.remove(usize::from(next().unwrap_or(0)) % held.len());
-                    sides[to].receive(now, &packet);
-                }
+            // What was held back arrives, as it was.
+            3 if !held.is_empty() => {
+                let (to, packet) = held.remove(usize::from(next().unwrap_or(0)) % held.len());
+                sides[to].receive(now, &packet);
             }
             4 => {
                 // What was held back arrives with a byte changed, and stays for another time.

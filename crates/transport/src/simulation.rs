@@ -295,12 +295,10 @@ pub fn simulate(scenario: &Scenario, path: &mut dyn Path) -> Result<Simulated, E
                 let by_clock = side == 0 || !scenario.answers;
                 let mut sends = if by_clock { 0 } else { answers };
                 if by_clock {
-                    while (found.messages[side].len() as u64) < scenario.messages
-                        && due_ns[side].is_some_and(|ns| ns <= now)
-                    {
+                    let has_more = (found.messages[side].len() as u64) < scenario.messages;
+                    if has_more && due_ns[side].is_some_and(|ns| ns <= now) {
                         sends += 1;
                         due_ns[side] = due_ns[side].map(|ns| ns + scenario.interval_ns);
-                        break;
                     }
                 }
                 for _ in 0..sends {

@@ -295,6 +295,9 @@ enum Access {
     Gates(GatePlan),
 }
 
+/// What is decided of a packet: when it is done with, in which order it came, its direction and number, whether it arrives.
+type Decided = (u64, u64, usize, u32, bool);
+
 /// A medium that two directions share.
 #[derive(Debug)]
 pub struct SharedMedium {
@@ -302,7 +305,7 @@ pub struct SharedMedium {
     queue: u32,
     queues: [VecDeque<Waiting>; 2],
     /// What is decided beforehand: when, in which order it came, direction, number, whether it arrives.
-    decided: BinaryHeap<Reverse<(u64, u64, usize, u32, bool)>>,
+    decided: BinaryHeap<Reverse<Decided>>,
     decided_of: [u32; 2],
     order: u64,
     loss: Loss,
@@ -533,10 +536,9 @@ impl SharedMedium {
             station.backoff -= shortest;
             if station.backoff == 0 {
                 winners += 1;
-                let bytes = if number < 2 {
-                    queues[number].front().map_or(0, |it| it.bytes)
-                } else {
-                    contention.station_bytes
+                let bytes = match queues.get(number) {
+                    Some(queue) => queue.front().map_or(0, |it| it.bytes),
+                    None => contention.station_bytes,
                 };
                 longest_bytes = longest_bytes.max(bytes);
             }
