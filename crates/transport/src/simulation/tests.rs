@@ -161,6 +161,7 @@ fn over_the_published_medium_the_published_cliffs_are_met() {
             answers: false,
             ..Scenario::default()
         };
+        scenario.settings.payload_bytes = payload;
         scenario.settings.target_ns = (target * 1e6) as u64;
         scenario.settings.window_ns = 480_000;
         scenario.settings.clocks = Clocks::Shared(10_000);
@@ -190,6 +191,7 @@ fn in_every_cell_of_the_published_sweep_as_many_are_in_time_as_with_datagrams() 
                     answers: false,
                     ..Scenario::default()
                 };
+                scenario.settings.payload_bytes = payload;
                 scenario.settings.target_ns = (target * 1e6) as u64;
                 scenario.settings.window_ns = 2_000_000;
                 scenario.settings.clocks = Clocks::Shared(0);
