@@ -743,6 +743,16 @@ impl Endpoint {
         }
     }
 
+    /// Returns for how long nothing has come from the other side, ns.
+    pub fn silent_ns(&self, now_ns: u64) -> u64 {
+        now_ns.saturating_sub(self.last_heard_ns)
+    }
+
+    /// Whether the other side has shown that what was sent to it arrives: who only says hello may have made its address up.
+    pub fn is_confirmed(&self) -> bool {
+        self.side == Side::Opener || self.counts.packets_received > 1
+    }
+
     /// Returns the smoothed round trip, ns.
     pub fn round_trip_ns(&self) -> Option<u64> {
         self.sender.pace.smoothed_rtt_ns()

@@ -14,6 +14,8 @@ use taut_transport::{Counts, Endpoint, EndpointError, Master, Notice, SendError,
 
 /// Peers at a time. One more is not answered: somebody who makes addresses up must not fill the memory.
 const MOST_PEERS: usize = 64;
+/// Time after which a peer that has said nothing but hello makes room for another, ns.
+const UNCONFIRMED_NS: u64 = 1_000_000_000;
 /// Datagrams that are taken in before others have their turn.
 const TAKEN_AT_A_TIME: usize = 64;
 /// Notices that wait for somebody to ask.
@@ -118,6 +120,9 @@ impl DeadlineMessages {
 
     /// Answers somebody who is not known yet.
     fn meet(&mut self, now_ns: u64, length: usize, from: SocketAddr) -> io::Result<()> {
+        if self.peers.len() >= MOST_PEERS {
+            self.make_room(now_ns);
+        }
         let packet = &self.packet[..length];
         if !wire::is_hello(packet) || self.peers.len() >= MOST_PEERS {
             self.strangers += 1;
@@ -140,6 +145,28 @@ impl DeadlineMessages {
             Err(_) => self.strangers += 1,
         }
         Ok(())
+    }
+
+    /// Forgets the peer that has been silent longest, if that is long enough, so that nobody keeps others out by addresses that are
+    /// made up.
+    fn make_room(&mut self, now_ns: u64) {
+        let silence_ns = self.settings.settings.silence_ns;
+        let is_over = |endpoint: &Endpoint| {
+            let patience_ns = if endpoint.is_confirmed() {
+                silence_ns
+            } else {
+                UNCONFIRMED_NS
+            };
+            endpoint.has_ended() || endpoint.silent_ns(now_ns) >= patience_ns
+        };
+        let over = self.peers.iter().filter(|(_, endpoint)| is_over(endpoint));
+        let oldest = over.max_by_key(|(_, endpoint)| endpoint.silent_ns(now_ns));
+        let Some(peer) = oldest.map(|(peer, _)| *peer) else {
+            return;
+        };
+        if let Some(endpoint) = self.peers.remove(&peer) {
+            self.ended = sum(&self.ended, &endpoint.counts());
+        }
     }
 
     /// Sends what is due.

@@ -140,3 +140,34 @@ fn who_has_not_the_key_is_not_answered() {
     }
     panic!("nothing came: {host:?}");
 }
+
+#[test]
+fn addresses_that_are_made_up_keep_nobody_out_for_long() {
+    let settings = DeadlineSettings {
+        settings: Settings {
+            target_ns: 4_000_000_000,
+            ..Settings::default()
+        },
+        master: None,
+    };
+    let mut host = DeadlineMessages::open(HERE.parse().unwrap(), settings.clone()).unwrap();
+    let to = host.address().unwrap();
+    let mut message = [0; 100];
+    // Hellos of more peers than there may be, none of whom goes on.
+    for _ in 0..70 {
+        let mut one = DeadlineMessages::open(HERE.parse().unwrap(), settings.clone()).unwrap();
+        one.send_to(b"hello", to).unwrap();
+        assert_eq!(host.receive(&mut message).unwrap(), None);
+    }
+    let mut right = DeadlineMessages::open(HERE.parse().unwrap(), settings).unwrap();
+    right.send_to(b"hello", to).unwrap();
+    let begun = Instant::now();
+    while begun.elapsed() < PATIENCE {
+        if let Some(received) = host.receive(&mut message).unwrap() {
+            assert_eq!(&message[..received.length], b"hello");
+            return;
+        }
+        right.wait(Duration::from_millis(1));
+    }
+    panic!("kept out: {host:?}");
+}
