@@ -342,13 +342,12 @@ fn check(experiment: &str, changes: &Changes, offline: bool, json: bool) -> Resu
     if check.missing.is_empty() {
         Ok(())
     } else {
-        Err(Failure::Missing(format!(
-            "it needs {} more; each is named above, with how to get it",
-            match check.missing.len() {
-                1 => "one thing".to_string(),
-                count => format!("{count} things"),
+        Err(Failure::Missing(match check.missing.len() {
+            1 => "one thing is missing; it is named above, with how to get it".to_string(),
+            count => {
+                format!("{count} things are missing; they are named above, with how to get them")
             }
-        )))
+        }))
     }
 }
 

@@ -23,6 +23,7 @@ mod report;
 mod route;
 mod samples;
 mod script;
+mod serve;
 mod tap;
 mod target;
 mod terminal;
@@ -84,6 +85,8 @@ enum Command {
     Tune(tune::Arguments),
     /// Say which ports this machine can have, and why not where not
     Ports(ports::Arguments),
+    /// Show results folders in a browser: list, reports, comparisons, files
+    Serve(serve::Arguments),
     /// Look at this machine on one screen: what works, what is missing, and the command that mends it
     Doctor(doctor::Arguments),
     /// Make the report and figures of a results folder again
@@ -156,6 +159,7 @@ fn main() -> ExitCode {
         Command::Model(arguments) => model::run(&arguments),
         Command::Ports(arguments) => ports::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
+        Command::Serve(arguments) => serve::run(&arguments),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut command(), "taut", &mut script);

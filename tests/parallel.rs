@@ -26,6 +26,7 @@ mod parallel {
     mod route_agreement;
     mod route_driven;
     mod route_vlans;
+    mod serve;
     mod switch;
     mod transport;
 }

@@ -3,6 +3,7 @@
 pub mod conversation;
 pub mod print;
 pub mod quantity;
+pub mod secrets;
 pub mod watch;
 
 use crate::exit::{self, Failure};

@@ -554,7 +554,7 @@ fn without_privileges_each_command_says_what_it_lacks_and_where_to_get_it() {
         (
             "experiment check stylianopoulos-fig2",
             MISSING,
-            "each is named above, with how to get it",
+            "named above, with how to get",
         ),
     ];
     if cfg!(feature = "xdp") {

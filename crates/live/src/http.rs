@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Bytes of a request that are read.
 const LONGEST_REQUEST_BYTES: usize = 8192;
+/// Bytes that a client has to take within that time.
+const PATIENT_BYTES: usize = 1 << 20;
 /// Clients at a time; others wait with the kernel, which has room for a few more.
 const CLIENTS: usize = 4;
 
@@ -77,7 +79,7 @@ pub struct Reply {
     /// Further fields, each ending with `\r\n`.
     pub fields: Cow<'static, str>,
     /// The body.
-    pub body: String,
+    pub body: Vec<u8>,
 }
 
 impl Reply {
@@ -87,7 +89,7 @@ impl Reply {
             status,
             kind: "text/plain; charset=utf-8",
             fields: Cow::Borrowed(""),
-            body: format!("{line}\n"),
+            body: format!("{line}\n").into_bytes(),
         }
     }
 }
@@ -184,17 +186,21 @@ fn serve(mut client: TcpStream, answer: &impl Fn(&Request<'_>) -> Reply) -> io::
         reply.body.len(),
         reply.fields,
     );
-    let body = match request.method {
-        "HEAD" => "",
-        _ => &reply.body,
-    };
-    write(&mut client, (head + body).as_bytes())
+    write(&mut client, head.as_bytes())?;
+    match request.method {
+        "HEAD" => Ok(()),
+        _ => write(&mut client, &reply.body),
+    }
 }
 
-/// Writes all of it, or as much as a client takes while there is patience.
+/// Writes all of it, or as much as a client takes while there is patience, which begins anew with each megabyte that it has taken.
 fn write(client: &mut TcpStream, mut text: &[u8]) -> io::Result<()> {
-    let deadline = Instant::now() + PATIENCE;
+    let mut deadline = Instant::now() + PATIENCE;
+    let mut left = text.len();
     while !text.is_empty() {
+        if left - text.len() >= PATIENT_BYTES {
+            (left, deadline) = (text.len(), Instant::now() + PATIENCE);
+        }
         client.set_write_timeout(Some(left_until(deadline)?))?;
         match client.write(text)? {
             0 => return Err(io::ErrorKind::WriteZero.into()),

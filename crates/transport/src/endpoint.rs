@@ -710,6 +710,15 @@ impl Endpoint {
         other.receiver.deliver(&self.offset, now_ns)
     }
 
+    /// Whether [`Endpoint::deliver`] has a message now.
+    pub fn has_delivery(&self, now_ns: u64) -> bool {
+        let due_ns = self
+            .other
+            .as_ref()
+            .and_then(|it| it.receiver.wake_ns(&self.offset, now_ns));
+        due_ns.is_some_and(|ns| ns <= now_ns)
+    }
+
     /// When to ask for packets and messages again if nothing comes before; none if nothing will be due.
     pub fn wake_ns(&self, now_ns: u64) -> Option<u64> {
         let silence_ns = self.last_heard_ns + self.settings.silence_ns + 1;

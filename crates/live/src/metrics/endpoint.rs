@@ -26,7 +26,7 @@ impl Endpoint {
                     status: "200 OK",
                     kind: CONTENT_TYPE,
                     fields: Cow::Borrowed(""),
-                    body: render(),
+                    body: render().into_bytes(),
                 },
                 ("GET" | "HEAD", _) => Reply::text("404 Not Found", "the metrics are at /metrics"),
                 _ => Reply {

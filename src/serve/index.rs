@@ -1,0 +1,295 @@
+//! Results folders below a folder: found, read once, and read again when they have changed.
+
+use serde::Serialize;
+use serde_json::Value;
+use std::collections::{BTreeMap, HashMap};
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime};
+
+/// Files that say what a results folder is, the first that is there.
+const HEADS: [&str; 7] = [
+    "state.json",
+    "experiment.json",
+    "bench.json",
+    "io.json",
+    "costs.json",
+    "generators.json",
+    "summary.json",
+];
+/// Levels of folders that are looked through.
+const DEEPEST: usize = 4;
+/// Results folders that are listed.
+const MOST_FOLDERS: usize = 100_000;
+/// Bytes of a head that are read.
+const MOST_HEAD_BYTES: u64 = 16 << 20;
+/// Time between two looks.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// What the list says of a results folder.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Entry {
+    /// Path from the folder that is served on.
+    pub name: String,
+    /// Command that made it, such as `bench rfc2544`.
+    pub kind: String,
+    pub title: String,
+    /// RFC 3339, UTC.
+    pub started: String,
+    pub stage: String,
+    /// Runs that are there, and that there are to be.
+    pub done: Option<u64>,
+    pub planned: Option<u64>,
+    /// Claims by their verdict.
+    pub verdicts: BTreeMap<String, u64>,
+    pub has_report: bool,
+    /// Whether it can be compared.
+    pub is_experiment: bool,
+    /// What is wrong with it.
+    pub problem: Option<String>,
+}
+
+/// What a folder's head and verdicts were when they were read.
+type Stamp = [Option<SystemTime>; 3];
+
+/// All results folders below one.
+#[derive(Debug)]
+pub struct Index {
+    dir: PathBuf,
+    known: Mutex<HashMap<String, (Stamp, Entry)>>,
+}
+
+impl Index {
+    pub fn new(dir: &Path) -> Self {
+        Self {
+            dir: dir.to_path_buf(),
+            known: Mutex::default(),
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashMap<String, (Stamp, Entry)>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn len(&self) -> usize {
+        self.known().len()
+    }
+
+    /// The folder of that name, if it is in the list.
+    pub fn path_of(&self, name: &str) -> Option<PathBuf> {
+        self.known().contains_key(name).then(|| match name {
+            "." => self.dir.clone(),
+            name => self.dir.join(name),
+        })
+    }
+
+    pub fn as_json(&self) -> String {
+        let known = self.known();
+        let mut entries: Vec<&Entry> = known.values().map(|(_, entry)| entry).collect();
+        // The latest first; those of which that is not known last.
+        entries.sort_by(|a, b| (&b.started, &a.name).cmp(&(&a.started, &b.name)));
+        serde_json::to_string(&entries).unwrap_or_default()
+    }
+
+    /// Looks through the folders again.
+    pub fn look(&self) {
+        let mut found = Vec::new();
+        look_below(&self.dir, String::new(), 0, &mut found);
+        let mut known = self.known();
+        let mut before = std::mem::take(&mut *known);
+        // Whoever asks meanwhile waits for what is read anew, which is little but for the first time.
+        for (name, head) in found {
+            let folder = match name.as_str() {
+                "." => self.dir.clone(),
+                name => self.dir.join(name),
+            };
+            let changed = |file: &str| {
+                fs::metadata(folder.join(file))
+                    .and_then(|it| it.modified())
+                    .ok()
+            };
+            let stamp = [
+                changed(head),
+                changed("summary.json"),
+                changed("report.html"),
+            ];
+            let entry = match before.remove(&name) {
+                Some((same, entry)) if same == stamp => entry,
+                _ => entry_of(&folder, &name, head),
+            };
+            known.insert(name, (stamp, entry));
+        }
+    }
+}
+
+/// The results folders below a folder, by name, with the file that says what each is.
+fn look_below(dir: &Path, name: String, level: usize, found: &mut Vec<(String, &'static str)>) {
+    let is_there = |head: &&&str| fs::symlink_metadata(dir.join(head)).is_ok_and(|it| it.is_file());
+    if let Some(head) = HEADS.iter().find(is_there) {
+        let name = if name.is_empty() {
+            ".".to_owned()
+        } else {
+            name
+        };
+        found.push((name, head));
+        return;
+    }
+    let Ok(entries) = fs::read_dir(dir) else {
+        return;
+    };
+    if level == DEEPEST {
+        return;
+    }
+    for entry in entries.flatten() {
+        let is_folder = entry.file_type().is_ok_and(|it| it.is_dir());
+        let Some(own) = entry.file_name().to_str().map(str::to_owned) else {
+            continue;
+        };
+        if !is_folder || own.starts_with('.') || own.ends_with(".partial") {
+            continue;
+        }
+        let name = if name.is_empty() {
+            own
+        } else {
+            format!("{name}/{own}")
+        };
+        look_below(&entry.path(), name, level + 1, found);
+        if found.len() >= MOST_FOLDERS {
+            return;
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<Value, String> {
+    let mut text = Vec::new();
+    let file = File::open(path).map_err(|e| e.to_string())?;
+    file.take(MOST_HEAD_BYTES + 1)
+        .read_to_end(&mut text)
+        .map_err(|e| e.to_string())?;
+    if text.len() as u64 > MOST_HEAD_BYTES {
+        return Err("too long".to_owned());
+    }
+    serde_json::from_slice(&text).map_err(|e| e.to_string())
+}
+
+fn entry_of(folder: &Path, name: &str, head: &str) -> Entry {
+    let mut entry = Entry {
+        name: name.to_owned(),
+        has_report: folder.join("report.html").is_file(),
+        is_experiment: head == "state.json",
+        ..Entry::default()
+    };
+    let value = match read(&folder.join(head)) {
+        Ok(value) => value,
+        Err(e) => {
+            entry.problem = Some(format!("{head}: {e}"));
+            return entry;
+        }
+    };
+    let text = |key: &str| value[key].as_str().unwrap_or_default().to_owned();
+    entry.title = text("title");
+    entry.started = text("started");
+    entry.stage = text("stage");
+    entry.kind = kind_of(&text("command_line"));
+    entry.done = value["done"].as_u64();
+    entry.planned = value["planned"].as_u64();
+    if entry.is_experiment
+        && let Ok(summary) = read(&folder.join("summary.json"))
+    {
+        for claim in summary["verdicts"].as_array().into_iter().flatten() {
+            let verdict = claim["verdict"].as_str().unwrap_or("no-data").to_owned();
+            *entry.verdicts.entry(verdict).or_default() += 1;
+        }
+    }
+    entry
+}
+
+/// The subcommand of a command line: its words up to the first that is none.
+fn kind_of(command_line: &str) -> String {
+    let is_word = |word: &&str| !word.is_empty() && word.bytes().all(|it| it.is_ascii_lowercase());
+    let words = command_line.split_whitespace().skip(1);
+    words
+        .take_while(is_word)
+        .take(2)
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+/// A file of a results folder.
+#[derive(Debug, Serialize)]
+pub struct Listed {
+    pub name: String,
+    pub bytes: u64,
+}
+
+/// Adds the plain files below `dir`, under `below`; false if there are more than `most`.
+pub fn files_below(dir: &Path, below: &Path, files: &mut Vec<Listed>, most: usize) -> bool {
+    let Ok(entries) = fs::read_dir(dir.join(below)) else {
+        return true;
+    };
+    let mut entries: Vec<_> = entries.flatten().collect();
+    entries.sort_by_key(fs::DirEntry::file_name);
+    for entry in entries {
+        let path = below.join(entry.file_name());
+        let Ok(kind) = entry.file_type() else {
+            continue;
+        };
+        if kind.is_dir() {
+            if !files_below(dir, &path, files, most) {
+                return false;
+            }
+        } else if kind.is_file()
+            && let Some(name) = path.to_str()
+        {
+            if files.len() == most {
+                return false;
+            }
+            let bytes = entry.metadata().map_or(0, |it| it.len());
+            let name = name.to_owned();
+            files.push(Listed { name, bytes });
+        }
+    }
+    true
+}
+
+/// Looks again and again until dropped.
+#[derive(Debug)]
+pub struct Watching {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watching {
+    pub fn begin(index: &Arc<Index>) -> io::Result<Self> {
+        let stop: Arc<AtomicBool> = Arc::default();
+        let (index, stopped) = (Arc::clone(index), Arc::clone(&stop));
+        let thread = std::thread::Builder::new().name("taut-serve".to_owned());
+        let thread = thread.spawn(move || {
+            loop {
+                std::thread::park_timeout(LOOK);
+                if stopped.load(Ordering::Relaxed) {
+                    return;
+                }
+                index.look();
+            }
+        })?;
+        Ok(Self {
+            stop,
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            let _ = thread.join();
+        }
+    }
+}

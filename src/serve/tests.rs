@@ -1,0 +1,205 @@
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use serde_json::Value;
+use std::fs;
+use std::io::Write;
+use std::net::TcpStream;
+use std::os::unix::fs::symlink;
+
+/// A folder of results: an experiment that runs, one of another kind, a broken one, and what is none.
+fn results() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let put = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    put(
+        "a/state.json",
+        r#"{"title": "One <b>", "stage": "running", "started": "2026-01-02T00:00:00Z", "done": 3, "planned": 9,
+            "command_line": "taut experiment run lange-fig3 --out a"}"#,
+    );
+    put(
+        "a/summary.json",
+        r#"{"verdicts": [{"verdict": "reproduced"}, {"verdict": "unclear"}, {"verdict": "reproduced"}]}"#,
+    );
+    put("a/report.html", "<p>report</p>");
+    put("a/runs/v1-r1/log", "x");
+    put(
+        "deep/er/probe/summary.json",
+        r#"{"started": "2026-01-01T00:00:00Z", "command_line": "/usr/bin/taut probe client ::1"}"#,
+    );
+    put("broken/state.json", "{");
+    put("none/readme", "");
+    put(".hidden/state.json", "{}");
+    put("half.partial/state.json", "{}");
+    put("secret", "secret");
+    symlink(dir.path().join("secret"), dir.path().join("a/link")).unwrap();
+    dir
+}
+
+struct Asked {
+    server: Server,
+    token: String,
+    _dir: tempfile::TempDir,
+}
+
+impl Asked {
+    fn new() -> Self {
+        let dir = results();
+        let index = Index::new(dir.path());
+        index.look();
+        let secrets = Secrets::draw().unwrap();
+        let token = secrets.token.clone();
+        let server = Server::start("page", "127.0.0.1:0", move |request| {
+            answer(request, &secrets, &index)
+        })
+        .unwrap();
+        Self {
+            server,
+            token,
+            _dir: dir,
+        }
+    }
+
+    fn say(&self, text: &str) -> String {
+        let mut client = TcpStream::connect(self.server.address()).unwrap();
+        client.write_all(text.as_bytes()).unwrap();
+        let mut said = Vec::new();
+        client.read_to_end(&mut said).unwrap();
+        String::from_utf8_lossy(&said).into_owned()
+    }
+
+    fn get(&self, path: &str) -> String {
+        let token = &self.token;
+        self.say(&format!(
+            "GET /{token}/{path} HTTP/1.1\r\nHost: 127.0.0.1:9200\r\n\r\n"
+        ))
+    }
+}
+
+fn body(said: &str) -> &str {
+    said.split_once("\r\n\r\n").unwrap().1
+}
+
+#[test]
+fn the_list_has_what_is_there_and_says_what_is_broken() {
+    let asked = Asked::new();
+    let list: Vec<Value> = serde_json::from_str(body(&asked.get("list.json"))).unwrap();
+    let names: Vec<&str> = list.iter().map(|it| it["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["a", "deep/er/probe", "broken"]);
+    let [first, probe, broken] = &list[..] else {
+        panic!("{list:?}")
+    };
+    assert_eq!(
+        (&first["kind"], &first["done"], &first["planned"]),
+        (&"experiment run".into(), &3.into(), &9.into())
+    );
+    assert_eq!(first["verdicts"], json!({"reproduced": 2, "unclear": 1}));
+    assert_eq!(
+        (&probe["kind"], &probe["is_experiment"]),
+        (&"probe client".into(), &false.into())
+    );
+    assert!(
+        broken["problem"]
+            .as_str()
+            .unwrap()
+            .starts_with("state.json: "),
+        "{broken}"
+    );
+}
+
+#[test]
+fn only_who_has_the_token_is_answered_and_only_with_what_is_in_results() {
+    let asked = Asked::new();
+    let page = asked.get("");
+    assert!(
+        page.contains("200 OK") && page.contains("script-src 'nonce-") && !page.contains("{{"),
+        "{page}"
+    );
+    let report = asked.get("report/a");
+    assert!(
+        report.contains("Content-Security-Policy: sandbox") && report.ends_with("<p>report</p>"),
+        "{report}"
+    );
+    let log = asked.get("file/a/runs/v1-r1/log");
+    assert!(
+        log.contains("attachment; filename=\"log\"") && log.ends_with("\r\n\r\nx"),
+        "{log}"
+    );
+    let files: Value = serde_json::from_str(body(&asked.get("files/a"))).unwrap();
+    let names: Vec<&str> = files["files"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| it["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        names,
+        [
+            "report.html",
+            "runs/v1-r1/log",
+            "state.json",
+            "summary.json"
+        ]
+    );
+    for (path, status) in [
+        ("file/a/link", 404),
+        ("file/a/../secret", 404),
+        ("file/a/..%2Fsecret", 404),
+        ("file/..%2F..%2Fetc/passwd", 404),
+        ("file/none/readme", 404),
+        ("file/a", 404),
+        ("report/deep%2Fer%2Fprobe", 404),
+        ("files/nowhere", 404),
+        ("elsewhere", 404),
+        ("%zz", 400),
+        ("%ff", 400),
+        ("compare/a/broken", 422),
+        ("compare/a/nowhere", 404),
+    ] {
+        let said = asked.get(path);
+        assert!(
+            said.starts_with(&format!("HTTP/1.1 {status} ")),
+            "{path}: {said}"
+        );
+        assert!(
+            !said.contains("secret\n") && !said.ends_with("secret"),
+            "{path}: {said}"
+        );
+    }
+    let wrong = asked.say("GET /0123/list.json HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n");
+    assert!(wrong.starts_with("HTTP/1.1 403 "), "{wrong}");
+    let none = asked.say("GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n");
+    assert!(none.starts_with("HTTP/1.1 403 "), "{none}");
+    let name = format!(
+        "GET /{}/ HTTP/1.1\r\nHost: example.org\r\n\r\n",
+        asked.token
+    );
+    assert!(asked.say(&name).starts_with("HTTP/1.1 421 "));
+    let post = format!("POST /{}/ HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", asked.token);
+    assert!(asked.say(&post).starts_with("HTTP/1.1 405 "));
+}
+
+#[test]
+fn ten_thousand_folders_are_listed_and_forgotten_when_they_go() {
+    let dir = tempfile::tempdir().unwrap();
+    for number in 0..10_000 {
+        let folder = dir.path().join(format!("{:02}/{number:05}", number % 100));
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(
+            folder.join("state.json"),
+            r#"{"title": "x", "stage": "finished", "started": "2026"}"#,
+        )
+        .unwrap();
+    }
+    let index = Index::new(dir.path());
+    index.look();
+    assert_eq!(index.len(), 10_000);
+    let list: Vec<Value> = serde_json::from_str(&index.as_json()).unwrap();
+    assert_eq!(list.len(), 10_000);
+    fs::remove_dir_all(dir.path().join("00")).unwrap();
+    index.look();
+    assert_eq!(index.len(), 9_900);
+}

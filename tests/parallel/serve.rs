@@ -1,0 +1,105 @@
+//! `taut serve`: results of two small experiments in a browser's place: the list, reports, a comparison, files; by curl.
+
+use crate::support::program::{Program, run};
+use crate::support::{is_installed, scratch, taut};
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+
+/// An experiment whose runs take no time and nothing from others.
+const EXPERIMENT: &str = r#"
+title = "Numbers"
+[loop]
+x = [1, 2]
+[plan]
+repetitions = 2
+[[step]]
+name = "it"
+run = "echo '{\"value\": {{ x }}.5}'"
+json = true
+[[table]]
+name = "all"
+title = "All"
+rows = ["x"]
+metrics = ["it.value"]
+[[claim]]
+text = "Two is more"
+published = "always"
+value = "median('it.value', x=2) - median('it.value', x=1)"
+holds = "value > 0"
+"#;
+
+fn experiment(folder: &Path, out: &str) {
+    let file = folder.join("numbers.toml");
+    fs::write(&file, EXPERIMENT).unwrap();
+    let mut command = taut(&["experiment", "run"]);
+    let out = folder.join("results").join(out);
+    run(command.arg(&file).arg("--out").arg(out)).success();
+}
+
+#[test]
+fn results_are_listed_shown_compared_and_handed_out_to_who_has_the_address() {
+    if !is_installed("curl") {
+        return println!("skipped: needs curl (package curl)");
+    }
+    let folder = scratch();
+    experiment(folder.path(), "one");
+    let mut command = taut(&["serve", "--listen", "0", "--json"]);
+    let mut server = Program::start(command.arg(folder.path().join("results")));
+    server.wait_for_stdout("started");
+    let started: Value = serde_json::from_str(server.stdout().lines().next().unwrap()).unwrap();
+    assert_eq!(started["folders"], 1, "{started}");
+    let url = started["url"].as_str().unwrap().to_owned();
+    let get = |path: &str| {
+        let mut curl = std::process::Command::new("curl");
+        run(curl
+            .args(["--silent", "--max-time", "20", "--fail", "--path-as-is"])
+            .arg(format!("{url}{path}")))
+    };
+    let page = get("").success().stdout;
+    assert!(
+        page.contains("list.json") && !page.contains("src=") && !page.contains("{{"),
+        "{page}"
+    );
+    // What is written meanwhile comes into the list.
+    experiment(folder.path(), "two");
+    server.wait_until("the second experiment", |_, _| {
+        let list: Vec<Value> = serde_json::from_str(&get("list.json").success().stdout).unwrap();
+        let done =
+            |entry: &Value| entry["stage"] == "finished" && entry["verdicts"]["reproduced"] == 1;
+        list.len() == 2 && list.iter().all(done)
+    });
+    assert!(get("report/one").success().stdout.contains("Two is more"));
+    let compared = get("compare/one/two").success().stdout;
+    assert!(compared.contains("it.value"), "{compared}");
+    assert!(
+        get("file/one/experiment.toml")
+            .success()
+            .stdout
+            .contains("Two is more")
+    );
+    for wrong in [
+        "file/one/../../numbers.toml",
+        "report/three",
+        "../list.json",
+    ] {
+        assert_eq!(get(wrong).code(), Some(22), "{wrong}");
+    }
+    let ended = server.interrupt();
+    assert!(!ended.stderr.contains("panicked"), "{ended:?}");
+}
+
+#[test]
+fn what_cannot_be_served_is_one_line() {
+    let folder = scratch();
+    let missing = folder.path().join("none");
+    let refused = run(taut(&["serve"]).arg(&missing));
+    assert_eq!(refused.code(), Some(2), "{refused:?}");
+    assert!(refused.stderr.contains("no folder"), "{refused:?}");
+    let refused = run(taut(&["serve", "--listen", "somewhere"]).arg(folder.path()));
+    assert_eq!(refused.code(), Some(2), "{refused:?}");
+    assert!(
+        refused.stderr.contains("want an IP address and a port"),
+        "{refused:?}"
+    );
+}
