@@ -92,7 +92,7 @@ impl TransportOptions {
     /// is said.
     pub fn over_any(&self, payload_bytes: usize) -> Result<Over, Failure> {
         let mut options = self.clone();
-        let transport = std::mem::replace(&mut options.transport, Some(Transport::Deadline));
+        let transport = options.transport.replace(Transport::Deadline);
         let mut over = options.over(payload_bytes)?;
         over.transport = transport.unwrap_or(Transport::Deadline);
         Ok(over)

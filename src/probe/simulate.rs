@@ -120,13 +120,10 @@ fn over_path(
 
 /// Reads a medium's file; the seed of the command is added to that of the file.
 fn medium(file: &Path, seed: u64) -> Result<SharedMedium, Failure> {
-    let wrong = |e: SettingsFileError| Failure::Input(e.to_string());
-    let text = SettingsFileError::read(file).map_err(wrong)?;
-    let name = file.display().to_string();
-    let mut settings: MediumSettings =
-        toml::from_str(&text).map_err(|e| wrong(SettingsFileError::of_toml(&text, &name, &e)))?;
+    let read = SettingsFileError::read_toml(file);
+    let mut settings: MediumSettings = read.map_err(|e| Failure::Input(e.to_string()))?;
     settings.seed = settings.seed.wrapping_add(seed);
-    SharedMedium::new(&settings).map_err(|e| Failure::Input(format!("{name}: {e}")))
+    SharedMedium::new(&settings).map_err(|e| Failure::Input(format!("{}: {e}", file.display())))
 }
 
 fn show(arguments: &Arguments, transport: Transport, scenario: &Scenario, found: &Simulated) {

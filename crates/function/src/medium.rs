@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 use taut_model::link::medium::{Fate, MediumSettings, SharedMedium};
 use taut_port::{BATCH_CAPACITY, Batch, Marks, Packet, PoolHandle, PortError};
+use taut_settings::SettingsFileError;
 
 pub(crate) const ENTRY: Entry = Entry {
     name: "medium",
@@ -36,13 +37,7 @@ fn read(table: toml::Table) -> Result<MediumSettings, SettingsError> {
         return settings(table);
     }
     let File { file } = settings(table)?;
-    let name = file.display();
-    let text = taut_settings::SettingsFileError::read(&file)
-        .map_err(|e| SettingsError(format!("file: {e}")))?;
-    toml::from_str(&text).map_err(|e| {
-        let wrong = taut_settings::SettingsFileError::of_toml(&text, &name.to_string(), &e);
-        SettingsError(format!("file: {wrong}"))
-    })
+    SettingsFileError::read_toml(&file).map_err(|e| SettingsError(format!("file: {e}")))
 }
 
 struct Held {

@@ -1,4 +1,6 @@
-//! Errors of a script on one line: file, line, what is wrong, and the call it happened in.
+//! What a script says, as lines: errors with file, line, what is wrong, and the call it happened in; and what it prints.
+
+use mlua::{Function, Lua, LuaString, MultiValue};
 
 /// Says what went wrong in the script that Lua knows as `chunk` and the user as `path`; `memory` is what is said of
 /// one that has no memory left.
@@ -68,6 +70,24 @@ fn message(error: &mlua::Error, traceback: &mut String) -> Option<String> {
         mlua::Error::BadArgument { cause, .. } => return message(cause, traceback),
         other => other.to_string(),
     })
+}
+
+/// Returns the line that Lua's own `print` would write of these values.
+///
+/// # Errors
+/// A value has a `__tostring` that fails.
+pub fn line_of(lua: &Lua, values: MultiValue) -> mlua::Result<Vec<u8>> {
+    let tostring: Function = lua.globals().get("tostring")?;
+    let mut line = Vec::new();
+    for (index, value) in values.into_iter().enumerate() {
+        if index > 0 {
+            line.push(b'\t');
+        }
+        let text: LuaString = tostring.call(value)?;
+        line.extend_from_slice(&text.as_bytes());
+    }
+    line.push(b'\n');
+    Ok(line)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! A script that is a function of a chain: its state, and what becomes of the packets that it sees.
 
 use crate::watch::Watch;
-use crate::{LuaState, Number, explain};
+use crate::{LuaState, Number, explain, line_of};
 use mlua::{Error, Function, Lua, MultiValue, Table, Value};
 use std::cell::RefCell;
 use std::io::Write;
@@ -380,16 +380,7 @@ fn setting(lua: &Lua, value: &toml::Value) -> mlua::Result<Value> {
 
 /// Prints for people: what is on standard output may be for programs.
 fn print(lua: &Lua, values: MultiValue) -> mlua::Result<()> {
-    let tostring: Function = lua.globals().get("tostring")?;
-    let mut line = Vec::new();
-    for (index, value) in values.into_iter().enumerate() {
-        if index > 0 {
-            line.push(b'\t');
-        }
-        let text: mlua::LuaString = tostring.call(value)?;
-        line.extend_from_slice(&text.as_bytes());
-    }
-    line.push(b'\n');
+    let line = line_of(lua, values)?;
     // A reader that has gone away is no reason to stop forwarding.
     let _ = std::io::stderr().lock().write_all(&line);
     Ok(())

@@ -20,7 +20,7 @@ mod packet;
 mod state;
 mod watch;
 
-pub use explain::explain;
+pub use explain::{explain, line_of};
 pub use function::{Call, Counts, FunctionScript, Host, LIMIT, MOST_BYTES};
 pub use headers::{ABSENT, HEADERS, locate};
 pub use state::{Ends, Lending, Lent, LuaState, Number, Pending, SAMPLES, Samples};

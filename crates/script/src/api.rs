@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use taut_lua::{Lent, LuaState, locate};
+use taut_lua::{Lent, LuaState, line_of, locate};
 use taut_measure::LatencyHistogram;
 use taut_port::{Packet, PortSpec};
 use taut_settings::suggestion;
@@ -305,16 +305,7 @@ fn add_tasks(core: &Rc<Core>, host: &Table) -> mlua::Result<()> {
 
 /// Prints like Lua's own, but a reader that has gone away is no reason to die.
 fn print(lua: &Lua, values: MultiValue) -> mlua::Result<()> {
-    let tostring: Function = lua.globals().get("tostring")?;
-    let mut line = Vec::new();
-    for (index, value) in values.into_iter().enumerate() {
-        if index > 0 {
-            line.push(b'\t');
-        }
-        let text: mlua::LuaString = tostring.call(value)?;
-        line.extend_from_slice(&text.as_bytes());
-    }
-    line.push(b'\n');
+    let line = line_of(lua, values)?;
     let mut out = std::io::stdout().lock();
     let _ = out.write_all(&line).and_then(|()| out.flush());
     Ok(())

@@ -1,6 +1,7 @@
 //! Messages about mistakes in a file of settings: where a mistake is, in words of the file instead of those of the
 //! program that reads it.
 
+use serde::de::DeserializeOwned;
 use std::path::{Path, PathBuf};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -42,6 +43,15 @@ impl SettingsFileError {
                 source,
             },
         })
+    }
+
+    /// Reads a file of TOML as a value.
+    ///
+    /// # Errors
+    /// As [`Self::read`]; `Wrong` where it is none such.
+    pub fn read_toml<T: DeserializeOwned>(path: &Path) -> Result<T, Self> {
+        let text = Self::read(path)?;
+        toml::from_str(&text).map_err(|e| Self::of_toml(&text, &path.display().to_string(), &e))
     }
 
     /// A mistake in `text`, the contents of file `name`, at this byte if it is known where.

@@ -3,11 +3,11 @@
 use crate::key::{Keys, Master};
 use crate::offset::Offset;
 use crate::receiver::{Delivery, Received, Receiver};
-use crate::sender::{Sender, Sent, feedback_wait_ns};
+use crate::sender::{Outgoing, Sender, Sent, feedback_wait_ns};
 use crate::settings::{Settings, WrongSettings};
 use crate::wire::{
-    self, Accept, Body, FEEDBACK_BYTES, Header, Hello, Kind, MOST_DATAGRAM_BYTES, TAG_BYTES,
-    WireError,
+    self, Accept, Body, FEEDBACK_BYTES, Feedback, Header, Hello, Kind, MOST_DATAGRAM_BYTES,
+    TAG_BYTES, WireError,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -118,6 +118,24 @@ pub struct Counts {
     pub received: Received,
 }
 
+impl Counts {
+    /// Adds those of another connection.
+    pub fn add(&mut self, other: &Self) {
+        self.packets_sent += other.packets_sent;
+        self.packets_received += other.packets_received;
+        self.bytes_sent += other.bytes_sent;
+        self.bytes_received += other.bytes_received;
+        self.repeated += other.repeated;
+        self.malformed += other.malformed;
+        self.forged += other.forged;
+        self.clock_jumps += other.clock_jumps;
+        self.sent.add(&other.sent);
+        self.arrived_in_time += other.arrived_in_time;
+        self.arrived_not += other.arrived_not;
+        self.received.add(&other.received);
+    }
+}
+
 /// What came last from the other side, and what it has to hear of it.
 #[derive(Debug, Clone, Copy, Default)]
 struct Heard {
@@ -132,6 +150,15 @@ struct Heard {
     first_ns: u64,
     /// Whether feedback is to leave at once.
     at_once: bool,
+}
+
+impl Heard {
+    /// Says what has come, so that nothing is unanswered any more; none as long as nobody is known.
+    fn feedback(&mut self, other: Option<&Other>) -> Option<Feedback> {
+        let other = other?;
+        (self.unanswered, self.at_once) = (0, false);
+        Some(other.receiver.feedback(self.largest, self.packets))
+    }
 }
 
 /// What the other side has said of itself.
@@ -166,7 +193,8 @@ pub struct Endpoint {
     other: Option<Other>,
     heard: Heard,
     next_packet: u64,
-    accepts: u32,
+    /// Whether an accept is to leave.
+    owes_accept: bool,
     says_farewell: bool,
     last_heard_ns: u64,
     notices: VecDeque<Notice>,
@@ -230,7 +258,7 @@ impl Endpoint {
         let mut endpoint = Self::new(Side::Answerer, settings, master, random, connection, now_ns)?;
         endpoint.meet(hello, &hello.random, &random);
         endpoint.hear(now_ns, &header, packet.len());
-        endpoint.accepts = 1;
+        endpoint.owes_accept = true;
         Ok(endpoint)
     }
 
@@ -257,7 +285,7 @@ impl Endpoint {
             other: None,
             heard: Heard::default(),
             next_packet: 0,
-            accepts: 0,
+            owes_accept: false,
             says_farewell: false,
             last_heard_ns: now_ns,
             notices: VecDeque::with_capacity(MOST_NOTICES),
@@ -277,7 +305,7 @@ impl Endpoint {
         self.state == State::Open
     }
 
-    /// Whether it is over: nothing is sent, taken in or delivered any more.
+    /// Whether it is over: nothing is sent or taken in any more. What has come in time can still be delivered.
     pub fn has_ended(&self) -> bool {
         self.state == State::Ended && !self.says_farewell
     }
@@ -374,7 +402,7 @@ impl Endpoint {
             let is_same = self.side == Side::Answerer
                 && self.other.as_ref().is_some_and(|it| it.hello == hello);
             if is_same {
-                self.accepts = 1;
+                self.owes_accept = true;
             } else {
                 self.counts.forged += 1;
             }
@@ -554,8 +582,7 @@ impl Endpoint {
     }
 
     fn expected(&self) -> Option<(u64, bool)> {
-        let tag_bytes = if self.master.is_some() { TAG_BYTES } else { 0 };
-        self.sender.expected(tag_bytes)
+        self.sender.expected(self.tag_bytes())
     }
 
     /// Writes the next packet that is to leave now, and returns its length; none if nothing is. Ask until there is none.
@@ -571,10 +598,7 @@ impl Endpoint {
         match self.state {
             State::Ended => return None,
             State::Opening { next_ns, pause_ns } => {
-                if self.is_silent(now_ns) {
-                    return None;
-                }
-                if now_ns < next_ns {
+                if self.is_silent(now_ns) || now_ns < next_ns {
                     return None;
                 }
                 self.state = State::Opening {
@@ -589,8 +613,8 @@ impl Endpoint {
         if self.is_silent(now_ns) {
             return None;
         }
-        if self.accepts > 0 {
-            self.accepts = 0;
+        if self.owes_accept {
+            self.owes_accept = false;
             let answers = self.other.as_ref()?.hello.random;
             let accept = Body::Accept(Accept {
                 own: self.own,
@@ -600,15 +624,8 @@ impl Endpoint {
         }
         // An answerer knows that its accept has come by what comes next; messages may follow it at once.
         while let Some(outgoing) = self.sender.next(now_ns) {
-            let packet = self.next_packet;
             let mut header = self.header(now_ns, Kind::Data);
-            let room = MOST_DATAGRAM_BYTES - if self.keys.is_some() { TAG_BYTES } else { 0 };
-            let answers = self.heard.unanswered > 0 || self.heard.at_once;
-            let feedback = self
-                .other
-                .as_ref()
-                .filter(|_| answers)
-                .map(|it| it.receiver.feedback(self.heard.largest, self.heard.packets));
+            let room = MOST_DATAGRAM_BYTES - self.tag_bytes();
             let Some(body) = self.sender.body(outgoing, now_ns) else {
                 continue;
             };
@@ -621,21 +638,15 @@ impl Endpoint {
                 Body::Data(data) => wire::data_packet_bytes(data.payload.len()),
                 _ => MOST_DATAGRAM_BYTES,
             };
-            if length + FEEDBACK_BYTES <= room {
-                header.feedback = feedback;
+            let answers = self.heard.unanswered > 0 || self.heard.at_once;
+            if answers && length + FEEDBACK_BYTES <= room {
+                header.feedback = self.heard.feedback(self.other.as_ref());
             }
             let length = wire::emit(&header, &body, bytes);
-            if header.feedback.is_some() {
-                (self.heard.unanswered, self.heard.at_once) = (0, false);
-            }
             if let Some(keys) = &self.keys {
                 keys.seal(&mut bytes[..length]);
             }
-            self.next_packet += 1;
-            self.sender.departed(now_ns, packet, length, Some(outgoing));
-            self.counts.packets_sent += 1;
-            self.counts.bytes_sent += length as u64;
-            return Some(length);
+            return Some(self.left(now_ns, length, Some(outgoing)));
         }
         if self.feedback_ns().is_some_and(|ns| now_ns >= ns) {
             return Some(self.emit_plain(now_ns, Kind::Feedback, &Body::Feedback, bytes));
@@ -645,10 +656,9 @@ impl Endpoint {
 
     /// Ends the connection if nothing has come for too long.
     fn is_silent(&mut self, now_ns: u64) -> bool {
-        let silent_ns = now_ns.saturating_sub(self.last_heard_ns);
         // Who has nothing to say is not asked to: only what is waited for can be missing.
         let waits = matches!(self.state, State::Opening { .. }) || self.sender.waiting() > 0;
-        let is_silent = waits && silent_ns > self.settings.silence_ns;
+        let is_silent = waits && self.silent_ns(now_ns) > self.settings.silence_ns;
         if is_silent {
             self.state = State::Ended;
             self.tell(Notice::Silent);
@@ -681,12 +691,7 @@ impl Endpoint {
     ) -> usize {
         let mut header = self.header(now_ns, kind);
         if !matches!(kind, Kind::Hello | Kind::Accept) {
-            let feedback = self
-                .other
-                .as_ref()
-                .map(|it| it.receiver.feedback(self.heard.largest, self.heard.packets));
-            header.feedback = feedback;
-            (self.heard.unanswered, self.heard.at_once) = (0, false);
+            header.feedback = self.heard.feedback(self.other.as_ref());
         }
         let length = wire::emit(&header, body, bytes);
         match (kind, &self.keys, &self.master) {
@@ -694,29 +699,37 @@ impl Endpoint {
             (_, Some(keys), _) => keys.seal(&mut bytes[..length]),
             _ => {}
         }
-        self.sender.departed(now_ns, self.next_packet, length, None);
+        self.left(now_ns, length, None)
+    }
+
+    /// Notes that a packet of that length leaves, and returns it; `outgoing` is what in it has to be acknowledged.
+    fn left(&mut self, now_ns: u64, length: usize, outgoing: Option<Outgoing>) -> usize {
+        self.sender
+            .departed(now_ns, self.next_packet, length, outgoing);
         self.next_packet += 1;
         self.counts.packets_sent += 1;
         self.counts.bytes_sent += length as u64;
         length
     }
 
+    fn tag_bytes(&self) -> usize {
+        if self.master.is_some() { TAG_BYTES } else { 0 }
+    }
+
     /// Returns the next message that is to be delivered now: in time, and in order. Ask until there is none.
     pub fn deliver(&mut self, now_ns: u64) -> Option<Delivery<'_>> {
-        if self.state == State::Ended && self.notices.contains(&Notice::Silent) {
-            return None;
-        }
         let other = self.other.as_mut()?;
         other.receiver.deliver(&self.offset, now_ns)
     }
 
     /// Whether [`Endpoint::deliver`] has a message now.
     pub fn has_delivery(&self, now_ns: u64) -> bool {
-        let due_ns = self
-            .other
-            .as_ref()
-            .and_then(|it| it.receiver.wake_ns(&self.offset, now_ns));
-        due_ns.is_some_and(|ns| ns <= now_ns)
+        self.delivery_ns(now_ns).is_some_and(|ns| ns <= now_ns)
+    }
+
+    fn delivery_ns(&self, now_ns: u64) -> Option<u64> {
+        let other = self.other.as_ref()?;
+        other.receiver.wake_ns(&self.offset, now_ns)
     }
 
     /// When to ask for packets and messages again if nothing comes before; none if nothing will be due.
@@ -727,13 +740,10 @@ impl Endpoint {
             State::Opening { next_ns, .. } => return Some(next_ns.min(silence_ns)),
             State::Open => {}
         }
-        if self.accepts > 0 {
+        if self.owes_accept {
             return Some(now_ns);
         }
-        let delivers = self
-            .other
-            .as_ref()
-            .and_then(|it| it.receiver.wake_ns(&self.offset, now_ns));
+        let delivers = self.delivery_ns(now_ns);
         let silent = (self.sender.waiting() > 0).then_some(silence_ns);
         let due = [self.sender.wake_ns(), self.feedback_ns(), delivers, silent];
         due.into_iter().flatten().min()
@@ -760,26 +770,6 @@ impl Endpoint {
     /// Whether the other side has shown that what was sent to it arrives: who only says hello may have made its address up.
     pub fn is_confirmed(&self) -> bool {
         self.side == Side::Opener || self.counts.packets_received > 1
-    }
-
-    /// Returns the smoothed round trip, ns.
-    pub fn round_trip_ns(&self) -> Option<u64> {
-        self.sender.pace.smoothed_rtt_ns()
-    }
-
-    /// Returns the share of this side's packets that are lost, smoothed.
-    pub fn loss(&self) -> f64 {
-        self.sender.loss()
-    }
-
-    /// Returns how well the other side's clock is known: bounds of the difference lie so far apart, ns.
-    pub fn clock_uncertainty_ns(&self, now_ns: u64) -> Option<u64> {
-        self.offset.width_ns(now_ns)
-    }
-
-    /// Returns the rate at which the path is known to deliver, bytes per second; 0 as long as nothing is known.
-    pub fn delivery_rate(&self) -> f64 {
-        self.sender.pace.rate()
     }
 }
 

@@ -126,6 +126,7 @@ impl Offset {
     }
 
     /// How far apart the bounds are, ns.
+    #[cfg(test)]
     pub(crate) fn width_ns(&self, now_ns: u64) -> Option<u64> {
         let (lower, upper) = (self.lower_ns(now_ns)?, self.upper_ns(now_ns)?);
         u64::try_from(upper - lower).ok()

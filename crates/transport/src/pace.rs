@@ -120,10 +120,6 @@ impl Pace {
         self.lowest_rtt.map(|(ns, _)| ns)
     }
 
-    pub(crate) fn smoothed_rtt_ns(&self) -> Option<u64> {
-        self.smoothed_rtt.map(|ns| ns as u64)
-    }
-
     /// Time after which what was not acknowledged is taken for lost, or asked about, ns; without what the other side waits.
     pub(crate) fn patience_ns(&self) -> Option<u64> {
         self.smoothed_rtt
@@ -131,7 +127,7 @@ impl Pace {
     }
 
     /// The bottleneck's rate as far as it is known, bytes per second.
-    pub(crate) fn rate(&self) -> f64 {
+    fn rate(&self) -> f64 {
         self.rates.iter().copied().fold(0.0, f64::max)
     }
 

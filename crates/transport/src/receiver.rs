@@ -27,6 +27,17 @@ pub struct Received {
     pub behind: u64,
 }
 
+impl Received {
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.in_time += other.in_time;
+        self.missed += other.missed;
+        self.late += other.late;
+        self.repaired += other.repaired;
+        self.copies += other.copies;
+        self.behind += other.behind;
+    }
+}
+
 /// A message that is delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Delivery<'a> {

@@ -48,6 +48,18 @@ pub struct Sent {
     pub repairs: u64,
 }
 
+impl Sent {
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.messages += other.messages;
+        self.refused += other.refused;
+        self.not_sent += other.not_sent;
+        self.data += other.data;
+        self.again += other.again;
+        self.asked += other.asked;
+        self.repairs += other.repairs;
+    }
+}
+
 /// A message that is kept.
 #[derive(Debug, Clone, Copy, Default)]
 struct Source {
@@ -524,11 +536,6 @@ impl Sender {
             let come = bytes as f64 * share;
             self.pace.acknowledged(now_ns, &newest, come);
         }
-    }
-
-    /// Share of packets that are lost, smoothed.
-    pub(crate) fn loss(&self) -> f64 {
-        self.loss
     }
 
     /// Messages handed over of which nothing is known yet, and that may still come.

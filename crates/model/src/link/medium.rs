@@ -245,8 +245,6 @@ struct Station {
     /// Highest backoff that it draws next.
     window: u32,
     attempts: u32,
-    /// From when on it counts down.
-    idle_since_ns: u64,
 }
 
 #[derive(Debug)]
@@ -505,11 +503,10 @@ impl SharedMedium {
         };
         let from_ns = contention.free_ns.max(first);
         // Who waited while the medium was free has counted down.
+        let passed = (from_ns - contention.free_ns) / contention.slot_ns.max(1);
+        let passed = u32::try_from(passed).unwrap_or(u32::MAX);
         for (station, queue) in contention.stations.iter_mut().zip(&self.queues) {
             if !queue.is_empty() {
-                let idle_ns = from_ns.saturating_sub(station.idle_since_ns.max(contention.free_ns));
-                let passed = idle_ns / contention.slot_ns.max(1);
-                let passed = u32::try_from(passed).unwrap_or(u32::MAX);
                 station.backoff = station.backoff.saturating_sub(passed);
             }
         }
@@ -573,7 +570,6 @@ impl SharedMedium {
                 (station.window, station.attempts) = (contention.cw_min, 0);
             }
             station.backoff = self.rng.u32(0..=station.window);
-            station.idle_since_ns = end_ns;
             if number < 2 && (!fails || gives_up) {
                 let fate = if fails { Fate::Lost } else { Fate::Arrives };
                 // Of two that collide and are given up at once, the second one is when it is its turn again.
@@ -776,7 +772,6 @@ fn contention(wlan: &Wlan) -> Result<Contention, MediumError> {
         backoff: 0,
         window: phy.cw_min,
         attempts: 0,
-        idle_since_ns: 0,
     };
     Ok(Contention {
         line,

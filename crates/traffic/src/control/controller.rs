@@ -1,7 +1,7 @@
 //! The controller's side: answers reports with commands, at once.
 
-use super::{Datagrams, LOOK_NS, complain, next, now_ns};
-use crate::messages::{Messages, open};
+use super::{Datagrams, LOOK_NS, complain, next};
+use crate::messages::{Messages, now_ns, open};
 use crate::probe::Over;
 use rustix::thread::set_current_timer_slack;
 use std::io;
@@ -37,8 +37,6 @@ pub struct ControllerRun {
     pub datagrams: Datagrams,
     /// What was wrong with the first datagram that was no message.
     pub complaint: Option<ProtocolError>,
-    /// Times that the transport has said that its target is out of reach, or in reach again.
-    pub told: u64,
 }
 
 /// The controller's socket.
@@ -96,7 +94,6 @@ impl ControllerSide {
             heard: Vec::new(),
             datagrams: Datagrams::default(),
             complaint: None,
-            told: 0,
         };
         let datagrams = &mut run.datagrams;
         let mut is_out_of_reach = false;
@@ -107,9 +104,8 @@ impl ControllerSide {
                 match told.notice {
                     Notice::OutOfReach(_) => is_out_of_reach = true,
                     Notice::InReach(_) => is_out_of_reach = false,
-                    _ => continue,
+                    _ => {}
                 }
-                run.told += 1;
             }
             let Some((length, from)) = next(&mut *self.messages, &mut bytes) else {
                 self.messages.wait(Duration::from_nanos(LOOK_NS));

@@ -9,7 +9,6 @@ pub use controller::{ControllerRun, ControllerSide, Heard};
 pub use plant::{End, PlantRun, PlantSide};
 
 use crate::messages::Messages;
-use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use taut_control::protocol::{MOST_BYTES, ProtocolError};
@@ -35,12 +34,6 @@ pub struct Datagrams {
     pub malformed: u64,
     /// What came from another address than the peer's.
     pub strangers: u64,
-}
-
-/// Nanoseconds of `CLOCK_MONOTONIC`, which both sides share on one machine.
-fn now_ns() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 /// The next message, if there is one. What is longer than any message is cut off, and so is none.

@@ -1,7 +1,7 @@
 //! The plant's side: a plant in software that sends reports and applies commands in real time.
 
-use super::{Datagrams, LOOK_NS, complain, next, now_ns};
-use crate::messages::{Messages, Transport, open};
+use super::{Datagrams, LOOK_NS, complain, next};
+use crate::messages::{Messages, Transport, now_ns, open};
 use crate::probe::Over;
 use rustix::thread::{clock_nanosleep_absolute, set_current_timer_slack};
 use rustix::time::{ClockId, Timespec};

@@ -1,8 +1,7 @@
 //! Messages over the deadline transport: its connections over one UDP socket, one for each peer.
 
-use super::{Messages, Received, Told, is_for_now, udp_socket};
+use super::{Messages, Received, Told, is_for_now, now_ns, udp_socket};
 use rustix::rand::{GetRandomFlags, getrandom};
-use rustix::time::{ClockId, clock_gettime};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -49,12 +48,6 @@ pub struct DeadlineMessages {
     strangers: u64,
     /// Messages that were asked for.
     received: u32,
-}
-
-/// Nanoseconds of `CLOCK_MONOTONIC`, which is never 0 when anybody asks.
-fn now_ns() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 fn random() -> io::Result<[u8; 16]> {
@@ -136,9 +129,8 @@ impl DeadlineMessages {
         let DeadlineSettings { settings, master } = &self.settings;
         match Endpoint::accept(*settings, master.clone(), random()?, now_ns, packet) {
             Ok(endpoint) => {
-                if let Some(before) = self.peers.insert(from, endpoint) {
-                    self.ended = sum(&self.ended, &before.counts());
-                }
+                self.forget(from);
+                self.peers.insert(from, endpoint);
             }
             Err(EndpointError::Wire(wire::WireError::Version(_))) => {
                 self.strangers += 1;
@@ -166,11 +158,15 @@ impl DeadlineMessages {
         };
         let over = self.peers.iter().filter(|(_, endpoint)| is_over(endpoint));
         let oldest = over.max_by_key(|(_, endpoint)| endpoint.silent_ns(now_ns));
-        let Some(peer) = oldest.map(|(peer, _)| *peer) else {
-            return;
-        };
+        if let Some(peer) = oldest.map(|(peer, _)| *peer) {
+            self.forget(peer);
+        }
+    }
+
+    /// Forgets a peer, if there is one of that address, but for its counts.
+    fn forget(&mut self, peer: SocketAddr) {
         if let Some(endpoint) = self.peers.remove(&peer) {
-            self.ended = sum(&self.ended, &endpoint.counts());
+            self.ended.add(&endpoint.counts());
         }
     }
 
@@ -194,8 +190,8 @@ impl DeadlineMessages {
                 }
             }
         }
-        if let Some(endpoint) = over.and_then(|peer| self.peers.remove(&peer)) {
-            self.ended = sum(&self.ended, &endpoint.counts());
+        if let Some(peer) = over {
+            self.forget(peer);
         }
     }
 
@@ -221,37 +217,6 @@ impl DeadlineMessages {
     }
 }
 
-/// Adds counts of two connections.
-fn sum(a: &Counts, b: &Counts) -> Counts {
-    let mut sum = *a;
-    sum.packets_sent += b.packets_sent;
-    sum.packets_received += b.packets_received;
-    sum.bytes_sent += b.bytes_sent;
-    sum.bytes_received += b.bytes_received;
-    sum.repeated += b.repeated;
-    sum.malformed += b.malformed;
-    sum.forged += b.forged;
-    sum.clock_jumps += b.clock_jumps;
-    sum.arrived_in_time += b.arrived_in_time;
-    sum.arrived_not += b.arrived_not;
-    let (sent, of) = (&mut sum.sent, &b.sent);
-    sent.messages += of.messages;
-    sent.refused += of.refused;
-    sent.not_sent += of.not_sent;
-    sent.data += of.data;
-    sent.again += of.again;
-    sent.asked += of.asked;
-    sent.repairs += of.repairs;
-    let (received, of) = (&mut sum.received, &b.received);
-    received.in_time += of.in_time;
-    received.missed += of.missed;
-    received.late += of.late;
-    received.repaired += of.repaired;
-    received.copies += of.copies;
-    received.behind += of.behind;
-    sum
-}
-
 impl Messages for DeadlineMessages {
     fn address(&self) -> io::Result<SocketAddr> {
         self.socket.local_addr()
@@ -267,9 +232,8 @@ impl Messages for DeadlineMessages {
             let DeadlineSettings { settings, master } = &self.settings;
             let endpoint = Endpoint::open(*settings, master.clone(), random()?, now_ns())
                 .map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
-            if let Some(before) = self.peers.insert(to, endpoint) {
-                self.ended = sum(&self.ended, &before.counts());
-            }
+            self.forget(to);
+            self.peers.insert(to, endpoint);
         }
         let taken = match self.peers.get_mut(&to) {
             Some(endpoint) => endpoint.send(now_ns(), message),
@@ -323,8 +287,10 @@ impl Messages for DeadlineMessages {
     }
 
     fn counts(&self) -> Option<Counts> {
+        let mut all = self.ended;
         let open = self.peers.values().map(Endpoint::counts);
-        Some(open.fold(self.ended, |total, it| sum(&total, &it)))
+        open.for_each(|counts| all.add(&counts));
+        Some(all)
     }
 
     fn leave(&mut self) {

@@ -10,6 +10,7 @@ mod stream;
 pub use deadline::{DeadlineMessages, DeadlineSettings};
 
 use datagram::DatagramMessages;
+use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -135,6 +136,12 @@ pub fn any_address_to(to: SocketAddr) -> SocketAddr {
         SocketAddr::V4(_) => SocketAddr::from(([0, 0, 0, 0], 0)),
         SocketAddr::V6(_) => SocketAddr::from(([0; 16], 0)),
     }
+}
+
+/// Nanoseconds of `CLOCK_MONOTONIC`, which programs of one machine share, and which is never 0 when anybody asks.
+pub(crate) fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 /// A UDP socket that never blocks, with long queues: a machine that takes the core away for milliseconds must not make losses of
