@@ -2,11 +2,11 @@
 //! files.
 
 use crate::DeployError;
-use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use taut_host::private::{self, Lock, LockError};
+use taut_sys::Locked;
 
 /// The folder of one chain, held by whoever keeps the chain up. Dropping it removes it.
 #[derive(Debug)]
@@ -100,10 +100,7 @@ pub fn of_running(name: &str) -> Result<Option<PathBuf>, DeployError> {
     let Some(path) = all_chains()?.map(|all| all.join(name)) else {
         return Ok(None);
     };
-    let is_up = File::open(path.join("lock")).is_ok_and(|lock| {
-        // Let go of when the file is closed.
-        flock(&lock, FlockOperation::NonBlockingLockShared).is_err()
-    });
+    let is_up = File::open(path.join("lock")).is_ok_and(|lock| Locked::shared(lock).is_err());
     Ok(is_up.then_some(path))
 }
 

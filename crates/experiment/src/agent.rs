@@ -2,7 +2,6 @@
 
 use crate::node::parcel;
 use crate::secrets::Secrets;
-use rustix::fs::{FlockOperation, flock};
 use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -19,6 +18,7 @@ use taut_host::private::{self, Claim, EXPERIMENT, LockError, MEASURING};
 use taut_host::process::{adopt_descendants, end_descendants, end_group};
 use taut_host::{Awake, Machine, Snapshot};
 use taut_results::hex;
+use taut_sys::Locked;
 
 /// Exit code of a step that took longer than it may, as of `timeout`.
 pub const TIMED_OUT: i32 = 124;
@@ -249,22 +249,19 @@ impl Held {
 }
 
 /// Marks a folder as used until the mark is dropped.
-fn in_use(folder: &Path) -> Option<fs::File> {
-    let mark = fs::File::open(folder).ok()?;
-    flock(&mark, FlockOperation::NonBlockingLockShared).ok()?;
-    Some(mark)
+fn in_use(folder: &Path) -> Option<Locked> {
+    Locked::shared(fs::File::open(folder).ok()?).ok()
 }
 
 /// Waits until no step runs in a folder below `runs`.
 fn wait_for_steps(runs: &Path) {
     let deadline = Instant::now() + STEPS_END;
     for run in fs::read_dir(runs).into_iter().flatten().flatten() {
-        let Ok(mark) = fs::File::open(run.path()) else {
-            continue;
+        let in_use = || {
+            let mark = fs::File::open(run.path());
+            mark.is_ok_and(|mark| Locked::exclusive(mark).is_err())
         };
-        while flock(&mark, FlockOperation::NonBlockingLockExclusive).is_err()
-            && Instant::now() < deadline
-        {
+        while in_use() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(5));
         }
     }

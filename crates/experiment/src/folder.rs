@@ -19,17 +19,16 @@ use crate::inside::{InsidePath, NotInside};
 use crate::mistakes::is_plain_name;
 use crate::plan::{MOST_RUNS, PlannedRun};
 use crate::variables::Values;
-use rustix::fs::{FlockOperation, flock};
-use rustix::io::Errno;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use taut_results::{Completion, ResultsError, hex, write_json, write_whole};
+use taut_sys::Locked;
 
 /// A record of JSON is no larger, bytes.
 const MOST_RECORD_BYTES: u64 = 64 << 20;
@@ -293,7 +292,7 @@ impl Folder {
         let mut runs = Vec::new();
         let file = match InsidePath::new("runs.jsonl")?.open(&self.dir) {
             Ok(file) => file,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(runs),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(runs),
             Err(e) => return Err(ExperimentError::io(path)(e)),
         };
         let mut ids = BTreeSet::new();
@@ -389,7 +388,7 @@ impl Folder {
     pub(crate) fn partial(&self, id: &str) -> Result<PathBuf, ExperimentError> {
         let path = self.dir.join("runs").join(format!("{id}.partial"));
         match fs::remove_dir_all(&path) {
-            Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => {
                 return Err(ExperimentError::io(path)(e));
             }
             _ => fs::create_dir_all(path.join("logs")).map_err(ExperimentError::io(&path))?,
@@ -435,16 +434,16 @@ impl Folder {
             .map_err(ExperimentError::io(path))
     }
 
-    /// Takes the folder for one process that makes runs, until the file is closed.
-    pub(crate) fn claim(&self) -> Result<fs::File, ExperimentError> {
+    /// Takes the folder for one process that makes runs, until this is dropped.
+    pub(crate) fn claim(&self) -> Result<Option<Locked>, ExperimentError> {
         let file = fs::File::open(&self.dir).map_err(ExperimentError::io(&self.dir))?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::WOULDBLOCK) => Err(ExperimentError::results(
+        match Locked::exclusive(file) {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Err(ExperimentError::results(
                 &self.dir,
                 "another taut experiment makes runs into this folder: wait for it to end",
             )),
             // Not every file system can.
-            _ => Ok(file),
+            locked => Ok(locked.ok()),
         }
     }
 

@@ -3,8 +3,7 @@
 //! A path that others can guess, in a folder that they can write (`/tmp`), may be theirs already: a folder of their own, or
 //! a link to somewhere else. What is found there is used only if it is this user's own.
 
-use rustix::fs::{CWD, FileType, FlockOperation, Mode, OFlags, flock, fstat, openat};
-use rustix::io::Errno;
+use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat};
 use rustix::process::geteuid;
 use std::fs::{self, DirBuilder, File, Metadata};
 use std::io::{self, ErrorKind, Read, Write};
@@ -12,6 +11,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use taut_sys::Locked;
 use tempfile::TempDir;
 
 /// Bits of a file's mode by which others than its owner may write.
@@ -167,7 +167,7 @@ pub fn run_folder() -> io::Result<PathBuf> {
 /// A lock file that one process holds, until it is dropped or the process ends, however it ends. It says who that is.
 #[derive(Debug)]
 pub struct Lock {
-    file: File,
+    file: Locked,
 }
 
 /// Reason why a lock cannot be had.
@@ -197,7 +197,7 @@ impl Lock {
             flags | OFlags::NONBLOCK,
             Mode::from_raw_mode(0o600),
         );
-        let mut file = File::from(file.map_err(io::Error::from)?);
+        let file = File::from(file.map_err(io::Error::from)?);
         let found = fstat(&file).map_err(io::Error::from)?;
         if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
             return Err(not_ours("is not a file").into());
@@ -206,19 +206,21 @@ impl Lock {
             let text = format!("belongs to user {}", found.st_uid);
             return Err(not_ours(&text).into());
         }
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::WOULDBLOCK) => {
+        let mut other = file.try_clone()?;
+        let mut file = Locked::exclusive(file).map_err(|e| match e.kind() {
+            ErrorKind::WouldBlock => {
                 let mut text = String::new();
                 // Longer than any process number is nobody's.
-                let _ = (&mut file).take(16).read_to_string(&mut text);
+                let _ = (&mut other).take(16).read_to_string(&mut text);
                 let by = text.trim().parse().ok();
-                return Err(LockError::Held { by });
+                LockError::Held { by }
             }
-            locked => locked.map_err(io::Error::from)?,
-        }
+            _ => e.into(),
+        })?;
         // Emptied only by who holds it.
-        file.set_len(0)?;
-        file.write_all(format!("{}\n", std::process::id()).as_bytes())?;
+        file.get().set_len(0)?;
+        file.get_mut()
+            .write_all(format!("{}\n", std::process::id()).as_bytes())?;
         Ok(Self { file })
     }
 
@@ -227,6 +229,7 @@ impl Lock {
         let there = fs::symlink_metadata(path);
         there.is_ok_and(|there| {
             self.file
+                .get()
                 .metadata()
                 .is_ok_and(|ours| (ours.dev(), ours.ino()) == (there.dev(), there.ino()))
         })

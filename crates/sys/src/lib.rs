@@ -28,6 +28,7 @@ mod kernel_routes;
 pub mod lanes;
 mod library;
 mod linked_lines;
+mod locked;
 mod memory;
 mod packet_filter;
 mod prefetch;
@@ -52,6 +53,7 @@ pub use kernel_routes::{
 };
 pub use library::Library;
 pub use linked_lines::{LINE_BYTES, LinkedLines, available_bytes};
+pub use locked::Locked;
 pub use memory::Mapping;
 #[doc(hidden)]
 pub use packet_filter::ask_libpcap;

@@ -2,8 +2,8 @@
 
 use super::DiskError;
 use rustix::fs::{
-    AtFlags, CWD, Dir, FileType, FlockOperation, Mode, OFlags, fcntl_getfl, fcntl_setfl, flock,
-    fstat, openat, renameat, unlinkat,
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, fcntl_getfl, fcntl_setfl, fstat, openat, renameat,
+    unlinkat,
 };
 use rustix::io::Errno;
 use rustix::process::geteuid;
@@ -13,6 +13,7 @@ use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use taut_sys::Locked;
 
 /// Bits of a file's mode by which others than its owner may write.
 const OTHERS_WRITE: u32 = 0o022;
@@ -62,6 +63,8 @@ impl Name {
 pub(super) struct Folder {
     fd: OwnedFd,
     path: PathBuf,
+    /// Held by who writes.
+    _lock: Option<Locked<OwnedFd>>,
 }
 
 impl Folder {
@@ -75,6 +78,7 @@ impl Folder {
         Ok(Self {
             fd: openat(CWD, path, flags, Mode::empty()).map_err(failed)?,
             path: path.to_owned(),
+            _lock: None,
         })
     }
 
@@ -111,16 +115,18 @@ impl Folder {
         if is_foreign || (parent.mode() & OTHERS_WRITE != 0 && parent.mode() & STICKY == 0) {
             return Err(failed(not_ours("lies where other users can replace it")));
         }
-        match flock(&fd, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::WOULDBLOCK) => Err(DiskError::Held {
+        let lock = fd.try_clone().and_then(Locked::exclusive);
+        let lock = lock.map_err(|e| match e.kind() {
+            ErrorKind::WouldBlock => DiskError::Held {
                 path: path.to_owned(),
-            }),
-            Err(e) => Err(failed(e.into())),
-            Ok(()) => Ok(Self {
-                fd,
-                path: path.to_owned(),
-            }),
-        }
+            },
+            _ => failed(e),
+        })?;
+        Ok(Self {
+            fd,
+            path: path.to_owned(),
+            _lock: Some(lock),
+        })
     }
 
     pub(super) fn path(&self) -> &Path {

@@ -7,9 +7,9 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-use rustix::fs::{FlockOperation, flock};
-use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
+
+use taut_sys::Locked;
 
 use super::step::Step;
 use super::{Group, Profile, Root, TuneError};
@@ -39,8 +39,7 @@ pub(super) struct Entry {
 /// The journal of this machine, held by this process alone.
 pub(super) struct Journal<'a> {
     root: &'a Root,
-    /// Locked as long as it is open.
-    _folder: File,
+    _folder: Locked,
     pub head: Option<JournalHeader>,
     pub entries: Vec<Entry>,
 }
@@ -63,11 +62,11 @@ impl<'a> Journal<'a> {
             fs::create_dir_all(above).map_err(failed)?;
         }
         readable_folder(&folder).map_err(failed)?;
-        let folder = File::open(&folder).map_err(failed)?;
-        match flock(&folder, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::WOULDBLOCK) => return Err(TuneError::Busy),
-            other => other.map_err(|errno| failed(errno.into()))?,
-        }
+        let folder = Locked::exclusive(File::open(&folder).map_err(failed)?);
+        let folder = folder.map_err(|e| match e.kind() {
+            io::ErrorKind::WouldBlock => TuneError::Busy,
+            _ => failed(e),
+        })?;
         let (head, entries) = read(root)?;
         Ok(Self {
             root,

@@ -24,7 +24,7 @@ use record::Format;
 use std::fs::{File, OpenOptions};
 use std::path::Path;
 use std::time::Duration;
-use taut_sys::Clock;
+use taut_sys::{Clock, Locked};
 use writer::Writer;
 
 /// `pcap:FILE[,role=read|write][,out=FILE][,timing=fast|original][,repeat=N][,format=pcap|pcapng]`.
@@ -78,12 +78,14 @@ struct Input {
     path: String,
     reader: Reader,
     /// Keeps others from writing over the file for as long as the port is there.
-    _claim: File,
+    _claim: Option<Locked>,
 }
 
 struct Output {
     path: String,
     writer: Writer,
+    /// Keeps others from reading or writing the file until all is written.
+    _claim: Option<Locked>,
 }
 
 fn open(spec: &PortSpec, _: &mut Resources) -> Result<Box<dyn Port>, PortError> {
@@ -129,8 +131,7 @@ fn open_input(spec: &PortSpec, path: &str) -> Result<Input, PortError> {
     if !metadata.is_file() {
         return Err(spec.error(format!("{path} is not a file")));
     }
-    writer::claim(&file, false, &what)?;
-    let claim = file.try_clone().map_err(|e| PortError::system(&what, e))?;
+    let claim = writer::claim(&file, false, &what)?;
     let reader = Reader::start(file, rounds, clock, |end| spec.error(told(path, end)))?;
     Ok(Input {
         path: path.to_string(),
@@ -156,12 +157,14 @@ fn open_output(spec: &PortSpec, path: &str) -> Result<Output, PortError> {
         .truncate(false)
         .open(path)
         .map_err(|e| PortError::system(&what, e))?;
-    if file.metadata().is_ok_and(|m| m.is_file()) {
-        writer::claim(&file, true, &what)?;
-    }
+    let claim = match file.metadata().is_ok_and(|m| m.is_file()) {
+        true => writer::claim(&file, true, &what)?,
+        false => None,
+    };
     Ok(Output {
         path: path.to_string(),
         writer: Writer::start(file, format, &what)?,
+        _claim: claim,
     })
 }
 

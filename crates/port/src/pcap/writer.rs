@@ -5,15 +5,14 @@
 
 use super::record::Format;
 use crate::{Batch, PortError};
-use rustix::fs::{FlockOperation, flock};
 use std::fs::File;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use taut_sys::spawn_background;
+use std::time::{SystemTime, UNIX_EPOCH};
+use taut_sys::{Locked, spawn_background};
 
 /// Bytes that are written at a time.
 const BLOCK_BYTES: usize = 256 << 10;
@@ -24,11 +23,6 @@ const BLOCKS: usize = 64;
 /// A block that is not full is written when the port has been asked this many times about its link, which
 /// a worker does ten times a second.
 const LINK_CALLS: u32 = 5;
-
-/// How often a claimed file is asked for, and how long apart: a program that another thread is starting has
-/// copies of this process's files until it runs, those that have been closed here too.
-const CLAIM_TRIES: u32 = 20;
-const CLAIM_PAUSE: Duration = Duration::from_millis(10);
 
 /// A block of whole records and how many frames and bytes of frames they are.
 #[derive(Default)]
@@ -268,26 +262,23 @@ fn write_most(file: &mut File, bytes: &[u8]) -> (usize, io::Result<()>) {
     (written, Ok(()))
 }
 
-/// Marks a file as being read (by any number) or written (by one), so that nobody writes over what he or
-/// another reads. The mark goes with the file's descriptor.
+/// Marks a file as being read (by any number) or written (by one), so that nobody writes over what he or another reads,
+/// until what is returned is dropped.
 ///
 /// # Errors
 /// When another program or port has it for what does not go together.
-pub(super) fn claim(file: &File, writing: bool, what: &str) -> Result<(), PortError> {
-    let operation = if writing {
-        FlockOperation::NonBlockingLockExclusive
-    } else {
-        FlockOperation::NonBlockingLockShared
+pub(super) fn claim(file: &File, writing: bool, what: &str) -> Result<Option<Locked>, PortError> {
+    let copy = file.try_clone().map_err(|e| PortError::system(what, e))?;
+    let locked = match writing {
+        true => Locked::exclusive(copy),
+        false => Locked::shared(copy),
     };
-    for _ in 0..CLAIM_TRIES {
-        match flock(file, operation) {
-            Err(rustix::io::Errno::WOULDBLOCK) => std::thread::sleep(CLAIM_PAUSE),
-            // Not every file system has such marks.
-            _ => return Ok(()),
-        }
+    match locked {
+        Err(e) if e.kind() == io::ErrorKind::WouldBlock => Err(PortError::missing(
+            what,
+            "a file that no other port reads or writes at this moment; choose another name",
+        )),
+        // Not every file system has such marks.
+        locked => Ok(locked.ok()),
     }
-    Err(PortError::missing(
-        what,
-        "a file that no other port reads or writes at this moment; choose another name",
-    ))
 }
