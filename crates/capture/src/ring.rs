@@ -182,13 +182,14 @@ impl Ring {
 
     /// Time of the oldest packet, nanoseconds since 1970; none if there is none.
     pub fn oldest_ns(&self) -> Option<u64> {
-        let first = (self.buckets.oldest()..=self.buckets.newest()).find_map(|number| {
-            match self.buckets.look(number) {
-                Look::There(lease) => Some(Content::of_tags(lease.tags()).first_ns),
-                _ => None,
+        let mut number = self.buckets.oldest();
+        while number <= self.buckets.newest() {
+            if let Look::There(lease) = self.buckets.look(number) {
+                return Some(Content::of_tags(lease.tags()).first_ns).filter(|ns| *ns > 0);
             }
-        });
-        first.filter(|ns| *ns > 0)
+            number = self.buckets.after(number);
+        }
+        None
     }
 
     /// Makes one more producer, which keeps `snap_bytes` of each frame at most.
@@ -412,7 +413,7 @@ impl Reader {
         while self.next <= self.ring.buckets.newest() {
             match self.ring.buckets.look(self.next) {
                 Look::NotYet => return None,
-                Look::Gone => self.next += 1,
+                Look::Gone => self.next = self.ring.buckets.after(self.next),
                 Look::There(lease) => return Some(lease),
             }
         }
@@ -756,6 +757,37 @@ mod tests {
         drop(batch);
         assert_eq!(taker.take().unwrap().records().count(), 2);
         assert!(taker.take().is_none());
+    }
+
+    #[test]
+    fn packets_of_a_producer_that_has_few_are_there_however_many_others_come() {
+        let ring = Ring::new(4 * SMALL as u64, 0, SMALL).unwrap();
+        let (mut few, mut many) = (ring.producer(64), ring.producer(64));
+        few.put(facts(1, 0), &[1; 8]);
+        few.publish();
+        many.put(facts(2, 1), &[2; 64]);
+        many.publish();
+        let mut follower = ring.reader(Start::At(0));
+        assert_eq!(times(&mut follower), [1, 2]);
+        for at in 3..=200 {
+            many.put(facts(at, 1), &[2; 64]);
+            many.publish();
+        }
+        few.put(facts(201, 0), &[1; 8]);
+        few.publish();
+        let last: Vec<u64> = (195..=201).collect();
+        assert_eq!(ring.oldest_ns(), Some(1));
+        for mut reader in [ring.reader(Start::At(0)), ring.reader(Start::At(180))] {
+            let seen = times(&mut reader);
+            assert!(seen.ends_with(&last), "{seen:?}");
+        }
+        let seen = times(&mut follower);
+        assert!(seen.ends_with(&last), "{seen:?}");
+        few.close();
+        few.put(facts(202, 0), &[1; 8]);
+        few.publish();
+        assert_eq!(times(&mut follower), [202]);
+        assert_eq!(follower.missed() + seen.len() as u64, 199);
     }
 
     #[test]

@@ -38,6 +38,7 @@ const REFERENCE: &[(&str, &str)] = built_in![
     "gallenmueller-fig5-8",
     "gallenmueller-fig5-9",
     "gallenmueller-table5-1",
+    "router-ttl-storm",
     "gallenmueller-table5-3",
     "gallenmueller-table5-3-inspection",
     "gallenmueller-table5-4",

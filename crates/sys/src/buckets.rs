@@ -258,12 +258,19 @@ impl Buckets {
 
     /// Number of the oldest bucket that can still be there.
     pub fn oldest(&self) -> u64 {
-        let numbers = self.slots.iter().filter_map(|slot| {
-            let state = slot.state.load(Ordering::Relaxed);
-            let is_there = state & KIND == OPEN || state & KIND == CLOSED;
-            (is_there && state >> NUMBER_SHIFT != 0).then_some(state >> NUMBER_SHIFT)
-        });
-        numbers.min().unwrap_or(self.newest() + 1)
+        self.after(0)
+    }
+
+    /// Number of the first bucket beyond that number that is there or will be.
+    pub fn after(&self, number: u64) -> u64 {
+        let newest = self.newest();
+        let numbers = self.slots.iter().filter_map(Slot::number);
+        let there = numbers.filter(|it| *it > number).min();
+        let there = there.unwrap_or(u64::MAX).min(newest + 1);
+        // One that was claimed while others were looked at has its entry now, or will have it.
+        (number + 1..there)
+            .find(|it| self.entry(*it).load(Ordering::Acquire) >> SLOT_BITS <= *it)
+            .unwrap_or(there)
     }
 
     /// Asks for the bucket of that number.
@@ -273,15 +280,19 @@ impl Buckets {
         if there < number {
             return Look::NotYet;
         }
-        let slot = &self.slots[at];
-        if there > number || !slot.hold(number) {
-            return Look::Gone;
-        }
-        let lease = slot.start().map(|start| Lease {
-            all: Arc::clone(self),
-            slot: at,
-            start,
-            number,
+        // One that is open or held while all others are written anew loses its entry, and is still there.
+        let mut slots = self.slots.iter();
+        let at = match there == number {
+            true => Some(at),
+            false => slots.position(|slot| slot.number() == Some(number)),
+        };
+        let lease = at.filter(|at| self.slots[*at].hold(number)).and_then(|at| {
+            Some(Lease {
+                all: Arc::clone(self),
+                slot: at,
+                start: self.slots[at].start()?,
+                number,
+            })
         });
         lease.map_or(Look::Gone, Look::There)
     }
@@ -333,6 +344,13 @@ fn free(memory: *mut u64, bytes: usize) {
 impl Slot {
     fn start(&self) -> Option<NonNull<u8>> {
         NonNull::new(self.memory.load(Ordering::Relaxed).cast())
+    }
+
+    /// Number of its bucket, if it has one.
+    fn number(&self) -> Option<u64> {
+        let state = self.state.load(Ordering::Relaxed);
+        let is_there = state & KIND == OPEN || state & KIND == CLOSED;
+        (is_there && state >> NUMBER_SHIFT != 0).then_some(state >> NUMBER_SHIFT)
     }
 
     fn tags(&self) -> [u64; TAGS] {

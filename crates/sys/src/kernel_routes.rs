@@ -66,6 +66,8 @@ pub struct KernelNextHop {
     pub interface: u32,
     /// Address of the neighbour, which may be of the other family; none where destinations are neighbours themselves.
     pub via: Option<IpAddr>,
+    /// Its part of the route's flows, beside those of the other next hops.
+    pub weight: u16,
 }
 
 /// A route as the kernel has it.
@@ -407,6 +409,7 @@ fn route(message: RouteMessage, is_appended: bool) -> Option<KernelRoute> {
                     route.next_hops.push(KernelNextHop {
                         interface: next_hop.interface_index,
                         via,
+                        weight: u16::from(next_hop.hops) + 1,
                     });
                 }
             }
@@ -417,7 +420,11 @@ fn route(message: RouteMessage, is_appended: bool) -> Option<KernelRoute> {
         && route.next_hops.is_empty()
         && !is_dead
     {
-        route.next_hops.push(KernelNextHop { interface, via });
+        route.next_hops.push(KernelNextHop {
+            interface,
+            via,
+            weight: 1,
+        });
     }
     Some(route)
 }

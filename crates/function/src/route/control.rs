@@ -8,7 +8,7 @@ use super::in_kernel::{Kernel, LONGEST_RUN, copy_v4, set_v6};
 use super::neighbours::{At, Due, Learnt, Neighbours, Waiting, Wanted};
 use super::server::{NeighbourText, RouteText, Status};
 use super::settings::{Addresses, Checked, Interface, Network, Prefix, is_link_local};
-use super::text::{Asked, Target, text_of};
+use super::text::{Asked, Target, Way, text_of};
 use crate::changes::Sender;
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -33,7 +33,8 @@ enum Key {
     Neighbour(At),
     /// Stations of a network that are not known.
     Connected,
-    Group(Vec<At>),
+    /// Several neighbours in their order, none of them twice, with their weights without a common factor.
+    Group(Vec<Way>),
     Local,
     Blackhole,
     Unreachable,
@@ -122,7 +123,7 @@ pub(super) struct Control {
     table_ids: Arc<[u32]>,
     hops: Arc<Hops>,
     in_use: HashMap<Key, InUse>,
-    groups: HashMap<Vec<At>, (u8, Group)>,
+    groups: HashMap<Vec<Way>, (u8, Group)>,
     free_groups: Vec<u8>,
     free: Vec<NextHop>,
     /// Next hops that no route leads to since the last time that workers were asked to move on.
@@ -480,7 +481,7 @@ impl Control {
     pub fn neighbours_towards(&self, table: u8, address: IpAddr) -> Vec<At> {
         match self.route_of(table, address) {
             Some((_, Target::Connected(port))) => vec![(*port, address)],
-            Some((_, Target::Neighbours(all))) => all.clone(),
+            Some((_, Target::Neighbours(all))) => all.iter().map(|way| way.at).collect(),
             _ => Vec::new(),
         }
     }
@@ -604,7 +605,7 @@ impl Control {
         }
         let is_there = matches!(hop, Hop::Forward { .. });
         for (members, (number, group)) in &mut self.groups {
-            if let Some(member) = members.iter().position(|member| *member == at) {
+            if let Some(member) = members.iter().position(|member| member.at == at) {
                 group.set(member, is_there);
                 write_group(&self.hops, *number, group, members, &self.in_use);
             }
@@ -716,22 +717,24 @@ impl Control {
         }
     }
 
-    fn take_group(&mut self, members: &[At]) -> Result<u8, Refused> {
+    fn take_group(&mut self, members: &[Way]) -> Result<u8, Refused> {
         let number = self
             .free_groups
             .pop()
             .ok_or(Refused::TooManyGroups(MOST_GROUPS))?;
         for (taken, member) in members.iter().enumerate() {
-            if let Err(e) = self.take_key(Key::Neighbour(*member)) {
+            if let Err(e) = self.take_key(Key::Neighbour(member.at)) {
                 for member in &members[..taken] {
-                    self.give_back_key(&Key::Neighbour(*member));
+                    self.give_back_key(&Key::Neighbour(member.at));
                 }
                 self.free_groups.push(number);
                 return Err(e);
             }
         }
-        let is_there = members.iter().map(|at| self.neighbours.mac(*at).is_some());
-        let group = Group::new(is_there.collect());
+        let members_of = members
+            .iter()
+            .map(|way| (self.neighbours.mac(way.at).is_some(), way.weight));
+        let group = Group::new(members_of);
         write_group(&self.hops, number, &group, members, &self.in_use);
         self.groups.insert(members.to_vec(), (number, group));
         Ok(number)
@@ -754,7 +757,7 @@ impl Control {
         self.left.push(number);
         if let Key::Group(members) = key {
             for member in members {
-                self.give_back_key(&Key::Neighbour(*member));
+                self.give_back_key(&Key::Neighbour(member.at));
             }
         }
     }
@@ -813,13 +816,21 @@ impl Control {
 fn key(target: &Target) -> Key {
     match target {
         Target::Neighbours(all) => match all.as_slice() {
-            [one] => Key::Neighbour(*one),
+            [one] => Key::Neighbour(one.at),
             all => {
                 let mut all = all.to_vec();
                 all.sort_unstable();
-                all.dedup();
+                all.dedup_by(|way, before| {
+                    let is_same = way.at == before.at;
+                    if is_same {
+                        before.weight = before.weight.saturating_add(way.weight);
+                    }
+                    is_same
+                });
+                let common = all.iter().fold(0, |common, way| gcd(common, way.weight));
+                all.iter_mut().for_each(|way| way.weight /= common.max(1));
                 match all.as_slice() {
-                    [one] => Key::Neighbour(*one),
+                    [one] => Key::Neighbour(one.at),
                     _ => Key::Group(all),
                 }
             }
@@ -832,17 +843,22 @@ fn key(target: &Target) -> Key {
     }
 }
 
+/// Greatest common divisor; that of 0 and a number is the number.
+fn gcd(a: u16, b: u16) -> u16 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
 /// Writes which next hop each share of a group's flows has.
 fn write_group(
     hops: &Hops,
     number: u8,
     group: &Group,
-    members: &[At],
+    members: &[Way],
     in_use: &HashMap<Key, InUse>,
 ) {
     for (bucket, member) in group.buckets().iter().enumerate() {
         let at = members.get(usize::from(*member));
-        let found = at.and_then(|at| in_use.get(&Key::Neighbour(*at)));
+        let found = at.and_then(|way| in_use.get(&Key::Neighbour(way.at)));
         hops.set_bucket(number, bucket, found.map_or(NextHop::NONE, |it| it.number));
     }
 }

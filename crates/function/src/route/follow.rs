@@ -8,7 +8,7 @@
 use super::control::Control;
 use super::settings::{Network, Prefix};
 use super::taps::Taps;
-use super::text::Target;
+use super::text::{Target, Way};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -230,7 +230,7 @@ impl Mirror {
             (Prefix::V6(_), Target::Neighbours(all), Some(Target::Neighbours(gone))) => {
                 let left: Vec<_> = all
                     .iter()
-                    .filter(|at| !gone.contains(at))
+                    .filter(|way| gone.iter().all(|it| it.at != way.at))
                     .copied()
                     .collect();
                 (!left.is_empty() && left.len() < all.len()).then_some(Target::Neighbours(left))
@@ -307,10 +307,14 @@ fn meaning(
         KernelRouteKind::Unicast => {
             let ours = route.next_hops.iter();
             let ours: Vec<_> = ours
-                .filter_map(|hop| Some((interface(hop.interface)?, hop.via)))
+                .filter_map(|hop| Some((interface(hop.interface)?, hop)))
                 .collect();
-            let neighbours = ours.iter().filter_map(|(port, via)| Some((*port, (*via)?)));
-            let neighbours: Vec<(u8, IpAddr)> = neighbours.collect();
+            let neighbours = ours.iter().filter_map(|(port, hop)| {
+                let at = (*port, hop.via?);
+                let weight = hop.weight;
+                Some(Way { at, weight })
+            });
+            let neighbours: Vec<Way> = neighbours.collect();
             match (ours.first(), route.next_hops.is_empty()) {
                 (_, true) => None,
                 (Some(_), _) if !neighbours.is_empty() => Some(Target::Neighbours(neighbours)),
@@ -491,6 +495,7 @@ mod tests {
                 .map(|(interface, via)| KernelNextHop {
                     interface: *interface,
                     via: via.parse().ok(),
+                    weight: 1,
                 })
                 .collect(),
             is_appended: false,

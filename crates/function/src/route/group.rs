@@ -3,20 +3,30 @@
 
 use super::hop::BUCKETS;
 
+/// A next hop of a group.
+#[derive(Debug, Clone, PartialEq)]
+struct Member {
+    is_there: bool,
+    /// Its part of the flows, beside those of the others.
+    weight: u16,
+}
+
 /// Who has which share of the flows, by number of the member.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) struct Group {
-    is_there: Vec<bool>,
+    members: Vec<Member>,
     buckets: [u8; BUCKETS],
 }
 
 impl Group {
-    /// A group of as many members as there are values, which say who is there.
-    pub fn new(is_there: Vec<bool>) -> Self {
-        let members = is_there.len().max(1);
+    /// A group of members, each with whether it is there and its weight.
+    pub fn new(members: impl Iterator<Item = (bool, u16)>) -> Self {
+        let member = |(is_there, weight)| Member { is_there, weight };
+        let members: Vec<_> = members.map(member).collect();
+        let count = members.len().max(1);
         let mut group = Self {
-            is_there,
-            buckets: std::array::from_fn(|bucket| (bucket % members) as u8),
+            members,
+            buckets: std::array::from_fn(|bucket| (bucket % count) as u8),
         };
         group.share_out();
         group
@@ -28,48 +38,85 @@ impl Group {
 
     /// Says whether a member is there from now on.
     pub fn set(&mut self, member: usize, is_there: bool) {
-        if let Some(before) = self.is_there.get_mut(member)
-            && *before != is_there
+        if let Some(member) = self.members.get_mut(member)
+            && member.is_there != is_there
         {
-            *before = is_there;
+            member.is_there = is_there;
             self.share_out();
         }
     }
 
-    /// Gives shares of members that are not there to those who have fewest, and so many to those who are new that nobody
-    /// has more than one share more than another one. While nobody is there, all stays as it is.
-    fn share_out(&mut self) {
-        let present: Vec<usize> = (0..self.is_there.len())
-            .filter(|member| self.is_there[*member])
-            .collect();
-        if present.is_empty() {
-            return;
+    /// How many shares each member is to have that is there: by its weight, and one at least, however light it is.
+    fn due(&self) -> Vec<Option<f64>> {
+        let members = self.members.iter();
+        let mut due: Vec<Option<f64>> = members.map(|it| it.is_there.then_some(0.0)).collect();
+        loop {
+            // Those who have more than one share out what is left.
+            let more = due.iter().zip(&self.members);
+            let more = more.filter(|(due, member)| member.is_there && **due != Some(1.0));
+            let weights: f64 = more.map(|(_, member)| f64::from(member.weight)).sum();
+            let ones = due.iter().filter(|due| **due == Some(1.0)).count();
+            let rest = BUCKETS.saturating_sub(ones) as f64;
+            let mut are_all_heavy = true;
+            for (due, member) in due.iter_mut().zip(&self.members) {
+                if let Some(due) = due.as_mut().filter(|due| **due != 1.0) {
+                    let wanted = rest * f64::from(member.weight) / weights;
+                    are_all_heavy &= wanted >= 1.0;
+                    *due = wanted.max(1.0);
+                }
+            }
+            if are_all_heavy {
+                return due;
+            }
         }
-        let mut shares = vec![0_usize; self.is_there.len()];
+    }
+
+    /// Gives shares of members that are not there to those who have fewest beside their due, and moves no more of the others
+    /// than it takes for nobody to have more than one share beyond what another one is short of. While nobody is there, all stays
+    /// as it is.
+    fn share_out(&mut self) {
+        /// Sums of fractions are not exact.
+        const CLOSE: f64 = 1e-6;
+        // What each has beyond its due; none of those who are not there.
+        let mut excess: Vec<Option<f64>> = self.due();
+        for due in excess.iter_mut().flatten() {
+            *due = -*due;
+        }
         for member in self.buckets {
-            shares[usize::from(member)] += 1;
+            if let Some(excess) = &mut excess[usize::from(member)] {
+                *excess += 1.0;
+            }
         }
         loop {
-            let fewest = present.iter().copied().min_by_key(|member| shares[*member]);
-            let most = present.iter().copied().max_by_key(|member| shares[*member]);
-            let (Some(fewest), Some(most)) = (fewest, most) else {
+            let mut least: Option<(usize, f64)> = None;
+            let mut most: Option<(usize, f64)> = None;
+            for (member, excess) in excess.iter().enumerate() {
+                let Some(excess) = *excess else { continue };
+                if least.is_none_or(|(_, it)| excess < it) {
+                    least = Some((member, excess));
+                }
+                if most.is_none_or(|(_, it)| excess > it) {
+                    most = Some((member, excess));
+                }
+            }
+            let (Some((to, least)), Some((from, most))) = (least, most) else {
                 return;
             };
-            let absent = |member: u8| !self.is_there[usize::from(member)];
-            let from_absent = self.buckets.iter().position(|member| absent(*member));
-            let bucket = match from_absent {
-                Some(bucket) => bucket,
-                None if shares[most] > shares[fewest] + 1 => {
-                    match self.buckets.iter().position(|it| usize::from(*it) == most) {
-                        Some(bucket) => bucket,
-                        None => return,
-                    }
+            let absent = |member: &u8| excess[usize::from(*member)].is_none();
+            let bucket = match self.buckets.iter().position(absent) {
+                None if most - least > 1.0 + CLOSE => {
+                    let of_from = |it: &u8| usize::from(*it) == from;
+                    self.buckets.iter().position(of_from)
                 }
-                None => return,
+                from_absent => from_absent,
             };
-            shares[usize::from(self.buckets[bucket])] -= 1;
-            shares[fewest] += 1;
-            self.buckets[bucket] = fewest as u8;
+            let Some(bucket) = bucket else { return };
+            for (member, change) in [(usize::from(self.buckets[bucket]), -1.0), (to, 1.0)] {
+                if let Some(excess) = &mut excess[member] {
+                    *excess += change;
+                }
+            }
+            self.buckets[bucket] = to as u8;
         }
     }
 }
@@ -85,14 +132,14 @@ mod tests {
                 .iter()
                 .filter(move |it| usize::from(**it) == member)
         };
-        (0..group.is_there.len())
+        (0..group.members.len())
             .map(|member| of(member).count())
             .collect()
     }
 
     #[test]
     fn only_flows_of_who_goes_move_and_who_comes_gets_its_part() {
-        let mut group = Group::new(vec![true; 4]);
+        let mut group = Group::new([(true, 1); 4].into_iter());
         assert_eq!(shares(&group), [16; 4]);
         let before = group.clone();
         group.set(2, false);
@@ -123,7 +170,59 @@ mod tests {
 
     #[test]
     fn one_who_is_there_has_all() {
-        let group = Group::new(vec![false, true, false]);
+        let group = Group::new([(false, 1), (true, 1), (false, 1)].into_iter());
         assert_eq!(shares(&group), [0, BUCKETS, 0]);
+    }
+
+    #[test]
+    fn shares_are_as_the_weights_and_the_lightest_has_one() {
+        let mut group = Group::new([(true, 3), (true, 1)].into_iter());
+        assert_eq!(shares(&group), [48, 16]);
+        group.set(0, false);
+        assert_eq!(shares(&group), [0, BUCKETS]);
+        group.set(0, true);
+        assert_eq!(shares(&group), [48, 16]);
+        let group = Group::new([(true, 256), (true, 1), (true, 2)].into_iter());
+        assert_eq!(shares(&group), [62, 1, 1]);
+    }
+
+    #[test]
+    fn whoever_comes_and_goes_nobody_is_far_from_its_due() {
+        let mut random = fastrand::Rng::with_seed(5);
+        for _ in 0..200 {
+            let count = random.usize(1..=80);
+            let members: Vec<_> = (0..count)
+                .map(|_| (random.bool(), random.u16(1..=256)))
+                .collect();
+            let mut group = Group::new(members.into_iter());
+            for _ in 0..20 {
+                let before = group.clone();
+                let member = random.usize(..count);
+                group.set(member, !before.members[member].is_there);
+                let of_present = |group: &Group| {
+                    let there = |it: &&u8| group.members[usize::from(**it)].is_there;
+                    group.buckets.iter().filter(there).count()
+                };
+                let present = group.members.iter().filter(|it| it.is_there);
+                let weights: f64 = present.clone().map(|it| f64::from(it.weight)).sum();
+                if weights == 0.0 {
+                    assert_eq!(group.buckets, before.buckets);
+                    continue;
+                }
+                assert_eq!(of_present(&group), BUCKETS);
+                let light = present
+                    .clone()
+                    .filter(|it| BUCKETS as f64 * f64::from(it.weight) / weights < 1.0);
+                // Those who get a share although they are due less than one take it from the others.
+                let bound = 1.0 + light.count() as f64;
+                let has_room = present.clone().count() <= BUCKETS;
+                let all = group.members.iter().zip(shares(&group));
+                for (member, shares) in all.filter(|(member, _)| member.is_there) {
+                    assert!(shares > 0 || !has_room);
+                    let due = BUCKETS as f64 * f64::from(member.weight) / weights;
+                    assert!((shares as f64 - due).abs() <= bound, "{shares} of {due}");
+                }
+            }
+        }
     }
 }

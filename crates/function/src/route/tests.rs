@@ -475,6 +475,28 @@ fn flows_of_a_route_with_several_next_hops_keep_theirs_until_it_goes() {
 }
 
 #[test]
+fn flows_are_shared_out_by_weight_and_the_route_is_told_with_it() {
+    let text =
+        "10.9.0.0/16 nexthop via 10.0.1.2 dev wan weight 9 nexthop via 10.0.2.2 dev 2 weight 3\n";
+    let mut bench = Bench::new(text);
+    bench.hear(1, "10.0.1.2", mac(2));
+    bench.hear(2, "10.0.2.2", mac(4));
+    let mut light = 0;
+    for last in 0..=255_u8 {
+        let frame = datagram(0, "10.0.0.7", &format!("10.9.0.{last}"), 80);
+        let Fate::Forwarded((_, frame)) = bench.pass(0, &frame) else {
+            panic!()
+        };
+        light += usize::from(Ethernet::new(&frame[..]).unwrap().destination() == mac(4));
+    }
+    // 16 of 64 shares; flows are hashed into them.
+    assert!((40..=90).contains(&light), "{light} of 256");
+    let control = Arc::clone(&bench.router.deciding.as_ref().unwrap().control);
+    let told = control.lock().unwrap().list();
+    assert!(told.iter().any(|route| route.route == text.trim()));
+}
+
+#[test]
 fn a_flood_for_a_neighbour_that_is_asked_for_leaves_room_for_its_answer() {
     let mut bench = Bench::new("");
     let frame = datagram(0, "10.0.0.7", "10.0.1.9", 100);
@@ -501,7 +523,7 @@ fn routes_change_while_packets_pass_and_memory_is_used_again() {
     // Far more changes than there is memory for at one time.
     for round in 0..3 * 32_768_u32 {
         let prefix = Prefix::of(ip("192.0.2.200"), 25 + (round % 7) as u8);
-        let via = Target::Neighbours(vec![(2, IpAddr::from([10, 0, 2, (round % 200) as u8 + 2]))]);
+        let via = Target::via((2, IpAddr::from([10, 0, 2, (round % 200) as u8 + 2])));
         let mut control = control.lock().unwrap();
         control.set(prefix, via).unwrap();
         assert!(control.remove(prefix).unwrap());
@@ -602,6 +624,14 @@ fn settings_and_routes_that_cannot_be_are_named() {
             "'quickly' is not understood",
         ),
         (
+            "10.0.0.0/8 via 10.0.1.2 weight 257",
+            "weight: want 1 to 256, not '257'",
+        ),
+        (
+            "10.0.0.0/8 via 10.0.1.2 weight",
+            "weight: want 1 to 256, not ''",
+        ),
+        (
             "\tnexthop via 10.0.1.2",
             "there is no route that this next hop is of",
         ),
@@ -616,16 +646,10 @@ fn settings_and_routes_that_cannot_be_are_named() {
                  2001:db8:9::/48 via fe80::1 dev wan metric 1024 onlink pref medium\n";
     let routes = text::parse(right, &interfaces, &tables).unwrap();
     assert_eq!(routes.len(), 5);
-    assert_eq!(
-        routes[0].target,
-        Target::Neighbours(vec![(1, ip("10.0.1.254"))])
-    );
+    assert_eq!(routes[0].target, Target::via((1, ip("10.0.1.254"))));
     assert_eq!(routes[1].target, Target::Connected(0));
     assert_eq!(routes[2].network.prefix, Prefix::host(ip("10.4.4.4")));
-    assert_eq!(
-        routes[4].target,
-        Target::Neighbours(vec![(1, ip("fe80::1"))])
-    );
+    assert_eq!(routes[4].target, Target::via((1, ip("fe80::1"))));
 }
 
 proptest! {

@@ -1,5 +1,6 @@
 //! Routes as text, a line each, as `ip route` prints them: `PREFIX via ADDRESS dev INTERFACE`.
 
+use super::neighbours::At;
 use super::settings::{Interface, Network, Prefix};
 use std::net::IpAddr;
 use taut_sys::MAIN_TABLE;
@@ -7,8 +8,8 @@ use taut_sys::MAIN_TABLE;
 /// Where a route leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Target {
-    /// To these neighbours, each behind the port of that number: one, or several of the same distance.
-    Neighbours(Vec<(u8, IpAddr)>),
+    /// To these neighbours: one, or several of the same distance.
+    Neighbours(Vec<Way>),
     /// To stations behind the port of that number.
     Connected(u8),
     /// To the router itself.
@@ -20,6 +21,25 @@ pub(super) enum Target {
     /// Nowhere, as it is forbidden, and senders are told so.
     Prohibited,
 }
+
+#[cfg(test)]
+impl Target {
+    /// To one neighbour.
+    pub fn via(at: At) -> Self {
+        Self::Neighbours(vec![Way { at, weight: 1 }])
+    }
+}
+
+/// A neighbour that a route leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Way {
+    pub at: At,
+    /// Its part of the route's flows, beside those of the other ways.
+    pub weight: u16,
+}
+
+/// Largest weight of a way, as `ip route` has it.
+const MOST_WEIGHT: u16 = 256;
 
 /// A route that somebody has asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -197,8 +217,8 @@ fn neighbours<'a>(
     words: impl Iterator<Item = &'a str>,
     interfaces: &[Interface],
     Network { table, prefix }: Network,
-) -> Result<Vec<(u8, IpAddr)>, String> {
-    let mut found: Vec<(Option<u8>, IpAddr)> = Vec::new();
+) -> Result<Vec<Way>, String> {
+    let mut found: Vec<(Option<u8>, IpAddr, u16)> = Vec::new();
     let mut words = words;
     while let Some(word) = words.next() {
         match word {
@@ -213,7 +233,7 @@ fn neighbours<'a>(
                 if address.is_ipv4() != matches!(prefix, Prefix::V4(_)) {
                     return Err(format!("via: {address} is of another family than {prefix}"));
                 }
-                found.push((None, address));
+                found.push((None, address, 1));
             }
             "dev" => {
                 let name = words.next().unwrap_or_default();
@@ -224,8 +244,15 @@ fn neighbours<'a>(
                 }
             }
             "weight" => {
-                // Ways of one route are used alike.
-                words.next();
+                let text = words.next().unwrap_or_default();
+                let weight = text.parse().ok();
+                let weight = weight.filter(|weight| (1..=MOST_WEIGHT).contains(weight));
+                let weight = weight
+                    .ok_or_else(|| format!("weight: want 1 to {MOST_WEIGHT}, not '{text}'"))?;
+                match found.last_mut() {
+                    Some(last) => last.2 = weight,
+                    None => return Err("want `via ADDRESS` before `weight`".to_string()),
+                }
             }
             word if SKIPPED.contains(&word) => {
                 words.next();
@@ -238,13 +265,16 @@ fn neighbours<'a>(
             }
         }
     }
-    let behind = |(port, address): (Option<u8>, IpAddr)| {
+    let behind = |(port, address, weight): (Option<u8>, IpAddr, u16)| {
         let near = |it: &Interface| it.table == table && it.addresses.are_near(address);
         let port = port.or_else(|| interfaces.iter().position(near).map(|at| at as u8));
         let own = |it: &Interface| it.table == table && it.addresses.contains(address);
         match port {
             _ if interfaces.iter().any(own) => Err(format!("via: {address} is the router's own")),
-            Some(port) => Ok((port, address)),
+            Some(port) => Ok(Way {
+                at: (port, address),
+                weight,
+            }),
             None => Err(format!(
                 "via: {address} is in no network of an interface; name one with `dev INTERFACE`"
             )),
@@ -298,9 +328,15 @@ fn text_in_main(prefix: Prefix, target: &Target, interfaces: &[Interface]) -> St
     match target {
         Target::Neighbours(all) => {
             let word = if all.len() > 1 { "nexthop via" } else { "via" };
-            let hops = all
-                .iter()
-                .map(|(port, address)| format!(" {word} {address} dev {}", name(*port)));
+            let are_alike = all.iter().all(|way| way.weight == all[0].weight);
+            let hops = all.iter().map(|way| {
+                let (port, address) = way.at;
+                let weight = match are_alike {
+                    true => String::new(),
+                    false => format!(" weight {}", way.weight),
+                };
+                format!(" {word} {address} dev {}{weight}", name(port))
+            });
             format!("{prefix}{}", hops.collect::<String>())
         }
         Target::Connected(port) => format!("{prefix} dev {}", name(*port)),

@@ -76,12 +76,22 @@ pub struct Converted {
 /// Where a route leads, as it is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Leads {
-    /// To neighbours, each behind an interface, if that is said.
-    To(Vec<(IpAddr, Option<String>)>),
+    /// To neighbours.
+    To(Vec<Lead>),
     /// To stations behind an interface.
     Connected(String),
     /// As `ip route` calls it: `blackhole`, `unreachable`, `prohibit`.
     Nowhere(&'static str),
+}
+
+/// A neighbour that a route leads to, as it is written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Lead {
+    address: IpAddr,
+    /// Interface that it is behind, if that is said.
+    device: Option<String>,
+    /// Its part of the flows, if that is said.
+    weight: Option<String>,
 }
 
 /// Writes routes as lines.
@@ -98,8 +108,13 @@ impl Lines<'_> {
     fn write(&mut self, prefix: Prefix, leads: &Leads) -> io::Result<()> {
         let line = match leads {
             Leads::To(all) => {
-                let hops: Vec<String> =
-                    all.iter().filter_map(|hop| self.hop(prefix, hop)).collect();
+                let are_alike = all.iter().all(|lead| lead.weight == all[0].weight);
+                let hops = all.iter().filter_map(|lead| {
+                    let hop = self.hop(prefix, lead)?;
+                    let weight = lead.weight.as_ref().filter(|_| !are_alike);
+                    Some(weight.map_or(hop.clone(), |it| format!("{hop} weight {it}")))
+                });
+                let hops: Vec<String> = hops.collect();
                 match hops.as_slice() {
                     [] => None,
                     [one] => Some(format!("{prefix} {one}")),
@@ -125,7 +140,9 @@ impl Lines<'_> {
     fn hop(
         &mut self,
         prefix: Prefix,
-        (address, device): &(IpAddr, Option<String>),
+        Lead {
+            address, device, ..
+        }: &Lead,
     ) -> Option<String> {
         let is_v4 = matches!(prefix, Prefix::V4(_));
         if self.via.is_empty() {
@@ -303,7 +320,7 @@ mod tests {
     fn what_bird_prints_is_read() {
         let text = "BIRD 2.0.12 ready.\nTable master4:\n\
             10.99.0.0/16         unicast [o4 07:27:00.000] * E2 (150/10/10000) [10.8.2.2]\n\tvia 10.8.2.2 on wan\n\
-            10.98.0.0/16         unicast [o4 07:27:00.000] * E2 (150/10/10000) [10.8.2.2]\n\tvia 10.8.2.2 on wan weight 1\n\tvia 10.8.3.2 on lan weight 1\n\
+            10.98.0.0/16         unicast [o4 07:27:00.000] * E2 (150/10/10000) [10.8.2.2]\n\tvia 10.8.2.2 on wan weight 3\n\tvia 10.8.3.2 on lan weight 1\n\
             \u{20}                    unicast [pa 07:27:23.956] (100) [AS65001i]\n\tvia 10.8.1.2 on lan\n\
             10.8.1.0/24          unicast [direct1 07:27:00.000] * (240)\n\tdev lan\n\
             10.66.0.0/16         blackhole [s4 07:27:00.000] * (200)\n\
@@ -312,7 +329,7 @@ mod tests {
         let (lines, done) = converted(text.as_bytes(), &[]).unwrap();
         let wanted = [
             "10.99.0.0/16 via 10.8.2.2 dev wan",
-            "10.98.0.0/16 nexthop via 10.8.2.2 dev wan nexthop via 10.8.3.2 dev lan",
+            "10.98.0.0/16 nexthop via 10.8.2.2 dev wan weight 3 nexthop via 10.8.3.2 dev lan weight 1",
             "10.8.1.0/24 dev lan",
             "blackhole 10.66.0.0/16",
             "prohibit 10.67.0.0/16",

@@ -1,6 +1,6 @@
 //! Table snapshots of MRT dumps: RFC 6396 section 4.3, and with path identifiers RFC 8050 section 4.
 
-use super::{ConvertError, Leads, Lines};
+use super::{ConvertError, Lead, Leads, Lines};
 use crate::route::settings::Prefix;
 use std::io::{BufRead, ErrorKind, Read};
 use std::net::IpAddr;
@@ -76,7 +76,11 @@ pub(super) fn read(input: &mut dyn BufRead, lines: &mut Lines<'_>) -> Result<(),
         let next_hop = next_hop.or_else(unsaid);
         let leads = Leads::To(
             next_hop
-                .map(|address| (address, None))
+                .map(|address| Lead {
+                    address,
+                    device: None,
+                    weight: None,
+                })
                 .into_iter()
                 .collect(),
         );

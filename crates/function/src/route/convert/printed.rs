@@ -1,7 +1,7 @@
 //! Tables as routing daemons print them for people: `birdc show route` of BIRD 2, `vtysh -c 'show ip route'` and
 //! `'show ipv6 route'` of FRR.
 
-use super::{ConvertError, LONGEST_LINE, Leads, Lines};
+use super::{ConvertError, LONGEST_LINE, Lead, Leads, Lines};
 use crate::route::settings::Prefix;
 use crate::route::text::address_and_length;
 use std::io::{BufRead, Read};
@@ -31,7 +31,7 @@ struct Open {
 }
 
 impl Open {
-    fn add(&mut self, hop: (IpAddr, Option<String>)) {
+    fn add(&mut self, hop: Lead) {
         match &mut self.leads {
             Some(Leads::To(all)) => all.push(hop),
             Some(_) => {}
@@ -131,8 +131,13 @@ fn bird(line: &str, open: &mut Option<Open>) -> Result<Option<Open>, String> {
             let address = text.parse::<IpAddr>();
             let address = address.map_err(|_| format!("via: want an address, not '{text}'"))?;
             let device = (words.next() == Some("on")).then(|| words.next()).flatten();
+            let weight = words.find(|it| *it == "weight").and(words.next());
             if let Some(open) = open {
-                open.add((address, device.map(ToString::to_string)));
+                open.add(Lead {
+                    address,
+                    device: device.map(ToString::to_string),
+                    weight: weight.map(ToString::to_string),
+                });
             }
             return Ok(None);
         }
@@ -211,6 +216,8 @@ fn frr_leads(text: &str, route: &mut Open) -> Result<(), String> {
     } else if text.contains(" unreachable") {
         route.leads = Some(Leads::Nowhere("unreachable"));
     } else if let Some((_, via)) = text.split_once("via ") {
+        let weight = via.split_once(", weight ").map(|(_, rest)| rest);
+        let weight = weight.and_then(|rest| rest.split(',').next());
         let mut parts = via.split(',').map(str::trim);
         let word = parts.next().unwrap_or_default();
         let address = word.split(' ').next().unwrap_or_default();
@@ -220,7 +227,11 @@ fn frr_leads(text: &str, route: &mut Open) -> Result<(), String> {
         let device = parts
             .next()
             .filter(|it| !it.starts_with("weight") && !it.contains(':'));
-        route.add((address, device.map(ToString::to_string)));
+        route.add(Lead {
+            address,
+            device: device.map(ToString::to_string),
+            weight: weight.map(ToString::to_string),
+        });
     }
     Ok(())
 }

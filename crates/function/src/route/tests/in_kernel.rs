@@ -339,7 +339,7 @@ fn routes_neighbours_and_shares_of_flows_change_in_the_kernel_as_they_do_in_user
     let mut random = fastrand::Rng::with_seed(5);
     both.hear(1, "2001:db8:1::2", mac(6));
     let ways = [
-        Target::Neighbours(vec![(1, ip("10.0.1.2"))]),
+        Target::via((1, ip("10.0.1.2"))),
         Target::Blackhole,
         Target::Prohibited,
         Target::Local,
@@ -354,7 +354,7 @@ fn routes_neighbours_and_shares_of_flows_change_in_the_kernel_as_they_do_in_user
         let prefix = Prefix::of(address, random.u8(8..=most));
         let mut target = random.choice(&ways).unwrap().clone();
         if !is_v4 && matches!(target, Target::Neighbours(_)) {
-            target = Target::Neighbours(vec![(1, ip("2001:db8:1::2"))]);
+            target = Target::via((1, ip("2001:db8:1::2")));
         }
         let goes = random.u8(..3) == 0;
         both.control(|control| match goes {
