@@ -59,10 +59,13 @@ fn four_hosts_reach_each_other_and_hear_what_is_for_all() {
 
     let mut peer = taut(&["forward", "--port", "null:", "--port"]);
     peer.arg(format!("memif:{},role=client", socket.display()));
-    let peer = Program::start(&mut peer);
-    up.wait_for_stdout("\"up\":true");
+    let mut peer = Program::start(&mut peer);
+    peer.wait_for_stderr("fifth.sock,role=client: up");
+    let before = up.stdout().len();
     peer.kill();
-    up.wait_for_stdout("\"up\":false");
+    up.wait_until("a port of the switch without its peer", |stdout, _| {
+        stdout[before..].contains("\"links_down\":{\"")
+    });
     ping(first, "10.8.0.2", 5, &["-i", "0.02"], 5);
     let ended = up.interrupt().success();
     assert!(!ended.stderr.contains("panicked"), "{ended:?}");
