@@ -18,6 +18,7 @@ mod parallel {
     mod host;
     mod ips;
     mod lua_function;
+    mod monitoring;
     mod openflow;
     mod packages;
     mod pages;

@@ -61,7 +61,10 @@ fn rows(text: &str) -> Vec<(Vec<&str>, Vec<&str>)> {
     let mut rows = Vec::new();
     let mut heads: Vec<&str> = Vec::new();
     for line in text.lines() {
-        let Some(inside) = line.strip_prefix("| ").and_then(|line| line.strip_suffix(" |")) else {
+        let Some(inside) = line
+            .strip_prefix("| ")
+            .and_then(|line| line.strip_suffix(" |"))
+        else {
             if !line.starts_with("|---") {
                 heads.clear();
             }
