@@ -28,6 +28,7 @@ mod parallel {
     mod route_driven;
     mod route_vlans;
     mod serve;
+    mod site;
     mod switch;
     mod transport;
 }

@@ -47,10 +47,11 @@ fn figures_are_drawn_from_a_folder_of_the_demo() {
     Program::start(&mut command)
         .finish_within(2 * PATIENCE)
         .success();
-    for figure in ["percentiles.svg", "load.svg"] {
-        let drawn = fs::read_to_string(folder.path().join(figure)).unwrap();
-        for label in ["memif idle(32)", "generator loop, memif"] {
-            assert!(drawn.contains(label), "{label} in {figure}");
-        }
+    let drawn = |figure: &str| fs::read_to_string(folder.path().join(figure)).unwrap();
+    let percentiles = drawn("percentiles.svg");
+    for label in ["memif idle(32)", "memif generator loop"] {
+        assert!(percentiles.contains(label), "{label}");
     }
+    // On a busy machine there may be no trial of a device that says anything.
+    assert!(drawn("load.svg").contains("offered, Mpkt/s"));
 }
