@@ -17,6 +17,7 @@ mod parallel {
     mod experiment_ssh;
     mod host;
     mod ips;
+    mod libraries;
     mod lua_function;
     mod monitoring;
     mod openflow;
