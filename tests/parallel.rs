@@ -17,7 +17,9 @@ mod parallel {
     mod experiment_ssh;
     mod host;
     mod ips;
+    mod libraries;
     mod lua_function;
+    mod monitoring;
     mod openflow;
     mod packages;
     mod pages;
@@ -27,6 +29,7 @@ mod parallel {
     mod route_driven;
     mod route_vlans;
     mod serve;
+    mod site;
     mod switch;
     mod transport;
 }

@@ -31,6 +31,7 @@ mod serial {
     mod interruptions;
     mod leaves_nothing_behind;
     mod model;
+    mod notebook;
     mod payload_chain;
     mod private_folders;
     mod probe;

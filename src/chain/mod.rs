@@ -5,17 +5,20 @@ mod plan;
 
 use crate::exit::{self, Failure};
 use crate::forward::{causes, json_or_text};
+use crate::terminal::watch::serve_metrics;
 use crate::terminal::{print, quantity};
 use serde_json::json;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
 use taut_deploy::vm::Accelerator;
 use taut_deploy::{
     Condition, Deployment, Request, SegmentStatus, Status, ask, down, name_of, run_folder, sweep,
 };
 use taut_engine::{Chain, CountersView};
+use taut_live::metrics::{Exposition, SegmentView, chain_metrics};
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
@@ -82,6 +85,9 @@ struct Up {
     /// No counters until the end
     #[arg(long)]
     quiet: bool,
+    /// Give out the state of all segments as OpenMetrics at http://ADDRESS/metrics, such as 127.0.0.1:9100
+    #[arg(long, value_name = "ADDRESS")]
+    metrics: Option<String>,
     /// Stop when standard input closes: for programs that start taut and must not leave it behind
     #[arg(long, hide = true)]
     until_stdin_closes: bool,
@@ -110,14 +116,30 @@ fn keep_up(up: &Up) -> Result<(), Failure> {
     let chain = Chain::load(&up.file)?;
     let signalled = exit::stop_flag()?;
     let program = exit::own_program()?;
+    let shown = Arc::new(Mutex::new(None::<Status>));
+    let show = |status: &Status| {
+        if up.metrics.is_some() {
+            *shown.lock().unwrap_or_else(PoisonError::into_inner) = Some(status.clone());
+        }
+    };
+    let given_out = Arc::clone(&shown);
+    // First, so that an address in use leaves nothing to take down.
+    let _endpoint = serve_metrics(up.metrics.as_deref(), move || {
+        let shown = given_out.lock().unwrap_or_else(PoisonError::into_inner);
+        shown
+            .as_ref()
+            .map_or_else(|| Exposition::new().finish(), metrics)
+    })?;
     let mut deployment = Deployment::up(&chain, &up.file, &program, signalled)?;
     let status = deployment.status();
+    show(&status);
     print::line(json_or_text(
         up.json,
         || json!({"event": "up", "status": status}),
         || summary(&status),
     ));
     deployment.keep_up(signalled, up.until_stdin_closes, |second, status, during| {
+        show(status);
         if !up.quiet {
             print::line(json_or_text(
                 up.json,
@@ -135,6 +157,23 @@ fn keep_up(up: &Up) -> Result<(), Failure> {
     Ok(())
 }
 
+/// What the endpoint gives out of a chain.
+fn metrics(status: &Status) -> String {
+    let segments: Vec<SegmentView<'_>> = status
+        .segments
+        .iter()
+        .map(|segment| SegmentView {
+            name: &segment.name,
+            is_up: segment.condition == Condition::Up,
+            restarts: segment.restarts,
+            lost_while_down: segment.lost_while_down,
+            links_down: segment.links_down.len(),
+            counters: &segment.counters,
+        })
+        .collect();
+    chain_metrics(&status.name, &segments)
+}
+
 /// Starts a supervisor that belongs to no terminal, and returns when its chain is up.
 fn detach(up: &Up) -> Result<(), Failure> {
     let chain = Chain::load(&up.file)?;
@@ -147,6 +186,7 @@ fn detach(up: &Up) -> Result<(), Failure> {
     let file = fs::canonicalize(&up.file).map_err(|e| failed("find the chain file", e))?;
     let mut supervisor = Command::new(exit::own_program()?)
         .args(["chain", "up", "--json", "--quiet", "--detached"])
+        .args(up.metrics.iter().flat_map(|it| ["--metrics", it.as_str()]))
         .arg(&file)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

@@ -84,6 +84,8 @@ fn a_debian_package_holds_all_of_taut_and_is_the_same_each_time() {
         "./usr/share/fish/vendor_completions.d/taut.fish",
         "./usr/share/taut/experiments/demo.toml",
         "./usr/share/taut/examples/lua/l3_load_latency.lua",
+        "./usr/share/taut/examples/monitoring/grafana-dashboard.json",
+        "./usr/share/taut/examples/monitoring/taut-rules.yml",
         "./usr/include/taut_function.h",
         "./usr/share/doc/taut/copyright",
         "./usr/share/doc/taut/changelog.gz",

@@ -1,7 +1,8 @@
-//! The page that compares taut with other generators claims nothing that is not there.
+//! The pages that compare taut with other tools claim nothing that is not there.
 
 use crate::support::program::run;
 use crate::support::taut;
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -28,14 +29,122 @@ fn every_claim_names_a_test_or_a_command() {
     for (what, spans) in claims {
         assert!(!spans.is_empty(), "{what}: nothing backs it");
         for span in spans {
-            if span.starts_with("taut ") {
-                command_is_there(&span);
-            } else if span.contains('/') {
-                let is_test = fs::read_to_string(&span).is_ok_and(|text| text.contains("#[test]"));
-                assert!(is_test, "{what}: no tests in {span}");
+            backs(&what, &span);
+        }
+    }
+}
+
+/// A code span that names a command or a file of tests names one that is there.
+fn backs(what: &str, span: &str) {
+    if span.starts_with("taut ") {
+        command_is_there(span);
+    } else if let Some(bench) = span.strip_prefix("cargo bench ") {
+        let words: Vec<&str> = bench.split(' ').collect();
+        let after = |option: &str| {
+            let at = words.iter().position(|word| *word == option)?;
+            words.get(at + 1).copied()
+        };
+        let folder = after("-p").map_or("benches".to_string(), |package| {
+            format!("crates/{}/benches", package.trim_start_matches("taut-"))
+        });
+        let name = after("--bench").unwrap_or_else(|| panic!("{what}: which of {span}"));
+        let file = format!("{folder}/{name}.rs");
+        assert!(Path::new(&file).exists(), "{what}: no {file} for {span}");
+    } else if span.ends_with(".rs") {
+        let is_test = fs::read_to_string(span).is_ok_and(|text| text.contains("#[test]"));
+        assert!(is_test, "{what}: no tests in {span}");
+    }
+}
+
+/// Rows of a page's tables, each with the heads of its columns in front.
+fn rows(text: &str) -> Vec<(Vec<&str>, Vec<&str>)> {
+    let mut rows = Vec::new();
+    let mut heads: Vec<&str> = Vec::new();
+    for line in text.lines() {
+        let Some(inside) = line
+            .strip_prefix("| ")
+            .and_then(|line| line.strip_suffix(" |"))
+        else {
+            if !line.starts_with("|---") {
+                heads.clear();
+            }
+            continue;
+        };
+        let cells: Vec<&str> = inside.split(" | ").map(str::trim).collect();
+        if heads.is_empty() {
+            heads = cells;
+        } else {
+            rows.push((heads.clone(), cells));
+        }
+    }
+    rows
+}
+
+/// The code spans of a text.
+fn spans(text: &str) -> Vec<&str> {
+    text.split('`').skip(1).step_by(2).collect()
+}
+
+/// What stands in brackets.
+fn bracketed(text: &str) -> Vec<&str> {
+    let opened = text.split('[').skip(1);
+    opened
+        .filter_map(|rest| rest.split_once(']'))
+        .map(|(inside, _)| inside)
+        .collect()
+}
+
+/// The numbers of a text, as they are written.
+fn numbers(text: &str) -> BTreeSet<&str> {
+    text.split(|c: char| !(c.is_ascii_digit() || c == '.' || c == ','))
+        .map(|number| number.trim_matches(['.', ',']))
+        .filter(|number| !number.is_empty())
+        .collect()
+}
+
+#[test]
+fn the_page_of_all_jobs_has_no_empty_cell_no_lost_source_and_no_number_of_its_own() {
+    let page = fs::read_to_string("docs/COMPARED.md").unwrap();
+    let performance = fs::read_to_string("docs/PERFORMANCE.md").unwrap();
+    let measured = numbers(&performance);
+    let sources: BTreeSet<&str> = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("- [")?.split_once("]: <https://"))
+        .map(|(name, _)| name)
+        .collect();
+    let mut used = BTreeSet::new();
+    let rows = rows(&page);
+    assert!(rows.len() > 90, "{}", rows.len());
+    for (heads, cells) in rows {
+        let what = cells[0];
+        assert_eq!(heads.len(), cells.len(), "{what}: {cells:?}");
+        assert!(cells.iter().all(|cell| !cell.is_empty()), "{what}: empty");
+        if heads[0] == "Beside" {
+            let unknown: Vec<_> = numbers(cells[1]).difference(&measured).copied().collect();
+            assert!(unknown.is_empty(), "{what}: not measured: {unknown:?}");
+            let commands = spans(cells[2]);
+            commands.iter().for_each(|command| backs(what, command));
+            let is_told = !commands.is_empty() || cells[2].contains("PERFORMANCE.md");
+            assert!(cells[1] == "not measured" || is_told, "{what}: no command");
+            continue;
+        }
+        let claims = spans(cells[1]);
+        let is_backed = !claims.is_empty() || cells[1].starts_with("no");
+        assert!(is_backed, "{what}: nothing backs {}", cells[1]);
+        claims.iter().for_each(|span| backs(what, span));
+        for cell in &cells[2..] {
+            let named = bracketed(cell);
+            assert!(!named.is_empty(), "{what}: no source of {cell}");
+            for name in named {
+                assert!(sources.contains(name), "{what}: no source {name}");
             }
         }
     }
+    for line in page.lines().filter(|line| !line.starts_with("- [")) {
+        used.extend(bracketed(line));
+    }
+    let idle: Vec<_> = sources.difference(&used).collect();
+    assert!(idle.is_empty(), "sources that nothing is from: {idle:?}");
 }
 
 /// The subcommand has all options named, and a file named is there.

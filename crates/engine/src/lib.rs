@@ -13,6 +13,18 @@
 //! says what is done. What functions punt goes to a thread beside (`slow.rs`), what is another worker's by a lane to
 //! that one (`handoff.rs`). [`InKernel`] and [`UpcallWorker`] run chains whose functions are XDP programs.
 //!
+//! A forwarder in 30 lines: `examples/forwarder.rs`. What it runs is a chain, here from the text of a file:
+//!
+//! ```
+//! use taut_engine::{Chain, Flush};
+//!
+//! let text = "ports = ['null:', 'null:']\nflush = 'idle(32)'\n[[function]]\nname = 'mac-swap'\n";
+//! let chain = Chain::parse(text, "edge.toml")?;
+//! assert_eq!((chain.ports.len(), chain.functions.len()), (2, 1));
+//! assert_eq!(chain.flush, Flush::Idle { n: 32 });
+//! # Ok::<(), taut_engine::ChainError>(())
+//! ```
+//!
 //! Begin with `worker.rs`, where `run` and `round` are the loop; then `outbox.rs`, then `team.rs`.
 
 #![forbid(unsafe_code)]

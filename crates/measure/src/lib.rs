@@ -16,6 +16,19 @@
 //! together, for taps. [`quantity`] writes numbers as people read them.
 //!
 //! Begin with `latency.rs`, then `interval.rs`, then `throughput.rs`.
+//!
+//! ```
+//! use taut_measure::{LatencyHistogram, SequenceTracker};
+//!
+//! let mut latency = LatencyHistogram::new();
+//! let mut seen = SequenceTracker::new();
+//! for sequence in (0..1000).filter(|it| it % 100 != 7) {
+//!     latency.record(500 + sequence % 10);
+//!     seen.record(sequence);
+//! }
+//! assert_eq!(seen.finish(1000).lost, 10);
+//! assert!((500..520).contains(&latency.quantile(0.99).unwrap()));
+//! ```
 
 #![forbid(unsafe_code)]
 // Numbers that are cut in silence are where packets and statistics go wrong. Tests may.

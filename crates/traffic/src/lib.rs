@@ -15,6 +15,22 @@
 //! a device, [`probe`] measures round trips between sockets, [`control`] closes a control loop over them, and [`messages`] is what
 //! carries either: datagrams, streams, or the deadline transport.
 //!
+//! A generator in 30 lines: `examples/generator.rs`. The same on a port that goes nowhere:
+//!
+//! ```
+//! use std::sync::atomic::AtomicBool;
+//! use std::time::Duration;
+//! use taut_traffic::{Instrument, Summaries, Traffic, Trial};
+//!
+//! let clock = taut_sys::Clock::calibrate(Duration::from_millis(5));
+//! let traffic = Traffic::of_settings(&[("size", "imix")])?;
+//! let mut instrument = Instrument::open(&[taut_port::PortSpec::parse("null:")?], traffic, clock)?;
+//! let trial = Trial { rate_pps: 100e3, duration: Duration::from_millis(10) };
+//! let tally = instrument.run(trial, &mut Summaries::new(&clock), &AtomicBool::new(false));
+//! assert_eq!((tally.owed, tally.received), (1000, 0));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! Begin with `instrument/run.rs` (`run_with` is the loop), then `record.rs` and `stream.rs`.
 
 #![forbid(unsafe_code)]

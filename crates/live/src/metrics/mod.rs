@@ -1,12 +1,14 @@
 //! Counters and distributions for monitoring systems: their text form, and the endpoint that gives it out.
 
 mod capture;
+mod chain;
 mod endpoint;
 mod exposition;
 mod forwarder;
 mod generator;
 
 pub use capture::capture_metrics;
+pub use chain::{SegmentView, chain_metrics};
 pub use endpoint::Endpoint;
 pub use exposition::{Exposition, Kind};
 pub use forwarder::forwarder_metrics;

@@ -1,0 +1,141 @@
+//! The state of a chain and its segments as OpenMetrics.
+
+use super::{Exposition, Kind};
+use taut_engine::CountersView;
+
+/// A segment of a chain, as metrics show it.
+pub struct SegmentView<'a> {
+    /// Name of the segment.
+    pub name: &'a str,
+    /// Whether its process is there and passes packets.
+    pub is_up: bool,
+    /// Number of times that it has been started again.
+    pub restarts: u32,
+    /// Packets that were lost on its wires while its process was dead.
+    pub lost_while_down: u64,
+    /// Number of its ports that nothing passes now.
+    pub links_down: usize,
+    /// Counts of its workers, all starts together.
+    pub counters: &'a CountersView,
+}
+
+/// The metrics of the chain called `chain` at this moment.
+pub fn chain_metrics(chain: &str, segments: &[SegmentView<'_>]) -> String {
+    let mut text = Exposition::new();
+    type Value = fn(&SegmentView<'_>) -> u64;
+    let families: [(&str, Kind, &str, &str, Value); 8] = [
+        (
+            "taut_chain_segment_up",
+            Kind::Gauge,
+            "",
+            "1 while the segment passes packets, else 0.",
+            |it| u64::from(it.is_up),
+        ),
+        (
+            "taut_chain_links_down",
+            Kind::Gauge,
+            "",
+            "Ports of the segment that nothing passes now.",
+            |it| it.links_down as u64,
+        ),
+        (
+            "taut_chain_restarts",
+            Kind::Counter,
+            "",
+            "Times that the segment was started again.",
+            |it| u64::from(it.restarts),
+        ),
+        (
+            "taut_chain_lost_while_down_packets",
+            Kind::Counter,
+            "packets",
+            "Lost on the segment's wires while its process was dead.",
+            |it| it.lost_while_down,
+        ),
+        (
+            "taut_chain_received_packets",
+            Kind::Counter,
+            "packets",
+            "Received by the segment.",
+            |it| it.counters.rx_packets,
+        ),
+        (
+            "taut_chain_received_bytes",
+            Kind::Counter,
+            "bytes",
+            "Bytes of packets received.",
+            |it| it.counters.rx_bytes,
+        ),
+        (
+            "taut_chain_sent_packets",
+            Kind::Counter,
+            "packets",
+            "Handed on by the segment.",
+            |it| it.counters.tx_packets,
+        ),
+        (
+            "taut_chain_sent_bytes",
+            Kind::Counter,
+            "bytes",
+            "Bytes of packets handed on.",
+            |it| it.counters.tx_bytes,
+        ),
+    ];
+    for (name, kind, unit, help, value) in families {
+        text.family(name, kind, unit, help);
+        for segment in segments {
+            let labels = [("chain", chain), ("segment", segment.name)];
+            text.sample(&labels, value(segment) as f64);
+        }
+    }
+    text.family(
+        "taut_chain_dropped_packets",
+        Kind::Counter,
+        "packets",
+        "Lost in the segment, by cause.",
+    );
+    for segment in segments {
+        for (cause, value) in segment.counters.dropped_causes() {
+            let labels = [
+                ("chain", chain),
+                ("segment", segment.name),
+                ("cause", cause),
+            ];
+            text.sample(&labels, value as f64);
+        }
+    }
+    text.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_segment_has_its_lines() {
+        let counters = CountersView {
+            rx_packets: 5,
+            dropped_tx_full: 2,
+            ..CountersView::default()
+        };
+        let segment = |name, is_up| SegmentView {
+            name,
+            is_up,
+            restarts: 3,
+            lost_while_down: 7,
+            links_down: 1,
+            counters: &counters,
+        };
+        let text = chain_metrics("edge", &[segment("1-nat", true), segment("2-aes", false)]);
+        for line in [
+            "taut_chain_segment_up{chain=\"edge\",segment=\"1-nat\"} 1",
+            "taut_chain_segment_up{chain=\"edge\",segment=\"2-aes\"} 0",
+            "taut_chain_restarts_total{chain=\"edge\",segment=\"1-nat\"} 3",
+            "taut_chain_lost_while_down_packets_total{chain=\"edge\",segment=\"2-aes\"} 7",
+            "taut_chain_received_packets_total{chain=\"edge\",segment=\"1-nat\"} 5",
+            "taut_chain_dropped_packets_total{chain=\"edge\",segment=\"1-nat\",cause=\"tx full\"} 2",
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line} in {text}");
+        }
+    }
+}

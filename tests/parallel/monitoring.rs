@@ -1,0 +1,321 @@
+//! What is shipped for Prometheus and Grafana: rules and dashboard ask for what taut gives out and nothing else, and
+//! Prometheus itself takes the rules, sees the programs, and fires an alert.
+
+use crate::support::program::{PATIENCE, Program, run};
+use crate::support::{is_installed, json, scratch, taut};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+use taut_engine::CountersView;
+use taut_live::metrics::{capture_metrics, chain_metrics, forwarder_metrics, generator_metrics};
+
+const RULES: &str = "examples/monitoring/taut-rules.yml";
+const DASHBOARD: &str = "examples/monitoring/grafana-dashboard.json";
+const SCRAPED: &str = "examples/monitoring/prometheus.yml";
+const GATEWAY: &str = r#"
+ports = ["null:source=1", "null:"]
+wait = "yield"
+[[function]]
+name = "gtpu"
+address = "192.0.2.1"
+bearers = 100
+"#;
+
+fn yaml(path: &str) -> Value {
+    serde_norway::from_str(&fs::read_to_string(path).unwrap()).unwrap()
+}
+
+/// Names of all samples that taut can give out.
+fn given_out() -> BTreeSet<String> {
+    let capture = serde_json::json!({
+        "process": 1, "ring_bytes": 1024, "most_bytes": 1024,
+        "kept": {"packets": 5, "bytes": 500}, "overwritten": {"packets": 1, "bytes": 100},
+        "lost": {"packets": 2, "bytes": 200}, "oldest_ns": null, "now_ns": 1, "passed_over": 0,
+        "not_looked_at": 7, "dumping": [], "dumps": [], "trouble": [], "triggers": [],
+        "disk": {"folder": "/a", "packets": 4, "lost": 3, "missed": 2, "removed": 1, "error": null},
+        "flows": {"room": 100, "known": 10, "forgotten": 20, "top": []},
+    });
+    let texts = [
+        forwarder_metrics(&CountersView::default()),
+        chain_metrics("edge", &[]),
+        capture_metrics(&serde_json::from_value(capture).unwrap(), &[]),
+        generator_metrics(&[]),
+    ];
+    let mut names = BTreeSet::new();
+    let types = texts.iter().flat_map(|text| text.lines());
+    for line in types.filter_map(|line| line.strip_prefix("# TYPE ")) {
+        let (name, kind) = line.split_once(' ').unwrap();
+        let suffixes: &[&str] = match kind {
+            "counter" => &["_total"],
+            "gauge" => &[""],
+            "histogram" => &["_bucket", "_count", "_sum"],
+            other => panic!("{other}"),
+        };
+        names.extend(suffixes.iter().map(|suffix| format!("{name}{suffix}")));
+    }
+    names
+}
+
+/// The alerts of the rules, each with its expression.
+fn alerts() -> Vec<(String, String)> {
+    let rules = yaml(RULES);
+    let groups = rules["groups"].as_array().unwrap();
+    let rules = groups.iter().flat_map(|it| it["rules"].as_array().unwrap());
+    rules
+        .map(|rule| {
+            let text = |key: &str| rule[key].as_str().unwrap().to_string();
+            (text("alert"), text("expr"))
+        })
+        .collect()
+}
+
+/// The expressions of the dashboard's panels, each with the panel's title.
+fn shown() -> Vec<(String, String)> {
+    let dashboard = json(Path::new(DASHBOARD));
+    let text = |value: &Value| value.as_str().unwrap().to_string();
+    let mut found = Vec::new();
+    for panel in dashboard["panels"].as_array().unwrap() {
+        let targets = panel["targets"].as_array().into_iter().flatten();
+        found.extend(targets.map(|target| (text(&panel["title"]), text(&target["expr"]))));
+    }
+    found
+}
+
+/// Words of an expression that stand in no quotes, and what stands in quotes.
+fn words_of(expression: &str) -> (BTreeSet<&str>, Vec<&str>) {
+    let parts: Vec<&str> = expression.split('"').collect();
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let bare = parts.iter().step_by(2);
+    let words = bare.flat_map(|part| part.split(move |c| !is_word(c)));
+    (
+        words.collect(),
+        parts.iter().skip(1).step_by(2).copied().collect(),
+    )
+}
+
+#[test]
+fn rules_and_dashboard_ask_for_what_is_given_out() {
+    let given_out = given_out();
+    assert!(given_out.contains("taut_forward_received_packets_total"));
+    let scraped = yaml(SCRAPED);
+    let jobs = scraped["scrape_configs"].as_array().unwrap().iter();
+    let jobs: BTreeSet<&str> = jobs.map(|job| job["job_name"].as_str().unwrap()).collect();
+    assert_eq!(jobs.len(), 4, "{jobs:?}");
+    let dashboard = json(Path::new(DASHBOARD));
+    let asked = dashboard["templating"]["list"].as_array().unwrap().iter();
+    let asked = asked.filter_map(|it| it["query"]["query"].as_str());
+    let asked = asked.map(|query| ("variable".to_string(), query.to_string()));
+    let all = [alerts(), shown(), asked.collect()].concat();
+    assert!(all.len() > 50, "{}", all.len());
+    let mut jobs_seen = BTreeSet::new();
+    for (what, expression) in &all {
+        let (words, quoted) = words_of(expression);
+        let metrics: Vec<_> = words.iter().filter(|it| it.starts_with("taut_")).collect();
+        for name in &metrics {
+            assert!(given_out.contains(**name), "{what}: no {name} is given out");
+        }
+        assert!(
+            !metrics.is_empty() || words.contains("up"),
+            "{what}: {expression} asks for nothing of taut's"
+        );
+        let named = quoted
+            .into_iter()
+            .filter(|it| it.starts_with("taut-") && !it.ends_with('+'));
+        for job in named {
+            assert!(jobs.contains(job), "{what}: no job {job} in {SCRAPED}");
+            jobs_seen.insert(job.to_string());
+        }
+    }
+    assert_eq!(jobs_seen.len(), jobs.len(), "{jobs_seen:?}");
+}
+
+/// Whether Prometheus is here; else the line that says why a test is skipped.
+fn prometheus() -> bool {
+    let is = is_installed("prometheus") && is_installed("promtool");
+    if !is {
+        println!("skipped: needs prometheus (package prometheus)");
+    }
+    is
+}
+
+#[test]
+fn prometheus_takes_rules_and_expressions() {
+    if !prometheus() {
+        return;
+    }
+    run(Command::new("promtool").args(["check", "rules", RULES])).success();
+    // With the rules that it names.
+    run(Command::new("promtool").args(["check", "config", SCRAPED])).success();
+    // Expressions of the dashboard, as rules that keep what comes of them.
+    let mut text = "groups:\n- name: dashboard\n  rules:\n".to_string();
+    for (number, (_, expression)) in shown().iter().enumerate() {
+        let expression = expression
+            .replace("$__rate_interval", "1m")
+            .replace(['$'], "");
+        let expression = serde_json::to_string(&expression).unwrap();
+        text += &format!("  - record: shown:{number}\n    expr: {expression}\n");
+    }
+    let folder = scratch();
+    let file = folder.path().join("dashboard.yml");
+    fs::write(&file, text).unwrap();
+    run(Command::new("promtool").args(["check", "rules"]).arg(&file)).success();
+}
+
+/// What `GET path` answers, as JSON; nothing while nobody does.
+fn asked(port: u16, path: &str) -> Option<Value> {
+    let mut client = TcpStream::connect(("127.0.0.1", port)).ok()?;
+    client.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
+    // In the version without pieces.
+    write!(client, "GET {path} HTTP/1.0\r\n\r\n").ok()?;
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).ok()?;
+    let (_, body) = answer.split_once("\r\n\r\n")?;
+    serde_json::from_str(body).ok()
+}
+
+/// Asks until `is` is true of what comes.
+#[track_caller]
+fn asked_until(server: &mut Program, port: u16, path: &str, is: impl Fn(&Value) -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let answer = asked(port, path);
+        if answer.as_ref().is_some_and(&is) {
+            return;
+        }
+        let runs = server.is_running();
+        assert!(
+            runs && Instant::now() < deadline,
+            "{path}: {answer:?}; runs: {runs}; {}",
+            server.stderr()
+        );
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn prometheus_sees_a_gateway_and_fires_when_it_drops() {
+    if !prometheus() {
+        return;
+    }
+    let folder = scratch();
+    let chain = folder.path().join("gateway.toml");
+    fs::write(&chain, GATEWAY).unwrap();
+    // Its port has packets all the time, none of them a user's: others need the core more.
+    let own = taut(&["forward"]);
+    let mut command = Command::new("chrt");
+    command.args(["--idle", "0"]).arg(own.get_program());
+    command.arg("forward").arg(&chain);
+    let mut gateway = Program::start(command.args(["--quiet", "--metrics", "127.0.0.1:0"]));
+    gateway.wait_for_stderr("/metrics\n");
+    let said = gateway.stderr();
+    let address = said
+        .split("http://")
+        .nth(1)
+        .and_then(|rest| rest.split('/').next());
+
+    // The shipped rules, which wait for a minute or more so as not to cry over a moment.
+    let rules = fs::read_to_string(RULES).unwrap();
+    fs::write(
+        folder.path().join("taut-rules.yml"),
+        rules.replace("for: 1m", "for: 1s"),
+    )
+    .unwrap();
+    let config = format!(
+        "global: {{scrape_interval: 500ms, scrape_timeout: 500ms, evaluation_interval: 500ms}}\n\
+         rule_files: [taut-rules.yml]\n\
+         scrape_configs: [{{job_name: taut-gateway, static_configs: [{{targets: [\"{}\"]}}]}}]\n",
+        address.unwrap()
+    );
+    fs::write(folder.path().join("prometheus.yml"), config).unwrap();
+    // A port that is free now.
+    let free = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = free.local_addr().unwrap().port();
+    drop(free);
+    let mut command = Command::new("prometheus");
+    command.current_dir(folder.path()).args([
+        "--config.file=prometheus.yml",
+        "--storage.tsdb.path=data",
+        &format!("--web.listen-address=127.0.0.1:{port}"),
+    ]);
+    let mut server = Program::start(&mut command);
+
+    asked_until(
+        &mut server,
+        port,
+        "/api/v1/targets?state=active",
+        |answer| answer["data"]["activeTargets"][0]["health"] == "up",
+    );
+    let received = "/api/v1/query?query=taut_forward_received_packets_total";
+    asked_until(&mut server, port, received, |answer| {
+        let value = answer["data"]["result"][0]["value"][1].as_str();
+        value.is_some_and(|it| it.parse::<f64>().unwrap() > 0.0)
+    });
+    let fires = |name: &'static str| {
+        move |answer: &Value| {
+            let alerts = answer["data"]["alerts"].as_array().into_iter().flatten();
+            alerts
+                .into_iter()
+                .any(|it| it["labels"]["alertname"] == name && it["state"] == "firing")
+        }
+    };
+    asked_until(
+        &mut server,
+        port,
+        "/api/v1/alerts",
+        fires("TautGatewayRefuses"),
+    );
+    gateway.interrupt().success();
+    asked_until(&mut server, port, "/api/v1/alerts", fires("TautGone"));
+    server.interrupt().success();
+}
+
+/// A chain gives out its segments.
+#[test]
+fn a_chain_gives_out_the_state_of_its_segments() {
+    let folder = scratch();
+    let file = folder.path().join("monitored.toml");
+    let name = format!("monitored-{}", std::process::id());
+    fs::write(
+        &file,
+        format!(
+            "name = \"{name}\"\nports = [\"null:\", \"null:\"]\nplacement = \"processes\"\nwait = \"sleep(5ms)\"\n\
+             [[function]]\nname = \"forward\"\n[[function]]\nname = \"mac-swap\"\n"
+        ),
+    )
+    .unwrap();
+    let mut chain =
+        Program::start(taut(&["chain", "up", "--quiet", "--metrics", "127.0.0.1:0"]).arg(&file));
+    chain.wait_for_stdout("up: processes");
+    let said = chain.stderr();
+    let address = said
+        .split("http://")
+        .nth(1)
+        .and_then(|rest| rest.split('/').next());
+    let mut client = TcpStream::connect(address.unwrap()).unwrap();
+    client.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+    let mut text = String::new();
+    client.read_to_string(&mut text).unwrap();
+    for segment in ["1-forward", "2-mac-swap"] {
+        for line in [
+            format!("taut_chain_segment_up{{chain=\"{name}\",segment=\"{segment}\"}} 1"),
+            format!("taut_chain_restarts_total{{chain=\"{name}\",segment=\"{segment}\"}} 0"),
+        ] {
+            assert!(text.lines().any(|it| it == line), "{line} in {text}");
+        }
+    }
+    chain.interrupt().success();
+    // An address in use is said before anything is put up.
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let refused = run(taut(&["chain", "up", "--metrics", &address]).arg(&file));
+    assert_eq!(refused.code(), Some(2), "{refused:?}");
+    assert!(
+        refused.stdout.is_empty() && refused.stderr.contains(&address),
+        "{refused:?}"
+    );
+}

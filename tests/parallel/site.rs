@@ -1,0 +1,166 @@
+//! The documentation as a site: its contents name every page, links of pages lead somewhere, and mdBook makes it.
+
+use crate::support::program::{PATIENCE, Program};
+use crate::support::{is_installed, scratch};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+use std::process::Command;
+
+const CONTENTS: &str = "docs/SUMMARY.md";
+
+/// All pages below `folder`, as paths from the root of the repository.
+fn pages(folder: &Path) -> BTreeSet<PathBuf> {
+    let mut found = BTreeSet::new();
+    for entry in fs::read_dir(folder).unwrap().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            found.extend(pages(&path));
+        } else if path.extension().is_some_and(|ending| ending == "md") {
+            found.insert(path);
+        }
+    }
+    found
+}
+
+/// The lines of a page that are text: no blocks of code.
+fn text(page: &str) -> impl Iterator<Item = &str> {
+    let mut is_code = false;
+    page.lines().filter(move |line| {
+        let fence = line.trim_start().starts_with("```");
+        is_code ^= fence;
+        !is_code && !fence && !line.starts_with("    ")
+    })
+}
+
+/// Where the links of a page lead that lead to files here.
+fn links(page: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for line in text(page) {
+        // What stands in code spans is no link.
+        let bare: String = line.split('`').step_by(2).collect();
+        let targets = bare.split("](").skip(1);
+        let targets = targets.filter_map(|rest| rest.split([')', ' ']).next());
+        let here = targets.filter(|it| !it.contains("://") && !it.starts_with("mailto:"));
+        found.extend(here.map(str::to_string));
+    }
+    found
+}
+
+/// The name by which a link reaches a heading, as GitHub and mdBook make it.
+fn name_of(heading: &str) -> String {
+    let letters = heading.trim().to_lowercase();
+    letters
+        .chars()
+        .filter(|c| c.is_alphanumeric() || [' ', '-', '_'].contains(c))
+        .map(|c| if c == ' ' { '-' } else { c })
+        .collect()
+}
+
+/// The names of a page's headings; those that are there twice are numbered.
+fn headings(page: &str) -> BTreeSet<String> {
+    let mut times: BTreeMap<String, usize> = BTreeMap::new();
+    let mut names = BTreeSet::new();
+    for line in text(page).filter(|line| line.starts_with('#')) {
+        let name = name_of(line.trim_start_matches('#'));
+        let before = times.entry(name.clone()).or_default();
+        names.insert(match *before {
+            0 => name,
+            n => format!("{name}-{n}"),
+        });
+        *before += 1;
+    }
+    names
+}
+
+/// A path without `..`, so that it can be compared.
+fn plain(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => {
+                plain.pop();
+            }
+            Component::CurDir => {}
+            part => plain.push(part),
+        }
+    }
+    plain
+}
+
+#[test]
+fn the_contents_name_every_page_once() {
+    let mut left = pages(Path::new("docs"));
+    left.remove(Path::new(CONTENTS));
+    for link in links(&fs::read_to_string(CONTENTS).unwrap()) {
+        let page = Path::new("docs").join(&link);
+        assert!(
+            left.remove(&page),
+            "{link}: no page, or twice in {CONTENTS}"
+        );
+    }
+    assert!(left.is_empty(), "not in {CONTENTS}: {left:?}");
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let mut all = pages(Path::new("docs"));
+    all.extend(["README.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(PathBuf::from));
+    let (mut lost, mut seen) = (Vec::new(), 0);
+    for page in &all {
+        let text = fs::read_to_string(page).unwrap();
+        for link in links(&text) {
+            seen += 1;
+            let (file, heading) = link.split_once('#').unwrap_or((&link, ""));
+            let target = match file {
+                "" => page.clone(),
+                file => plain(&page.with_file_name(file)),
+            };
+            let is_there = match target.extension() {
+                Some(ending) if ending == "md" && !heading.is_empty() => {
+                    fs::read_to_string(&target).is_ok_and(|text| headings(&text).contains(heading))
+                }
+                _ => target.exists(),
+            };
+            if !is_there {
+                lost.push(format!("{}: {link}", page.display()));
+            }
+        }
+    }
+    assert!(lost.is_empty(), "{lost:#?}");
+    assert!(seen > 500, "{seen}");
+}
+
+#[test]
+fn links_and_headings_are_read_as_they_are_written() {
+    let page = "# One `two`: three\n[a](b.md#c) and `[no](link)`\n```sh\n# no heading\n[no](link)\n```\n\
+        ## One two three\n[x](https://x.example) ![y](y.svg \"title\")\n";
+    assert_eq!(links(page), ["b.md#c", "y.svg"]);
+    let names: Vec<String> = headings(page).into_iter().collect();
+    assert_eq!(names, ["one-two-three", "one-two-three-1"]);
+}
+
+#[test]
+fn the_site_has_every_page_and_a_search() {
+    if !is_installed("mdbook") {
+        return println!("skipped: needs mdbook (./run site)");
+    }
+    let folder = scratch();
+    let mut command = Command::new("mdbook");
+    command.args(["build", "--dest-dir"]).arg(folder.path());
+    Program::start(&mut command)
+        .finish_within(PATIENCE)
+        .success();
+    for page in pages(Path::new("docs")) {
+        let page = page.strip_prefix("docs").unwrap();
+        let made = match page.to_str().unwrap() {
+            "README.md" => PathBuf::from("index.html"),
+            "SUMMARY.md" => continue,
+            _ => page.with_extension("html"),
+        };
+        assert!(folder.path().join(&made).is_file(), "{}", made.display());
+    }
+    let files = fs::read_dir(folder.path()).unwrap().flatten();
+    let mut names = files.map(|it| it.file_name().to_string_lossy().into_owned());
+    assert!(names.any(|it| it.starts_with("searchindex")));
+}
