@@ -34,6 +34,7 @@ const FLOW_STATISTICS: u16 = 1;
 const PORT_DESCRIPTIONS: u16 = 13;
 /// Any port, group or table.
 const ANY: u32 = 0xffff_ffff;
+const LARGEST_PORT: u32 = 0xffff_ff00;
 const FLOOD: u32 = 0xffff_fffb;
 const NO_BUFFER: u32 = 0xffff_ffff;
 
@@ -105,7 +106,8 @@ pub(super) struct Controller {
 }
 
 impl Controller {
-    /// Calls the switch again and again for so long, greets it, and waits until it has as many ports.
+    /// Calls the switch again and again for so long, greets it, and waits until so many of its ports have
+    /// links.
     pub fn connect(address: &Address, ports: usize, patience: Duration) -> Result<Self, Failed> {
         let begun = Instant::now();
         let mut controller = loop {
@@ -117,10 +119,10 @@ impl Controller {
                 Err(e) => return Err(Failed::Broken(format!("nobody speaks OpenFlow there: {e}"))),
             }
         };
-        // A switch may listen before it knows its own ports.
+        // A switch may listen before it knows its own ports, and groups may want to know that they live.
         while controller.ports()? < ports {
             if begun.elapsed() > patience {
-                let text = format!("the switch does not have its {ports} ports");
+                let text = format!("not all of its {ports} ports have links");
                 return Err(Failed::Broken(text));
             }
             std::thread::sleep(Duration::from_millis(2));
@@ -326,14 +328,18 @@ impl Controller {
         Ok(counters)
     }
 
+    /// Ports whose links are up.
     fn ports(&mut self) -> Result<usize, Failed> {
         const PORT_BYTES: usize = 64;
         let parts = self.multipart(PORT_DESCRIPTIONS, |_| {})?;
-        // The switch itself may be one, whose number is reserved.
         let ports = parts.iter().flat_map(|part| part.chunks_exact(PORT_BYTES));
-        let is_one =
-            |port: &&[u8]| u32::from_be_bytes([port[0], port[1], port[2], port[3]]) < 0xff00;
-        Ok(ports.filter(is_one).count())
+        let word = |port: &[u8], at: usize| {
+            let bytes = port[at..].first_chunk::<4>();
+            bytes.map_or(0, |bytes| u32::from_be_bytes(*bytes))
+        };
+        // The switch itself may be one, whose number is reserved. The first bit of the state says that there is no link.
+        let is_up = |port: &&[u8]| word(port, 0) < LARGEST_PORT && word(port, 36) & 1 == 0;
+        Ok(ports.filter(is_up).count())
     }
 
     /// The parts of an answer, without their heads.

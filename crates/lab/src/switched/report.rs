@@ -43,15 +43,19 @@ fn finding(evaluation: &Evaluation<'_>) -> String {
     let mut said = Vec::new();
     for row in &evaluation.switches {
         let label = row.switch.label();
-        if let Some(line) = &row.line {
-            said.push(format!(
+        match &row.line {
+            Some(line) if line.per_loop_ns.low > 0.0 => said.push(format!(
                 "{label}: a pass takes {} ({} to {}, R² {:.5}) on top of {}",
                 time(line.per_loop_ns.value),
                 time(line.per_loop_ns.low),
                 time(line.per_loop_ns.high),
                 line.r_squared,
                 time(line.without_ns.value)
-            ));
+            )),
+            Some(_) => said.push(format!(
+                "{label}: the medians scatter too much to tell what a pass takes"
+            )),
+            None => {}
         }
         if let Some(factor) = row.qos_factor {
             said.push(format!(
