@@ -23,10 +23,11 @@ impl Instrument {
         hand: &mut H,
     ) -> Option<u64> {
         let ends = (self.ports.len() == 1, true);
-        if let Some(line) = &self.return_line
-            && !line.is_free(ticks())
-        {
-            return None;
+        if let Some(line) = &self.return_line {
+            match line.room(ticks()) {
+                0 => return None,
+                room => self.arrived.set_limit(room),
+            }
         }
         let port = self.ports.last_mut()?;
         if port.rx(&mut self.arrived) == 0 {

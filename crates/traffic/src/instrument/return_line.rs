@@ -7,8 +7,11 @@ use std::time::Duration;
 use taut_port::{BATCH_CAPACITY, Batch, Packet};
 use taut_sys::Clock;
 
-/// Line that takes a packet at a time, no more often than its rate allows, and keeps the last ones, so that the ring that they lie in
-/// has so much less room.
+/// Packets that a line which was looked at late makes good for, at most.
+const MOST_BEHIND: u64 = 4;
+
+/// Line that takes packets no faster than its rate allows, and keeps the last ones, so that the ring that they lie in has so much
+/// less room.
 pub(super) struct ReturnLine {
     interval_ticks: u64,
     /// When the line is free again.
@@ -21,24 +24,27 @@ impl ReturnLine {
     fn new(pps: f64, keep: usize, clock: &Clock) -> Self {
         let interval = Duration::from_secs_f64(1.0 / pps);
         Self {
-            interval_ticks: clock.to_ticks(interval.as_nanos() as f64) as u64,
+            interval_ticks: (clock.to_ticks(interval.as_nanos() as f64) as u64).max(1),
             free_at: 0,
-            kept: VecDeque::with_capacity(keep + 1),
+            kept: VecDeque::with_capacity(keep + MOST_BEHIND as usize),
             keep,
         }
     }
 
-    /// Whether the line takes a packet now.
+    /// Packets that the line takes now.
     #[inline(always)]
-    pub(super) fn is_free(&self, now: u64) -> bool {
-        now >= self.free_at
+    pub(super) fn room(&self, now: u64) -> usize {
+        match now.checked_sub(self.free_at) {
+            Some(late) => (late / self.interval_ticks + 1).min(MOST_BEHIND) as usize,
+            None => 0,
+        }
     }
 
-    /// Takes the packet of a batch that was received at this time, and lets go of the one that it has had for longest.
+    /// Takes the packets of a batch that were received at this time, and lets go of those that it has had for longest.
     pub(super) fn take(&mut self, now: u64, arrived: &mut Batch) {
-        // A line that was looked at late makes good for one packet at most.
-        let due = self.free_at.max(now.saturating_sub(self.interval_ticks));
-        self.free_at = due + self.interval_ticks;
+        let behind = (MOST_BEHIND - 1) * self.interval_ticks;
+        let since = self.free_at.max(now.saturating_sub(behind));
+        self.free_at = since + arrived.len() as u64 * self.interval_ticks;
         arrived.take_front(arrived.len(), |packet| self.kept.push_back(packet));
         while self.kept.len() > self.keep {
             self.kept.pop_front();
@@ -47,14 +53,11 @@ impl ReturnLine {
 }
 
 impl Instrument {
-    /// Takes no more packets than so many a second from the receiving port from now on, one at a time, and gives the memory of each
-    /// back only when `keep` more have come: of a ring of `n` slots the device sees `n - keep`. None: as many as come.
+    /// Takes no more packets than so many a second from the receiving port from now on, and gives the memory of each back only when
+    /// `keep` more have come: of a ring of `n` slots the device sees `n - keep`. None: as many as come.
     pub fn set_return_line(&mut self, line: Option<(f64, usize)>) {
         self.return_line = line.map(|(pps, keep)| ReturnLine::new(pps, keep, &self.clock));
-        self.arrived = Batch::limited(match line {
-            Some(_) => 1,
-            None => BATCH_CAPACITY,
-        });
+        self.arrived.set_limit(BATCH_CAPACITY);
     }
 }
 
@@ -93,6 +96,20 @@ mod tests {
             line.take(1_000_000 * number as u64, &mut batch);
             assert_eq!(pool.outstanding(), number.min(2));
         }
-        assert!(!line.is_free(4_000_000 - 1) && line.is_free(5_000_000));
+    }
+
+    #[test]
+    fn a_line_that_was_looked_at_late_makes_good_for_a_few_packets_and_no_more() {
+        let clock = Clock::calibrate(Duration::from_millis(2));
+        let mut line = ReturnLine::new(1e6, 0, &clock);
+        let pool = taut_port::PoolHandle::new(8, false).unwrap();
+        let (interval, late) = (line.interval_ticks, 1_000_000_000);
+        assert_eq!(line.room(late), MOST_BEHIND as usize);
+        let mut batch = Batch::new();
+        pool.fill(&mut batch, MOST_BEHIND as usize, 60);
+        line.take(late, &mut batch);
+        assert_eq!(line.room(late + interval - 1), 0);
+        assert_eq!(line.room(late + interval), 1);
+        assert_eq!(line.room(late + 2 * interval), 2);
     }
 }
