@@ -124,7 +124,6 @@ fn seen(change: &Changed, next: u64, stretches: &[(u64, u64)]) -> Option<[u64; 2
 
 /// Sends packets from this thread while another one makes the rule and takes it out so many times. Returns when it did, and from when
 /// to when packets came.
-#[allow(clippy::type_complexity)]
 fn on_wire(
     plant: &mut Plant,
     clock: Clock,

@@ -253,7 +253,6 @@ impl At<'_> {
         }
         let layout = Layout {
             cables: COPIES - 1,
-            flush: Some("each"),
             queues: Some(Queues {
                 packets: QUEUED,
                 priorities: if priority { 2 } else { 1 },
