@@ -70,7 +70,8 @@ fn tauts_switch_gives_tables_figures_and_a_report_made_again() {
     assert!(switch["rules"].as_array().unwrap().is_empty());
 
     assert_eq!(names(&out.join("points")).len(), 5 + 4 + 3 + 2);
-    assert!(names(&out.join("figures")).contains("hops.svg"));
+    let figures = names(&out.join("figures"));
+    assert!(figures.iter().eq(["hops.svg", "qos.svg"]), "{figures:?}");
     let page = fs::read_to_string(out.join("report.html")).unwrap();
     assert!(page.contains("as published"));
     fs::remove_file(out.join("report.html")).unwrap();

@@ -1,10 +1,12 @@
-//! Figures of this benchmark's page: latency over loops beside the published points, and rates over rules.
+//! Figures of this benchmark's page: latency over loops beside the published points, rates over rules, and what
+//! priority does to real-time packets.
 
 use super::evaluate::{Evaluation, Line};
 use super::part::Matching;
 use crate::report::Drawn;
+use taut_figure::lines;
 use taut_figure::scatter::{self, Item};
-use taut_figure::{Axis, Chart, Series, Style};
+use taut_figure::{Axis, Chart, Scale, Series, Style};
 use taut_measure::quantity::{Quantity, time};
 use taut_model::published::flower_medians;
 
@@ -13,8 +15,16 @@ pub(super) fn draw(evaluation: &Evaluation<'_>) -> Vec<Drawn> {
     let mut figures = Vec::new();
     figures.extend(draw_hops(evaluation));
     figures.extend(draw_rules(evaluation));
+    figures.extend(draw_qos(evaluation));
     figures
 }
+
+/// Published medians of real-time packets while background overloads the port: with strict priority and without, ns. (The authors'
+/// histograms, emmericp/FLOWer-scripts.)
+const PUBLISHED_QOS_NS: [(f64, &str); 2] = [
+    (3_610.0, "published, with priority"),
+    (5.26e6, "published, without"),
+];
 
 fn draw_hops(evaluation: &Evaluation<'_>) -> Option<Drawn> {
     let mut all: Vec<(Series, Vec<(f64, f64)>)> = Vec::new();
@@ -150,6 +160,61 @@ fn draw_rules(evaluation: &Evaluation<'_>) -> Option<Drawn> {
                 log: true,
             },
             &items,
+        ),
+        data: None,
+    })
+}
+
+fn draw_qos(evaluation: &Evaluation<'_>) -> Option<Drawn> {
+    let mut all = Vec::new();
+    for row in &evaluation.switches {
+        for (priority, name) in [(true, "with priority"), (false, "without")] {
+            let of_kind = row.qos.iter().filter(|it| it.priority == priority);
+            let points: Vec<(f64, f64)> = of_kind
+                .filter_map(|it| {
+                    let load = f64::from(it.load_percent) / 100.0;
+                    Some((load, it.p50_ns.as_ref()?.point))
+                })
+                .collect();
+            if !points.is_empty() {
+                let series = Series {
+                    label: format!("{}, {name}", row.switch.label()),
+                    style: Style::of(all.len()),
+                };
+                all.push(lines::Line { series, points });
+            }
+        }
+    }
+    if all.is_empty() {
+        return None;
+    }
+    let points = || all.iter().flat_map(|line| &line.points);
+    let most = points().map(|it| it.0).fold(0.0, f64::max);
+    let published = PUBLISHED_QOS_NS.map(|(ns, word)| (ns, word.to_string()));
+    let latencies = points()
+        .map(|it| it.1)
+        .chain(published.iter().map(|it| it.0));
+    let scales = (
+        Scale::linear(Quantity::Share, 0.0, most),
+        Scale::log(Quantity::TimeNs, latencies),
+    );
+    let chart = Chart::new(
+        "qos",
+        "Median latency of real-time packets over the background",
+        "Median latency of real-time packets over the background, as a share of what the return port carries, with strict priority and without.",
+    );
+    Some(Drawn {
+        name: "qos",
+        title: "Real-time packets beside background",
+        caption: "Background as a share of what the return port carries. Dashed: the medians of FLOWer's switch in hardware while its port was \
+                  overloaded."
+            .to_string(),
+        svg: lines::draw(
+            &chart,
+            (scales.0, "background"),
+            (scales.1, "median latency"),
+            &all,
+            &published,
         ),
         data: None,
     })
