@@ -65,7 +65,7 @@ pub(super) fn measure(
         meter: None,
         actions: vec![Action::Output(to)],
     };
-    let (changes, stretches) = on_wire(plant, rig.clock, awaited, lengths.on_wire)?;
+    let Watched { changes, stretches } = on_wire(plant, rig.clock, awaited, lengths.on_wire)?;
     let (mut appeared_ns, mut vanished_ns, mut unseen) = (Vec::new(), Vec::new(), 0);
     for (at, change) in changes.iter().enumerate() {
         let next = changes.get(at + 1).map_or(u64::MAX, |it| it.added);
@@ -122,14 +122,15 @@ fn seen(change: &Changed, next: u64, stretches: &[(u64, u64)]) -> Option<[u64; 2
     Some([first - added, last.saturating_sub(deleted)])
 }
 
-/// Sends packets from this thread while another one makes the rule and takes it out so many times. Returns when it did, and from when
-/// to when packets came.
-fn on_wire(
-    plant: &mut Plant,
-    clock: Clock,
-    rule: Rule,
-    times: u32,
-) -> Result<(Vec<Changed>, Vec<(u64, u64)>), Failed> {
+/// What was seen of a rule that was made and taken out again and again.
+struct Watched {
+    changes: Vec<Changed>,
+    /// From when to when packets came.
+    stretches: Vec<(u64, u64)>,
+}
+
+/// Sends packets from this thread while another one makes the rule and takes it out so many times.
+fn on_wire(plant: &mut Plant, clock: Clock, rule: Rule, times: u32) -> Result<Watched, Failed> {
     let mut controller = plant.take_controller()?;
     let done = Arc::new(AtomicBool::new(false));
     let (tell, told) = sync_channel(1);
@@ -154,7 +155,10 @@ fn on_wire(
     let changes = told
         .recv()
         .map_err(|_| Failed::Broken("the controller's thread ended".to_string()))?;
-    Ok((changes?, record.seen))
+    Ok(Watched {
+        changes: changes?,
+        stretches: record.seen,
+    })
 }
 
 fn change(controller: &mut Controller, rule: &Rule, times: u32) -> Result<Vec<Changed>, Failed> {
