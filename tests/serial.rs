@@ -12,6 +12,7 @@ mod serial {
     mod bench_generator;
     mod bench_io;
     mod bench_rfc2544;
+    mod bench_switch;
     mod chain;
     mod compared;
     mod control;

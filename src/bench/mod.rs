@@ -1,5 +1,5 @@
 //! `taut bench`: measures a device after RFC 2544, what things cost on this machine (`io`, `costs`, `functions`), generators
-//! (`generator`), and what `taut demo` measures of each device (`comparison`).
+//! (`generator`), switches (`switch`), and what `taut demo` measures of each device (`comparison`).
 
 pub mod comparison;
 mod costs;
@@ -7,6 +7,7 @@ mod functions;
 mod generator;
 mod io;
 mod rfc2544;
+mod switch;
 
 use crate::exit::{self, Failure};
 use crate::terminal::measure_alone;
@@ -47,6 +48,8 @@ enum What {
     Comparison(comparison::Arguments),
     /// What a packet takes in functions when several work side by side
     Functions(functions::Arguments),
+    /// A whole switch from two ports: latency per hop, rules, priority, insertion, amplification
+    Switch(switch::Arguments),
 }
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
@@ -62,6 +65,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         What::Generator(arguments) => generator::run(arguments),
         What::Comparison(arguments) => comparison::run(arguments),
         What::Functions(arguments) => functions::run(arguments),
+        What::Switch(arguments) => switch::run(arguments),
     }
 }
 

@@ -21,6 +21,7 @@
 //! - [`resource`]: the rate of a machine and what binds it, from the cycles of a packet; [`scale`]: over many machines.
 //! - [`access`], [`chain`]: those cycles, from the sizes of structures and from the functions of a chain.
 //!   [`io_costs`]: what ports cost on a machine, as it was measured there.
+//! - [`hops`]: what a pass through a switch takes, from latency over how often packets go through it.
 //! - [`overload`]: the highest rate, from the latency of single packets.
 //! - [`queueing`]: latency, loss and the highest rate of a polling processor ([`queueing::Processor`]), in closed form or by
 //!   simulation; [`link`]: how long packets take on wires, in glass and in the air.
@@ -38,6 +39,7 @@ pub mod attribution;
 pub mod chain;
 pub mod estimate;
 pub mod fit;
+pub mod hops;
 pub mod io_costs;
 pub mod link;
 pub mod model_file;

@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use crate::net::testbed::{DEVICE_INTERFACES, Steering, Testbed};
 use crate::permissions::{Missing, can_make_namespaces};
 
+pub use open_vswitch::{management_socket, probe_cabled, start_cabled};
 pub use step::{BaselineError, Running};
 use step::{Step, start, text};
 

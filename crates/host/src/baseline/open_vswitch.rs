@@ -4,9 +4,9 @@
 //! has to receive from both, or nothing comes.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use super::step::{Owner, Ready, words};
+use super::step::{BaselineError, Owner, Ready, Running, start, words};
 use super::testpmd::AF_PACKET_FRAMES;
 use super::{Baseline, CommandValues, Frames, Reach, Step};
 use crate::command::{is_installed, run};
@@ -120,6 +120,63 @@ pub(super) const VETH_DPDK: Baseline = Baseline {
         })
     },
 };
+
+/// Returns the version of Open vSwitch that [`start_cabled`] would start.
+///
+/// # Errors
+/// What is missing, and how to get it.
+pub fn probe_cabled() -> Result<String, Missing> {
+    probe_memif()
+}
+
+/// Starts the switch of the baseline `memif-ovs` with cables between ports of its own beside the two to the generator: port 1 is to the
+/// generator's first socket, 2 and 3, 4 and 5, and so on are the ends of cables, and the last one is to its second socket. A cable
+/// is a memif link of which the switch is both ends. The generator is client of its [`Baseline::sockets`], and has to receive from two
+/// rings. Rules are made through the [`management_socket`]; those that are there send from one port of a pair to the other.
+///
+/// # Errors
+/// What failed; what had been started by then is stopped.
+pub fn start_cabled(cables: usize, cpu: usize, folder: &Path) -> Result<Running, BaselineError> {
+    start(cabled(cables, cpu, folder), None, cpu, folder)
+}
+
+/// Returns the socket through which controllers reach a switch whose files lie in this folder.
+#[must_use]
+pub fn management_socket(folder: &Path) -> PathBuf {
+    folder.join(format!("{BRIDGE}.mgmt"))
+}
+
+fn cabled(cables: usize, cpu: usize, folder: &Path) -> Vec<Step> {
+    let end = |number: usize, role: &str, socket: &Path, queues: &str| {
+        [
+            format!("memif{number}"),
+            format!(
+                "type=dpdk {queues}options:dpdk-devargs={MEMIF_DRIVER}{number},role={role},id=0,socket={},socket-abstract=no",
+                socket.display()
+            ),
+        ]
+    };
+    // Its polling thread sends on the second queue of a cable.
+    let both = "options:n_rxq=2 ";
+    let [west, east] = Baseline::sockets(folder);
+    let mut ports = vec![end(0, "server", &west, "")];
+    for cable in 0..cables {
+        let socket = folder.join(format!("cable{cable}.sock"));
+        // The driver makes the socket for the first one that names it.
+        ports.push(end(1 + 2 * cable, "server", &socket, both));
+        ports.push(end(2 + 2 * cable, "client", &socket, both));
+    }
+    ports.push(end(1 + 2 * cables, "server", &east, ""));
+    Switch {
+        folder,
+        daemon: daemon_with_dpdk().unwrap_or(DAEMON),
+        bridge: BRIDGE,
+        own_network: true,
+        settings: &dpdk_settings(cpu),
+        ports: &ports,
+    }
+    .steps()
+}
 
 /// The switch of a baseline. `port` makes of a number and an end the port's name and what has to be set for it.
 fn open_vswitch(
@@ -468,6 +525,20 @@ mod tests {
             &lines,
             "memif1 ofport_request=2 type=dpdk options:dpdk-devargs=net_memif1,role=server,id=0,socket=/scratch/east.sock,socket-abstract=no",
         );
+    }
+
+    #[test]
+    fn cables_are_memif_links_of_which_the_switch_is_both_ends() {
+        let steps = cabled(1, 2, Path::new("/scratch"));
+        let lines: Vec<String> = steps.iter().map(text).collect();
+        for part in [
+            "memif0 ofport_request=1 type=dpdk options:dpdk-devargs=net_memif0,role=server,id=0,socket=/scratch/west.sock",
+            "memif1 ofport_request=2 type=dpdk options:n_rxq=2 options:dpdk-devargs=net_memif1,role=server,id=0,socket=/scratch/cable0.sock",
+            "memif2 ofport_request=3 type=dpdk options:n_rxq=2 options:dpdk-devargs=net_memif2,role=client,id=0,socket=/scratch/cable0.sock",
+            "memif3 ofport_request=4 type=dpdk options:dpdk-devargs=net_memif3,role=server,id=0,socket=/scratch/east.sock",
+        ] {
+            position(&lines, part);
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@ use crate::costs::Costs;
 use crate::generators::Generators;
 use crate::io_cost::IoCost;
 use crate::report::ReportError;
+use crate::switched::Switched;
 use crate::{comparison, controlled, probed, report, rfc2544, tapped};
 use std::path::{Path, PathBuf};
 use taut_results::{Completion, LeftOut};
@@ -113,6 +114,7 @@ pub fn kinds() -> &'static [Kind] {
         Kind::of::<IoCost>(),
         Kind::of::<Generators>(),
         Kind::of::<Costs>(),
+        Kind::of::<Switched>(),
         Kind {
             command: "bench rfc2544",
             known_by: KnownBy::Head(rfc2544::HEAD),

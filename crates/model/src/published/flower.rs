@@ -4,9 +4,9 @@
 use super::table::numbers;
 use super::{Check, CheckError, Group};
 use crate::estimate::Estimate;
-use crate::fit::{Coefficient, Design, LinearFit, Spread, least_squares};
+use crate::fit::Coefficient;
+use crate::hops::{CONFIDENCE, Hops};
 
-const CONFIDENCE: f64 = 0.95;
 const LINE: Group = Group {
     name: "FLOWer, line over 24 loops",
     source: "section 3.4, authors' data",
@@ -21,10 +21,15 @@ const LOOPS: Group = Group {
     ..LINE
 };
 
-pub(super) fn checks() -> Result<Vec<Check>, CheckError> {
+/// Returns the published medians: loops, and latency in ns.
+pub fn medians() -> Vec<(f64, f64)> {
     let rows = numbers(include_str!("../../data/flower.csv"));
-    let all: Vec<(f64, f64)> = rows.iter().map(|row| (row[0], row[2])).collect();
-    let line = line(&all)?;
+    rows.iter().map(|row| (row[0], row[2])).collect()
+}
+
+pub(super) fn checks() -> Result<Vec<Check>, CheckError> {
+    let all = medians();
+    let line = Hops::of(&all)?;
     let of = |coefficient: &Coefficient| {
         Estimate::new(
             coefficient.value,
@@ -35,25 +40,14 @@ pub(super) fn checks() -> Result<Vec<Check>, CheckError> {
     };
     let pair = format!("a pair of ports more (R² {:.6})", line.r_squared);
     let mut checks = vec![
-        LINE.number(pair, 714.0, of(&line.coefficients[1])?),
-        LINE.number(
-            "without a pair".to_owned(),
-            942.0,
-            of(&line.coefficients[0])?,
-        ),
+        LINE.number(pair, 714.0, of(&line.per_loop)?),
+        LINE.number("without a pair".to_owned(), 942.0, of(&line.without)?),
     ];
     let (even, odd): (Vec<_>, Vec<_>) = all.into_iter().partition(|(pairs, _)| pairs % 2.0 == 0.0);
-    let from_even = self::line(&even)?;
+    let from_even = Hops::of(&even)?.fit;
     for (pairs, measured) in odd {
         let what = format!("{pairs} pairs");
         checks.push(LOOPS.number(what, measured, from_even.predict(&[1.0, pairs])?));
     }
     Ok(checks)
-}
-
-fn line(points: &[(f64, f64)]) -> Result<LinearFit, CheckError> {
-    let rows: Vec<Vec<f64>> = points.iter().map(|(pairs, _)| vec![1.0, *pairs]).collect();
-    let latencies: Vec<f64> = points.iter().map(|(_, latency)| *latency).collect();
-    let design = Design::new(&["base", "pair"], &rows, &latencies, Spread::Absolute)?;
-    Ok(least_squares(&design, CONFIDENCE)?)
 }

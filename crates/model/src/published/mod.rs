@@ -9,6 +9,8 @@ mod moonroute;
 mod pos;
 mod table;
 
+pub use flower::medians as flower_medians;
+
 use crate::access::{Hierarchy, PUBLISHED_LOADER_CYCLES, PUBLISHED_SHARE};
 use crate::estimate::{ErrorBasis, Errors, Estimate, WrongValue};
 use crate::fit::FitError;

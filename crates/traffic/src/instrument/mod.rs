@@ -7,6 +7,7 @@
 mod arrival_clock;
 mod neighbours;
 mod receive;
+mod return_line;
 mod run;
 mod running;
 mod send;
@@ -24,6 +25,7 @@ use crate::line::Pacing;
 use crate::stations::{Gateway, Stations};
 use crate::stream::Stream;
 use arrival_clock::Related;
+use return_line::ReturnLine;
 use send::Pending;
 use taut_port::{
     BATCH_CAPACITY, Batch, PoolHandle, Port, PortCounters, PortError, PortSpec, Resources,
@@ -43,6 +45,8 @@ pub type OpenPort<'a> = dyn FnMut() -> Result<Box<dyn Port>, PortError> + 'a;
 /// A generator and receiver over one or two ports, on the calling thread.
 pub struct Instrument {
     specs: Vec<PortSpec>,
+    /// Gone before the ports are whose memory it keeps.
+    return_line: Option<ReturnLine>,
     pub(crate) ports: Vec<Box<dyn Port>>,
     pub(crate) pool: PoolHandle,
     pub(crate) clock: Clock,
@@ -127,6 +131,7 @@ impl Instrument {
         let stamp_clock = ports.last().and_then(|port| port.stamp_clock());
         Self {
             specs,
+            return_line: None,
             ports,
             pool,
             clock,

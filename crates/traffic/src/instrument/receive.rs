@@ -23,6 +23,12 @@ impl Instrument {
         hand: &mut H,
     ) -> Option<u64> {
         let ends = (self.ports.len() == 1, true);
+        if let Some(line) = &self.return_line {
+            match line.room(ticks()) {
+                0 => return None,
+                room => self.arrived.set_limit(room),
+            }
+        }
         let port = self.ports.last_mut()?;
         if port.rx(&mut self.arrived) == 0 {
             return None;
@@ -108,6 +114,9 @@ impl Instrument {
                 // What finds no room is lost, as from any host that answers.
                 port.tx(&mut self.arrived);
             }
+        }
+        if let Some(line) = &mut self.return_line {
+            line.take(seen, &mut self.arrived);
         }
         self.arrived.clear();
         ours.then_some(seen)

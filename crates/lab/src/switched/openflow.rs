@@ -1,0 +1,611 @@
+//! A controller that is told each step: the few messages of OpenFlow 1.3 that it takes to fill a switch with rules and to read their
+//! counters, over TCP or a UNIX socket. (OpenFlow Switch Specification 1.3.5, sections 7.1 to 7.3.)
+
+use crate::benchmark::Failed;
+use std::collections::BTreeMap;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+const VERSION: u8 = 4;
+const HEADER_BYTES: usize = 8;
+/// Time that an answer may take: a million rules before it are long in the making.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Messages are handed over in pieces of about this size.
+const PIECE_BYTES: usize = 60_000;
+
+mod kind {
+    pub const HELLO: u8 = 0;
+    pub const ERROR: u8 = 1;
+    pub const ECHO_REQUEST: u8 = 2;
+    pub const ECHO_REPLY: u8 = 3;
+    pub const FLOW_MOD: u8 = 14;
+    pub const GROUP_MOD: u8 = 15;
+    pub const MULTIPART_REQUEST: u8 = 18;
+    pub const MULTIPART_REPLY: u8 = 19;
+    pub const BARRIER_REQUEST: u8 = 20;
+    pub const BARRIER_REPLY: u8 = 21;
+    pub const METER_MOD: u8 = 29;
+}
+
+const FLOW_STATISTICS: u16 = 1;
+const PORT_DESCRIPTIONS: u16 = 13;
+/// Any port, group or table.
+const ANY: u32 = 0xffff_ffff;
+const LARGEST_PORT: u32 = 0xffff_ff00;
+const FLOOD: u32 = 0xffff_fffb;
+const NO_BUFFER: u32 = 0xffff_ffff;
+
+/// Place where a switch waits for controllers.
+#[derive(Debug, Clone)]
+pub(super) enum Address {
+    Tcp(SocketAddr),
+    Unix(PathBuf),
+}
+
+/// What a rule asks of packets: IPv4 and UDP where an address or a port is given.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct Asked {
+    pub in_port: Option<u32>,
+    /// Address and length of the prefix.
+    pub ip_dst: Option<(Ipv4Addr, u8)>,
+    pub udp_dst: Option<u16>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Action {
+    Output(u32),
+    Flood,
+    Queue(u32),
+    SetDscp(u8),
+    SetDestination(Ipv4Addr),
+    PushVlan,
+    PopVlan,
+    Group(u32),
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Rule {
+    pub priority: u16,
+    /// By which its counters are known.
+    pub cookie: u64,
+    pub asked: Asked,
+    pub meter: Option<u32>,
+    pub actions: Vec<Action>,
+}
+
+/// What becomes of a rule.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Change {
+    Add,
+    /// This one, and no other.
+    Delete,
+}
+
+/// How a group shares packets out.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum GroupKind {
+    All,
+    Select,
+    FastFailover,
+}
+
+/// Bytes to a switch and from it.
+trait Line: Read + Write + Send {}
+impl Line for TcpStream {}
+impl Line for UnixStream {}
+
+/// Connection to a switch.
+pub(super) struct Controller {
+    line: Box<dyn Line>,
+    /// Number of the last message.
+    last: u32,
+    output: Vec<u8>,
+}
+
+impl Controller {
+    /// Calls the switch again and again for so long, greets it, and waits until so many of its ports have
+    /// links.
+    pub fn connect(address: &Address, ports: usize, patience: Duration) -> Result<Self, Failed> {
+        let begun = Instant::now();
+        let mut controller = loop {
+            match Self::greet(address) {
+                Ok(controller) => break controller,
+                Err(_) if begun.elapsed() < patience => {
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+                Err(e) => return Err(Failed::Broken(format!("nobody speaks OpenFlow there: {e}"))),
+            }
+        };
+        // A switch may listen before it knows its own ports, and groups may want to know that they live.
+        while controller.ports()? < ports {
+            if begun.elapsed() > patience {
+                let text = format!("not all of its {ports} ports have links");
+                return Err(Failed::Broken(text));
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Ok(controller)
+    }
+
+    fn greet(address: &Address) -> std::io::Result<Self> {
+        let line: Box<dyn Line> = match address {
+            Address::Tcp(address) => {
+                let stream = TcpStream::connect(address)?;
+                stream.set_nodelay(true)?;
+                stream.set_read_timeout(Some(PATIENCE))?;
+                Box::new(stream)
+            }
+            Address::Unix(path) => {
+                let stream = UnixStream::connect(path)?;
+                stream.set_read_timeout(Some(PATIENCE))?;
+                Box::new(stream)
+            }
+        };
+        let mut controller = Self {
+            line,
+            last: 0,
+            output: Vec::new(),
+        };
+        controller.message(kind::HELLO, |body| {
+            // The versions that it speaks, as bits.
+            body.extend([0, 1, 0, 8]);
+            body.extend((1_u32 << VERSION).to_be_bytes());
+        });
+        controller.flush()?;
+        let (version, kind, ..) = controller.read()?;
+        if kind != kind::HELLO || version < VERSION {
+            let text = format!("it greets with version {version}, message {kind}");
+            return Err(std::io::Error::new(ErrorKind::InvalidData, text));
+        }
+        Ok(controller)
+    }
+
+    /// Adds a message to what is to be sent, and returns its number.
+    fn message(&mut self, kind: u8, body: impl FnOnce(&mut Vec<u8>)) -> u32 {
+        self.last += 1;
+        let start = self.output.len();
+        self.output.extend([VERSION, kind, 0, 0]);
+        self.output.extend(self.last.to_be_bytes());
+        body(&mut self.output);
+        length_at(&mut self.output, start, start + 2);
+        self.last
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        let done = self.line.write_all(&self.output);
+        self.output.clear();
+        done
+    }
+
+    /// Version, kind, number and body of the next message.
+    fn read(&mut self) -> std::io::Result<(u8, u8, u32, Vec<u8>)> {
+        let mut head = [0; HEADER_BYTES];
+        self.line.read_exact(&mut head)?;
+        let length = usize::from(u16::from_be_bytes([head[2], head[3]]));
+        let mut body = vec![0; length.saturating_sub(HEADER_BYTES)];
+        self.line.read_exact(&mut body)?;
+        let number = u32::from_be_bytes([head[4], head[5], head[6], head[7]]);
+        Ok((head[0], head[1], number, body))
+    }
+
+    /// Sends all that waits, and reads until the answer of this kind and number.
+    fn answer(&mut self, kind: u8, number: u32) -> Result<Vec<u8>, Failed> {
+        self.flush()?;
+        loop {
+            let (_, said, of, body) = self.read()?;
+            match said {
+                kind::ERROR => {
+                    let word = |at: usize| {
+                        let bytes = body.get(at..at + 2);
+                        bytes.map_or(0, |it| u16::from_be_bytes([it[0], it[1]]))
+                    };
+                    return Err(Failed::Broken(format!(
+                        "the switch refuses: OpenFlow error type {}, code {}",
+                        word(0),
+                        word(2)
+                    )));
+                }
+                kind::ECHO_REQUEST => {
+                    let start = self.output.len();
+                    self.output.extend([VERSION, kind::ECHO_REPLY, 0, 0]);
+                    self.output.extend(of.to_be_bytes());
+                    self.output.extend(body);
+                    length_at(&mut self.output, start, start + 2);
+                    self.flush()?;
+                }
+                _ if said == kind && of == number => return Ok(body),
+                _ => {}
+            }
+        }
+    }
+
+    /// Waits until the switch goes by all that it was told.
+    pub fn barrier(&mut self) -> Result<(), Failed> {
+        let number = self.message(kind::BARRIER_REQUEST, |_| {});
+        self.answer(kind::BARRIER_REPLY, number).map(drop)
+    }
+
+    /// Tells of a rule; the switch hears it with the next barrier at the latest.
+    pub fn rule(&mut self, change: Change, rule: &Rule) {
+        self.message(kind::FLOW_MOD, |body| flow_mod(body, change, rule));
+    }
+
+    /// Makes all of these rules, and waits until the switch goes by them.
+    pub fn rules(&mut self, rules: impl IntoIterator<Item = Rule>) -> Result<(), Failed> {
+        for rule in rules {
+            self.rule(Change::Add, &rule);
+            if self.output.len() > PIECE_BYTES {
+                self.flush()?;
+            }
+        }
+        self.barrier()
+    }
+
+    /// Takes all rules out.
+    pub fn clear(&mut self) -> Result<(), Failed> {
+        self.message(kind::FLOW_MOD, |body| {
+            flow_mod_head(body, 0xff, 3, 0, 0);
+            oxm(body, &Asked::default());
+        });
+        self.barrier()
+    }
+
+    /// Makes a group. A bucket is a list of actions and the port that it watches.
+    pub fn group(&mut self, id: u32, kind: GroupKind, buckets: &[(Vec<Action>, u32)]) {
+        self.message(kind::GROUP_MOD, |body| {
+            body.extend([0, 0]);
+            body.extend([
+                match kind {
+                    GroupKind::All => 0,
+                    GroupKind::Select => 1,
+                    GroupKind::FastFailover => 3,
+                },
+                0,
+            ]);
+            body.extend(id.to_be_bytes());
+            for (actions, port) in buckets {
+                let start = body.len();
+                let weight = u16::from(kind == GroupKind::Select);
+                let watched = match kind {
+                    GroupKind::FastFailover => *port,
+                    _ => ANY,
+                };
+                body.extend([0, 0]);
+                body.extend(weight.to_be_bytes());
+                body.extend(watched.to_be_bytes());
+                body.extend(ANY.to_be_bytes());
+                body.extend([0; 4]);
+                actions
+                    .iter()
+                    .for_each(|action| write_action(body, *action));
+                length_at(body, start, start);
+            }
+        });
+    }
+
+    /// Makes a meter that drops what is above so many packets a second.
+    pub fn meter(&mut self, id: u32, pps: u32) {
+        self.message(kind::METER_MOD, |body| {
+            // Packets, and a burst.
+            body.extend([0, 0, 0, 2 | 4]);
+            body.extend(id.to_be_bytes());
+            body.extend([0, 1, 0, 16]);
+            body.extend(pps.to_be_bytes());
+            body.extend(pps.to_be_bytes());
+            body.extend([0; 4]);
+        });
+    }
+
+    /// Packets that each rule has seen, by its cookie.
+    pub fn counters(&mut self) -> Result<BTreeMap<u64, u64>, Failed> {
+        let mut counters = BTreeMap::new();
+        let parts = self.multipart(FLOW_STATISTICS, |body| {
+            body.extend([0xff, 0, 0, 0]);
+            body.extend([ANY.to_be_bytes(), ANY.to_be_bytes()].concat());
+            body.extend([0; 4 + 8 + 8]);
+            oxm(body, &Asked::default());
+        })?;
+        for part in parts {
+            let mut left = &part[..];
+            while let Some(length) = left.first_chunk::<2>() {
+                let length = usize::from(u16::from_be_bytes(*length));
+                let Some((entry, rest)) = left.split_at_checked(length.max(2)) else {
+                    break;
+                };
+                let number = |at: usize| {
+                    let bytes = entry.get(at..at + 8)?;
+                    Some(u64::from_be_bytes(bytes.try_into().ok()?))
+                };
+                if let (Some(cookie), Some(packets)) = (number(24), number(32)) {
+                    *counters.entry(cookie).or_default() += packets;
+                }
+                left = rest;
+            }
+        }
+        Ok(counters)
+    }
+
+    /// Ports whose links are up.
+    fn ports(&mut self) -> Result<usize, Failed> {
+        const PORT_BYTES: usize = 64;
+        let parts = self.multipart(PORT_DESCRIPTIONS, |_| {})?;
+        let ports = parts.iter().flat_map(|part| part.chunks_exact(PORT_BYTES));
+        let word = |port: &[u8], at: usize| {
+            let bytes = port[at..].first_chunk::<4>();
+            bytes.map_or(0, |bytes| u32::from_be_bytes(*bytes))
+        };
+        // The switch itself may be one, whose number is reserved. The first bit of the state says that there is no link.
+        let is_up = |port: &&[u8]| word(port, 0) < LARGEST_PORT && word(port, 36) & 1 == 0;
+        Ok(ports.filter(is_up).count())
+    }
+
+    /// The parts of an answer, without their heads.
+    fn multipart(
+        &mut self,
+        asked: u16,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<Vec<Vec<u8>>, Failed> {
+        let number = self.message(kind::MULTIPART_REQUEST, |body| {
+            body.extend(asked.to_be_bytes());
+            body.extend([0; 6]);
+            write(body);
+        });
+        let mut parts = Vec::new();
+        loop {
+            let mut part = self.answer(kind::MULTIPART_REPLY, number)?;
+            let has_more = part.get(3).is_some_and(|flags| flags & 1 == 1);
+            part.drain(..part.len().min(8));
+            parts.push(part);
+            if !has_more {
+                return Ok(parts);
+            }
+        }
+    }
+}
+
+fn flow_mod_head(body: &mut Vec<u8>, table: u8, command: u8, priority: u16, cookie: u64) {
+    body.extend(cookie.to_be_bytes());
+    body.extend([0; 8]);
+    body.extend([table, command, 0, 0, 0, 0]);
+    body.extend(priority.to_be_bytes());
+    body.extend(NO_BUFFER.to_be_bytes());
+    body.extend([ANY.to_be_bytes(), ANY.to_be_bytes()].concat());
+    body.extend([0; 4]);
+}
+
+fn flow_mod(body: &mut Vec<u8>, change: Change, rule: &Rule) {
+    let command = match change {
+        Change::Add => 0,
+        Change::Delete => 4,
+    };
+    flow_mod_head(body, 0, command, rule.priority, rule.cookie);
+    oxm(body, &rule.asked);
+    if change == Change::Delete {
+        return;
+    }
+    if let Some(meter) = rule.meter {
+        body.extend([0, 6, 0, 8]);
+        body.extend(meter.to_be_bytes());
+    }
+    if !rule.actions.is_empty() {
+        let start = body.len();
+        body.extend([0, 4, 0, 0, 0, 0, 0, 0]);
+        let actions = rule.actions.iter();
+        actions.for_each(|action| write_action(body, *action));
+        length_at(body, start, start + 2);
+    }
+}
+
+/// Writes a match, and the padding behind it.
+fn oxm(body: &mut Vec<u8>, asked: &Asked) {
+    let start = body.len();
+    body.extend([0, 1, 0, 0]);
+    let mut field = |number: u8, has_mask: bool, bytes: &[u8]| {
+        body.extend([
+            0x80,
+            0x00,
+            number << 1 | u8::from(has_mask),
+            bytes.len() as u8,
+        ]);
+        body.extend(bytes);
+    };
+    if let Some(port) = asked.in_port {
+        field(0, false, &port.to_be_bytes());
+    }
+    if asked.ip_dst.is_some() || asked.udp_dst.is_some() {
+        field(5, false, &[0x08, 0x00]);
+    }
+    if asked.udp_dst.is_some() {
+        field(10, false, &[17]);
+    }
+    match asked.ip_dst {
+        Some((address, 32)) => field(12, false, &address.octets()),
+        Some((address, length)) => {
+            let mask = u32::MAX.checked_shl(32 - u32::from(length)).unwrap_or(0);
+            field(12, true, &[address.octets(), mask.to_be_bytes()].concat());
+        }
+        None => {}
+    }
+    if let Some(port) = asked.udp_dst {
+        field(16, false, &port.to_be_bytes());
+    }
+    length_at(body, start, start + 2);
+    pad(body, start);
+}
+
+fn write_action(body: &mut Vec<u8>, action: Action) {
+    let start = body.len();
+    let output = |body: &mut Vec<u8>, port: u32| {
+        body.extend([0, 0, 0, 16]);
+        body.extend(port.to_be_bytes());
+        body.extend([0; 8]);
+    };
+    let short = |body: &mut Vec<u8>, kind: u8, argument: u32| {
+        body.extend([0, kind, 0, 8]);
+        body.extend(argument.to_be_bytes());
+    };
+    let set = |body: &mut Vec<u8>, field: u8, value: &[u8]| {
+        body.extend([0, 25, 0, 0, 0x80, 0x00, field << 1, value.len() as u8]);
+        body.extend(value);
+        pad(body, start);
+        length_at(body, start, start + 2);
+    };
+    match action {
+        Action::Output(port) => output(body, port),
+        Action::Flood => output(body, FLOOD),
+        Action::Queue(queue) => short(body, 21, queue),
+        Action::Group(id) => short(body, 22, id),
+        Action::PushVlan => short(body, 17, 0x8100 << 16),
+        Action::PopVlan => short(body, 18, 0),
+        Action::SetDscp(dscp) => set(body, 8, &[dscp]),
+        Action::SetDestination(address) => set(body, 12, &address.octets()),
+    }
+}
+
+/// Writes how many bytes there are since `start` as the 16 bits there.
+fn length_at(body: &mut [u8], start: usize, at: usize) {
+    let length = (body.len() - start) as u16;
+    body[at..at + 2].copy_from_slice(&length.to_be_bytes());
+}
+
+/// Adds zeros up to a multiple of 8 bytes since `start`.
+fn pad(body: &mut Vec<u8>, start: usize) {
+    let length = body.len() - start;
+    body.resize(start + length.next_multiple_of(8), 0);
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use taut_function::switch;
+
+    /// What taut's own switch answers, message by message: kinds, and for errors type and code.
+    fn heard(controller: &Controller) -> Vec<(u8, Vec<u8>)> {
+        let answer = switch::heard(&[&controller.output]);
+        let mut left = &answer[..];
+        let mut messages = Vec::new();
+        while let Some(head) = left.first_chunk::<8>() {
+            let length = usize::from(u16::from_be_bytes([head[2], head[3]]));
+            messages.push((head[1], left[8..length].to_vec()));
+            left = &left[length..];
+        }
+        messages
+    }
+
+    /// A controller on a line that leads nowhere, which has greeted.
+    fn controller() -> Controller {
+        let (line, _) = UnixStream::pair().unwrap();
+        let mut controller = Controller {
+            line: Box::new(line),
+            last: 0,
+            output: Vec::new(),
+        };
+        controller.message(kind::HELLO, |body| body.extend([0, 1, 0, 8, 0, 0, 0, 16]));
+        controller
+    }
+
+    #[test]
+    fn a_switch_takes_every_rule_group_and_meter_that_is_written() {
+        let mut controller = controller();
+        controller.meter(1, 1_000_000);
+        let out = vec![Action::Output(2)];
+        for (id, kind) in [
+            (1, GroupKind::All),
+            (2, GroupKind::Select),
+            (3, GroupKind::FastFailover),
+        ] {
+            controller.group(id, kind, &[(out.clone(), 2)]);
+        }
+        let to = |actions: Vec<Action>| Rule {
+            actions,
+            ..Rule::default()
+        };
+        let address = Ipv4Addr::new(10, 1, 2, 0);
+        let rules = [
+            to(out.clone()),
+            to(vec![Action::Flood]),
+            to(vec![Action::Queue(7), Action::Output(3)]),
+            to(vec![Action::SetDscp(46), Action::Output(3)]),
+            to(vec![Action::SetDestination(address), Action::Output(3)]),
+            to(vec![Action::PushVlan, Action::PopVlan, Action::Output(3)]),
+            to((1..=3).map(Action::Group).collect()),
+            Rule {
+                meter: Some(1),
+                ..to(out.clone())
+            },
+        ];
+        let asked = [
+            Asked::default(),
+            Asked {
+                in_port: Some(1),
+                ip_dst: Some((address, 24)),
+                udp_dst: Some(42),
+            },
+            Asked {
+                ip_dst: Some((address, 32)),
+                ..Asked::default()
+            },
+        ];
+        for (priority, rule) in (1..).zip(&rules) {
+            for asked in asked {
+                let rule = Rule {
+                    priority,
+                    asked,
+                    ..rule.clone()
+                };
+                controller.rule(Change::Add, &rule);
+                controller.rule(Change::Delete, &rule);
+                controller.rule(Change::Add, &rule);
+            }
+        }
+        controller.message(kind::BARRIER_REQUEST, |_| {});
+        let answers = heard(&controller);
+        let kinds: Vec<u8> = answers.iter().map(|(kind, _)| *kind).collect();
+        assert_eq!(kinds, [kind::HELLO, kind::BARRIER_REPLY], "{answers:?}");
+    }
+
+    #[test]
+    fn counters_are_read_by_cookie_and_ports_are_counted() {
+        // A switch at the other end of the line, which is taut's own without packets.
+        let (line, mut peer) = UnixStream::pair().unwrap();
+        let switch = std::thread::spawn(move || {
+            let mut all = Vec::new();
+            let (mut buffer, mut said) = ([0; 4096], 0);
+            while let Ok(many @ 1..) = peer.read(&mut buffer) {
+                all.extend_from_slice(&buffer[..many]);
+                let answer = switch::heard(&[&all]);
+                // Nobody reads the last refusals.
+                if peer.write_all(&answer[said..]).is_err() {
+                    break;
+                }
+                said = answer.len();
+            }
+        });
+        let mut controller = Controller {
+            line: Box::new(line),
+            ..controller()
+        };
+        let rule = |cookie| Rule {
+            cookie,
+            priority: cookie as u16,
+            actions: vec![Action::Output(2)],
+            ..Rule::default()
+        };
+        controller.rules((1..=40).map(rule)).unwrap();
+        assert_eq!(controller.ports().unwrap(), 4);
+        let counters = controller.counters().unwrap();
+        assert!(counters.keys().copied().eq(1..=40), "{counters:?}");
+        assert!(counters.values().all(|packets| *packets == 0));
+        let too_many = controller.rules((41..=100).map(rule));
+        assert!(
+            matches!(&too_many, Err(Failed::Broken(why)) if why.contains("type 5, code 1")),
+            "{too_many:?}"
+        );
+        drop(controller);
+        switch.join().unwrap();
+    }
+}
