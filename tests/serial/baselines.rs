@@ -59,22 +59,27 @@ fn pass(baseline: &Baseline, folder: &Path, directions: &[bool]) -> Result<(), S
         .unwrap();
     let _inside = testbed.as_ref().map(|t| t.enter_generator().unwrap());
     pin_current_thread(cores.generator).unwrap();
-    let mut outcome = Ok(());
+    let (mut outcome, mut last) = (Ok(()), None);
     for &back in directions {
-        outcome = outcome.and(pass_once(baseline, &mut running, folder, back));
+        drop(last.take());
+        let (passed, instrument) = pass_once(baseline, &mut running, folder, back);
+        outcome = outcome.and(passed);
+        last = Some(instrument);
     }
     running.check().unwrap();
+    // While its links are up, for the same reason as there is one peer to a start.
     running.stop().unwrap();
+    drop(last);
     outcome
 }
 
-/// Sends through a baseline that runs, in one direction.
+/// Sends through a baseline that runs, in one direction; its ports stay open.
 fn pass_once(
     baseline: &Baseline,
     running: &mut Running,
     folder: &Path,
     back: bool,
-) -> Result<(), String> {
+) -> (Result<(), String>, Instrument) {
     let stop = AtomicBool::new(false);
     let clock = Clock::calibrate(Duration::from_millis(20));
     let stream = Stream::new(&flow_through(baseline.frames, back), 64).unwrap();
@@ -93,10 +98,11 @@ fn pass_once(
     for _ in 0..20 {
         tally = instrument.run(trial, &mut Summaries::new(&clock), &stop);
         if tally.sent == trial.packets() && tally.received == tally.sent && tally.corrupt == 0 {
-            return Ok(());
+            return (Ok(()), instrument);
         }
     }
-    Err(format!("{} back={back}: {tally:?}", baseline.id))
+    let failed = format!("{} back={back}: {tally:?}", baseline.id);
+    (Err(failed), instrument)
 }
 
 /// As [`pass`], with the generator in a process of its own: DPDK keeps what it took in this one.

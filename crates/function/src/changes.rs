@@ -13,7 +13,8 @@ use taut_sys::{Alarm, Doorbell};
 pub(crate) const RING: usize = 4096;
 /// How long the worker may take none before it is given up.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Looks at the worker's progress are this far apart.
+/// A worker that polls makes changes within so long: it is looked at again and again. One that does not is looked at from time to time.
+const SOON: Duration = Duration::from_micros(20);
 const LOOK: Duration = Duration::from_micros(20);
 
 /// The end of whoever decides.
@@ -154,8 +155,18 @@ impl<C: Copy> Sender<C> {
             } else if since.elapsed() > self.patience || self.ring.is_abandoned() {
                 return Err(Stuck);
             }
-            std::thread::sleep(LOOK);
+            pause(since);
         }
+    }
+}
+
+/// Waits between two looks at a worker that has made no progress since then.
+pub(crate) fn pause(since: Instant) {
+    match since.elapsed() < SOON {
+        // To a worker on the same core, or to nobody.
+        true => std::thread::yield_now(),
+        // Longer than it says: the kernel lets sleepers wait for some 50 µs more.
+        false => std::thread::sleep(LOOK),
     }
 }
 

@@ -1,13 +1,11 @@
 //! A table that is swapped whole: whoever decides makes the next one aside, and each worker goes on with it between two batches.
 //! A worker looks at one number a batch; it counts no references, never waits and never frees a table.
 
+use crate::changes::pause;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Arc, Mutex, MutexGuard};
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
-
-/// Looks whether workers have moved on are this far apart.
-const LOOK: Duration = Duration::from_micros(20);
 
 /// The end of whoever decides.
 #[derive(Debug)]
@@ -98,17 +96,17 @@ impl<T> Swapped<T> {
     /// gets no packets and is not called.
     pub fn settle(&mut self, patience: Duration) -> bool {
         self.leave_out_the_dead();
-        let deadline = Instant::now() + patience;
+        let since = Instant::now();
         self.slots.iter().all(|slot| {
             loop {
                 let mut tables = slot.lock();
                 let (is_taken, old) = (tables.next.is_none(), tables.old.take());
                 drop(tables);
                 drop(old);
-                if is_taken || Instant::now() >= deadline {
+                if is_taken || since.elapsed() >= patience {
                     return is_taken;
                 }
-                std::thread::sleep(LOOK);
+                pause(since);
             }
         })
     }
