@@ -24,6 +24,8 @@ use taut_sys::{Clock, InterruptionLog, ticks};
 
 /// Counters are published, and links looked at, every this many ticks' worth of seconds.
 const PUBLISH_SECONDS: f64 = 0.1;
+/// Rounds with packets of which one looks whether the slow path has made something.
+const BETWEEN_LOOKS: u64 = 8;
 
 /// Reason why a worker's run ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -261,7 +263,9 @@ impl Worker {
                 self.take_over(last, &mut batches[0], &mut punted, &mut own);
                 had_packets = true;
             }
-            if self.lanes.slow.as_mut().is_some_and(SlowPath::has_made) {
+            // Rarely while packets come: the look costs as much as a few packets, and what the slow path makes is in no hurry.
+            let may_look = !had_packets || own.rounds.is_multiple_of(BETWEEN_LOOKS);
+            if may_look && self.lanes.slow.as_mut().is_some_and(SlowPath::has_made) {
                 self.send_made(&mut batches[0], &mut own);
                 had_packets = true;
             }

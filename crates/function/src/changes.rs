@@ -2,7 +2,9 @@
 //! between two batches. Neither waits for the other, but for who asks whether they are in force.
 
 use rtrb::{Consumer, Producer, RingBuffer};
+use rustix::thread::set_current_timer_slack;
 use std::collections::VecDeque;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -13,8 +15,9 @@ use taut_sys::{Alarm, Doorbell};
 pub(crate) const RING: usize = 4096;
 /// How long the worker may take none before it is given up.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// A worker that polls makes changes within so long: it is looked at again and again. One that does not is looked at from time to time.
-const SOON: Duration = Duration::from_micros(20);
+/// A worker that polls on another core makes changes within so long, and is looked at again and again. One that sleeps, or has the same
+/// core, is looked at from time to time.
+const SOON: Duration = Duration::from_micros(5);
 const LOOK: Duration = Duration::from_micros(20);
 
 /// The end of whoever decides.
@@ -162,12 +165,14 @@ impl<C: Copy> Sender<C> {
 
 /// Waits between two looks at a worker that has made no progress since then.
 pub(crate) fn pause(since: Instant) {
-    match since.elapsed() < SOON {
-        // To a worker on the same core, or to nobody.
-        true => std::thread::yield_now(),
-        // Longer than it says: the kernel lets sleepers wait for some 50 µs more.
-        false => std::thread::sleep(LOOK),
+    if since.elapsed() < SOON {
+        // Not to give the core away: a worker on the same one keeps it for milliseconds, and gives it back to who sleeps.
+        return std::hint::spin_loop();
     }
+    // Unless told otherwise the kernel lets sleepers wait for some 50 µs more.
+    let _ = set_current_timer_slack(NonZeroU64::new(1));
+    std::thread::sleep(LOOK);
+    let _ = set_current_timer_slack(None);
 }
 
 impl<C: Copy> Receiver<C> {
