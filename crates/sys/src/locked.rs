@@ -54,6 +54,7 @@ impl<F: AsFd> Drop for Locked<F> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use std::os::fd::OwnedFd;
 
     use super::*;
