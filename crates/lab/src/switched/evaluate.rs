@@ -6,6 +6,7 @@ use super::trial::{Amplified, Latency, Seen, Trial};
 use super::{Results, Switch};
 use crate::io_cost::Estimate;
 use serde::Serialize;
+use taut_measure::rank::nearest_rank;
 use taut_measure::ratio_interval;
 use taut_model::fit::Coefficient;
 use taut_model::hops::Hops;
@@ -463,8 +464,8 @@ fn tenth(values: &[f64]) -> usize {
 fn p99_of(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
-    let rank = (sorted.len() as f64 * 0.99).ceil() as usize;
-    (sorted.len() >= 100).then(|| sorted[rank - 1])
+    let rank = nearest_rank(sorted.len() as u64, 0.99)?;
+    (sorted.len() >= 100).then(|| sorted[rank as usize])
 }
 
 /// How taut's rate and its time to take rules compare with the other switch's, in the same repetitions.

@@ -112,7 +112,10 @@ impl Lines<'_> {
                 let hops = all.iter().filter_map(|lead| {
                     let hop = self.hop(prefix, lead)?;
                     let weight = lead.weight.as_ref().filter(|_| !are_alike);
-                    Some(weight.map_or(hop.clone(), |it| format!("{hop} weight {it}")))
+                    Some(match weight {
+                        Some(weight) => format!("{hop} weight {weight}"),
+                        None => hop,
+                    })
                 });
                 let hops: Vec<String> = hops.collect();
                 match hops.as_slice() {
