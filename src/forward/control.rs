@@ -55,15 +55,23 @@ fn refused(reason: String) -> Report {
     Event::Refused { reason }.into()
 }
 
-/// What workers do about it.
+/// What workers do about it; `joins` has one more join them, and returns its core.
 pub(crate) fn of_workers(
     workers: Controlled,
     clock: Clock,
+    joins: impl Fn(&Exchange) -> Result<usize, String>,
 ) -> impl FnMut(Order) -> Result<Report, String> {
-    move |Order { worker, functions }| {
+    move |order| {
+        let Order {
+            worker, functions, ..
+        } = order;
         let (chain, exchange) = workers
             .get(worker)
             .ok_or_else(|| format!("no worker {worker}: they are 0 to {}", workers.len() - 1))?;
+        if order.add_worker {
+            let core = joins(exchange)?;
+            return Ok(Event::Joined { core }.into());
+        }
         let Some(functions) = functions else {
             return Ok(Report {
                 event: Event::Counters {

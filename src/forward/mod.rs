@@ -229,7 +229,17 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
 
     let controlled = chains.iter().zip(&exchanges);
     let controlled = controlled.map(|((_, chain), exchange)| (chain.clone(), Arc::clone(exchange)));
-    let obey = control::of_workers(controlled.collect(), clock);
+    let joins = {
+        let ending = Arc::clone(&ending);
+        move |exchange: &Exchange| {
+            ending.left.fetch_add(1, Ordering::AcqRel);
+            exchange.add_worker().map_err(|e| {
+                ending.one_less();
+                e.to_string()
+            })
+        }
+    };
+    let obey = control::of_workers(controlled.collect(), clock, joins);
     let input = control::listen(&arguments, obey)?;
     let watched: Vec<_> = input.iter().chain([&ended]).collect();
     let begun = Instant::now();
@@ -240,6 +250,8 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     each_second(&arguments, signalled, &watched, |second| {
         for (number, (exchange, before)) in exchanges.iter().zip(&mut before).enumerate() {
             let now = exchange.each();
+            // Workers may have joined.
+            before.resize(now.len(), CountersView::default());
             let passed: Vec<_> = now
                 .iter()
                 .zip(&*before)
@@ -337,14 +349,19 @@ impl Ending {
     fn of_worker(&self, end: &End) {
         let is_done = *end == End::Done;
         self.all_done.fetch_and(is_done, Ordering::AcqRel);
+        self.one_less();
+        while self.stays && is_done && !self.stop.load(Ordering::Relaxed) {
+            std::thread::park_timeout(STOP_LOOK);
+        }
+    }
+
+    /// A worker has ended, or has not come to be.
+    fn one_less(&self) {
         if self.left.fetch_sub(1, Ordering::AcqRel) == 1 {
             let all_done = self.all_done.load(Ordering::Acquire);
             self.is_done
                 .store(self.stays && all_done, Ordering::Release);
             drop(self.running.lock().map(|mut it| it.take()));
-        }
-        while self.stays && is_done && !self.stop.load(Ordering::Relaxed) {
-            std::thread::park_timeout(STOP_LOOK);
         }
     }
 }

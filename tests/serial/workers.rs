@@ -110,6 +110,59 @@ fn workers_of_a_translator_pass_each_other_what_is_the_others() {
 }
 
 #[test]
+fn a_worker_joins_under_traffic_and_no_packet_is_lost() {
+    let _turn = alone();
+    let Some(hosts) = Hosts::new(2, &TOOLS) else {
+        return;
+    };
+    if !has_two_cores() {
+        return;
+    }
+    let [near, far] = [0, 1].map(|at| &hosts.all[at]);
+    let cores: Vec<usize> = allowed_cpus().into_iter().take(2).collect();
+    let chain = |workers: usize| {
+        format!(
+            "workers = {workers}\ncores = {cores:?}\nwait = \"sleep(50us)\"\n\
+             ports = [\"veth:eth0,netns={},address=10.9.1.1/24\", \"veth:eth0,netns={},address=10.9.1.2/24\"]\n",
+            near.0, far.0
+        )
+    };
+    let up = hosts.up("joined.toml", &chain(1));
+    let update = |workers: usize| {
+        let file = hosts.chain_file("joined.toml");
+        fs::write(&file, chain(workers)).unwrap();
+        run(taut(&["chain", "update"]).arg(&file))
+    };
+    let mut command = in_namespace(&near.0, "ping");
+    command.args(["-i", "0.002", "-c", "1000", "-O", "10.9.1.2"]);
+    let mut pinging = Program::start(&mut command);
+    pinging.wait_for_stdout("icmp_seq=100 ");
+    update(2).success();
+    let pinged = pinging.finish().success();
+    assert!(
+        pinged
+            .stdout
+            .contains("1000 packets transmitted, 1000 received"),
+        "{pinged:?}"
+    );
+    for port in 5201..5205 {
+        transfer(Transport::Udp, (&far.0, port), &near.0, ("10.9.1.2", port));
+    }
+    let too_many = update(3);
+    assert_eq!(too_many.code(), Some(2), "{too_many:?}");
+    assert!(
+        too_many.stderr.contains("cores: 2 for 3 workers"),
+        "{too_many:?}"
+    );
+    let ended = up.interrupt().success();
+    let event: Value = serde_json::from_str(ended.stdout.lines().last().unwrap()).unwrap();
+    let counters = &event["status"]["segments"][0]["counters"];
+    let counted = |name: &str| counters[name].as_u64().unwrap();
+    assert!(counted("rx_packets") >= 2000, "{event}");
+    assert_eq!(counted("rx_packets"), counted("tx_packets"), "{event}");
+}
+
+#[test]
 fn the_kernel_spreads_flows_over_sockets_and_queues() {
     let _turn = alone();
     if Hosts::new(0, &TOOLS).is_none() || !has_two_cores() {

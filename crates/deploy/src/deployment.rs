@@ -588,7 +588,7 @@ impl Deployment {
                         return true;
                     }
                     Event::Summary(summary) => of.now = summary.counters,
-                    Event::Updated { .. } => self.answer = Some(Ok(())),
+                    Event::Updated { .. } | Event::Joined { .. } => self.answer = Some(Ok(())),
                     Event::Refused { reason } => self.answer = Some(Err(reason)),
                     Event::Link { .. } => {}
                 }

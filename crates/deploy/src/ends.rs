@@ -160,6 +160,8 @@ pub(crate) fn lay(
     let has_xdp = backends()
         .iter()
         .any(|backend| backend.name == "af_xdp" && (backend.probe)().is_ok());
+    // Queues are dealt out for good; workers that join later have sockets of a group.
+    let has_xdp = has_xdp && !chain.has_room();
     let over = if has_xdp { "af_xdp" } else { "af_packet" };
     let last = parts.len() - 1;
     for (at, port) in chain.ports.iter().enumerate() {

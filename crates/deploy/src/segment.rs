@@ -147,7 +147,7 @@ pub(crate) fn chain_text(chain: &Chain) -> String {
         if let Some(core) = chain.core {
             say("core", (core as i64).into());
         }
-        if chain.workers > 1 {
+        if chain.workers > 1 || chain.has_room() {
             say("workers", (chain.workers as i64).into());
         }
         if !chain.cores.is_empty() {

@@ -47,7 +47,8 @@ pub struct Chain {
     pub core: Option<usize>,
     /// Number of workers that run the chain, each with its part of the ports.
     pub workers: usize,
-    /// Cores of several workers; none leaves them to whoever runs the chain.
+    /// Cores of several workers; none leaves them to whoever runs the chain. Those beyond the number of workers are for
+    /// workers that join later.
     pub cores: Vec<usize>,
     /// Place where packets are forwarded.
     pub place: Place,
@@ -618,13 +619,16 @@ impl Chain {
             return Err(format!("workers = {workers}: want 1 to {MOST_WORKERS}"));
         }
         let cores = self.cores.len();
-        if cores != 0 && cores != workers {
+        if cores != 0 && cores < workers {
             return Err(format!(
                 "cores: {cores} for {workers} workers; give each one"
             ));
         }
         if let Some(twice) = (1..cores).find(|at| self.cores[..*at].contains(&self.cores[*at])) {
             return Err(format!("cores: {} is there twice", self.cores[twice]));
+        }
+        if self.has_room() {
+            return self.check_room();
         }
         if workers == 1 {
             return Ok(());
@@ -672,6 +676,41 @@ impl Chain {
             }
         }
         Ok(())
+    }
+
+    /// Whether it has cores for more workers than it begins with.
+    pub fn has_room(&self) -> bool {
+        self.cores.len() > self.workers
+    }
+
+    /// Checks that workers can join while others run.
+    fn check_room(&self) -> Result<(), String> {
+        let most = self.cores.len();
+        let all = Self {
+            workers: most,
+            ..self.clone()
+        };
+        all.check_workers()?;
+        let otherwise = format!("or leave out workers, for {most} from the beginning");
+        for port in &self.ports {
+            if let Err(e) = port.check_joinable() {
+                return Err(format!(
+                    "cores: more than workers = {}: {e}; {otherwise}",
+                    self.workers
+                ));
+            }
+        }
+        let knows = self.functions.iter().find(|stage| {
+            let spread = stage.made().map(|made| made.spread());
+            spread.is_some_and(|spread| spread != Spread::Any)
+        });
+        knows.map_or(Ok(()), |stage| {
+            Err(format!(
+                "cores: more than workers = {}: function \"{}\" deals packets out to as many workers as there are at the \
+                 beginning; {otherwise}",
+                self.workers, stage.name
+            ))
+        })
     }
 
     /// Checks that everything that can bring packets can wake the worker, where it is to sleep until it is woken;
@@ -761,6 +800,48 @@ mod tests {
                 .contains("x.toml:1:10: budget \"soon\": want a time"),
             "{wrong}"
         );
+    }
+
+    #[test]
+    fn cores_beyond_the_workers_are_for_those_that_join_where_they_can() {
+        let read = |workers: usize, port: &str, function: &str| {
+            let text = format!(
+                "workers = {workers}\ncores = [0, 1]\nports = [\"{port}\", \"null:\"]\n[[function]]\n{function}\n"
+            );
+            Chain::parse(&text, "x.toml").map_err(|e| e.to_string())
+        };
+        let forward = "name = \"forward\"";
+        let chain = read(1, "null:", forward).unwrap();
+        assert_eq!((chain.workers, chain.has_room()), (1, true));
+        assert!(!read(2, "null:", forward).unwrap().has_room());
+        let nat = "name = \"nat\"\noutside = [1]\naddress = \"192.0.2.1\"";
+        for (workers, port, function, part) in [
+            (
+                1,
+                "memif:/x",
+                forward,
+                "\"memif:/x\": no worker can join it while it is open",
+            ),
+            (
+                1,
+                "null:",
+                nat,
+                "function \"nat\" deals packets out to as many workers",
+            ),
+            (
+                1,
+                "null:",
+                "name = \"rlnc\"",
+                "one worker has to have all packets",
+            ),
+            (3, "null:", forward, "cores: 2 for 3 workers"),
+        ] {
+            let wrong = read(workers, port, function).unwrap_err();
+            assert!(
+                wrong.starts_with("x.toml:1:") && wrong.contains(part),
+                "{wrong}"
+            );
+        }
     }
 
     #[test]

@@ -61,7 +61,7 @@ pub use programs::Programs;
 pub use queueing::{DropPolicy, Queueing};
 pub use queues::QueueCounters;
 pub use report::{AtPort, Event, Order, Report, Second, Shares, Started, Summary};
-pub use team::{AtEnd, Ended, Exchange, Start, Team, Tell, TellLink};
+pub use team::{AtEnd, Ended, Exchange, JoinError, Start, Team, Tell, TellLink};
 pub use upcall::{Outcomes, UpcallWorker};
 pub use update::{LONGEST_DRAIN, Replaced, UpdateError, Updates};
 pub use wait::{BEFORE_SLEEP, LONGEST_INTERRUPT_SLEEP, Wait, WaitError};

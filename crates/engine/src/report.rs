@@ -48,6 +48,11 @@ pub enum Event {
         /// Time in which the worker did not look at its ports, us.
         pause_us: f64,
     },
+    /// A worker has joined those that run.
+    Joined {
+        /// Its core.
+        core: usize,
+    },
     /// An order is not carried out.
     Refused {
         /// Reason.
@@ -185,7 +190,8 @@ pub struct AtPort {
     pub queues: Vec<QueueCounters>,
 }
 
-/// A line of standard input: the functions to have from now on, as in a chain file; without them, that counters are wanted.
+/// A line of standard input: the functions to have from now on, as in a chain file, or one worker more; without either, that
+/// counters are wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Order {
@@ -195,6 +201,9 @@ pub struct Order {
     /// Functions to have from now on; without them, counters are wanted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub functions: Option<Vec<Stage>>,
+    /// Whether one worker more is to join.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub add_worker: bool,
 }
 
 #[cfg(test)]

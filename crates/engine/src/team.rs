@@ -2,16 +2,17 @@
 
 use crate::chain::Making;
 use crate::handoff::{Handoff, TeamName};
+use crate::update::kept;
 use crate::worker::add_outcomes;
 use crate::{
     Chain, ChainError, Counters, CountersView, End, Outcomes, QueueCounters, Replaced, Stage,
     UpdateError, Updates, Worker,
 };
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, mpsc};
 use std::thread::JoinHandle;
 use taut_function::{Member, Shared, Watcher};
-use taut_port::{Link, Part, PortCounters, PortError, Resources};
+use taut_port::{Joinable, Link, Part, PortCounters, PortError, Resources};
 use taut_sys::{Clock, InterruptionLog};
 
 /// Callback for messages to people. It gets one line at a time.
@@ -40,24 +41,59 @@ pub struct Start {
     pub at_end: AtEnd,
 }
 
+type Thread = JoinHandle<(End, Outcomes)>;
+
+/// Ways to a worker that runs.
+#[derive(Clone)]
 struct Running {
     counters: Arc<Counters>,
     updates: Arc<Updates>,
-    thread: JoinHandle<(End, Outcomes)>,
 }
 
 /// Workers of one chain that run.
 pub struct Team {
-    workers: Vec<Running>,
     exchange: Arc<Exchange>,
 }
 
-/// Access, for any thread, to workers that run: gives them other functions, and reads what they have counted.
+/// Access, for any thread, to workers that run: gives them other functions, has another one join them, and reads what they
+/// have counted.
 pub struct Exchange {
-    counters: Vec<Arc<Counters>>,
-    updates: Vec<Arc<Updates>>,
-    /// Functions that all of them have.
-    present: Mutex<Vec<Stage>>,
+    /// In order of their numbers; none ever leaves.
+    running: RwLock<Vec<Running>>,
+    /// Held while functions are replaced, and while a worker joins.
+    present: Mutex<Present>,
+}
+
+/// State of a team that changes while it runs.
+struct Present {
+    /// Functions that all workers have.
+    functions: Vec<Stage>,
+    /// State that the functions of all workers share, by stage; kept where more workers can join.
+    shared: Vec<Shared>,
+    /// Needs of workers that join; none where there can be no more.
+    more: Option<More>,
+    threads: Vec<Thread>,
+}
+
+/// Needs of workers that join others while those run.
+struct More {
+    ports: Vec<Joinable>,
+    chain: Chain,
+    name: String,
+    start: Start,
+    team: TeamName,
+    links: Arc<Links>,
+}
+
+/// Reason why no worker joins.
+#[derive(Debug, thiserror::Error)]
+pub enum JoinError {
+    /// The chain has no core left for one, or its workers have ended.
+    #[error("{0}")]
+    Unavailable(String),
+    /// The worker cannot start.
+    #[error(transparent)]
+    Refused(#[from] ChainError),
 }
 
 /// End of a worker; none if its thread died.
@@ -75,13 +111,23 @@ impl Team {
         mut log: Option<InterruptionLog>,
     ) -> Result<Self, ChainError> {
         let of = chain.workers;
-        let parts = chain.ports.iter().map(|spec| spec.parts(of));
-        let parts: Vec<Vec<Part>> = parts.collect::<Result<_, _>>()?;
-        let mut parts: Vec<_> = parts.into_iter().map(Vec::into_iter).collect();
+        let mut joinable: Vec<Joinable> = Vec::new();
+        let mut parts: Vec<std::vec::IntoIter<Part>> = Vec::new();
+        for spec in &chain.ports {
+            let made = if chain.has_room() {
+                let mut part = spec.joinable()?;
+                let made: Result<Vec<Part>, _> = (0..of).map(|_| part()).collect();
+                joinable.push(part);
+                made?
+            } else {
+                spec.parts(of)?
+            };
+            parts.push(made.into_iter());
+        }
         let team = TeamName::new();
         let links = Arc::new(Links::new(chain, &start.tell_link));
         let shared = shared_by(&chain.functions);
-        let mut ready: Vec<(Running, mpsc::Sender<()>)> = Vec::new();
+        let mut ready: Vec<(Running, Thread, mpsc::Sender<()>)> = Vec::new();
         for number in 0..of {
             let member = Member { number, of };
             let work = Work {
@@ -98,27 +144,40 @@ impl Team {
                 Ok(started) => ready.push(started),
                 Err(e) => {
                     // Those before it hear that nobody lets them begin, and close their ports.
-                    for (worker, begin) in ready {
+                    for (_, thread, begin) in ready {
                         drop(begin);
-                        let _ = worker.thread.join();
+                        let _ = thread.join();
                     }
                     return Err(e);
                 }
             }
         }
-        let mut workers = Vec::new();
-        for (worker, begin) in ready {
+        let (mut running, mut threads) = (Vec::new(), Vec::new());
+        for (worker, thread, begin) in ready {
             // It waits for this.
             let _ = begin.send(());
-            workers.push(worker);
+            running.push(worker);
+            threads.push(thread);
         }
+        let more = chain.has_room().then(|| More {
+            ports: joinable,
+            chain: chain.clone(),
+            name: name.to_string(),
+            start: start.clone(),
+            team,
+            links,
+        });
+        let present = Present {
+            functions: chain.functions.clone(),
+            shared: if more.is_some() { shared } else { Vec::new() },
+            more,
+            threads,
+        };
         let exchange = Exchange {
-            counters: workers.iter().map(|it| Arc::clone(&it.counters)).collect(),
-            updates: workers.iter().map(|it| Arc::clone(&it.updates)).collect(),
-            present: Mutex::new(chain.functions.clone()),
+            running: RwLock::new(running),
+            present: Mutex::new(present),
         };
         Ok(Self {
-            workers,
             exchange: Arc::new(exchange),
         })
     }
@@ -131,9 +190,15 @@ impl Team {
     /// Waits for all of them to end: how each did, and what became of packets in their functions, together.
     pub fn join(self) -> (Vec<Ended>, Outcomes) {
         let (mut ends, mut sums) = (Vec::new(), Outcomes::new());
-        for worker in self.workers {
-            worker.thread.thread().unpark();
-            let ended = worker.thread.join().ok();
+        let threads = {
+            let mut present = self.exchange.present();
+            // Nobody joins any more, and what the functions share goes with them.
+            (present.more, present.shared) = (None, Vec::new());
+            std::mem::take(&mut present.threads)
+        };
+        for thread in threads {
+            thread.thread().unpark();
+            let ended = thread.join().ok();
             ends.push(ended.map(|(end, outcomes)| {
                 add_outcomes(&mut sums, outcomes);
                 end
@@ -146,19 +211,19 @@ impl Team {
 impl Exchange {
     /// Returns what each worker has counted.
     pub fn each(&self) -> Vec<CountersView> {
-        self.counters.iter().map(|it| it.read()).collect()
+        self.running().iter().map(|it| it.counters.read()).collect()
     }
 
     /// Returns what all of them have counted.
     pub fn sum(&self) -> CountersView {
-        self.counters.iter().map(|it| it.read()).sum()
+        self.running().iter().map(|it| it.counters.read()).sum()
     }
 
     /// Returns what all of them have counted at each port.
     pub fn ports(&self) -> Vec<PortCounters> {
         let mut sums: Vec<PortCounters> = Vec::new();
-        for each in &self.counters {
-            let ports = each.ports();
+        for each in self.running() {
+            let ports = each.counters.ports();
             sums.resize(sums.len().max(ports.len()), PortCounters::default());
             for (sum, port) in sums.iter_mut().zip(ports) {
                 *sum = *sum + port;
@@ -170,8 +235,8 @@ impl Exchange {
     /// Returns what all of them have counted of the queues of each port, the highest priority last.
     pub fn queues(&self) -> Vec<Vec<QueueCounters>> {
         let mut sums: Vec<Vec<QueueCounters>> = Vec::new();
-        for each in &self.counters {
-            let ports = each.queues();
+        for each in self.running() {
+            let ports = each.counters.queues();
             if sums.is_empty() {
                 sums = ports;
                 continue;
@@ -189,12 +254,16 @@ impl Exchange {
     /// # Errors
     /// As there; those that had the new functions already have the old ones again then.
     pub fn replace(&self, stages: &[Stage]) -> Result<Replaced, UpdateError> {
-        let mut present = self.present.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut present = self.present();
         let mut done: Option<Replaced> = None;
-        let several = self.updates.len() > 1;
-        let shared = shared_by(stages);
-        for (number, updates) in self.updates.iter().enumerate() {
-            match updates.replace_sharing(stages.to_vec(), shared.clone()) {
+        let running = self.running();
+        let several = running.len() > 1;
+        let mut shared = shared_by(stages);
+        for (number, worker) in running.iter().enumerate() {
+            let replaced = worker
+                .updates
+                .replace_sharing(stages.to_vec(), shared.clone());
+            match replaced {
                 Ok(replaced) => {
                     let longest = done.map_or(0, |done| done.pause_ticks);
                     done = Some(Replaced {
@@ -202,19 +271,105 @@ impl Exchange {
                         ..replaced
                     });
                 }
-                Err(_) if several && updates.is_ended() => {}
+                Err(_) if several && worker.updates.is_ended() => {}
                 Err(e) => {
-                    let shared = shared_by(&present);
-                    for updates in &self.updates[..number] {
+                    let shared = shared_by(&present.functions);
+                    for worker in &running[..number] {
                         // It had these.
-                        let _ = updates.replace_sharing(present.clone(), shared.clone());
+                        let functions = present.functions.clone();
+                        let _ = worker.updates.replace_sharing(functions, shared.clone());
                     }
                     return Err(e);
                 }
             }
         }
-        *present = stages.to_vec();
+        if present.more.is_some() {
+            // Functions that stayed share what they did.
+            for (shared, before) in shared.iter_mut().zip(kept(&present.functions, stages)) {
+                if let Some(before) = before {
+                    *shared = present.shared[before].clone();
+                }
+            }
+            present.shared = shared;
+        }
+        present.functions = stages.to_vec();
         done.ok_or(UpdateError::Unavailable("the workers have ended"))
+    }
+
+    /// Has one worker more join those that run, which go on meanwhile: it opens its part of every port on the next of the
+    /// chain's cores. Returns that core.
+    ///
+    /// # Errors
+    /// [`JoinError`]; the others run on as before.
+    pub fn add_worker(&self) -> Result<usize, JoinError> {
+        let unavailable = |text: String| Err(JoinError::Unavailable(text));
+        let mut present = self.present();
+        let Present {
+            functions,
+            shared,
+            more,
+            threads,
+        } = &mut *present;
+        let Some(more) = more else {
+            return unavailable(
+                "the chain has no room for another worker: begin it with more cores than workers (cores = [...])"
+                    .to_string(),
+            );
+        };
+        let running = self.running();
+        let number = running.len();
+        let Some(core) = more.chain.cores.get(number).copied() else {
+            return unavailable(format!(
+                "each of the chain's {number} cores has a worker already"
+            ));
+        };
+        if running.iter().all(|it| it.updates.is_ended()) {
+            return unavailable("the workers have ended".to_string());
+        }
+        let parts = more.ports.iter_mut().map(|part| part());
+        let parts = parts.collect::<Result<_, _>>().map_err(ChainError::from)?;
+        more.links.expect_another();
+        let work = Work {
+            parts,
+            chain: Chain {
+                functions: functions.clone(),
+                ..more.chain.clone()
+            },
+            start: more.start.clone(),
+            log: None,
+            member: Member {
+                number,
+                of: number + 1,
+            },
+            team: more.team,
+            links: Arc::clone(&more.links),
+            shared: shared.clone(),
+        };
+        match work.start(&more.name) {
+            Ok((worker, thread, begin)) => {
+                // It waits for this.
+                let _ = begin.send(());
+                threads.push(thread);
+                let mut running = self.running.write().unwrap_or_else(PoisonError::into_inner);
+                running.push(worker);
+                Ok(core)
+            }
+            Err(e) => {
+                more.links.expect_less();
+                Err(e.into())
+            }
+        }
+    }
+
+    fn running(&self) -> Vec<Running> {
+        self.running
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    fn present(&self) -> MutexGuard<'_, Present> {
+        self.present.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -262,6 +417,20 @@ impl Links {
         }
     }
 
+    /// There is a worker more, which has not looked yet; what is told stays until it has.
+    fn expect_another(&self) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.iter_mut().for_each(|it| it.by_worker.push(None));
+    }
+
+    /// The last of them did not come.
+    fn expect_less(&self) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.iter_mut().for_each(|it| {
+            it.by_worker.pop();
+        });
+    }
+
     /// A worker has found a link to be so; a port is up when it is for all of them.
     fn hear(&self, worker: usize, port: usize, link: &Link) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -307,7 +476,7 @@ impl Drop for EndAll<'_> {
 
 impl Work {
     /// Starts the thread. It is ready when this returns, and begins when it is let.
-    fn start(self, name: &str) -> Result<(Running, mpsc::Sender<()>), ChainError> {
+    fn start(self, name: &str) -> Result<(Running, Thread, mpsc::Sender<()>), ChainError> {
         let (tell, told) = mpsc::channel();
         let (begin, may_begin) = mpsc::channel::<()>();
         let thread = std::thread::Builder::new()
@@ -319,12 +488,7 @@ impl Work {
             PortError::system("a worker thread", dead)
         };
         let (counters, updates) = told.recv().map_err(died)??;
-        let running = Running {
-            counters,
-            updates,
-            thread,
-        };
-        Ok((running, begin))
+        Ok((Running { counters, updates }, thread, begin))
     }
 
     fn run(
@@ -391,7 +555,8 @@ impl Work {
             worker.set_queueing(queueing, &self.start.clock)?;
         }
         worker.start_slow_path()?;
-        if self.member.of > 1 {
+        // Where workers join later, no function has homes for packets.
+        if self.member.of > 1 && !chain.has_room() {
             worker.join(self.member, Handoff::open(self.team, self.member)?);
         }
         if let Some(log) = self.log.take() {

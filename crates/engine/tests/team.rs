@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use taut_engine::{Chain, End, Start, Team};
-use taut_port::{Batch, Port, PortSpec, Resources};
+use taut_engine::{Chain, End, Exchange, Start, Team};
+use taut_port::{Batch, Joinable, Port, PortSpec, Resources};
 use taut_sys::Clock;
 
 const WORKERS: usize = 4;
@@ -45,6 +45,106 @@ impl Far {
     }
 }
 
+fn start(stop: &Arc<AtomicBool>, at_end: impl Fn() + Send + Sync + 'static) -> Start {
+    Start {
+        clock: Clock::calibrate(Duration::from_millis(2)),
+        stop: Arc::clone(stop),
+        given_up: &NEVER,
+        tell: Arc::new(|_| ()),
+        tell_link: Arc::new(|_, _| ()),
+        at_end: Arc::new(move |_| at_end()),
+    }
+}
+
+/// Has packets pass until all workers have passed so many more; none is lost.
+fn pass(far: &mut [Far], resources: &Resources, exchange: &Exchange, more: u64) {
+    let begun = Instant::now();
+    let before: Vec<u64> = far.iter().map(|it| it.seen).collect();
+    while far
+        .iter()
+        .zip(&before)
+        .any(|(it, before)| it.seen < before + more)
+    {
+        assert!(begun.elapsed() < PATIENCE, "{:?}", exchange.each());
+        far.iter_mut().for_each(|it| it.step(resources));
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn workers_join_others_under_traffic_and_no_packet_is_lost() {
+    let cores = [0; 3];
+    let name = std::process::id();
+    let ports = ["west", "east"].map(|end| format!("pair:joined-{name}-{end}"));
+    let specs = ports.map(|text| PortSpec::parse(&text).unwrap());
+    let mut chain = Chain::new(specs.to_vec(), vec!["mac-swap".parse().unwrap()]);
+    chain.cores = cores.to_vec();
+    let stop = Arc::new(AtomicBool::new(false));
+    let team = Team::start(&chain, "worker", &start(&stop, || ()), None).unwrap();
+    let exchange = team.exchange();
+
+    let mut resources = Resources::for_ports(&specs).unwrap();
+    let mut joinable = specs.each_ref().map(|spec| spec.joinable().unwrap());
+    let another = |joinable: &mut [Joinable; 2], resources: &mut Resources| {
+        let [west, east] = joinable.each_mut().map(|part| part().unwrap());
+        Far {
+            west: west(resources).unwrap(),
+            east: Some(east(resources).unwrap()),
+            sent: 0,
+            seen: 0,
+        }
+    };
+    let mut far = vec![another(&mut joinable, &mut resources)];
+    pass(&mut far, &resources, &exchange, 1000);
+    for joined in 1..cores.len() {
+        // Packets wait on the way while it joins, and the others go on meanwhile.
+        let core = std::thread::scope(|scope| {
+            let joins = scope.spawn(|| exchange.add_worker());
+            while !joins.is_finished() {
+                far.iter_mut().for_each(|it| it.step(&resources));
+            }
+            joins.join().unwrap().unwrap()
+        });
+        assert_eq!(core, cores[joined]);
+        far.push(another(&mut joinable, &mut resources));
+        pass(&mut far, &resources, &exchange, 1000);
+        // All of them get other functions, also those that come later.
+        let stages = ["xor(key=7)", "forward"].map(|it| it.parse().unwrap());
+        exchange.replace(&stages[..joined]).unwrap();
+        pass(&mut far, &resources, &exchange, 1000);
+    }
+    let none_left = exchange.add_worker().unwrap_err().to_string();
+    assert!(
+        none_left.contains("each of the chain's 3 cores"),
+        "{none_left}"
+    );
+    // What is still on its way comes.
+    let begun = Instant::now();
+    let mut batch = Batch::new();
+    for it in &mut far {
+        while it.seen < it.sent {
+            assert!(begun.elapsed() < PATIENCE, "{:?}", exchange.each());
+            it.seen += it.east.as_mut().unwrap().rx(&mut batch) as u64;
+            batch.clear();
+            std::thread::yield_now();
+        }
+    }
+    stop.store(true, Ordering::Relaxed);
+    let (ends, _) = team.join();
+    assert!(
+        ends.iter().all(|end| *end == Some(End::Stopped)),
+        "{ends:?}"
+    );
+    let each = exchange.each();
+    assert_eq!(each.len(), far.len());
+    for (it, counted) in far.iter().zip(each) {
+        assert_eq!((counted.rx_packets, counted.tx_packets), (it.sent, it.seen));
+        assert_eq!(counted.dropped(), 0, "{counted:?}");
+    }
+    let ended = exchange.add_worker().unwrap_err().to_string();
+    assert!(ended.contains("no room"), "{ended}");
+}
+
 #[test]
 fn a_port_that_dies_under_one_worker_of_four_leaves_three_running() {
     let name = std::process::id();
@@ -55,14 +155,7 @@ fn a_port_that_dies_under_one_worker_of_four_leaves_three_running() {
     let stop = Arc::new(AtomicBool::new(false));
     let has_ended = Arc::new(AtomicBool::new(false));
     let ended = Arc::clone(&has_ended);
-    let start = Start {
-        clock: Clock::calibrate(Duration::from_millis(2)),
-        stop: Arc::clone(&stop),
-        given_up: &NEVER,
-        tell: Arc::new(|_| ()),
-        tell_link: Arc::new(|_, _| ()),
-        at_end: Arc::new(move |_| ended.store(true, Ordering::Relaxed)),
-    };
+    let start = start(&stop, move || ended.store(true, Ordering::Relaxed));
     let team = Team::start(&chain, "worker", &start, None).unwrap();
     let exchange = team.exchange();
 

@@ -52,4 +52,4 @@ pub use packet::Packet;
 pub use pairs::{Direction, Pairs};
 pub use pool::{Pool, PoolHandle};
 pub use port::{Breakdown, Link, Port, PortCounters, Supply};
-pub use registry::{Backend, Part, PortSpec, Resources, Split, backends};
+pub use registry::{Backend, Joinable, Part, PortSpec, Resources, Split, backends};

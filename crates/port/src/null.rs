@@ -2,7 +2,7 @@
 //! nothing. The floor of what any port costs.
 
 use crate::{Backend, Batch, Handling, Link, PoolHandle, Port, PortCounters, PortError, PortSpec};
-use crate::{Part, Receives, Resources, Sends, Split, Supply};
+use crate::{Joinable, Part, Receives, Resources, Sends, Split, Supply};
 
 /// `null:[source=N][,size=BYTES]`.
 pub(crate) const BACKEND: Backend = Backend {
@@ -30,7 +30,7 @@ pub(crate) const BACKEND: Backend = Backend {
     wakes: false,
     probe: || Ok("always there".to_string()),
     open,
-    split: Split::Parts(split),
+    split: Split::Joinable(joinable),
 };
 
 /// Lengths of the frames that a source delivers, bytes with check sequence.
@@ -62,12 +62,12 @@ fn open(spec: &PortSpec, resources: &mut Resources) -> Result<Box<dyn Port>, Por
     }))
 }
 
-fn split(spec: &PortSpec, workers: usize) -> Result<Vec<Part>, PortError> {
-    let part = |_| {
+fn joinable(spec: &PortSpec) -> Result<Joinable, PortError> {
+    let spec = spec.clone();
+    Ok(Box::new(move || {
         let spec = spec.clone();
-        Box::new(move |resources: &mut Resources| open(&spec, resources)) as Part
-    };
-    Ok((0..workers).map(part).collect())
+        Ok(Box::new(move |resources: &mut Resources| open(&spec, resources)) as Part)
+    }))
 }
 
 impl Port for NullPort {

@@ -35,14 +35,19 @@ pub type OpenPort = fn(&PortSpec, &mut Resources) -> Result<Box<dyn Port>, PortE
 /// Share that one of several workers has of a port: opened by it, on its own thread.
 pub type Part = Box<dyn FnOnce(&mut Resources) -> Result<Box<dyn Port>, PortError> + Send>;
 
-/// Way in which several workers share the ports of a backend.
+/// Maker of the parts of a port that another worker may join at any time: one part with each call.
+pub type Joinable = Box<dyn FnMut() -> Result<Part, PortError> + Send>;
+
+/// Way in which several workers share the ports of a backend. Each has a part (queues, rings, a socket of its own) that
+/// frames of one flow come to.
 #[derive(Clone, Copy)]
 pub enum Split {
     /// Workers do not share ports, for this reason.
     Never(&'static str),
-    /// Each worker has a part (queues, rings, a socket of its own) that frames of one flow come to; the function makes
-    /// so many parts, two or more.
+    /// Parts are dealt out once; the function makes so many, two or more.
     Parts(fn(&PortSpec, usize) -> Result<Vec<Part>, PortError>),
+    /// Parts are made one after the other, also while others are in use.
+    Joinable(fn(&PortSpec) -> Result<Joinable, PortError>),
 }
 
 /// One kind of port.
@@ -287,11 +292,44 @@ impl PortSpec {
         self.check_workers(workers)?;
         match self.backend.split {
             Split::Parts(split) if workers > 1 => split(self, workers),
+            Split::Joinable(joinable) if workers > 1 => {
+                let mut part = joinable(self)?;
+                (0..workers).map(|_| part()).collect()
+            }
             _ => {
                 let spec = self.clone();
                 Ok(vec![Box::new(move |resources| spec.open(resources))])
             }
         }
+    }
+
+    /// Readies the port for workers that join one after the other, while those before them run.
+    ///
+    /// # Errors
+    /// As [`PortSpec::open`]; where the number of workers is fixed once the port is open.
+    pub fn joinable(&self) -> Result<Joinable, PortError> {
+        self.check_joinable()?;
+        match self.backend.split {
+            Split::Joinable(joinable) => joinable(self),
+            _ => Err(self.error("no worker can join it")),
+        }
+    }
+
+    /// Checks whether workers can join while the port is open.
+    ///
+    /// # Errors
+    /// Names the ports where they can.
+    pub fn check_joinable(&self) -> Result<(), PortError> {
+        let is_joinable = |backend: &&Backend| matches!(backend.split, Split::Joinable(_));
+        if is_joinable(&&self.backend) {
+            return Ok(());
+        }
+        let names = backends().iter().filter(is_joinable).map(|it| it.name);
+        let names: Vec<_> = names.collect();
+        Err(self.error(format!(
+            "no worker can join it while it is open ({} let one join)",
+            names.join(", ")
+        )))
     }
 }
 

@@ -24,7 +24,7 @@ pub(crate) const BACKEND: Backend = Backend {
     wakes: true,
     probe: || Err(nobody("veth")),
     open: |spec, _| Err(nobody(spec.text())),
-    split: Split::Parts(|spec, _| Err(nobody(spec.text()))),
+    split: Split::Joinable(|spec| Err(nobody(spec.text()))),
 };
 
 fn nobody(what: &str) -> PortError {

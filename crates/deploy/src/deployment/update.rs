@@ -1,4 +1,4 @@
-//! Change of the functions of a chain that is up, while packets pass.
+//! Change of the functions and workers of a chain that is up, while packets pass.
 
 use super::{Deployment, Heard, Running, cores, name_of};
 use crate::status::Condition;
@@ -12,7 +12,8 @@ use taut_engine::{Chain, Order, Stage};
 const UPDATE_DEADLINE: Duration = Duration::from_secs(10);
 
 impl Deployment {
-    /// Gives the chain the functions of another file, segment by segment, while packets pass: all, or none.
+    /// Gives the chain the functions of another file, segment by segment, while packets pass: all, or none. Workers that the
+    /// other file has more join before that.
     pub(super) fn update(&mut self, chain: &Chain, file: &Path) -> Result<(), DeployError> {
         self.check_update(chain, file)?;
         let made = segments(chain, &self.laid.wires, &cores(chain)?)?;
@@ -46,6 +47,10 @@ impl Deployment {
             if is.condition != Condition::Up {
                 return refused("its process is not up; try again");
             }
+        }
+        // Only a chain of one segment has several workers.
+        for _ in self.chain.workers..chain.workers {
+            self.add_worker()?;
         }
         for (done, at) in changed.iter().enumerate() {
             if let Err(reason) = self.replace(*at, &made[*at].chain.functions) {
@@ -86,15 +91,18 @@ impl Deployment {
             ("wait", chain.wait != is.wait),
             ("burst", chain.burst != is.burst),
             ("core", chain.core != is.core),
-            ("workers", chain.workers != is.workers),
+            (
+                "workers",
+                chain.workers < is.workers || (chain.workers > is.workers && !is.has_room()),
+            ),
             ("cores", chain.cores != is.cores),
             ("place", chain.place != is.place),
         ];
         match differs.into_iter().find(|(_, differs)| *differs) {
             None => Ok(()),
             Some((what, _)) => Err(DeployError::Chain(format!(
-                "{}: its {what} is not that of chain \"{}\" that is up: an update changes functions only; take the chain \
-                 down and up again",
+                "{}: its {what} is not that of chain \"{}\" that is up: an update changes functions, and adds workers where \
+                 cores are left for them; take the chain down and up again",
                 file.display(),
                 self.name
             ))),
@@ -103,18 +111,44 @@ impl Deployment {
 
     /// Makes a worker, or the programs of a segment in the kernel, go on with other functions; returns when it does.
     fn replace(&mut self, at: usize, functions: &[Stage]) -> Result<(), String> {
-        let running = &self.segments[at];
-        let (process, worker) = (running.process, running.worker);
         // Where they are was decided when the chain was split.
         let here = |stage: &Stage| Stage {
             place: None,
             ..stage.clone()
         };
         let functions = functions.iter().map(here).collect();
+        self.order(
+            at,
+            Order {
+                functions: Some(functions),
+                ..Order::default()
+            },
+        )
+    }
+
+    /// Has one worker more join those of the only segment.
+    fn add_worker(&mut self) -> Result<(), DeployError> {
         let order = Order {
-            worker,
-            functions: Some(functions),
+            add_worker: true,
+            ..Order::default()
         };
+        self.order(0, order)
+            .map_err(|reason| DeployError::Segment {
+                segment: self.segments[0].segment.name.clone(),
+                reason,
+            })?;
+        self.chain.workers += 1;
+        self.segments[0].segment.chain.workers += 1;
+        let same = self.segments[0].segment.clone();
+        self.rename(0, &same)?;
+        self.write_state()
+    }
+
+    /// Has the process of a segment carry out an order; returns when it has.
+    fn order(&mut self, at: usize, order: Order) -> Result<(), String> {
+        let running = &self.segments[at];
+        let (process, worker) = (running.process, running.worker);
+        let order = Order { worker, ..order };
         let gone = || "its process died meanwhile".to_string();
         let child = self.processes[process].running.as_mut().ok_or_else(gone)?;
         child.order(&order).map_err(|_| gone())?;

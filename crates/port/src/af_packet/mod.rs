@@ -13,7 +13,7 @@ mod socket;
 mod tests;
 
 use crate::pool::HEADROOM_BYTES;
-use crate::{BATCH_CAPACITY, Part, PortSpec, Receives, Resources, Sends, Split};
+use crate::{BATCH_CAPACITY, Joinable, Part, PortSpec, Receives, Resources, Sends, Split};
 use crate::{Backend, Batch, Handling, Link, Packet, PoolHandle, Port, PortCounters, PortError};
 use ring::{Arrival, RX_OVERHEAD_BYTES, Received, RxRing, TxRing};
 use socket::{PacketSocket, RingMemory, Shape};
@@ -60,7 +60,7 @@ pub(crate) const BACKEND: Backend = Backend {
     wakes: true,
     probe,
     open,
-    split: Split::Parts(split),
+    split: Split::Joinable(joinable),
 };
 
 const RING_FRAMES: u64 = 2048;
@@ -160,13 +160,12 @@ fn open(spec: &PortSpec, _: &mut Resources) -> Result<Box<dyn Port>, PortError> 
 type Group = Mutex<Option<(u32, u16)>>;
 
 /// A socket for each worker, among which the kernel spreads flows.
-fn split(spec: &PortSpec, workers: usize) -> Result<Vec<Part>, PortError> {
-    let group = Arc::<Group>::default();
-    let part = |_| {
+fn joinable(spec: &PortSpec) -> Result<Joinable, PortError> {
+    let (spec, group) = (spec.clone(), Arc::<Group>::default());
+    Ok(Box::new(move || {
         let (spec, group) = (spec.clone(), Arc::clone(&group));
-        Box::new(move |_: &mut Resources| open_in(&spec, Some(group))) as Part
-    };
-    Ok((0..workers).map(part).collect())
+        Ok(Box::new(move |_: &mut Resources| open_in(&spec, Some(group))) as Part)
+    }))
 }
 
 fn open_in(spec: &PortSpec, group: Option<Arc<Group>>) -> Result<Box<dyn Port>, PortError> {

@@ -10,7 +10,7 @@ mod ring;
 pub use lane::Lane;
 
 use crate::{Backend, Batch, Handling, Link, Packet, PoolHandle, Port, PortCounters, PortError};
-use crate::{Part, PortSpec, Receives, Resources, Sends, Split, Supply};
+use crate::{Joinable, Part, PortSpec, Receives, Resources, Sends, Split, Supply};
 use ring::{ROOM_BYTES, Receiver, Ring, Sender};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -37,7 +37,7 @@ pub(crate) const BACKEND: Backend = Backend {
     wakes: true,
     probe: || Ok("always there".to_string()),
     open,
-    split: Split::Parts(split),
+    split: Split::Joinable(joinable),
 };
 
 const RING_SLOTS: u32 = 1024;
@@ -81,15 +81,16 @@ fn open(spec: &PortSpec, _: &mut Resources) -> Result<Box<dyn Port>, PortError> 
 }
 
 /// A pair for each worker, so that the other end has as many.
-fn split(spec: &PortSpec, workers: usize) -> Result<Vec<Part>, PortError> {
-    let part = |worker| {
+fn joinable(spec: &PortSpec) -> Result<Joinable, PortError> {
+    let (spec, mut worker) = (spec.clone(), 0);
+    Ok(Box::new(move || {
         let (spec, name) = (
             spec.clone(),
             format!("{} of worker {worker}", spec.target()),
         );
-        Box::new(move |_: &mut Resources| open_called(&spec, &name)) as Part
-    };
-    Ok((0..workers).map(part).collect())
+        worker += 1;
+        Ok(Box::new(move |_: &mut Resources| open_called(&spec, &name)) as Part)
+    }))
 }
 
 fn open_called(spec: &PortSpec, name: &str) -> Result<Box<dyn Port>, PortError> {

@@ -75,6 +75,12 @@ fn open_device(what: &str) -> Result<OwnedFd, PortError> {
     })
 }
 
+/// Opens the socket that asks about interfaces.
+fn lookup(what: &str) -> Result<OwnedFd, PortError> {
+    let (family, kind) = (AddressFamily::INET, SocketType::DGRAM);
+    socket_with(family, kind, SocketFlags::CLOEXEC, None).map_err(|e| PortError::system(what, e))
+}
+
 fn no_permission(what: &str) -> PortError {
     PortError::missing(what, "root or CAP_NET_ADMIN (run with sudo)")
 }
@@ -94,15 +100,10 @@ pub(super) fn probe() -> Result<String, PortError> {
 impl Device {
     /// Makes the interface `name` and switches it on.
     pub(super) fn create(what: &str, name: &str, settings: &Settings) -> Result<Self, PortError> {
-        let file = open_device(what)?;
-        let lookup = socket_with(
-            AddressFamily::INET,
-            SocketType::DGRAM,
-            SocketFlags::CLOEXEC,
-            None,
-        )
-        .map_err(|e| PortError::system(what, e))?;
-        let device = Self { file, lookup };
+        let device = Self {
+            file: open_device(what)?,
+            lookup: lookup(what)?,
+        };
         // Exclusive: somebody else's interface of this name stays his.
         let flags = settings.flags() | libc::IFF_TUN_EXCL;
         device
@@ -123,18 +124,13 @@ impl Device {
 
     /// Opens another queue of an interface that has them, to which the kernel gives the flows that were last sent
     /// through it.
-    pub(super) fn queue(
-        &self,
-        what: &str,
-        name: &str,
-        settings: &Settings,
-    ) -> Result<Self, PortError> {
-        let failed = |e: io::Error| PortError::system(what, e);
+    pub(super) fn queue(what: &str, name: &str, settings: &Settings) -> Result<Self, PortError> {
         let another = Self {
             file: open_device(what)?,
-            lookup: self.lookup.try_clone().map_err(failed)?,
+            lookup: lookup(what)?,
         };
-        another.attach(name, settings.flags()).map_err(failed)?;
+        let attached = another.attach(name, settings.flags());
+        attached.map_err(|e| PortError::system(what, e))?;
         Ok(another)
     }
 

@@ -13,7 +13,7 @@ pub use beside::Tap;
 pub use device::is_name;
 
 use crate::{Backend, Batch, Handling, Link, PoolHandle, Port, PortCounters, PortError, PortSpec};
-use crate::{Part, Receives, Resources, Sends, Split};
+use crate::{Joinable, Part, Receives, Resources, Sends, Split};
 use device::{Device, Settings};
 use rustix::io::{Errno, read, write};
 use std::net::Ipv4Addr;
@@ -52,7 +52,7 @@ pub(crate) const BACKEND: Backend = Backend {
     wakes: true,
     probe: device::probe,
     open,
-    split: Split::Parts(split),
+    split: Split::Joinable(joinable),
 };
 
 struct TapPort {
@@ -69,17 +69,22 @@ fn open(spec: &PortSpec, resources: &mut Resources) -> Result<Box<dyn Port>, Por
 }
 
 /// A queue for each worker.
-fn split(spec: &PortSpec, workers: usize) -> Result<Vec<Part>, PortError> {
-    let (what, settings) = (what(spec), settings(spec, true)?);
-    let first = Device::create(&what, spec.target(), &settings)?;
-    let others = (1..workers).map(|_| first.queue(&what, spec.target(), &settings));
-    let mut devices = others.collect::<Result<Vec<_>, _>>()?;
-    devices.insert(0, first);
-    let part = |device| {
+fn joinable(spec: &PortSpec) -> Result<Joinable, PortError> {
+    let (spec, what, settings) = (spec.clone(), what(spec), settings(spec, true)?);
+    let mut has_first = false;
+    Ok(Box::new(move || {
+        let device = if has_first {
+            Device::queue(&what, spec.target(), &settings)?
+        } else {
+            Device::create(&what, spec.target(), &settings)?
+        };
+        has_first = true;
         let spec = spec.clone();
-        Box::new(move |resources: &mut Resources| open_device(&spec, device, resources)) as Part
-    };
-    Ok(devices.into_iter().map(part).collect())
+        Ok(
+            Box::new(move |resources: &mut Resources| open_device(&spec, device, resources))
+                as Part,
+        )
+    }))
 }
 
 fn what(spec: &PortSpec) -> String {
