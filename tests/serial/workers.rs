@@ -198,6 +198,16 @@ fn the_kernel_spreads_flows_over_sockets_and_queues() {
 
 #[test]
 fn workers_of_a_gateway_have_the_same_bearers() {
+    gateway_of_two_workers(false);
+}
+
+#[test]
+fn a_worker_that_joins_a_gateway_has_the_bearers_of_the_others() {
+    gateway_of_two_workers(true);
+}
+
+/// The second worker is there from the beginning, or joins the first.
+fn gateway_of_two_workers(joins: bool) {
     let Some(_turn) = alone_and_root() else {
         return;
     };
@@ -208,8 +218,10 @@ fn workers_of_a_gateway_have_the_same_bearers() {
     let path = |name: &str| folder.path().join(name).display().to_string();
     let line = |n: u32| format!("10.45.0.{n},encapsulate,{n:#x},198.18.0.9\n");
     fs::write(path("bearers.csv"), (1..=49).map(line).collect::<String>()).unwrap();
+    let cores: Vec<usize> = allowed_cpus().into_iter().take(2).collect();
+    let workers = if joins { 1 } else { 2 };
     let chain = format!(
-        "workers = 2\nwait = \"sleep(50us)\"\nports = {{ core = \"af_packet:dut0\", radio = \"af_packet:dut1\" }}\n\
+        "workers = {workers}\ncores = {cores:?}\nwait = \"sleep(50us)\"\nports = {{ core = \"af_packet:dut0\", radio = \"af_packet:dut1\" }}\n\
          [[function]]\nname = \"gtpu\"\naddress = \"192.0.2.1\"\nload = \"{}\"\ncontrol = \"{}\"\n\
          tunnels = [\"radio\"]\n",
         path("bearers.csv"),
@@ -218,13 +230,18 @@ fn workers_of_a_gateway_have_the_same_bearers() {
     fs::write(path("gateway.toml"), chain).unwrap();
     let testbed = Testbed::builder().build().unwrap();
     let mut command = testbed.command_in_device(env!("CARGO_BIN_EXE_taut"));
-    let mut forward = Program::start(command.args(["forward", "--json", &path("gateway.toml")]));
-    both_links_up(&mut forward);
+    command.args(["forward", "--json", "--control", &path("gateway.toml")]);
+    let mut forward = Program::start(&mut command);
+    forward.wait_for_stdout("started");
     let bearer = |words: &[&str]| {
         let control = path("control.sock");
         run(taut(&["bearer", "--control", &control]).args(words)).success()
     };
     bearer(&["add", line(50).trim()]);
+    if joins {
+        forward.say("{\"add_worker\": true}");
+        forward.wait_for_stdout("joined");
+    }
     let mut command = in_namespace(testbed.generator_namespace(), env!("CARGO_BIN_EXE_taut"));
     command.args([
         "generate",
