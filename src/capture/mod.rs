@@ -88,6 +88,9 @@ struct Capture {
     /// Size of that folder
     #[arg(long, value_name = "SIZE", requires = "disk")]
     disk_size: Option<Size>,
+    /// Compress the files of --dump and --disk by zstd. One of --write is if its name ends in .zst
+    #[arg(long)]
+    zstd: bool,
     /// Tell so many flows apart, and show which of them send most
     #[arg(long, value_name = "N")]
     flows: Option<u32>,

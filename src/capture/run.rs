@@ -273,6 +273,7 @@ fn chain(capture: &Capture, control: &std::path::Path) -> Result<Chain, Failure>
     put("roll_time", capture.roll_time.as_ref().map(time));
     put("disk", capture.disk.as_ref().map(path).transpose()?);
     put("disk_size", capture.disk_size.as_ref().map(size));
+    put("zstd", capture.zstd.then_some(true.into()));
     put("flows", capture.flows.map(|it| i64::from(it).into()));
     let mut triggers = Vec::new();
     let cutoff = capture.cutoff.as_ref().map(size);

@@ -11,6 +11,7 @@ use crate::filter::{Filter, MOST_FILTERS, Many, Matches};
 use crate::flows::{By, Flows, FlowsStatus, Seen, Shown};
 use crate::keeper::{self, Keeper};
 use crate::lock;
+use crate::packed;
 use crate::record::{LONGEST_BYTES, PORTS, Record};
 use crate::ring::{Count, Producer, Reader, Ring, RingError, Start};
 use crate::trigger::{Limit, Trigger, Watch, When};
@@ -58,6 +59,8 @@ pub struct Settings {
     pub target: Option<Target>,
     /// When files of dumps end.
     pub roll: Roll,
+    /// Files of dumps in a folder are compressed by zstd. One file for all is if its name ends in `.zst`.
+    pub zstd: bool,
     /// Names of the ports, by number.
     pub ports: Vec<String>,
     /// What is kept on disk.
@@ -301,7 +304,9 @@ impl Capture {
                 }
                 target => {
                     let comment = "taut capture";
-                    let output = Output::create(target, "", &settings.ports, snap_bytes, comment);
+                    let zstd = matches!(target, Target::File(path) if packed::is_wanted(path));
+                    let ports = &settings.ports;
+                    let output = Output::create(target, "", ports, snap_bytes, comment, zstd);
                     Some(output.map_err(failed)?)
                 }
             };
@@ -309,6 +314,7 @@ impl Capture {
                 ring: Arc::clone(&ring),
                 target,
                 roll: settings.roll,
+                zstd: settings.zstd,
                 ports: settings.ports.clone(),
                 snap_bytes,
             };
@@ -780,6 +786,7 @@ mod tests {
             triggers,
             target: Some(Target::Folder(folder.to_path_buf())),
             roll: Roll::default(),
+            zstd: false,
             ports: vec!["a".to_string(), "b".to_string()],
             disk: None,
             flows: 0,
@@ -1062,6 +1069,7 @@ mod tests {
             disk: Some(keeper::Settings {
                 folder: disk.clone(),
                 bytes: 1 << 30,
+                zstd: false,
             }),
             ..settings(Vec::new(), folder.path())
         })

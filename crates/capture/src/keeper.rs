@@ -30,6 +30,8 @@ pub struct Settings {
     pub folder: PathBuf,
     /// Its size, indexes included, bytes.
     pub bytes: u64,
+    /// Files are compressed by zstd.
+    pub zstd: bool,
 }
 
 /// State of what is kept on disk.
@@ -79,9 +81,14 @@ impl Keeper {
         ports: &[String],
         snap_bytes: u32,
     ) -> Result<Self, DiskError> {
-        let Settings { folder, bytes } = settings;
+        let Settings {
+            folder,
+            bytes,
+            zstd,
+        } = settings;
         let writer = Writer::open(disk::Settings {
             snap_bytes,
+            zstd,
             texts: Section::ours(""),
             ..disk::Settings::new(&folder, bytes, ports.to_vec())
         })?;

@@ -23,6 +23,7 @@ pub mod flow;
 pub mod flows;
 pub mod keeper;
 pub mod matching;
+mod packed;
 pub mod pcapng;
 pub mod record;
 pub mod ring;

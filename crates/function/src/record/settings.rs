@@ -32,6 +32,8 @@ pub(super) struct Settings {
     disk: Option<PathBuf>,
     disk_size: Option<Size>,
     #[serde(default)]
+    zstd: bool,
+    #[serde(default)]
     flows: usize,
     control: Option<PathBuf>,
     #[serde(default)]
@@ -77,6 +79,7 @@ pub(super) struct Checked {
     pub drops: bool,
     target: Option<Target>,
     roll: Roll,
+    zstd: bool,
     disk: Option<keeper::Settings>,
     flows: usize,
     /// Path of the control socket.
@@ -162,10 +165,16 @@ impl Settings {
             (Some(folder), Some(size)) => Some(keeper::Settings {
                 folder,
                 bytes: size.bytes,
+                zstd: self.zstd,
             }),
             (None, None) => None,
             _ => return wrong("disk and disk_size: want both or none".to_string()),
         };
+        if self.zstd && disk.is_none() && !matches!(target, Some(Target::Folder(_))) {
+            return wrong(
+                "zstd: only with dump or disk; a file is compressed if its name ends in .zst".to_string(),
+            );
+        }
         if self.flows > MOST_FLOWS {
             return wrong(format!("flows = {}: want {MOST_FLOWS} at most", self.flows));
         }
@@ -200,6 +209,7 @@ impl Settings {
             drops: self.drop,
             target,
             roll,
+            zstd: self.zstd,
             disk,
             flows: self.flows,
             control: self.control,
@@ -310,6 +320,7 @@ impl Checked {
             triggers: self.triggers.clone(),
             target: self.target.clone(),
             roll: self.roll,
+            zstd: self.zstd,
             ports: self.interfaces.clone(),
             disk: self.disk.clone(),
             flows: self.flows,
@@ -345,6 +356,8 @@ mod tests {
             ("dump = \"a\"\nfile = \"b\"", "want one of both"),
             ("file = \"b\"\nroll_size = \"1 MB\"", "roll_size"),
             ("disk = \"a\"", "disk and disk_size"),
+            ("zstd = true", "only with dump or disk"),
+            ("zstd = true\nfile = \"b.zst\"", "name ends in .zst"),
             ("flows = 100000001", "want 100000000 at most"),
             ("flows = -1", "flows"),
             (&trigger(""), "trigger 1: a: want when"),
