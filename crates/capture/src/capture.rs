@@ -5,6 +5,7 @@
 //! place. A dump ends once that thread has looked at all packets up to the dump's end.
 
 use crate::clock::PacketClock;
+use crate::delays::{Delays, LookedAfter};
 use crate::disk::DiskError;
 use crate::dump::{Begin, Dump, Dumped, Dumps, Output, QueryOutput, Roll, Target};
 use crate::filter::{Filter, MOST_FILTERS, Many, Matches};
@@ -24,7 +25,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use taut_sys::{Clock, spawn_background};
+use taut_sys::{Clock, spawn_background, ticks};
 
 /// Time after which packets with a stamp are taken to be readable: a producer stamps a batch and publishes it in one
 /// go, but may be kept from its core in between.
@@ -33,6 +34,8 @@ const SLACK: Duration = Duration::from_millis(100);
 const AT_ONCE: usize = 4096;
 /// Buckets that a ring has from the start; it gets the others while packets come.
 const FIRST_BUCKETS: u64 = 16;
+/// One packet of so many is timed: no number of packets that come together.
+const ONE_TIMED_OF: u32 = 31;
 /// Flows that are part of the state.
 const FLOWS_SHOWN: usize = 20;
 /// Dumps that are remembered.
@@ -67,6 +70,11 @@ pub struct Settings {
     pub disk: Option<keeper::Settings>,
     /// Flows that are told apart; 0 is none.
     pub flows: usize,
+    /// Longest time for which buckets are kept from those who look, as in the dissertation; none if they see packets at
+    /// once.
+    pub classic: Option<Duration>,
+    /// The thread that looks at packets never rests, so that triggers fire at once.
+    pub polls: bool,
 }
 
 /// Counters of a trigger.
@@ -144,6 +152,9 @@ pub struct Status {
     pub passed_over: u64,
     /// Packets that were written over before triggers had been asked.
     pub not_looked_at: u64,
+    /// How long after their stamps packets were looked at; none if there is nothing to look for.
+    #[serde(default)]
+    pub looked_after: Option<LookedAfter>,
     /// Triggers.
     pub triggers: Vec<TriggerStatus>,
     /// Dumps that are being written.
@@ -196,6 +207,10 @@ struct Together {
     dumps: Mutex<VecDeque<Dumped>>,
     pipe_trouble: Mutex<Option<String>>,
     flows: Option<Shown>,
+    looked_after: Delays,
+    /// Time after which packets with a stamp are taken to be readable.
+    slack: Duration,
+    polls: bool,
     stop: AtomicBool,
     /// The ring has not got the size yet that it is to have, and nobody has asked for another one.
     grows: AtomicBool,
@@ -222,6 +237,7 @@ pub struct Capture {
     snap_bytes: usize,
     ports: Vec<String>,
     clock: Clock,
+    clock_of_packets: PacketClock,
     disk: Option<Keeper>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -263,7 +279,11 @@ impl Capture {
         // Memory takes a second for each GB or two until the system has brought it: packets need not wait for that.
         let first_bytes = (FIRST_BUCKETS * settings.bucket_bytes as u64).min(settings.ring_bytes);
         let most_bytes = settings.most_bytes.max(settings.ring_bytes);
-        let ring = Ring::new(first_bytes, most_bytes, settings.bucket_bytes)?;
+        let bucket_bytes = settings.bucket_bytes;
+        let ring = match settings.classic {
+            None => Ring::new(first_bytes, most_bytes, bucket_bytes)?,
+            Some(hold) => Ring::classic(first_bytes, most_bytes, bucket_bytes, hold)?,
+        };
         let states = settings.triggers.iter().map(|_| State::default()).collect();
         let together = Arc::new(Together {
             ring: Arc::clone(&ring),
@@ -276,6 +296,9 @@ impl Capture {
             dumps: Mutex::default(),
             pipe_trouble: Mutex::default(),
             flows: (settings.flows > 0).then(|| Shown::new(settings.flows)),
+            looked_after: Delays::default(),
+            slack: SLACK + ring.hold().unwrap_or_default(),
+            polls: settings.polls,
             stop: AtomicBool::new(false),
             grows: AtomicBool::new(first_bytes < settings.ring_bytes),
         });
@@ -329,7 +352,8 @@ impl Capture {
         }
         let flows = (settings.flows > 0).then(|| Flows::new(settings.flows));
         let reader = ring.reader(Start::Now);
-        let (here, packets) = (Arc::clone(&together), PacketClock::new(clock));
+        let clock_of_packets = PacketClock::new(clock);
+        let (here, packets) = (Arc::clone(&together), clock_of_packets.clone());
         threads.push(spawn_background("capture-look", move || {
             look(&here, reader, packets, &begin, flows);
         })?);
@@ -338,6 +362,7 @@ impl Capture {
             snap_bytes,
             ports: settings.ports,
             clock,
+            clock_of_packets,
             disk,
             threads,
         })
@@ -348,9 +373,15 @@ impl Capture {
         self.together.ring.producer(self.snap_bytes)
     }
 
-    /// Makes a clock for the packets of one producer.
+    /// Makes a clock for the packets of one producer. All that are made soon after the start agree to a part of a
+    /// microsecond.
     pub fn clock(&self) -> PacketClock {
-        PacketClock::new(self.clock)
+        self.clock_of_packets.clone()
+    }
+
+    /// The time now.
+    fn now_ns(&self) -> u64 {
+        PacketClock::new(self.clock).now()
     }
 
     /// The ring.
@@ -399,7 +430,7 @@ impl Capture {
         // What is in memory is taken from there, and held there meanwhile.
         let mut reader = ring.reader(Start::At(from_ns));
         let memory_ns = reader.next_ns().unwrap_or(u64::MAX).max(from_ns);
-        let until_ns = to_ns.min(self.clock().now());
+        let until_ns = to_ns.min(self.now_ns());
         let mut found = Found::default();
         if let Some(disk) = &self.disk
             && memory_ns > from_ns
@@ -464,9 +495,10 @@ impl Capture {
             overwritten: ring.overwritten(),
             lost: ring.lost(),
             oldest_ns: ring.oldest_ns(),
-            now_ns: self.clock().now(),
+            now_ns: self.now_ns(),
             passed_over: ring.passed_over(),
             not_looked_at: together.not_looked_at.load(Ordering::Relaxed),
+            looked_after: together.looked_after.read(),
             triggers: triggers
                 .map(|(trigger, state)| TriggerStatus {
                     name: trigger.name.clone(),
@@ -553,6 +585,7 @@ fn look(
             firing.fire(at, 0, "the capture began");
         }
     }
+    let mut untimed = ONE_TIMED_OF;
     loop {
         let is_over = together.stop.load(Ordering::Acquire);
         let now_ns = clock.now();
@@ -560,11 +593,16 @@ fn look(
         for (at, cause) in asked {
             firing.fire(at, now_ns, &cause);
         }
-        let mut read = 0;
-        let mut last_ns = 0;
+        let (mut read, mut last_ns) = (0, 0);
         if !with_filters.is_empty() || flows.is_some() {
             read = reader.read(u64::MAX, AT_ONCE, |record| {
                 last_ns = record.facts.time_ns;
+                untimed -= 1;
+                if untimed == 0 {
+                    untimed = ONE_TIMED_OF;
+                    let delay_ns = clock.of(ticks()).saturating_sub(last_ns);
+                    together.looked_after.count(delay_ns);
+                }
                 if let Some(flows) = &mut flows
                     && let Some(seen) = Seen::of(record)
                 {
@@ -587,7 +625,7 @@ fn look(
         if let (Some(flows), Some(shown)) = (&mut flows, &together.flows) {
             flows.tell(shown, if read < AT_ONCE { now_ns } else { last_ns });
         }
-        let settled_ns = now_ns.saturating_sub(SLACK.as_nanos() as u64);
+        let settled_ns = now_ns.saturating_sub(together.slack.as_nanos() as u64);
         for at in &with_filters {
             if read < AT_ONCE
                 && let Some(ns) = watches[*at].misses(&triggers[*at].when, settled_ns)
@@ -605,8 +643,12 @@ fn look(
         if looked_ns == u64::MAX {
             return;
         }
-        if read == 0 {
-            std::thread::sleep(PAUSE);
+        if read > 0 {
+            continue;
+        }
+        match together.polls {
+            true => std::hint::spin_loop(),
+            false => std::thread::sleep(PAUSE),
         }
     }
 }
@@ -790,6 +832,8 @@ mod tests {
             ports: vec!["a".to_string(), "b".to_string()],
             disk: None,
             flows: 0,
+            classic: None,
+            polls: false,
         }
     }
 

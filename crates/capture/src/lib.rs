@@ -16,6 +16,7 @@
 
 pub mod capture;
 pub mod clock;
+mod delays;
 pub mod disk;
 pub mod dump;
 pub mod filter;

@@ -175,7 +175,7 @@ fn a_full_disk_leaves_whole_frames_and_the_ring_goes_on_when_it_is_not() {
     writer.tick(start).unwrap();
     append(&mut writer, &packets[..1000]);
     writer.flush().unwrap();
-    faults::ROOM.set(Some(8192));
+    faults::ROOM.set(Some(4096));
     let mut told = 0;
     for (facts, frame) in &packets[1000..4000] {
         let facts = *facts;

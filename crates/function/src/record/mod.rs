@@ -90,6 +90,7 @@ impl Plane {
             self.producer.put(facts, packet.bytes());
         }
         self.producer.publish();
+        self.producer.hand_over(facts.time_ns);
         if self.drops {
             for at in 0..batch.len() {
                 batch.mark_dropped(at);
@@ -103,6 +104,11 @@ impl Function for Record {
         if let Some(plane) = &mut self.plane {
             plane.process(batch, context);
         }
+    }
+
+    /// Where buckets are handed over, that is looked at also when no packets come.
+    fn holds_packets(&self) -> bool {
+        self.checked.hands_over()
     }
 
     /// Readers put the packets of all workers in order.

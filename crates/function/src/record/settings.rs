@@ -38,8 +38,22 @@ pub(super) struct Settings {
     control: Option<PathBuf>,
     #[serde(default)]
     interfaces: Vec<String>,
+    classic: Option<String>,
+    #[serde(default)]
+    look: Look,
     #[serde(default)]
     trigger: Vec<toml::Table>,
+}
+
+/// What the thread that looks at packets does when none have come.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Look {
+    /// It rests.
+    #[default]
+    Rest,
+    /// It looks again.
+    Poll,
 }
 
 #[derive(Debug, Deserialize)]
@@ -85,6 +99,8 @@ pub(super) struct Checked {
     /// Path of the control socket.
     pub control: Option<PathBuf>,
     interfaces: Vec<String>,
+    classic: Option<Duration>,
+    look: Look,
     triggers: Vec<Trigger>,
 }
 
@@ -95,6 +111,8 @@ const SMALLEST_BUCKET: u64 = 1 << 16;
 const BEFORE: Duration = Duration::from_secs(5);
 const AFTER: Duration = Duration::from_secs(1);
 const MOST_PER_MINUTE: u32 = 60;
+/// Longest time for which a bucket is kept from those who look.
+const LONGEST_HOLD: Duration = Duration::from_secs(10);
 /// Part of the free memory that a ring takes of which nobody says how large it is to be.
 const SHARE_OF_FREE: u64 = 2;
 
@@ -197,6 +215,13 @@ impl Settings {
                 return wrong(format!("trigger: two are called {}", trigger.name));
             }
         }
+        let classic = time("classic", self.classic)?;
+        if classic.is_some_and(|it| it.is_zero() || it > LONGEST_HOLD) {
+            return wrong(format!(
+                "classic: want a time up to {} s, such as \"300ms\"",
+                LONGEST_HOLD.as_secs()
+            ));
+        }
         let interfaces = match self.interfaces.is_empty() {
             true => (0..PORTS).map(|port| format!("port {port}")).collect(),
             false => self.interfaces,
@@ -214,6 +239,8 @@ impl Settings {
             flows: self.flows,
             control: self.control,
             interfaces,
+            classic,
+            look: self.look,
             triggers,
         })
     }
@@ -301,6 +328,11 @@ impl TriggerSettings {
 }
 
 impl Checked {
+    /// Whether buckets are handed over, as in the dissertation.
+    pub fn hands_over(&self) -> bool {
+        self.classic.is_some()
+    }
+
     /// Begins the capture.
     pub fn start(&self) -> Result<Capture, PortError> {
         let least = 2 * self.bucket_bytes as u64;
@@ -324,6 +356,8 @@ impl Checked {
             ports: self.interfaces.clone(),
             disk: self.disk.clone(),
             flows: self.flows,
+            classic: self.classic,
+            polls: self.look == Look::Poll,
         };
         Capture::start(settings).map_err(|e| {
             PortError::system("function \"record\"", std::io::Error::other(e.to_string()))
@@ -358,6 +392,9 @@ mod tests {
             ("disk = \"a\"", "disk and disk_size"),
             ("zstd = true", "only with dump or disk"),
             ("zstd = true\nfile = \"b.zst\"", "name ends in .zst"),
+            ("classic = \"0s\"", "classic: want a time up to 10 s"),
+            ("classic = \"soon\"", "classic = \"soon\""),
+            ("look = \"away\"", "look"),
             ("flows = 100000001", "want 100000000 at most"),
             ("flows = -1", "flows"),
             (&trigger(""), "trigger 1: a: want when"),
