@@ -85,6 +85,8 @@ struct State {
     fired: AtomicU64,
     begun: AtomicU64,
     limited: AtomicU64,
+    /// What the count has grown by that it is about, since that was looked at last.
+    grown: AtomicU64,
 }
 
 /// State of a trigger, for people.
@@ -217,6 +219,15 @@ struct Together {
 }
 
 impl Together {
+    /// Triggers that are about counts: their numbers, and the names of the counts.
+    fn counts(&self) -> impl Iterator<Item = (usize, &str)> {
+        let triggers = self.triggers.iter().enumerate();
+        triggers.filter_map(|(at, it)| match &it.when {
+            When::Count(name) => Some((at, name.as_str())),
+            _ => None,
+        })
+    }
+
     /// Makes the ring as large as it is to be, a bucket at a time.
     fn grow(&self, bytes: u64) {
         let step = self.ring.bucket_bytes() as u64;
@@ -393,6 +404,18 @@ impl Capture {
     pub fn resize(&self, bytes: u64) -> u64 {
         self.together.grows.store(false, Ordering::Relaxed);
         self.together.ring.resize(bytes)
+    }
+
+    /// Triggers that are about counts: their numbers, and the names of the counts.
+    pub fn counts(&self) -> impl Iterator<Item = (usize, &str)> {
+        self.together.counts()
+    }
+
+    /// Tells that the count has grown that trigger number `at` is about. Waits for nobody.
+    pub fn grew(&self, at: usize, by: u64) {
+        if let Some(state) = self.together.states.get(at) {
+            state.grown.fetch_add(by, Ordering::Relaxed);
+        }
     }
 
     /// Has a trigger fire, and says why it was asked to.
@@ -572,6 +595,7 @@ fn look(
     let many = Many::new(filters.collect()).unwrap_or_default();
     let mut matches = Matches::default();
     let mut watches: Vec<_> = triggers.iter().map(|_| Watch::default()).collect();
+    let counts: Vec<_> = together.counts().collect();
     let mut firing = Firing {
         together,
         begin,
@@ -592,6 +616,14 @@ fn look(
         let asked: Vec<_> = std::mem::take(&mut *lock(&together.asked));
         for (at, cause) in asked {
             firing.fire(at, now_ns, &cause);
+        }
+        for (at, name) in &counts {
+            let grown = &together.states[*at].grown;
+            // So that usually nobody takes the line away that is written elsewhere.
+            if grown.load(Ordering::Relaxed) > 0 {
+                let by = grown.swap(0, Ordering::Relaxed);
+                firing.fire(*at, now_ns, &format!("{name} grew by {by}"));
+            }
         }
         let (mut read, mut last_ns) = (0, 0);
         if !with_filters.is_empty() || flows.is_some() {

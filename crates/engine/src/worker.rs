@@ -253,6 +253,7 @@ impl Worker {
         let mut last = ticks();
         let mut publish_at = last;
         self.idle.begin();
+        self.tell_counts(&own);
         while !stop.load(Ordering::Relaxed) {
             let mut received = 0;
             for from in 0..self.ports.len() {
@@ -309,7 +310,8 @@ impl Worker {
             if self.updates.is_wanted() || self.leaving.is_some() {
                 if self.change(last, &mut batches[0], &mut punted, &mut own) {
                     batches = batches_of(self.burst);
-                    // Those that are new have not heard of any link.
+                    // Those that are new have not heard of any count or link.
+                    self.tell_counts(&own);
                     for (port, link) in links.iter().enumerate() {
                         if let Some(link) = link {
                             tell_functions(&mut self.functions, port, link);
@@ -706,6 +708,7 @@ impl Worker {
     #[cold]
     fn look_around(&mut self, own: &mut CountersView, links: &mut [Option<Link>]) {
         self.publish(own);
+        self.tell_counts(own);
         for (index, (port, known)) in self.ports.iter_mut().zip(links).enumerate() {
             let link = port.link();
             for way in self.ways.iter_mut().filter(|way| way.to == index) {
@@ -716,6 +719,22 @@ impl Worker {
                 tell_functions(&mut self.functions, index, &link);
                 *known = Some(link);
             }
+        }
+    }
+
+    /// Tells functions the counts of this worker that they want.
+    fn tell_counts(&mut self, own: &CountersView) {
+        for at in 0..self.functions.len() {
+            let wanted = self.functions[at].wanted_counts();
+            if wanted.is_empty() {
+                continue;
+            }
+            let count = |name: &String| {
+                let of_functions = self.functions.iter().filter_map(|it| it.count_of(name));
+                own.of_name(name).into_iter().chain(of_functions).reduce(|sum, it| sum + it)
+            };
+            let counts: Vec<_> = wanted.iter().map(count).collect();
+            self.functions[at].counted(&counts);
         }
     }
 

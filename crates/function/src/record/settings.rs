@@ -70,6 +70,8 @@ struct TriggerSettings {
     late: Option<String>,
     /// Fate of packets of `when`.
     fate: Option<String>,
+    /// Name of a count of the chain that grows.
+    counter: Option<String>,
     #[serde(default)]
     asked: bool,
     #[serde(default)]
@@ -268,12 +270,17 @@ impl TriggerSettings {
                 }
             },
         };
-        let is_special = silence.is_some() || late.is_some() || flags.is_some() || self.asked;
+        let is_special = silence.is_some()
+            || late.is_some()
+            || flags.is_some()
+            || self.counter.is_some()
+            || self.asked;
         let kinds = [
             self.more_than.is_some(),
             silence.is_some(),
             late.is_some(),
             flags.is_some(),
+            self.counter.is_some(),
             self.asked,
             self.always,
         ];
@@ -282,12 +289,17 @@ impl TriggerSettings {
             1 => {}
             _ => {
                 return wrong(format!(
-                    "{name}: want when, or one of more_than, silence, late, fate, asked and always"
+                    "{name}: want when, or one of more_than, silence, late, fate, counter, asked and always"
                 ));
             }
         }
         if over.is_some() && self.more_than.is_none() {
             return wrong(format!("{name}: over: only with more_than"));
+        }
+        if self.counter.is_some() && self.when.is_some() {
+            return wrong(format!(
+                "{name}: counter: not with when: no packet stands for it; keep says which are written"
+            ));
         }
         let filter = made("when", &self.when.unwrap_or_default())?;
         let keep = match self.keep {
@@ -308,6 +320,8 @@ impl TriggerSettings {
             When::Late { filter, over }
         } else if let Some(flags) = flags {
             When::Fate { filter, flags }
+        } else if let Some(counter) = self.counter {
+            When::Count(counter)
         } else if self.asked {
             When::Asked
         } else if self.always {
@@ -401,6 +415,10 @@ mod tests {
             (
                 &trigger("asked = true\nalways = true"),
                 "trigger 1: a: want when",
+            ),
+            (
+                &trigger("counter = \"alerts\"\nwhen = \"udp\""),
+                "counter: not with when",
             ),
             (&trigger("fate = \"eaten\""), "want \"dropped\""),
             (&trigger("when = \"udp\"\nover = \"1s\""), "over: only"),
