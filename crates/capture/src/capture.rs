@@ -4,6 +4,7 @@
 //! one that fires triggers, also for those who ask: so whether a trigger goes on or begins anew is decided in one
 //! place. A dump ends once that thread has looked at all packets up to the dump's end.
 
+use crate::analyser::{self, AnalyserStatus, Analysing, AtEnd, Fired};
 use crate::clock::PacketClock;
 use crate::delays::{Delays, LookedAfter};
 use crate::disk::DiskError;
@@ -38,6 +39,8 @@ const FIRST_BUCKETS: u64 = 16;
 const ONE_TIMED_OF: u32 = 31;
 /// Flows that are part of the state.
 const FLOWS_SHOWN: usize = 20;
+/// Triggers that analysers can have asked for.
+const MOST_ASKED: usize = 1024;
 /// Dumps that are remembered.
 const REMEMBERED: usize = 256;
 /// Pauses of the threads when there is nothing to do.
@@ -58,6 +61,8 @@ pub struct Settings {
     pub snap_bytes: usize,
     /// Triggers.
     pub triggers: Vec<Trigger>,
+    /// Analysers.
+    pub analysers: Vec<analyser::Settings>,
     /// Where dumps go; without it triggers only count.
     pub target: Option<Target>,
     /// When files of dumps end.
@@ -159,6 +164,9 @@ pub struct Status {
     pub looked_after: Option<LookedAfter>,
     /// Triggers.
     pub triggers: Vec<TriggerStatus>,
+    /// Analysers.
+    #[serde(default)]
+    pub analysers: Vec<AnalyserStatus>,
     /// Dumps that are being written.
     pub dumping: Vec<Dumped>,
     /// Dumps that have ended, the last ones.
@@ -203,8 +211,9 @@ struct Together {
     /// Time up to which all packets were looked at.
     looked_ns: AtomicU64,
     not_looked_at: AtomicU64,
-    /// Triggers that somebody asks to fire, and why.
-    asked: Mutex<Vec<(usize, String)>>,
+    /// Triggers that somebody asks to fire.
+    asked: Mutex<Vec<Fired>>,
+    analysers: Vec<analyser::Shown>,
     dumping: Mutex<Vec<Dumped>>,
     dumps: Mutex<VecDeque<Dumped>>,
     pipe_trouble: Mutex<Option<String>>,
@@ -226,6 +235,19 @@ impl Together {
             When::Count(name) => Some((at, name.as_str())),
             _ => None,
         })
+    }
+
+    /// Asks for a trigger to fire, for an analyser: waits while too many have been asked for.
+    fn ask(&self, fired: Fired) {
+        loop {
+            let mut asked = lock(&self.asked);
+            if asked.len() < MOST_ASKED {
+                asked.push(fired);
+                return;
+            }
+            drop(asked);
+            std::thread::sleep(PAUSE);
+        }
     }
 
     /// Makes the ring as large as it is to be, a bucket at a time.
@@ -273,6 +295,9 @@ pub enum CaptureError {
     /// Nothing can be kept on disk.
     #[error(transparent)]
     Disk(#[from] DiskError),
+    /// An analyser cannot begin.
+    #[error("{0}")]
+    Analyser(String),
     /// The machine refuses.
     #[error(transparent)]
     System(#[from] taut_sys::Error),
@@ -303,6 +328,7 @@ impl Capture {
             looked_ns: AtomicU64::new(0),
             not_looked_at: AtomicU64::new(0),
             asked: Mutex::default(),
+            analysers: settings.analysers.iter().map(analyser::Shown::new).collect(),
             dumping: Mutex::default(),
             dumps: Mutex::default(),
             pipe_trouble: Mutex::default(),
@@ -368,7 +394,7 @@ impl Capture {
         threads.push(spawn_background("capture-look", move || {
             look(&here, reader, packets, &begin, flows);
         })?);
-        Ok(Self {
+        let mut capture = Self {
             together,
             snap_bytes,
             ports: settings.ports,
@@ -376,7 +402,52 @@ impl Capture {
             clock_of_packets,
             disk,
             threads,
-        })
+        };
+        for (number, analyser) in settings.analysers.into_iter().enumerate() {
+            // Dropped, it ends what has begun.
+            capture.start_analyser(number, analyser)?;
+        }
+        Ok(capture)
+    }
+
+    /// Starts the thread of an analyser, and waits until it is ready.
+    fn start_analyser(
+        &mut self,
+        number: usize,
+        settings: analyser::Settings,
+    ) -> Result<(), CaptureError> {
+        let here = Arc::clone(&self.together);
+        let reader = here.ring.reader(Start::Now);
+        let clock = self.clock();
+        let (give_made, made) = channel();
+        let thread = spawn_background("capture-analyse", move || {
+            let shown = &here.analysers[number];
+            let _at_end = AtEnd(shown);
+            let made = (settings.make)();
+            let (told, analyser) = match made {
+                Ok(analyser) => (Ok(()), Some(analyser)),
+                Err(why) => (Err(why), None),
+            };
+            // Who waits for it is there.
+            let _ = give_made.send(told);
+            let Some(mut analyser) = analyser else {
+                return;
+            };
+            let analysing = Analysing {
+                shown,
+                reader,
+                clock,
+                slack: here.slack,
+                filter: settings.filter,
+                room: settings.flows,
+            };
+            let is_over = || here.stop.load(Ordering::Acquire);
+            analysing.run(&mut *analyser, is_over, |fired| here.ask(fired));
+        });
+        self.threads.push(thread?);
+        let made = made.recv();
+        made.unwrap_or_else(|_| Err(format!("analyser {}: its thread died", number + 1)))
+            .map_err(CaptureError::Analyser)
     }
 
     /// Makes one more producer.
@@ -431,7 +502,11 @@ impl Capture {
                 false => format!("there is no trigger {name}: there are {}", known.join(", ")),
             });
         };
-        lock(&self.together.asked).push((at, cause.to_string()));
+        lock(&self.together.asked).push(Fired {
+            trigger: at,
+            time_ns: 0,
+            cause: cause.to_string(),
+        });
         Ok(())
     }
 
@@ -530,6 +605,7 @@ impl Capture {
                     limited: state.limited.load(Ordering::Relaxed),
                 })
                 .collect(),
+            analysers: together.analysers.iter().map(analyser::Shown::status).collect(),
             dumping: lock(&together.dumping).clone(),
             dumps: lock(&together.dumps).iter().cloned().collect(),
             disk,
@@ -613,9 +689,13 @@ fn look(
     loop {
         let is_over = together.stop.load(Ordering::Acquire);
         let now_ns = clock.now();
+        // Before what they ask for, so that it is there.
+        let analysed = together.analysers.iter().map(analyser::Shown::analysed_ns);
+        let analysed_ns = analysed.min().unwrap_or(u64::MAX);
         let asked: Vec<_> = std::mem::take(&mut *lock(&together.asked));
-        for (at, cause) in asked {
-            firing.fire(at, now_ns, &cause);
+        for it in asked {
+            let time_ns = if it.time_ns == 0 { now_ns } else { it.time_ns };
+            firing.fire(it.trigger, time_ns, &it.cause);
         }
         for (at, name) in &counts {
             let grown = &together.states[*at].grown;
@@ -670,6 +750,7 @@ fn look(
             (_, true) => settled_ns,
             (_, false) => last_ns.saturating_sub(1).min(settled_ns),
         };
+        let looked_ns = looked_ns.min(analysed_ns);
         // Release: what was decided about packets up to there.
         together.looked_ns.store(looked_ns, Ordering::Release);
         if looked_ns == u64::MAX {
@@ -858,6 +939,7 @@ mod tests {
             bucket_bytes: BUCKET_BYTES,
             snap_bytes: 65_535,
             triggers,
+            analysers: Vec::new(),
             target: Some(Target::Folder(folder.to_path_buf())),
             roll: Roll::default(),
             zstd: false,
