@@ -23,6 +23,7 @@ use taut_settings::Size;
   taut capture eth0 --dump dumps --trigger dns='udp port 53' --before 5s --after 1s
   taut capture eth0 --write - --filter 'tcp port 443' | tshark -r -
   taut capture eth0 eth1 --ring 4G --disk /var/tmp/packets --disk-size 100G
+  taut capture eth0 --dump dumps --trigger ttl --analyse ttl.lua
   taut capture query 'host 10.1.2.3 and udp' --from -2m --write found.pcapng
   taut capture trigger by-hand
   taut capture status
@@ -67,6 +68,9 @@ struct Capture {
     /// A trigger that packets fire, and which of them are written; may be repeated. An empty expression: only who asks
     #[arg(long, value_name = "NAME=EXPRESSION")]
     trigger: Vec<String>,
+    /// A script in Lua that sees packets, remembers numbers of their flows, and has triggers fire; may be repeated
+    #[arg(long, value_name = "FILE")]
+    analyse: Vec<PathBuf>,
     /// How long before a trigger fires packets are written (default: 5s)
     #[arg(long, value_name = "TIME", value_parser = quantity::duration)]
     before: Option<Duration>,

@@ -306,6 +306,14 @@ fn chain(capture: &Capture, control: &std::path::Path) -> Result<Chain, Failure>
     if !triggers.is_empty() {
         put("trigger", Some(toml::Value::Array(triggers)));
     }
+    let analysers = capture.analyse.iter().map(|it| {
+        let file = ("file".to_string(), text(it)?);
+        Ok(toml::Value::Table(toml::Table::from_iter([file])))
+    });
+    let analysers = analysers.collect::<Result<Vec<_>, Failure>>()?;
+    if !analysers.is_empty() {
+        put("analyser", Some(toml::Value::Array(analysers)));
+    }
     let function = Stage {
         name: "record".to_string(),
         place: None,

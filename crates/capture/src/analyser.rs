@@ -12,9 +12,10 @@ use crate::lock;
 use crate::record::Record;
 use crate::ring::Reader;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use taut_sys::filled_on_huge_pages;
 
 /// Flows that an analyser can remember.
@@ -23,6 +24,8 @@ pub const MOST_FLOWS: usize = 10_000_000;
 pub const TOGETHER: usize = 64;
 /// Pause when there is nothing to do.
 const PAUSE: Duration = Duration::from_micros(200);
+/// Its state is told this often.
+const TELL: Duration = Duration::from_millis(50);
 
 /// Looks at packets; one thread's.
 pub trait Analyser {
@@ -38,6 +41,11 @@ pub trait Analyser {
     /// # Errors
     /// What went wrong. All packets that it has taken are gone then too.
     fn look(&mut self, rows: &mut [f64], fire: &mut dyn FnMut(Fired)) -> Result<(), Trouble>;
+
+    /// What it counts itself, by name.
+    fn counts(&self) -> BTreeMap<String, u64> {
+        BTreeMap::new()
+    }
 }
 
 /// A trigger that an analyser has fire.
@@ -107,6 +115,9 @@ pub struct AnalyserStatus {
     pub forgotten: u64,
     /// Triggers that it has had fire.
     pub fired: u64,
+    /// What it counts itself, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub counts: BTreeMap<String, u64>,
     /// What went wrong last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
@@ -232,6 +243,7 @@ impl Analysing<'_> {
         let mut states = States::new(self.room, analyser.numbers());
         let mut has_ended = false;
         let mut counted = AnalyserStatus::default();
+        let mut told = Instant::now();
         self.shown.analysed_ns.store(0, Ordering::Release);
         loop {
             let is_last = is_over();
@@ -266,7 +278,9 @@ impl Analysing<'_> {
             } else {
                 counted.failed += taken;
             }
-            if taken > 0 || read == 0 {
+            if told.elapsed() >= TELL || (is_last && read == 0) {
+                told = Instant::now();
+                counted.counts = analyser.counts();
                 self.tell(&counted, &states.flows);
             }
             let analysed_ns = match (is_last && read == 0, read < TOGETHER) {
@@ -292,6 +306,7 @@ impl Analysing<'_> {
         status.failed = counted.failed;
         status.fired = counted.fired;
         (status.known, status.forgotten) = (flows.known(), flows.forgotten());
+        status.counts.clone_from(&counted.counts);
         if status.error != counted.error {
             status.error.clone_from(&counted.error);
         }

@@ -2,9 +2,10 @@
 //! it fired. (Gallenmüller 2021, section 3.5: FlowScope.)
 //!
 //! Each worker writes into the ring as a producer of its own; what looks at packets, fires triggers and writes files
-//! are threads of `taut-capture`, which the workers share. What functions in front of it have done with a packet is
+//! are threads of `taut-capture`, which the workers share; analysers are scripts (`analyser.rs`). What functions in front of it have done with a packet is
 //! recorded with it.
 
+mod analyser;
 mod server;
 mod settings;
 

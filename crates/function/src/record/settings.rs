@@ -1,9 +1,11 @@
 //! Settings of the recording.
 
+use super::analyser;
 use crate::{SettingsError, each};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use taut_capture::analyser::MOST_FLOWS as MOST_ANALYSED_FLOWS;
 use taut_capture::capture::{self, Capture};
 use taut_capture::dump::{Roll, Target};
 use taut_capture::filter::Filter;
@@ -12,6 +14,7 @@ use taut_capture::keeper;
 use taut_capture::record::LONGEST_BYTES;
 use taut_capture::ring::BUCKET_BYTES;
 use taut_capture::trigger::{Trigger, When, flags_of};
+use taut_lua::AnalyserScript;
 use taut_port::PortError;
 use taut_settings::{Size, duration};
 use taut_sys::available_bytes;
@@ -43,6 +46,20 @@ pub(super) struct Settings {
     look: Look,
     #[serde(default)]
     trigger: Vec<toml::Table>,
+    #[serde(default)]
+    analyser: Vec<toml::Table>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AnalyserSettings {
+    file: PathBuf,
+    /// Expression of the packets that it sees.
+    when: Option<String>,
+    flows: Option<usize>,
+    /// Settings for the script.
+    #[serde(default)]
+    settings: toml::Table,
 }
 
 /// What the thread that looks at packets does when none have come.
@@ -104,11 +121,16 @@ pub(super) struct Checked {
     classic: Option<Duration>,
     look: Look,
     triggers: Vec<Trigger>,
+    analysers: Vec<analyser::Checked>,
 }
 
 /// Ports that are told apart in files, where nobody names them.
 const PORTS: usize = 16;
 const MOST_TRIGGERS: usize = 4096;
+/// Each has a thread.
+const MOST_ANALYSERS: usize = 16;
+/// Flows that an analyser remembers where nobody says how many.
+const ANALYSED_FLOWS: usize = 100_000;
 const SMALLEST_BUCKET: u64 = 1 << 16;
 const BEFORE: Duration = Duration::from_secs(5);
 const AFTER: Duration = Duration::from_secs(1);
@@ -217,6 +239,10 @@ impl Settings {
                 return wrong(format!("trigger: two are called {}", trigger.name));
             }
         }
+        if self.analyser.len() > MOST_ANALYSERS {
+            return wrong(format!("analyser: want {MOST_ANALYSERS} at most"));
+        }
+        let analysers = each("analyser", self.analyser, AnalyserSettings::check)?;
         let classic = time("classic", self.classic)?;
         if classic.is_some_and(|it| it.is_zero() || it > LONGEST_HOLD) {
             return wrong(format!(
@@ -244,6 +270,23 @@ impl Settings {
             classic,
             look: self.look,
             triggers,
+            analysers,
+        })
+    }
+}
+
+impl AnalyserSettings {
+    fn check(self) -> Result<analyser::Checked, SettingsError> {
+        AnalyserScript::check(&self.file).map_err(|e| SettingsError(format!("file: {e}")))?;
+        let flows = self.flows.unwrap_or(ANALYSED_FLOWS);
+        if !(1..=MOST_ANALYSED_FLOWS).contains(&flows) {
+            return wrong(format!("flows = {flows}: want 1 to {MOST_ANALYSED_FLOWS}"));
+        }
+        Ok(analyser::Checked {
+            file: self.file,
+            filter: made("when", &self.when.unwrap_or_default())?,
+            flows,
+            settings: self.settings,
         })
     }
 }
@@ -347,6 +390,11 @@ impl Checked {
         self.classic.is_some()
     }
 
+    fn analysers(&self) -> Vec<taut_capture::analyser::Settings> {
+        let triggers: Vec<_> = self.triggers.iter().map(|it| it.name.clone()).collect();
+        self.analysers.iter().map(|it| it.settings(&triggers)).collect()
+    }
+
     /// Begins the capture.
     pub fn start(&self) -> Result<Capture, PortError> {
         let least = 2 * self.bucket_bytes as u64;
@@ -364,6 +412,7 @@ impl Checked {
             bucket_bytes: self.bucket_bytes,
             snap_bytes: self.snap_bytes,
             triggers: self.triggers.clone(),
+            analysers: self.analysers(),
             target: self.target.clone(),
             roll: self.roll,
             zstd: self.zstd,
@@ -426,6 +475,8 @@ mod tests {
                 &trigger("asked = true\nbefore = \"soon\""),
                 "before = \"soon\"",
             ),
+            ("[[analyser]]\nfile = \"/none.lua\"", "analyser 1: file: cannot read"),
+            ("[[analyser]]\nflows = 1", "analyser 1: "),
             (
                 "[[trigger]]\nname = \"a/b\"\nasked = true",
                 "names of files",
