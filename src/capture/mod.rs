@@ -108,6 +108,9 @@ struct Capture {
     /// this machine. Who reaches another address can fire triggers as well
     #[arg(long, value_name = "ADDRESS")]
     page: Option<String>,
+    /// Whose times packets have: ticks of the processor, or kernel, which stamps each one that arrives at an interface
+    #[arg(long, value_enum, default_value_t)]
+    stamps: Stamps,
     /// What is done while no packets come: poll, yield, sleep(TIME), interrupt (default: poll)
     #[arg(long, value_name = "POLICY")]
     wait: Option<Wait>,
@@ -129,6 +132,14 @@ struct Capture {
     /// Nothing until the end
     #[arg(long)]
     quiet: bool,
+}
+
+/// Whose times packets have.
+#[derive(Clone, Copy, Default, clap::ValueEnum)]
+enum Stamps {
+    #[default]
+    Ticks,
+    Kernel,
 }
 
 /// The capture that is asked.

@@ -3,7 +3,7 @@
 use super::ask::{Asking, dumped, state};
 use super::live::{self, Live};
 use super::watch::{self, Watched};
-use super::{Capture, page};
+use super::{Capture, Stamps, page};
 use crate::exit::{self, Failure};
 use crate::forward::{at_ports, choose_cores};
 use crate::terminal::print;
@@ -237,8 +237,12 @@ fn own_socket() -> Result<PathBuf, Failure> {
 fn chain(capture: &Capture, control: &std::path::Path) -> Result<Chain, Failure> {
     let mut ports = Vec::new();
     for interface in &capture.interfaces {
+        let stamps = match capture.stamps {
+            Stamps::Ticks => "",
+            Stamps::Kernel => ",stamps=kernel",
+        };
         ports.push(PortSpec::parse(&format!(
-            "af_packet:{interface},outgoing=yes"
+            "af_packet:{interface},outgoing=yes{stamps}"
         ))?);
     }
     for spec in &capture.port {

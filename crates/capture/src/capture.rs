@@ -80,6 +80,8 @@ pub struct Settings {
     pub classic: Option<Duration>,
     /// The thread that looks at packets never rests, so that triggers fire at once.
     pub polls: bool,
+    /// What times of packets are, as comments of files say.
+    pub times: String,
 }
 
 /// Counters of a trigger.
@@ -269,6 +271,7 @@ pub struct Capture {
     together: Arc<Together>,
     snap_bytes: usize,
     ports: Vec<String>,
+    times: String,
     clock: Clock,
     clock_of_packets: PacketClock,
     disk: Option<Keeper>,
@@ -343,7 +346,7 @@ impl Capture {
         let snap_bytes = settings.snap_bytes.min(LONGEST_BYTES as usize);
         let disk = settings
             .disk
-            .map(|disk| Keeper::start(disk, &ring, clock, &settings.ports, snap_bytes as u32));
+            .map(|disk| Keeper::start(disk, &ring, clock, &settings.ports, &settings.times, snap_bytes as u32));
         let disk = disk.transpose()?;
         let (begin, begins) = channel();
         let mut threads = Vec::new();
@@ -363,10 +366,10 @@ impl Capture {
                     None
                 }
                 target => {
-                    let comment = "taut capture";
+                    let comment = format!("taut capture; {}", settings.times);
                     let zstd = matches!(target, Target::File(path) if packed::is_wanted(path));
                     let ports = &settings.ports;
-                    let output = Output::create(target, "", ports, snap_bytes, comment, zstd);
+                    let output = Output::create(target, "", ports, snap_bytes, &comment, zstd);
                     Some(output.map_err(failed)?)
                 }
             };
@@ -375,6 +378,7 @@ impl Capture {
                 target,
                 roll: settings.roll,
                 zstd: settings.zstd,
+                times: settings.times.clone(),
                 ports: settings.ports.clone(),
                 snap_bytes,
             };
@@ -398,6 +402,7 @@ impl Capture {
             together,
             snap_bytes,
             ports: settings.ports,
+            times: settings.times,
             clock,
             clock_of_packets,
             disk,
@@ -522,8 +527,8 @@ impl Capture {
         file: &Path,
     ) -> Result<Found, String> {
         let failed = |error: io::Error| format!("{}: {error}", file.display());
-        let mut output =
-            QueryOutput::create(file, &self.ports, self.snap_bytes as u32).map_err(failed)?;
+        let made = QueryOutput::create(file, &self.ports, self.snap_bytes as u32, &self.times);
+        let mut output = made.map_err(failed)?;
         let ring = self.ring();
         // What is in memory is taken from there, and held there meanwhile.
         let mut reader = ring.reader(Start::At(from_ns));
@@ -647,7 +652,8 @@ pub fn query_disk(
     // Numbers of ports are enough where nobody knows their names any more.
     let ports: Vec<_> = (0..PORTS).map(|port| format!("port {port}")).collect();
     let failed = |error: io::Error| format!("{}: {error}", file.display());
-    let mut output = QueryOutput::create(file, &ports, LONGEST_BYTES).map_err(failed)?;
+    let made = QueryOutput::create(file, &ports, LONGEST_BYTES, "times as they were captured");
+    let mut output = made.map_err(failed)?;
     let found = Capture::from_disk(folder, filter, from_ns, to_ns, &mut output)?;
     found.written(output, file)
 }
@@ -948,6 +954,7 @@ mod tests {
             flows: 0,
             classic: None,
             polls: false,
+            times: "times are those of a test".to_string(),
         }
     }
 

@@ -234,6 +234,8 @@ pub(crate) struct Dumps {
     pub roll: Roll,
     /// Files in a folder are compressed.
     pub zstd: bool,
+    /// What times of packets are.
+    pub times: String,
     /// Names of the ports, by number.
     pub ports: Vec<String>,
     pub snap_bytes: u32,
@@ -346,7 +348,8 @@ impl Dump {
             let comment = || {
                 let name = &trigger.name;
                 let (from, at) = (time_in_words(from_ns), time_in_words(fired_ns));
-                format!("trigger {name}: {cause} at {at}; packets from {from} on")
+                let times = &dumps.times;
+                format!("trigger {name}: {cause} at {at}; packets from {from} on; {times}")
             };
             if let Some(shared) = shared {
                 // Who reads a pipe finds there why packets follow.
@@ -458,7 +461,12 @@ impl Drop for QueryOutput {
 }
 
 impl QueryOutput {
-    pub(crate) fn create(path: &Path, ports: &[String], snap_bytes: u32) -> io::Result<Self> {
+    pub(crate) fn create(
+        path: &Path,
+        ports: &[String],
+        snap_bytes: u32,
+        times: &str,
+    ) -> io::Result<Self> {
         let is_other = std::fs::metadata(path).is_ok_and(|it| !it.is_file());
         // A pipe, or a device, is written as it is.
         let part = match is_other {
@@ -474,7 +482,7 @@ impl QueryOutput {
             "",
             ports,
             snap_bytes,
-            "taut capture query",
+            &format!("taut capture query; {times}"),
             packed::is_wanted(path),
         )?;
         output.names = (!is_other).then(|| (part, path.to_path_buf()));

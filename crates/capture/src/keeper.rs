@@ -79,6 +79,7 @@ impl Keeper {
         ring: &Arc<Ring>,
         clock: Clock,
         ports: &[String],
+        times: &str,
         snap_bytes: u32,
     ) -> Result<Self, DiskError> {
         let Settings {
@@ -89,7 +90,7 @@ impl Keeper {
         let writer = Writer::open(disk::Settings {
             snap_bytes,
             zstd,
-            texts: Section::ours(""),
+            texts: Section::ours(times),
             ..disk::Settings::new(&folder, bytes, ports.to_vec())
         })?;
         let status = Arc::new(Mutex::new(Status {

@@ -20,7 +20,7 @@ use taut_port::{
     BATCH_CAPACITY, Batch, Breakdown, Direction, Link, Packet, Pairs, PoolHandle, Port,
     PortCounters, PortError, Supply,
 };
-use taut_sys::{Clock, InterruptionLog, ticks};
+use taut_sys::{Clock, InterruptionLog, StampClock, ticks};
 
 /// Counters are published, and links looked at, every this many ticks' worth of seconds.
 const PUBLISH_SECONDS: f64 = 0.1;
@@ -85,6 +85,8 @@ pub struct Worker {
     knows_homes: Option<usize>,
     idle: Idle,
     interrupted: Interrupted,
+    /// Units of the stamps of each port, by the time of day, ns; 0 for one that has none.
+    stamp_units_ns: Vec<u64>,
     /// Packets taken from a port at a time at most: what was asked for, and what leaves room for functions that put
     /// packets of their own in.
     asked_burst: usize,
@@ -126,6 +128,7 @@ impl Worker {
             outboxes,
             idle: Idle::new(Wait::Poll, clock, Time::default()),
             interrupted: Interrupted::new(clock),
+            stamp_units_ns: ports.iter().map(|it| stamp_unit_ns(&**it)).collect(),
             ways,
             holds_packets: false,
             sends: false,
@@ -357,11 +360,11 @@ impl Worker {
             return 0;
         };
         let (mut asked, mut used) = (first.room(), 0);
-        let mut received = self.ports[from].rx(first);
+        let mut received = self.receive(from, first);
         // What waits in a file gains nothing by being taken earlier.
         while received == asked && used < more.len() && !way.patient {
             asked += more[used].room();
-            received += self.ports[from].rx(&mut more[used]);
+            received += self.receive(from, &mut more[used]);
             used += 1;
         }
         let ran_dry = received < asked;
@@ -388,6 +391,18 @@ impl Worker {
         }
         let (outbox, out) = (&mut self.outboxes[way.to], &mut *self.ports[way.to]);
         outbox.tick(now_ticks, received == 0, way.patient, out);
+        received
+    }
+
+    /// Receives what fits into a batch.
+    #[inline(always)]
+    fn receive(&mut self, from: usize, batch: &mut Batch) -> usize {
+        let port = &mut self.ports[from];
+        let received = port.rx(batch);
+        let unit_ns = self.stamp_units_ns[from];
+        if unit_ns > 0 {
+            batch.set_arrivals(port.arrival_stamps(), unit_ns);
+        }
         received
     }
 
@@ -612,12 +627,14 @@ impl Worker {
         shared: &[Shared],
         now_ticks: u64,
     ) -> Result<Replaced, ChainError> {
+        let stamped: Vec<_> = self.stamp_units_ns.iter().map(|it| *it > 0).collect();
         let leaving = update::replace(
             &mut self.functions,
             &mut self.lanes.slow,
             &Making {
                 member: self.member,
                 shared,
+                stamped: &stamped,
                 ..Making::default()
             },
             &self.stages,
@@ -770,6 +787,14 @@ impl Worker {
         own.sleeps = self.idle.sleeps;
         self.interrupted.adapt(own);
         self.counters.publish(own);
+    }
+}
+
+/// Unit of the stamps that a port gives packets when they arrive, by the time of day, ns; 0 if it gives none.
+pub(crate) fn stamp_unit_ns(port: &dyn Port) -> u64 {
+    match port.stamp_clock() {
+        Some(StampClock::Realtime { unit_ns }) => unit_ns.into(),
+        _ => 0,
     }
 }
 

@@ -144,6 +144,10 @@ pub trait Function {
     /// leaves it where it is. Only frames as they come in from a port are asked about.
     fn homes(&self, _: &Batch, _: &Context, _homes: &mut [u8; BATCH_CAPACITY]) {}
 
+    /// Is told which ports of the chain stamp packets when they arrive, by the time of day ([`Batch::arrivals`]): called before
+    /// [`Function::prepare`] where any does.
+    fn stamped_ports(&mut self, _: &[bool]) {}
+
     /// Gets what takes time or memory: called once, on the worker's own core, before the first batch.
     ///
     /// # Errors

@@ -50,6 +50,8 @@ struct Record {
     /// Dropped before the capture, which ends when nobody writes any more.
     plane: Option<Plane>,
     counted: Counted,
+    /// By port, whether packets bear stamps when they arrive.
+    stamped: Vec<bool>,
     together: Option<Together>,
 }
 
@@ -92,6 +94,8 @@ impl Counted {
 struct Plane {
     producer: Producer,
     clock: PacketClock,
+    /// Time of the last packet.
+    last_ns: u64,
     drops: bool,
 }
 
@@ -103,6 +107,7 @@ impl Record {
             shared: Shared::default(),
             plane: None,
             counted: Counted::default(),
+            stamped: Vec::new(),
             together: None,
         }
     }
@@ -118,9 +123,17 @@ impl Plane {
             port: context.from_port as u8,
             ..Facts::default()
         };
+        let now_ns = facts.time_ns;
         let is_marked = batch.is_marked();
+        let arrivals = batch.arrivals();
         for (at, packet) in batch.packets().iter().enumerate() {
             facts.wire_bytes = packet.len() as u32;
+            if !arrivals.is_empty() {
+                // Of one without a stamp it is when it was received. Times of a producer never run backwards.
+                let time_ns = if arrivals[at] > 0 { arrivals[at] } else { now_ns };
+                facts.time_ns = time_ns.max(self.last_ns);
+                self.last_ns = facts.time_ns;
+            }
             if is_marked {
                 facts.flags = match batch.mark(at) {
                     None => 0,
@@ -131,7 +144,7 @@ impl Plane {
             self.producer.put(facts, packet.bytes());
         }
         self.producer.publish();
-        self.producer.hand_over(facts.time_ns);
+        self.producer.hand_over(now_ns);
         if self.drops {
             for at in 0..batch.len() {
                 batch.mark_dropped(at);
@@ -163,10 +176,14 @@ impl Function for Record {
         Ok(())
     }
 
+    fn stamped_ports(&mut self, stamped: &[bool]) {
+        self.stamped = stamped.to_vec();
+    }
+
     fn prepare(&mut self) -> Result<(), PortError> {
         let checked = &self.checked;
         let together = self.shared.found_or_made(|| {
-            let capture = checked.start()?;
+            let capture = checked.start(&self.stamped)?;
             let deciding = Arc::new(Deciding { capture });
             let socket = ControlSocket::start_at("record", checked.control.as_ref(), &deciding)?;
             Ok::<_, PortError>(Together {
@@ -179,6 +196,7 @@ impl Function for Record {
         self.plane = Some(Plane {
             producer: capture.producer(),
             clock: capture.clock(),
+            last_ns: 0,
             drops: checked.drops,
         });
         self.together = Some(together);

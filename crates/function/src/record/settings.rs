@@ -395,8 +395,8 @@ impl Checked {
         self.analysers.iter().map(|it| it.settings(&triggers)).collect()
     }
 
-    /// Begins the capture.
-    pub fn start(&self) -> Result<Capture, PortError> {
+    /// Begins the capture, of ports of which these stamp packets.
+    pub fn start(&self, stamped: &[bool]) -> Result<Capture, PortError> {
         let least = 2 * self.bucket_bytes as u64;
         let ring_bytes = self
             .ring_bytes
@@ -421,10 +421,26 @@ impl Checked {
             flows: self.flows,
             classic: self.classic,
             polls: self.look == Look::Poll,
+            times: times(stamped, &self.interfaces),
         };
         Capture::start(settings).map_err(|e| {
             PortError::system("function \"record\"", std::io::Error::other(e.to_string()))
         })
+    }
+}
+
+/// What files are to say of times.
+fn times(stamped: &[bool], interfaces: &[String]) -> String {
+    const TICKS: &str = "the processor's ticks, one for each batch";
+    let names = stamped.iter().zip(interfaces).filter(|it| *it.0);
+    let names: Vec<_> = names.map(|it| it.1.as_str()).collect();
+    match (names.len(), stamped.len()) {
+        (0, _) => format!("times are {TICKS}"),
+        (some, all) if some == all => "times are stamps of the ports on arrival".to_string(),
+        _ => format!(
+            "times are stamps of the ports on arrival at {}, elsewhere {TICKS}",
+            names.join(", ")
+        ),
     }
 }
 
@@ -489,6 +505,14 @@ mod tests {
             let wrong = check(text).unwrap_err();
             assert!(wrong.contains(said), "{text}: {wrong}");
         }
+    }
+
+    #[test]
+    fn a_file_says_whose_times_it_has() {
+        let names = ["a", "b"].map(String::from);
+        assert!(times(&[], &names).starts_with("times are the processor's ticks"));
+        assert!(times(&[true, true], &names).ends_with("on arrival"));
+        assert!(times(&[false, true], &names).contains("on arrival at b, elsewhere the processor's"));
     }
 
     #[test]
