@@ -379,7 +379,7 @@ fn a_script_remembers_flows_and_has_a_trigger_fire_and_one_that_loops_ends_alone
     fs::write(&looping, "function analyse(packet) if packet.wire_len > 120 then while true do end end end").unwrap();
     let arguments = [
         "capture", "eth0", "--ring", "64M", "--wait", "sleep(50us)", "--trigger", "ttl", "--before", "0s",
-        "--after", "0s", "--analyse", ttl, "--analyse",
+        "--after", "0s", "--stamps", "kernel", "--analyse", ttl, "--analyse",
     ];
     let mut capture = taut_in(&hosts.all[0], &arguments);
     capture.arg(&looping).arg("--dump").arg(&dumps).arg("--control").arg(&control);
@@ -405,6 +405,7 @@ fn a_script_remembers_flows_and_has_a_trigger_fire_and_one_that_loops_ends_alone
     let mut comment = Command::new("capinfos");
     let comment = run(comment.arg("-k").arg(&file)).success().stdout;
     assert!(comment.contains("analyser ttl: TTL 50 after a mean of 64.0"), "{comment}");
+    assert!(comment.contains("times are stamps of the ports on arrival"), "{comment}");
     let wrong = folder.join("wrong.lua");
     fs::write(&wrong, "analyse = 1").unwrap();
     let refused = ["capture", "--port", "null:", "--ring", "64M", "--analyse"];

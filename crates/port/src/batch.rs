@@ -700,7 +700,8 @@ mod tests {
             let mut batch = numbered(&pool, 2);
             batch.set_arrivals(&[1, 2], 1);
             take(&mut batch);
-            pool.fill(&mut batch, 2 - batch.len(), 1);
+            let missing = 2 - batch.len();
+            pool.fill(&mut batch, missing, 1);
             assert_eq!((batch.len(), batch.arrivals()), (2, &[][..]));
         }
     }
