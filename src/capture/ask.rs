@@ -348,7 +348,10 @@ fn show(status: &Status) {
         print::table(head, rows);
     }
     for it in &status.analysers {
-        let counts = it.counts.iter().map(|(name, count)| format!("{count} {name}"));
+        let counts = it
+            .counts
+            .iter()
+            .map(|(name, count)| format!("{count} {name}"));
         let said: Vec<_> = counts.chain(it.error.clone()).collect();
         if !said.is_empty() {
             print::line(format!("{}: {}", it.name, said.join(", ")));

@@ -316,11 +316,28 @@ fn what_is_compressed_is_read_by_others_and_by_taut_and_a_killed_capture_leaves_
     let path = |name: &str| folder.join(name);
     let (control, disk, dumps) = (path("sock"), path("disk"), path("dumps"));
     let arguments = [
-        "capture", "eth0", "--ring", "64M", "--wait", "sleep(50us)", "--zstd", "--disk-size", "1G",
-        "--trigger", "echo=icmp", "--after", "60s", "--disk",
+        "capture",
+        "eth0",
+        "--ring",
+        "64M",
+        "--wait",
+        "sleep(50us)",
+        "--zstd",
+        "--disk-size",
+        "1G",
+        "--trigger",
+        "echo=icmp",
+        "--after",
+        "60s",
+        "--disk",
     ];
     let mut capture = taut_in(&hosts.all[0], &arguments);
-    capture.arg(&disk).arg("--dump").arg(&dumps).arg("--control").arg(&control);
+    capture
+        .arg(&disk)
+        .arg("--dump")
+        .arg(&dumps)
+        .arg("--control")
+        .arg(&control);
     let mut capturing = Program::start(&mut capture);
     capturing.wait_for_stdout("capturing");
     pings(&hosts.all[0], 5);
@@ -336,12 +353,28 @@ fn what_is_compressed_is_read_by_others_and_by_taut_and_a_killed_capture_leaves_
     };
     capturing.wait_until("packets on disk", has_kept);
     let found = path("found.pcapng.zst");
-    ask(&control, &["query", "icmp", "--write", found.to_str().unwrap()]).success();
+    ask(
+        &control,
+        &["query", "icmp", "--write", found.to_str().unwrap()],
+    )
+    .success();
     assert_eq!(unpacked(folder, &found, "icmp"), 10);
     // What is asked for is written to the disk at once, so the kill takes nothing that was there before.
-    ask(&control, &["query", "icmp", "--write", path("again.pcapng").to_str().unwrap()]).success();
+    ask(
+        &control,
+        &[
+            "query",
+            "icmp",
+            "--write",
+            path("again.pcapng").to_str().unwrap(),
+        ],
+    )
+    .success();
     capturing.kill();
-    let segments: Vec<_> = names(&disk).into_iter().filter(|it| it.ends_with(".pcapng.zst")).collect();
+    let segments: Vec<_> = names(&disk)
+        .into_iter()
+        .filter(|it| it.ends_with(".pcapng.zst"))
+        .collect();
     assert_eq!(segments.len(), 1, "{:?}", names(&disk));
     assert_eq!(unpacked(folder, &disk.join(&segments[0]), "icmp"), 10);
     let query = ["capture", "query", "icmp", "--disk", disk.to_str().unwrap()];
@@ -350,7 +383,16 @@ fn what_is_compressed_is_read_by_others_and_by_taut_and_a_killed_capture_leaves_
     // Replayed, and captured again.
     let port = format!("pcap:{}", found.display());
     let again = path("replayed.pcapng");
-    let replay = ["capture", "--ring", "64M", "--seconds", "1", "--port", &port, "--write"];
+    let replay = [
+        "capture",
+        "--ring",
+        "64M",
+        "--seconds",
+        "1",
+        "--port",
+        &port,
+        "--write",
+    ];
     run(taut(&replay).arg(&again)).success();
     assert_eq!(packets(&again), packets(&found));
     // A file that breaks off in a frame ends with the frame before.
@@ -358,13 +400,18 @@ fn what_is_compressed_is_read_by_others_and_by_taut_and_a_killed_capture_leaves_
     let cut = path("cut.pcapng.zst");
     fs::write(&cut, &bytes[..bytes.len() - 3]).unwrap();
     let port = format!("pcap:{}", cut.display());
-    let forwarded = ["forward", "--port", &port, "--port", "null:", "--json", "--quiet"];
+    let forwarded = [
+        "forward", "--port", &port, "--port", "null:", "--json", "--quiet",
+    ];
     let ended = run(&mut taut(&forwarded)).success();
     assert!(!ended.stderr.contains("panicked"), "{ended:?}");
     let wrong = ["capture", "--port", "null:", "--zstd"];
     let refused = run(&mut taut(&wrong));
     assert_eq!(refused.code(), Some(2), "{refused:?}");
-    assert!(refused.stderr.contains("zstd: only with dump or disk"), "{refused:?}");
+    assert!(
+        refused.stderr.contains("zstd: only with dump or disk"),
+        "{refused:?}"
+    );
 }
 
 #[test]
@@ -376,13 +423,37 @@ fn a_script_remembers_flows_and_has_a_trigger_fire_and_one_that_loops_ends_alone
     let (control, dumps) = (folder.join("sock"), folder.join("dumps"));
     let ttl = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/capture/ttl.lua");
     let looping = folder.join("looping.lua");
-    fs::write(&looping, "function analyse(packet) if packet.wire_len > 120 then while true do end end end").unwrap();
+    fs::write(
+        &looping,
+        "function analyse(packet) if packet.wire_len > 120 then while true do end end end",
+    )
+    .unwrap();
     let arguments = [
-        "capture", "eth0", "--ring", "64M", "--wait", "sleep(50us)", "--trigger", "ttl", "--before", "0s",
-        "--after", "0s", "--stamps", "kernel", "--analyse", ttl, "--analyse",
+        "capture",
+        "eth0",
+        "--ring",
+        "64M",
+        "--wait",
+        "sleep(50us)",
+        "--trigger",
+        "ttl",
+        "--before",
+        "0s",
+        "--after",
+        "0s",
+        "--stamps",
+        "kernel",
+        "--analyse",
+        ttl,
+        "--analyse",
     ];
     let mut capture = taut_in(&hosts.all[0], &arguments);
-    capture.arg(&looping).arg("--dump").arg(&dumps).arg("--control").arg(&control);
+    capture
+        .arg(&looping)
+        .arg("--dump")
+        .arg(&dumps)
+        .arg("--control")
+        .arg(&control);
     let mut capturing = Program::start(&mut capture);
     capturing.wait_for_stdout("capturing");
     pings(&hosts.all[0], 6);
@@ -393,24 +464,46 @@ fn a_script_remembers_flows_and_has_a_trigger_fire_and_one_that_loops_ends_alone
     let status = ask(&control, &["status", "--json"]).success().last_json();
     let analysers = &status["status"]["analysers"];
     assert_eq!(analysers[0]["name"], "ttl");
-    assert_eq!((&analysers[0]["fired"], &analysers[0]["failed"]), (&1.into(), &0.into()), "{status}");
-    assert!(analysers[1]["error"].as_str().unwrap().contains("not called again"), "{status}");
+    assert_eq!(
+        (&analysers[0]["fired"], &analysers[0]["failed"]),
+        (&1.into(), &0.into()),
+        "{status}"
+    );
+    assert!(
+        analysers[1]["error"]
+            .as_str()
+            .unwrap()
+            .contains("not called again"),
+        "{status}"
+    );
     let shown = ask(&control, &["status"]).success().stdout;
     assert!(shown.contains("looping: "), "{shown}");
     capturing.interrupt().success();
     let file = only_file(&dumps);
     let mut shown = Command::new("tshark");
-    let shown = run(shown.args(["-T", "fields", "-e", "ip.ttl", "-r"]).arg(&file)).success();
+    let shown = run(shown
+        .args(["-T", "fields", "-e", "ip.ttl", "-r"])
+        .arg(&file))
+    .success();
     assert_eq!(shown.stdout.trim(), "50");
     let mut comment = Command::new("capinfos");
     let comment = run(comment.arg("-k").arg(&file)).success().stdout;
-    assert!(comment.contains("analyser ttl: TTL 50 after a mean of 64.0"), "{comment}");
-    assert!(comment.contains("times are stamps of the ports on arrival"), "{comment}");
+    assert!(
+        comment.contains("analyser ttl: TTL 50 after a mean of 64.0"),
+        "{comment}"
+    );
+    assert!(
+        comment.contains("times are stamps of the ports on arrival"),
+        "{comment}"
+    );
     let wrong = folder.join("wrong.lua");
     fs::write(&wrong, "analyse = 1").unwrap();
     let refused = ["capture", "--port", "null:", "--ring", "64M", "--analyse"];
     let refused = run(taut(&refused).arg(&wrong));
-    assert!(refused.code() == Some(3) && refused.stderr.contains("has no function analyse"), "{refused:?}");
+    assert!(
+        refused.code() == Some(3) && refused.stderr.contains("has no function analyse"),
+        "{refused:?}"
+    );
 }
 
 #[test]

@@ -247,7 +247,10 @@ impl Analysing<'_> {
         self.shown.analysed_ns.store(0, Ordering::Release);
         loop {
             let is_last = is_over();
-            let settled_ns = self.clock.now().saturating_sub(self.slack.as_nanos() as u64);
+            let settled_ns = self
+                .clock
+                .now()
+                .saturating_sub(self.slack.as_nanos() as u64);
             let (mut last_ns, mut taken) = (0, 0);
             let read = self.reader.read(u64::MAX, TOGETHER, |record| {
                 last_ns = record.facts.time_ns;

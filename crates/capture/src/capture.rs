@@ -331,7 +331,11 @@ impl Capture {
             looked_ns: AtomicU64::new(0),
             not_looked_at: AtomicU64::new(0),
             asked: Mutex::default(),
-            analysers: settings.analysers.iter().map(analyser::Shown::new).collect(),
+            analysers: settings
+                .analysers
+                .iter()
+                .map(analyser::Shown::new)
+                .collect(),
             dumping: Mutex::default(),
             dumps: Mutex::default(),
             pipe_trouble: Mutex::default(),
@@ -344,9 +348,16 @@ impl Capture {
         });
         let clock = Clock::calibrate(Duration::from_millis(20));
         let snap_bytes = settings.snap_bytes.min(LONGEST_BYTES as usize);
-        let disk = settings
-            .disk
-            .map(|disk| Keeper::start(disk, &ring, clock, &settings.ports, &settings.times, snap_bytes as u32));
+        let disk = settings.disk.map(|disk| {
+            Keeper::start(
+                disk,
+                &ring,
+                clock,
+                &settings.ports,
+                &settings.times,
+                snap_bytes as u32,
+            )
+        });
         let disk = disk.transpose()?;
         let (begin, begins) = channel();
         let mut threads = Vec::new();
@@ -610,7 +621,11 @@ impl Capture {
                     limited: state.limited.load(Ordering::Relaxed),
                 })
                 .collect(),
-            analysers: together.analysers.iter().map(analyser::Shown::status).collect(),
+            analysers: together
+                .analysers
+                .iter()
+                .map(analyser::Shown::status)
+                .collect(),
             dumping: lock(&together.dumping).clone(),
             dumps: lock(&together.dumps).iter().cloned().collect(),
             disk,

@@ -135,7 +135,10 @@ mod tests {
             };
             Flow::with_tcp_flags(&Record { facts, frame }).unwrap().2
         };
-        assert_eq!([&there[..], &back, &there[..64], &back[..64]].map(sender), [0, 1, 0, 1]);
+        assert_eq!(
+            [&there[..], &back, &there[..64], &back[..64]].map(sender),
+            [0, 1, 0, 1]
+        );
         assert_eq!(flow(&there[..64], there.len()).unwrap(), whole);
         assert_eq!(flow(&there[..20], there.len()), None);
         // It lies about its length.

@@ -143,7 +143,12 @@ mod tests {
 
     #[test]
     fn what_is_compressed_is_told_by_its_name() {
-        for (name, wanted) in [("a.pcapng.zst", true), ("a.zst", true), ("a.pcapng", false), ("zst", false)] {
+        for (name, wanted) in [
+            ("a.pcapng.zst", true),
+            ("a.zst", true),
+            ("a.pcapng", false),
+            ("zst", false),
+        ] {
             assert_eq!(is_wanted(Path::new(name)), wanted, "{name}");
         }
     }

@@ -748,7 +748,10 @@ impl Worker {
             }
             let count = |name: &String| {
                 let of_functions = self.functions.iter().filter_map(|it| it.count_of(name));
-                own.of_name(name).into_iter().chain(of_functions).reduce(|sum, it| sum + it)
+                own.of_name(name)
+                    .into_iter()
+                    .chain(of_functions)
+                    .reduce(|sum, it| sum + it)
             };
             let counts: Vec<_> = wanted.iter().map(count).collect();
             self.functions[at].counted(&counts);

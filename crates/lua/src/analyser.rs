@@ -145,9 +145,7 @@ impl AnalyserScript {
         let (numbers, get, set) = state
             .numbers(BATCH_CAPACITY * (EACH + each))
             .map_err(inside)?;
-        ready
-            .call::<()>((remembered, get, set))
-            .map_err(inside)?;
+        ready.call::<()>((remembered, get, set)).map_err(inside)?;
         Ok(Self {
             state,
             see,
@@ -301,7 +299,10 @@ fn remembered(table: Option<Table>) -> Result<Vec<String>, String> {
     }
     for (at, name) in names.iter().enumerate() {
         let is_name = |it: char| it.is_ascii_alphanumeric() || it == '_';
-        if name.is_empty() || name.starts_with(|it: char| it.is_ascii_digit()) || !name.chars().all(is_name) {
+        if name.is_empty()
+            || name.starts_with(|it: char| it.is_ascii_digit())
+            || !name.chars().all(is_name)
+        {
             return Err(format!("\"{name}\": want names of letters, digits and _"));
         }
         if names[..at].contains(name) {
@@ -394,32 +395,67 @@ mod tests {
     #[test]
     fn what_is_wrong_with_a_script_is_said_in_a_line() {
         for (source, said) in [
-            ("local x = 1", "dir/x.lua: has no function analyse(packet, flow)"),
-            ("flow = { 1, {} } function analyse() end", "flow: want a list of names"),
-            ("flow = { 'a b' } function analyse() end", "flow: \"a b\": want names"),
-            ("flow = { 'a', 'a' } function analyse() end", "\"a\" is there twice"),
-            ("trigger('ttl') function analyse() end", "only while a packet is looked at"),
+            (
+                "local x = 1",
+                "dir/x.lua: has no function analyse(packet, flow)",
+            ),
+            (
+                "flow = { 1, {} } function analyse() end",
+                "flow: want a list of names",
+            ),
+            (
+                "flow = { 'a b' } function analyse() end",
+                "flow: \"a b\": want names",
+            ),
+            (
+                "flow = { 'a', 'a' } function analyse() end",
+                "\"a\" is there twice",
+            ),
+            (
+                "trigger('ttl') function analyse() end",
+                "only while a packet is looked at",
+            ),
             ("io.open('/etc/passwd')", "dir/x.lua:1:"),
         ] {
             let wrong = start(source).err().unwrap();
-            assert!(wrong.contains(said) && !wrong.contains('\n'), "{source}: {wrong}");
+            assert!(
+                wrong.contains(said) && !wrong.contains('\n'),
+                "{source}: {wrong}"
+            );
         }
         let pool = PoolHandle::new(64, false).unwrap();
         for (body, said) in [
-            ("trigger('ttll')", "there is no trigger ttll: there are ttl, other"),
+            (
+                "trigger('ttll')",
+                "there is no trigger ttll: there are ttl, other",
+            ),
             ("trigger(1)", "want the name of a trigger"),
             ("flow.bytes = 1", "a flow has no bytes"),
-            ("flow.packets = 'many'", "flow.packets: want a number, got string"),
-            ("for _ = 1, 2000 do trigger('ttl') end", "1024 times at most for 64 packets"),
+            (
+                "flow.packets = 'many'",
+                "flow.packets: want a number, got string",
+            ),
+            (
+                "for _ = 1, 2000 do trigger('ttl') end",
+                "1024 times at most for 64 packets",
+            ),
             ("packet:u8(60)", "are not in a packet of 60 bytes"),
-            ("local t = {} while true do t[#t + 1] = ('x'):rep(1e6) .. #t end", "not enough memory"),
+            (
+                "local t = {} while true do t[#t + 1] = ('x'):rep(1e6) .. #t end",
+                "not enough memory",
+            ),
         ] {
-            let source = format!("flow = {{ 'packets' }}\nfunction analyse(packet, flow) {body} end");
+            let source =
+                format!("flow = {{ 'packets' }}\nfunction analyse(packet, flow) {body} end");
             let mut script = start(&source).unwrap();
             let mut batch = datagrams(&pool, 1);
             let failed = script.see(&mut batch, &[facts(Some((0, 0)))], &mut [1.0]);
             let failed = failed.unwrap_err();
-            assert!(!failed.is_over && failed.why.contains(said), "{body}: {}", failed.why);
+            assert!(
+                !failed.is_over && failed.why.contains(said),
+                "{body}: {}",
+                failed.why
+            );
             assert!(failed.why.starts_with("dir/x.lua:"), "{}", failed.why);
             script.asked();
         }
@@ -429,14 +465,21 @@ mod tests {
     fn a_script_that_loops_is_ended() {
         let limit = Duration::from_millis(20);
         let wrong = start_within("while true do end", limit).err().unwrap();
-        assert!(wrong.contains("did not come to an end within 0.02 s"), "{wrong}");
+        assert!(
+            wrong.contains("did not come to an end within 0.02 s"),
+            "{wrong}"
+        );
         let source = "flow = { 'n' } function analyse(_, flow) flow.n = 3 while true do end end";
         let mut script = start_within(source, limit).unwrap();
         let pool = PoolHandle::new(64, false).unwrap();
         let mut rows = [0.0];
         let failed = script.see(&mut datagrams(&pool, 1), &[facts(Some((0, 0)))], &mut rows);
         let failed = failed.unwrap_err();
-        assert!(failed.is_over && failed.why.contains("not called again"), "{}", failed.why);
+        assert!(
+            failed.is_over && failed.why.contains("not called again"),
+            "{}",
+            failed.why
+        );
         assert_eq!(rows, [3.0]);
     }
 }

@@ -153,7 +153,11 @@ pub(crate) fn read(path: &Path) -> Result<String, String> {
 }
 
 /// The text as Lua is to take it.
-pub(crate) fn chunk<'a>(state: &LuaState, source: &'a str, names: &Names) -> mlua::chunk::Chunk<'a> {
+pub(crate) fn chunk<'a>(
+    state: &LuaState,
+    source: &'a str,
+    names: &Names,
+) -> mlua::chunk::Chunk<'a> {
     state
         .lua()
         .load(source)

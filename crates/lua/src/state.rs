@@ -744,7 +744,9 @@ mod tests {
         run("for i = 1, 300 do set(2, get(1) + i) end").unwrap();
         assert_eq!([0, 1, 2].map(|at| numbers.get(at)), [0.0, 0.5, 300.5]);
         run("assert(get(2.9) == 300.5)").unwrap();
-        for place in ["3", "-1", "-0.1", "0/0", "1/0", "nil", "'1'", "{}", "1e300", "3ULL"] {
+        for place in [
+            "3", "-1", "-0.1", "0/0", "1/0", "nil", "'1'", "{}", "1e300", "3ULL",
+        ] {
             assert!(run(&format!("get({place})")).is_err(), "{place}");
             assert!(run(&format!("set({place}, 1)")).is_err(), "{place}");
         }

@@ -312,7 +312,12 @@ impl Segment {
         if !self.past_cache {
             let end = self.frames.as_ref().map_or(self.offset, |it| it.bytes);
             let from = end.saturating_sub(CACHED_BYTES);
-            let _ = fadvise(&self.file, from, NonZeroU64::new(end - from), Advice::DontNeed);
+            let _ = fadvise(
+                &self.file,
+                from,
+                NonZeroU64::new(end - from),
+                Advice::DontNeed,
+            );
         }
     }
 }

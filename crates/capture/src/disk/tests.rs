@@ -127,7 +127,11 @@ pub(super) fn append(writer: &mut Writer, packets: &[(Facts, Vec<u8>)]) {
 
 pub(super) type Packets = Vec<(Facts, Vec<u8>)>;
 
-pub(super) fn ask(folder: &Path, times: RangeInclusive<u64>, wanted: Vec<Vec<Key>>) -> (Packets, Found) {
+pub(super) fn ask(
+    folder: &Path,
+    times: RangeInclusive<u64>,
+    wanted: Vec<Vec<Key>>,
+) -> (Packets, Found) {
     let mut packets = Vec::new();
     let found = query(
         folder,

@@ -179,7 +179,11 @@ fn a_full_disk_leaves_whole_frames_and_the_ring_goes_on_when_it_is_not() {
     let mut told = 0;
     for (facts, frame) in &packets[1000..4000] {
         let facts = *facts;
-        told += u32::from(writer.append(&crate::record::Record { facts, frame }).is_err());
+        told += u32::from(
+            writer
+                .append(&crate::record::Record { facts, frame })
+                .is_err(),
+        );
     }
     assert!(told == 1 && writer.is_failing());
     let (found, there) = everything(&folder);
@@ -212,13 +216,20 @@ fn a_compressed_ring_stays_within_its_bytes_and_lies_beside_one_that_is_not() {
     // Noise, which cannot be compressed.
     for _ in 0..200 {
         for _ in 0..100 {
-            let frame: Vec<u8> = std::iter::repeat_with(|| random.u8(..)).take(1400).collect();
+            let frame: Vec<u8> = std::iter::repeat_with(|| random.u8(..))
+                .take(1400)
+                .collect();
             let facts = crate::record::Facts {
                 time_ns: 1 + sent,
                 wire_bytes: 1400,
                 ..Default::default()
             };
-            writer.append(&crate::record::Record { facts, frame: &frame }).unwrap();
+            writer
+                .append(&crate::record::Record {
+                    facts,
+                    frame: &frame,
+                })
+                .unwrap();
             sent += 1;
         }
         assert!(bytes_in(&folder) <= least, "{}", bytes_in(&folder));

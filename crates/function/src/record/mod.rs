@@ -67,7 +67,10 @@ struct Counted {
 
 impl Counted {
     fn of(capture: &Capture) -> Self {
-        let (before, names) = capture.counts().map(|(at, name)| ((at, None), name.to_string())).unzip();
+        let (before, names) = capture
+            .counts()
+            .map(|(at, name)| ((at, None), name.to_string()))
+            .unzip();
         Self {
             names,
             before,
@@ -130,7 +133,11 @@ impl Plane {
             facts.wire_bytes = packet.len() as u32;
             if !arrivals.is_empty() {
                 // Of one without a stamp it is when it was received. Times of a producer never run backwards.
-                let time_ns = if arrivals[at] > 0 { arrivals[at] } else { now_ns };
+                let time_ns = if arrivals[at] > 0 {
+                    arrivals[at]
+                } else {
+                    now_ns
+                };
                 facts.time_ns = time_ns.max(self.last_ns);
                 self.last_ns = facts.time_ns;
             }
@@ -213,7 +220,12 @@ impl Function for Record {
         };
         let capture = &together.deciding.capture;
         if !std::mem::replace(&mut self.counted.is_checked, true) && self.member.number == 0 {
-            let unknown = self.counted.names.iter().zip(counts).filter(|it| it.1.is_none());
+            let unknown = self
+                .counted
+                .names
+                .iter()
+                .zip(counts)
+                .filter(|it| it.1.is_none());
             unknown.for_each(|(name, _)| say_unknown(name));
         }
         self.counted.take(counts, |at, by| capture.grew(at, by));

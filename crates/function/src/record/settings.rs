@@ -214,7 +214,8 @@ impl Settings {
         };
         if self.zstd && disk.is_none() && !matches!(target, Some(Target::Folder(_))) {
             return wrong(
-                "zstd: only with dump or disk; a file is compressed if its name ends in .zst".to_string(),
+                "zstd: only with dump or disk; a file is compressed if its name ends in .zst"
+                    .to_string(),
             );
         }
         if self.flows > MOST_FLOWS {
@@ -392,7 +393,10 @@ impl Checked {
 
     fn analysers(&self) -> Vec<taut_capture::analyser::Settings> {
         let triggers: Vec<_> = self.triggers.iter().map(|it| it.name.clone()).collect();
-        self.analysers.iter().map(|it| it.settings(&triggers)).collect()
+        self.analysers
+            .iter()
+            .map(|it| it.settings(&triggers))
+            .collect()
     }
 
     /// Begins the capture, of ports of which these stamp packets.
@@ -491,7 +495,10 @@ mod tests {
                 &trigger("asked = true\nbefore = \"soon\""),
                 "before = \"soon\"",
             ),
-            ("[[analyser]]\nfile = \"/none.lua\"", "analyser 1: file: cannot read"),
+            (
+                "[[analyser]]\nfile = \"/none.lua\"",
+                "analyser 1: file: cannot read",
+            ),
             ("[[analyser]]\nflows = 1", "analyser 1: "),
             (
                 "[[trigger]]\nname = \"a/b\"\nasked = true",
@@ -512,7 +519,9 @@ mod tests {
         let names = ["a", "b"].map(String::from);
         assert!(times(&[], &names).starts_with("times are the processor's ticks"));
         assert!(times(&[true, true], &names).ends_with("on arrival"));
-        assert!(times(&[false, true], &names).contains("on arrival at b, elsewhere the processor's"));
+        assert!(
+            times(&[false, true], &names).contains("on arrival at b, elsewhere the processor's")
+        );
     }
 
     #[test]

@@ -184,7 +184,9 @@ mod tests {
     /// Frames of parts of some bytes, one after the other.
     fn packed(bytes: &[u8], part: usize) -> Vec<u8> {
         let parts = bytes.chunks(part);
-        parts.flat_map(|it| zstd::encode_all(it, 1).unwrap()).collect()
+        parts
+            .flat_map(|it| zstd::encode_all(it, 1).unwrap())
+            .collect()
     }
 
     fn file_of(bytes: &[u8]) -> File {
@@ -206,7 +208,11 @@ mod tests {
         let cut = &whole[..whole.len() - 5];
         let mut capture = CaptureFile::of(file_of(cut)).unwrap();
         capture.read_to_end(&mut read).unwrap();
-        assert!(read.len() >= 1_100_000 && bytes.starts_with(&read), "{}", read.len());
+        assert!(
+            read.len() >= 1_100_000 && bytes.starts_with(&read),
+            "{}",
+            read.len()
+        );
         let mut wrong = whole;
         wrong[20] ^= 0xff;
         let mut capture = CaptureFile::of(file_of(&wrong)).unwrap();
