@@ -694,8 +694,8 @@ mod tests {
         assert!(batch.arrivals().is_empty());
         for take in [
             |batch: &mut Batch| batch.drop_front(1),
-            |batch| batch.take_front(1, drop),
-            |batch| batch.scatter(|_, _, _, _| ()),
+            |batch: &mut Batch| batch.take_front(1, drop),
+            |batch: &mut Batch| batch.scatter(|_, _, _, _| ()),
         ] {
             let mut batch = numbered(&pool, 2);
             batch.set_arrivals(&[1, 2], 1);

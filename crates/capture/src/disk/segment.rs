@@ -549,7 +549,8 @@ impl<'a> Frames<'a> {
                 return Ok(None);
             }
         };
-        let at = std::mem::replace(&mut self.at, self.at + size);
+        let at = self.at;
+        self.at += size;
         Ok(Some((self.start + at as u64, &self.bytes[at..at + size])))
     }
 
