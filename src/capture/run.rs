@@ -20,6 +20,8 @@ use taut_sys::Clock;
 
 /// How often it looks whether it is to stop.
 const LOOK: Duration = Duration::from_millis(20);
+/// Time in which a chain that ends says so.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 pub fn run(capture: &Capture) -> Result<(), Failure> {
     let signalled = exit::stop_flag()?;
@@ -74,6 +76,14 @@ pub fn run(capture: &Capture) -> Result<(), Failure> {
             control.display()
         ));
     }
+    // Where files are captured, the function ends with them, and cannot be asked any more.
+    let has_ended = || {
+        let asked = Instant::now();
+        while !ended.load(Ordering::Acquire) && asked.elapsed() < PATIENCE {
+            std::thread::sleep(LOOK);
+        }
+        ended.load(Ordering::Acquire)
+    };
     let mut before = asking.status()?;
     let mut dashboard = is_live.then(|| Live::open(watched.title())).flatten();
     let mut told = 0;
@@ -97,7 +107,11 @@ pub fn run(capture: &Capture) -> Result<(), Failure> {
             continue;
         }
         seconds += 1;
-        let now = asking.status()?;
+        let now = match asking.status() {
+            Ok(now) => now,
+            Err(_) if has_ended() => break,
+            Err(failure) => return Err(failure),
+        };
         let ports = Ports::of(&chain, &team.exchange());
         if let Some(dashboard) = &mut dashboard {
             dashboard.show(&before, &now, &ports);
@@ -112,7 +126,11 @@ pub fn run(capture: &Capture) -> Result<(), Failure> {
     drop(dashboard);
     stop.store(true, Ordering::Relaxed);
     // The last look, before the function ends and with it what can be asked.
-    let last = asking.status()?;
+    let last = match asking.status() {
+        Ok(last) => last,
+        Err(_) if has_ended() => before,
+        Err(failure) => return Err(failure),
+    };
     let exchange = team.exchange();
     let (ends, outcomes) = team.join();
     let ports = Ports::of(&chain, &exchange);

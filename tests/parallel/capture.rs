@@ -501,7 +501,7 @@ fn a_script_remembers_flows_and_has_a_trigger_fire_and_one_that_loops_ends_alone
     let refused = ["capture", "--port", "null:", "--ring", "64M", "--analyse"];
     let refused = run(taut(&refused).arg(&wrong));
     assert!(
-        refused.code() == Some(3) && refused.stderr.contains("has no function analyse"),
+        refused.code() == Some(2) && refused.stderr.contains("has no function analyse"),
         "{refused:?}"
     );
 }
