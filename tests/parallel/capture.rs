@@ -1,11 +1,13 @@
 //! A capture beside tcpdump, tshark and ordinary hosts.
 
 use crate::support::hosts::{Hosts, Namespace, Transport, in_namespace, ping, pinged, transfer};
+use crate::support::own_functions::write_capture;
 use crate::support::program::{Finished, Program, run};
 use crate::support::{is_installed, names, scratch, taut};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use taut_wire::UdpFlow;
 
 const TOOLS: [(&str, &str); 5] = [
     ("ping", "iputils-ping"),
@@ -504,6 +506,103 @@ fn a_script_remembers_flows_and_has_a_trigger_fire_and_one_that_loops_ends_alone
         refused.code() == Some(2) && refused.stderr.contains("has no function analyse"),
         "{refused:?}"
     );
+}
+
+/// What triggers have written of a capture that passes an example's analyser: names of triggers, and comments of files.
+fn analysed(
+    example: &str,
+    triggers: &[&str],
+    settings: &str,
+    frames: &[Vec<u8>],
+    apart_us: u32,
+) -> Vec<(String, String)> {
+    let folder = scratch();
+    let path = |name: &str| folder.path().join(name);
+    let (file, dumps, chain) = (path("in.pcap"), path("dumps"), path("chain.toml"));
+    write_capture(&file, frames, apart_us);
+    let mut text = format!(
+        "ports = [\"pcap:{},timing=original\", \"null:\"]\n[[function]]\nname = \"record\"\nring = \"64 MB\"\n\
+        dump = \"{}\"\n[[function.analyser]]\nfile = \"{}/examples/capture/{example}.lua\"\n{settings}\n",
+        file.display(),
+        dumps.display(),
+        env!("CARGO_MANIFEST_DIR")
+    );
+    for name in triggers {
+        text += &format!(
+            "[[function.trigger]]\nname = \"{name}\"\nasked = true\nbefore = \"0s\"\nafter = \"0s\"\n"
+        );
+    }
+    fs::write(&chain, text).unwrap();
+    let ended = run(taut(&["forward", "--quiet"]).arg(&chain)).success();
+    assert!(!ended.stderr.contains("taut: capture"), "{ended:?}");
+    let written = names(&dumps).into_iter().map(|name| {
+        let bytes = fs::read(dumps.join(&name)).unwrap();
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        let comment = text
+            .split_once("trigger ")
+            .unwrap()
+            .1
+            .split_once(" at ")
+            .unwrap()
+            .0
+            .to_string();
+        (name.split('-').next().unwrap().to_string(), comment)
+    });
+    written.collect()
+}
+
+/// A datagram between both ends of a flow, one way or the other, that begins so.
+fn datagram(port: u16, back: bool, payload: &[u8]) -> Vec<u8> {
+    let there = UdpFlow {
+        dst_port: port,
+        ..UdpFlow::default()
+    };
+    let flow = match back {
+        false => there,
+        true => UdpFlow {
+            src_ip: there.dst_ip,
+            dst_ip: there.src_ip,
+            src_port: port,
+            dst_port: there.src_port,
+            ..there
+        },
+    };
+    let mut frame = flow.frame(200).unwrap();
+    frame[42..42 + payload.len()].copy_from_slice(payload);
+    frame
+}
+
+#[test]
+fn the_examples_know_quic_and_who_is_silent() {
+    let long = [0xc3, 0, 0, 0, 1, 8];
+    let frames = [
+        datagram(4433, false, &[0x40, 0, 0, 0, 1, 8]),
+        datagram(443, false, &[0xc3, 0, 0, 0, 3, 8]),
+        datagram(443, false, &[0xc3, 0, 0, 0, 1, 21]),
+        datagram(4433, false, &long),
+        datagram(4433, true, &long),
+        datagram(53, true, &[0xc3, 0x6b, 0x33, 0x43, 0xcf, 20]),
+    ];
+    let found = analysed("quic", &["quic"], "", &frames, 1000);
+    let said = |trigger: &str, cause: &str| (trigger.to_string(), cause.to_string());
+    let want = [
+        said("quic", "quic: analyser quic: version 1 to port 4433"),
+        said("quic", "quic: analyser quic: version 2 to port 31238"),
+    ];
+    assert_eq!(found, want);
+    // The other end is silent from the third packet on, and there again at the end.
+    let frames = [false, true, false, false, false, true].map(|back| datagram(9, back, &[]));
+    let settings = "settings = { seconds = 1.0 }";
+    let found = analysed("alive", &["dead", "alive"], settings, &frames, 400_000);
+    let found: Vec<_> = found
+        .iter()
+        .map(|it| (it.0.as_str(), it.1.split(" for ").next().unwrap()))
+        .collect();
+    let want = [
+        ("alive", "alive: analyser alive: silent"),
+        ("dead", "dead: analyser alive: nothing"),
+    ];
+    assert_eq!(found, want);
 }
 
 #[test]
