@@ -324,6 +324,48 @@ fn show(status: &Status) {
         });
         print::table(["trigger", "fired", "dumps", "over its limit"], rows);
     }
+    if !status.analysers.is_empty() {
+        let rows = status.analysers.iter().map(|it| {
+            [
+                it.name.clone(),
+                it.packets.to_string(),
+                it.missed.to_string(),
+                it.failed.to_string(),
+                format!("{} of {}", it.known, it.room),
+                it.forgotten.to_string(),
+                it.fired.to_string(),
+            ]
+        });
+        let head = [
+            "analyser",
+            "packets",
+            "missed",
+            "failed",
+            "flows",
+            "forgotten",
+            "fired",
+        ];
+        print::table(head, rows);
+    }
+    for it in &status.analysers {
+        let counts = it
+            .counts
+            .iter()
+            .map(|(name, count)| format!("{count} {name}"));
+        let said: Vec<_> = counts.chain(it.error.clone()).collect();
+        if !said.is_empty() {
+            print::line(format!("{}: {}", it.name, said.join(", ")));
+        }
+    }
+    if let Some(after) = &status.looked_after {
+        let us = |ns: u64| ns as f64 / 1e3;
+        print::line(format!(
+            "looked at after {:.1} us (median), {:.1} us (99 %), {:.1} us at most",
+            us(after.p50_ns),
+            us(after.p99_ns),
+            us(after.most_ns)
+        ));
+    }
     for trouble in &status.trouble {
         print::line(trouble);
     }

@@ -23,6 +23,7 @@ use taut_settings::Size;
   taut capture eth0 --dump dumps --trigger dns='udp port 53' --before 5s --after 1s
   taut capture eth0 --write - --filter 'tcp port 443' | tshark -r -
   taut capture eth0 eth1 --ring 4G --disk /var/tmp/packets --disk-size 100G
+  taut capture eth0 --dump dumps --trigger ttl --analyse ttl.lua
   taut capture query 'host 10.1.2.3 and udp' --from -2m --write found.pcapng
   taut capture trigger by-hand
   taut capture status
@@ -67,6 +68,9 @@ struct Capture {
     /// A trigger that packets fire, and which of them are written; may be repeated. An empty expression: only who asks
     #[arg(long, value_name = "NAME=EXPRESSION")]
     trigger: Vec<String>,
+    /// A script in Lua that sees packets, remembers numbers of their flows, and has triggers fire; may be repeated
+    #[arg(long, value_name = "FILE")]
+    analyse: Vec<PathBuf>,
     /// How long before a trigger fires packets are written (default: 5s)
     #[arg(long, value_name = "TIME", value_parser = quantity::duration)]
     before: Option<Duration>,
@@ -88,6 +92,9 @@ struct Capture {
     /// Size of that folder
     #[arg(long, value_name = "SIZE", requires = "disk")]
     disk_size: Option<Size>,
+    /// Compress the files of --dump and --disk by zstd. One of --write is if its name ends in .zst
+    #[arg(long)]
+    zstd: bool,
     /// Tell so many flows apart, and show which of them send most
     #[arg(long, value_name = "N")]
     flows: Option<u32>,
@@ -101,6 +108,9 @@ struct Capture {
     /// this machine. Who reaches another address can fire triggers as well
     #[arg(long, value_name = "ADDRESS")]
     page: Option<String>,
+    /// Whose times packets have: ticks of the processor, or kernel, which stamps each one that arrives at an interface
+    #[arg(long, value_enum, default_value_t)]
+    stamps: Stamps,
     /// What is done while no packets come: poll, yield, sleep(TIME), interrupt (default: poll)
     #[arg(long, value_name = "POLICY")]
     wait: Option<Wait>,
@@ -122,6 +132,14 @@ struct Capture {
     /// Nothing until the end
     #[arg(long)]
     quiet: bool,
+}
+
+/// Whose times packets have.
+#[derive(Clone, Copy, Default, clap::ValueEnum)]
+enum Stamps {
+    #[default]
+    Ticks,
+    Kernel,
 }
 
 /// The capture that is asked.

@@ -3,7 +3,7 @@
 use super::ask::{Asking, dumped, state};
 use super::live::{self, Live};
 use super::watch::{self, Watched};
-use super::{Capture, page};
+use super::{Capture, Stamps, page};
 use crate::exit::{self, Failure};
 use crate::forward::{at_ports, choose_cores};
 use crate::terminal::print;
@@ -20,6 +20,8 @@ use taut_sys::Clock;
 
 /// How often it looks whether it is to stop.
 const LOOK: Duration = Duration::from_millis(20);
+/// Time in which a chain that ends says so.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 pub fn run(capture: &Capture) -> Result<(), Failure> {
     let signalled = exit::stop_flag()?;
@@ -74,6 +76,14 @@ pub fn run(capture: &Capture) -> Result<(), Failure> {
             control.display()
         ));
     }
+    // Where files are captured, the function ends with them, and cannot be asked any more.
+    let has_ended = || {
+        let asked = Instant::now();
+        while !ended.load(Ordering::Acquire) && asked.elapsed() < PATIENCE {
+            std::thread::sleep(LOOK);
+        }
+        ended.load(Ordering::Acquire)
+    };
     let mut before = asking.status()?;
     let mut dashboard = is_live.then(|| Live::open(watched.title())).flatten();
     let mut told = 0;
@@ -97,7 +107,11 @@ pub fn run(capture: &Capture) -> Result<(), Failure> {
             continue;
         }
         seconds += 1;
-        let now = asking.status()?;
+        let now = match asking.status() {
+            Ok(now) => now,
+            Err(_) if has_ended() => break,
+            Err(failure) => return Err(failure),
+        };
         let ports = Ports::of(&chain, &team.exchange());
         if let Some(dashboard) = &mut dashboard {
             dashboard.show(&before, &now, &ports);
@@ -112,7 +126,11 @@ pub fn run(capture: &Capture) -> Result<(), Failure> {
     drop(dashboard);
     stop.store(true, Ordering::Relaxed);
     // The last look, before the function ends and with it what can be asked.
-    let last = asking.status()?;
+    let last = match asking.status() {
+        Ok(last) => last,
+        Err(_) if has_ended() => before,
+        Err(failure) => return Err(failure),
+    };
     let exchange = team.exchange();
     let (ends, outcomes) = team.join();
     let ports = Ports::of(&chain, &exchange);
@@ -237,8 +255,12 @@ fn own_socket() -> Result<PathBuf, Failure> {
 fn chain(capture: &Capture, control: &std::path::Path) -> Result<Chain, Failure> {
     let mut ports = Vec::new();
     for interface in &capture.interfaces {
+        let stamps = match capture.stamps {
+            Stamps::Ticks => "",
+            Stamps::Kernel => ",stamps=kernel",
+        };
         ports.push(PortSpec::parse(&format!(
-            "af_packet:{interface},outgoing=yes"
+            "af_packet:{interface},outgoing=yes{stamps}"
         ))?);
     }
     for spec in &capture.port {
@@ -273,6 +295,7 @@ fn chain(capture: &Capture, control: &std::path::Path) -> Result<Chain, Failure>
     put("roll_time", capture.roll_time.as_ref().map(time));
     put("disk", capture.disk.as_ref().map(path).transpose()?);
     put("disk_size", capture.disk_size.as_ref().map(size));
+    put("zstd", capture.zstd.then_some(true.into()));
     put("flows", capture.flows.map(|it| i64::from(it).into()));
     let mut triggers = Vec::new();
     let cutoff = capture.cutoff.as_ref().map(size);
@@ -304,6 +327,14 @@ fn chain(capture: &Capture, control: &std::path::Path) -> Result<Chain, Failure>
     }
     if !triggers.is_empty() {
         put("trigger", Some(toml::Value::Array(triggers)));
+    }
+    let analysers = capture.analyse.iter().map(|it| {
+        let file = ("file".to_string(), text(it)?);
+        Ok(toml::Value::Table(toml::Table::from_iter([file])))
+    });
+    let analysers = analysers.collect::<Result<Vec<_>, Failure>>()?;
+    if !analysers.is_empty() {
+        put("analyser", Some(toml::Value::Array(analysers)));
     }
     let function = Stage {
         name: "record".to_string(),

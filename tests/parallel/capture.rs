@@ -1,11 +1,13 @@
 //! A capture beside tcpdump, tshark and ordinary hosts.
 
 use crate::support::hosts::{Hosts, Namespace, Transport, in_namespace, ping, pinged, transfer};
+use crate::support::own_functions::write_capture;
 use crate::support::program::{Finished, Program, run};
-use crate::support::{names, scratch, taut};
+use crate::support::{is_installed, names, scratch, taut};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use taut_wire::UdpFlow;
 
 const TOOLS: [(&str, &str); 5] = [
     ("ping", "iputils-ping"),
@@ -284,12 +286,377 @@ fn a_killed_capture_leaves_what_it_has_kept_on_disk_and_a_full_place_ends_nothin
     let _ = Command::new("umount").arg(small.parent().unwrap()).status();
 }
 
+/// The file of a folder that has one.
+fn only_file(folder: &Path) -> PathBuf {
+    let files: Vec<_> = names(folder).into_iter().collect();
+    assert_eq!(files.len(), 1, "{files:?}");
+    folder.join(&files[0])
+}
+
+/// Packets that tshark reads of what zstd unpacks of a file, as far as that is whole.
+fn unpacked(folder: &Path, file: &Path, filter: &str) -> usize {
+    let plain = folder.join("unpacked.pcapng");
+    let mut unpack = Command::new("zstd");
+    unpack.args(["-d", "-c", "-q"]).arg(file);
+    let bytes = unpack.output().unwrap().stdout;
+    fs::write(&plain, bytes).unwrap();
+    let mut shown = Command::new("tshark");
+    let shown = run(shown.args(["-Y", filter, "-r"]).arg(&plain)).success();
+    shown.stdout.lines().count()
+}
+
+#[test]
+fn what_is_compressed_is_read_by_others_and_by_taut_and_a_killed_capture_leaves_whole_frames() {
+    let Some(hosts) = two_hosts() else {
+        return;
+    };
+    if !is_installed("zstd") {
+        println!("skipped: needs zstd");
+        return;
+    }
+    let folder = hosts.folder.path();
+    let path = |name: &str| folder.join(name);
+    let (control, disk, dumps) = (path("sock"), path("disk"), path("dumps"));
+    let arguments = [
+        "capture",
+        "eth0",
+        "--ring",
+        "64M",
+        "--wait",
+        "sleep(50us)",
+        "--zstd",
+        "--disk-size",
+        "1G",
+        "--trigger",
+        "echo=icmp",
+        "--after",
+        "60s",
+        "--disk",
+    ];
+    let mut capture = taut_in(&hosts.all[0], &arguments);
+    capture
+        .arg(&disk)
+        .arg("--dump")
+        .arg(&dumps)
+        .arg("--control")
+        .arg(&control);
+    let mut capturing = Program::start(&mut capture);
+    capturing.wait_for_stdout("capturing");
+    pings(&hosts.all[0], 5);
+    let has_kept = |_: &str, _: &str| {
+        let status = ask(&control, &["status", "--json"]).success().last_json();
+        let dump = &status["status"]["dumping"][0];
+        let is_flushed = names(&dumps).iter().any(|it| {
+            it.ends_with(".pcapng.zst.part") && unpacked(folder, &dumps.join(it), "icmp") >= 10
+        });
+        is_flushed
+            && status["status"]["disk"]["packets"].as_u64() >= Some(10)
+            && dump["packets"].as_u64() >= Some(10)
+    };
+    capturing.wait_until("packets on disk", has_kept);
+    let found = path("found.pcapng.zst");
+    ask(
+        &control,
+        &["query", "icmp", "--write", found.to_str().unwrap()],
+    )
+    .success();
+    assert_eq!(unpacked(folder, &found, "icmp"), 10);
+    // What is asked for is written to the disk at once, so the kill takes nothing that was there before.
+    ask(
+        &control,
+        &[
+            "query",
+            "icmp",
+            "--write",
+            path("again.pcapng").to_str().unwrap(),
+        ],
+    )
+    .success();
+    capturing.kill();
+    let segments: Vec<_> = names(&disk)
+        .into_iter()
+        .filter(|it| it.ends_with(".pcapng.zst"))
+        .collect();
+    assert_eq!(segments.len(), 1, "{:?}", names(&disk));
+    assert_eq!(unpacked(folder, &disk.join(&segments[0]), "icmp"), 10);
+    let query = ["capture", "query", "icmp", "--disk", disk.to_str().unwrap()];
+    let asked = run(&mut taut(&query)).success();
+    assert!(asked.stderr.contains("10 packets found"), "{asked:?}");
+    // Replayed, and captured again.
+    let port = format!("pcap:{}", found.display());
+    let again = path("replayed.pcapng");
+    let replay = [
+        "capture",
+        "--ring",
+        "64M",
+        "--seconds",
+        "1",
+        "--port",
+        &port,
+        "--write",
+    ];
+    run(taut(&replay).arg(&again)).success();
+    assert_eq!(packets(&again), packets(&found));
+    // A file that breaks off in a frame ends with the frame before.
+    let bytes = fs::read(&found).unwrap();
+    let cut = path("cut.pcapng.zst");
+    fs::write(&cut, &bytes[..bytes.len() - 3]).unwrap();
+    let port = format!("pcap:{}", cut.display());
+    let forwarded = [
+        "forward", "--port", &port, "--port", "null:", "--json", "--quiet",
+    ];
+    let ended = run(&mut taut(&forwarded)).success();
+    assert!(!ended.stderr.contains("panicked"), "{ended:?}");
+    let wrong = ["capture", "--port", "null:", "--zstd"];
+    let refused = run(&mut taut(&wrong));
+    assert_eq!(refused.code(), Some(2), "{refused:?}");
+    assert!(
+        refused.stderr.contains("zstd: only with dump or disk"),
+        "{refused:?}"
+    );
+}
+
+#[test]
+fn a_script_remembers_flows_and_has_a_trigger_fire_and_one_that_loops_ends_alone() {
+    let Some(hosts) = two_hosts() else {
+        return;
+    };
+    let folder = hosts.folder.path();
+    let (control, dumps) = (folder.join("sock"), folder.join("dumps"));
+    let ttl = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/capture/ttl.lua");
+    let looping = folder.join("looping.lua");
+    fs::write(
+        &looping,
+        "function analyse(packet) if packet.wire_len > 120 then while true do end end end",
+    )
+    .unwrap();
+    let arguments = [
+        "capture",
+        "eth0",
+        "--ring",
+        "64M",
+        "--wait",
+        "sleep(50us)",
+        "--trigger",
+        "ttl",
+        "--before",
+        "0s",
+        "--after",
+        "0s",
+        "--stamps",
+        "kernel",
+        "--analyse",
+        ttl,
+        "--analyse",
+    ];
+    let mut capture = taut_in(&hosts.all[0], &arguments);
+    capture
+        .arg(&looping)
+        .arg("--dump")
+        .arg(&dumps)
+        .arg("--control")
+        .arg(&control);
+    let mut capturing = Program::start(&mut capture);
+    capturing.wait_for_stdout("capturing");
+    pings(&hosts.all[0], 6);
+    ping(&hosts.all[0], "10.8.0.2", 1, &["-s", "100"], 1);
+    capturing.wait_for_stderr("did not come to an end within 1 s");
+    ping(&hosts.all[0], "10.8.0.2", 1, &["-t", "50"], 1);
+    capturing.wait_for_stdout(" ttl: 1 packets");
+    let status = ask(&control, &["status", "--json"]).success().last_json();
+    let analysers = &status["status"]["analysers"];
+    assert_eq!(analysers[0]["name"], "ttl");
+    assert_eq!(
+        (&analysers[0]["fired"], &analysers[0]["failed"]),
+        (&1.into(), &0.into()),
+        "{status}"
+    );
+    assert!(
+        analysers[1]["error"]
+            .as_str()
+            .unwrap()
+            .contains("not called again"),
+        "{status}"
+    );
+    let shown = ask(&control, &["status"]).success().stdout;
+    assert!(shown.contains("looping: "), "{shown}");
+    capturing.interrupt().success();
+    let file = only_file(&dumps);
+    let mut shown = Command::new("tshark");
+    let shown = run(shown
+        .args(["-T", "fields", "-e", "ip.ttl", "-r"])
+        .arg(&file))
+    .success();
+    assert_eq!(shown.stdout.trim(), "50");
+    let mut comment = Command::new("capinfos");
+    let comment = run(comment.arg("-k").arg(&file)).success().stdout;
+    assert!(
+        comment.contains("analyser ttl: TTL 50 after a mean of 64.0"),
+        "{comment}"
+    );
+    assert!(
+        comment.contains("times are stamps of the ports on arrival"),
+        "{comment}"
+    );
+    let wrong = folder.join("wrong.lua");
+    fs::write(&wrong, "analyse = 1").unwrap();
+    let refused = ["capture", "--port", "null:", "--ring", "64M", "--analyse"];
+    let refused = run(taut(&refused).arg(&wrong));
+    assert!(
+        refused.code() == Some(2) && refused.stderr.contains("has no function analyse"),
+        "{refused:?}"
+    );
+}
+
+/// What triggers have written of a capture that passes an example's analyser: names of triggers, and comments of files.
+fn analysed(
+    example: &str,
+    triggers: &[&str],
+    settings: &str,
+    frames: &[Vec<u8>],
+    apart_us: u32,
+) -> Vec<(String, String)> {
+    let folder = scratch();
+    let path = |name: &str| folder.path().join(name);
+    let (file, dumps, chain) = (path("in.pcap"), path("dumps"), path("chain.toml"));
+    write_capture(&file, frames, apart_us);
+    let mut text = format!(
+        "ports = [\"pcap:{},timing=original\", \"null:\"]\n[[function]]\nname = \"record\"\nring = \"64 MB\"\n\
+        dump = \"{}\"\n[[function.analyser]]\nfile = \"{}/examples/capture/{example}.lua\"\n{settings}\n",
+        file.display(),
+        dumps.display(),
+        env!("CARGO_MANIFEST_DIR")
+    );
+    for name in triggers {
+        text += &format!(
+            "[[function.trigger]]\nname = \"{name}\"\nasked = true\nbefore = \"0s\"\nafter = \"0s\"\n"
+        );
+    }
+    fs::write(&chain, text).unwrap();
+    let ended = run(taut(&["forward", "--quiet"]).arg(&chain)).success();
+    assert!(!ended.stderr.contains("taut: capture"), "{ended:?}");
+    let written = names(&dumps).into_iter().map(|name| {
+        let bytes = fs::read(dumps.join(&name)).unwrap();
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        let comment = text
+            .split_once("trigger ")
+            .unwrap()
+            .1
+            .split_once(" at ")
+            .unwrap()
+            .0
+            .to_string();
+        (name.split('-').next().unwrap().to_string(), comment)
+    });
+    written.collect()
+}
+
+/// A datagram between both ends of a flow, one way or the other, that begins so.
+fn datagram(port: u16, back: bool, payload: &[u8]) -> Vec<u8> {
+    let there = UdpFlow {
+        dst_port: port,
+        ..UdpFlow::default()
+    };
+    let flow = match back {
+        false => there,
+        true => UdpFlow {
+            src_ip: there.dst_ip,
+            dst_ip: there.src_ip,
+            src_port: port,
+            dst_port: there.src_port,
+            ..there
+        },
+    };
+    let mut frame = flow.frame(200).unwrap();
+    frame[42..42 + payload.len()].copy_from_slice(payload);
+    frame
+}
+
+#[test]
+fn the_examples_know_quic_and_who_is_silent() {
+    let long = [0xc3, 0, 0, 0, 1, 8];
+    let frames = [
+        datagram(4433, false, &[0x40, 0, 0, 0, 1, 8]),
+        datagram(443, false, &[0xc3, 0, 0, 0, 3, 8]),
+        datagram(443, false, &[0xc3, 0, 0, 0, 1, 21]),
+        datagram(4433, false, &long),
+        datagram(4433, true, &long),
+        datagram(53, true, &[0xc3, 0x6b, 0x33, 0x43, 0xcf, 20]),
+    ];
+    let found = analysed("quic", &["quic"], "", &frames, 1000);
+    let said = |trigger: &str, cause: &str| (trigger.to_string(), cause.to_string());
+    let want = [
+        said("quic", "quic: analyser quic: version 1 to port 4433"),
+        said("quic", "quic: analyser quic: version 2 to port 31238"),
+    ];
+    assert_eq!(found, want);
+    // The other end is silent from the third packet on, and there again at the end.
+    let frames = [false, true, false, false, false, true].map(|back| datagram(9, back, &[]));
+    let settings = "settings = { seconds = 1.0 }";
+    let found = analysed("alive", &["dead", "alive"], settings, &frames, 400_000);
+    let found: Vec<_> = found
+        .iter()
+        .map(|it| (it.0.as_str(), it.1.split(" for ").next().unwrap()))
+        .collect();
+    let want = [
+        ("alive", "alive: analyser alive: silent"),
+        ("dead", "dead: analyser alive: nothing"),
+    ];
+    assert_eq!(found, want);
+}
+
+#[test]
+fn an_alert_of_an_inspection_in_front_fires_a_trigger() {
+    let Some(hosts) = two_hosts() else {
+        return;
+    };
+    let folder = hosts.folder.path();
+    let (control, dumps) = (folder.join("sock"), folder.join("dumps"));
+    let rules = folder.join("some.rules");
+    let rule = "alert icmp any any -> any any (msg:\"long\"; itype:8; dsize:>90; sid:7; rev:1;)\n";
+    fs::write(&rules, rule).unwrap();
+    let chain = folder.join("chain.toml");
+    let text = format!(
+        "ports = [\"af_packet:eth0,outgoing=yes\"]\nwait = \"sleep(50us)\"\n\
+        [[function]]\nname = \"ips\"\nrules = [\"{}\"]\n\
+        [[function]]\nname = \"record\"\nring = \"64 MB\"\ndrop = true\ndump = \"{}\"\ncontrol = \"{}\"\n\
+        [[function.trigger]]\nname = \"alert\"\ncounter = \"alert 7\"\nkeep = \"icmp\"\nafter = \"0s\"\n\
+        [[function.trigger]]\nname = \"never\"\ncounter = \"alerts of nobody\"\n",
+        rules.display(),
+        dumps.display(),
+        control.display()
+    );
+    fs::write(&chain, text).unwrap();
+    let mut forward = taut_in(&hosts.all[0], &["forward"]);
+    let mut forwarding = Program::start(forward.arg(&chain));
+    forwarding.wait_for_stderr("nobody in this chain counts \"alerts of nobody\"");
+    pings(&hosts.all[0], 2);
+    let fired = || {
+        let status = ask(&control, &["status", "--json"]).success().last_json();
+        status["status"]["triggers"][0]["fired"].as_u64().unwrap()
+    };
+    assert_eq!(fired(), 0);
+    ping(&hosts.all[0], "10.8.0.2", 1, &["-s", "100"], 1);
+    forwarding.wait_until("a trigger that has fired", |_, _| fired() > 0);
+    forwarding.interrupt().success();
+    let file = only_file(&dumps);
+    assert_eq!(packets(&file).len(), 6);
+    let mut comment = Command::new("capinfos");
+    let comment = run(comment.arg("-k").arg(&file)).success().stdout;
+    assert!(comment.contains("alert 7 grew by 1"), "{comment}");
+}
+
 #[test]
 fn what_makes_no_sense_is_said_in_a_line() {
     let folder = scratch();
     let path = folder.path().to_str().unwrap();
     for (arguments, code, said) in [
         (&["capture"][..], 2, "nothing to capture from"),
+        (
+            &["capture", "--port", "null:", "--analyse", "/none.lua"],
+            2,
+            "cannot read /none.lua",
+        ),
         (
             &["capture", "--port", "null:", "--ring", "1M"],
             2,

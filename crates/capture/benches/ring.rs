@@ -136,19 +136,20 @@ fn copied(memory: &mut [u8], len: usize) -> f64 {
 
 /// Nanoseconds from the stamp of a packet until a reader on the other core has it: a batch of 32 each 32 µs.
 fn until_readable(clock: &Clock, classic: bool) -> Vec<f64> {
-    let ring = Ring::new(RING_BYTES, 0, BUCKET_BYTES).unwrap();
+    // Times are ticks here.
+    let hold = Duration::from_nanos(clock.to_ticks(0.3e9) as u64);
+    let ring = match classic {
+        true => Ring::classic(RING_BYTES, 0, BUCKET_BYTES, hold),
+        false => Ring::new(RING_BYTES, 0, BUCKET_BYTES),
+    };
+    let ring = ring.unwrap();
     let done = Arc::new(AtomicBool::new(false));
     let reader = {
         let (ring, done) = (Arc::clone(&ring), Arc::clone(&done));
         let clock = *clock;
         std::thread::spawn(move || {
             pin(1);
-            let reader = ring.reader(Start::Now);
-            let mut reader = if classic {
-                reader.of_closed_buckets()
-            } else {
-                reader
-            };
+            let mut reader = ring.reader(Start::Now);
             let mut waits = Vec::with_capacity(4_000_000);
             while !done.load(Ordering::Relaxed) {
                 reader.read(u64::MAX, BATCH, |it| {
@@ -161,7 +162,6 @@ fn until_readable(clock: &Clock, classic: bool) -> Vec<f64> {
     let frame = [1; 64];
     let mut producer = ring.producer(64);
     let step = clock.to_ticks(32_000.0) as u64;
-    let hold = clock.to_ticks(0.3e9) as u64;
     let mut next = ticks() + step;
     for _ in 0..60_000 {
         while ticks() < next {
@@ -178,9 +178,7 @@ fn until_readable(clock: &Clock, classic: bool) -> Vec<f64> {
             producer.put(facts, &frame);
         }
         producer.publish();
-        if classic {
-            producer.close_if_before(now.saturating_sub(hold));
-        }
+        producer.hand_over(now);
     }
     std::thread::sleep(Duration::from_millis(50));
     done.store(true, Ordering::Relaxed);

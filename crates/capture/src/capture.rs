@@ -4,13 +4,16 @@
 //! one that fires triggers, also for those who ask: so whether a trigger goes on or begins anew is decided in one
 //! place. A dump ends once that thread has looked at all packets up to the dump's end.
 
+use crate::analyser::{self, AnalyserStatus, Analysing, AtEnd, Fired};
 use crate::clock::PacketClock;
+use crate::delays::{Delays, LookedAfter};
 use crate::disk::DiskError;
 use crate::dump::{Begin, Dump, Dumped, Dumps, Output, QueryOutput, Roll, Target};
 use crate::filter::{Filter, MOST_FILTERS, Many, Matches};
 use crate::flows::{By, Flows, FlowsStatus, Seen, Shown};
 use crate::keeper::{self, Keeper};
 use crate::lock;
+use crate::packed;
 use crate::record::{LONGEST_BYTES, PORTS, Record};
 use crate::ring::{Count, Producer, Reader, Ring, RingError, Start};
 use crate::trigger::{Limit, Trigger, Watch, When};
@@ -23,7 +26,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use taut_sys::{Clock, spawn_background};
+use taut_sys::{Clock, spawn_background, ticks};
 
 /// Time after which packets with a stamp are taken to be readable: a producer stamps a batch and publishes it in one
 /// go, but may be kept from its core in between.
@@ -32,8 +35,12 @@ const SLACK: Duration = Duration::from_millis(100);
 const AT_ONCE: usize = 4096;
 /// Buckets that a ring has from the start; it gets the others while packets come.
 const FIRST_BUCKETS: u64 = 16;
+/// One packet of so many is timed: no number of packets that come together.
+const ONE_TIMED_OF: u32 = 31;
 /// Flows that are part of the state.
 const FLOWS_SHOWN: usize = 20;
+/// Triggers that analysers can have asked for.
+const MOST_ASKED: usize = 1024;
 /// Dumps that are remembered.
 const REMEMBERED: usize = 256;
 /// Pauses of the threads when there is nothing to do.
@@ -54,16 +61,27 @@ pub struct Settings {
     pub snap_bytes: usize,
     /// Triggers.
     pub triggers: Vec<Trigger>,
+    /// Analysers.
+    pub analysers: Vec<analyser::Settings>,
     /// Where dumps go; without it triggers only count.
     pub target: Option<Target>,
     /// When files of dumps end.
     pub roll: Roll,
+    /// Files of dumps in a folder are compressed by zstd. One file for all is if its name ends in `.zst`.
+    pub zstd: bool,
     /// Names of the ports, by number.
     pub ports: Vec<String>,
     /// What is kept on disk.
     pub disk: Option<keeper::Settings>,
     /// Flows that are told apart; 0 is none.
     pub flows: usize,
+    /// Longest time for which buckets are kept from those who look, as in the dissertation; none if they see packets at
+    /// once.
+    pub classic: Option<Duration>,
+    /// The thread that looks at packets never rests, so that triggers fire at once.
+    pub polls: bool,
+    /// What times of packets are, as comments of files say.
+    pub times: String,
 }
 
 /// Counters of a trigger.
@@ -74,6 +92,8 @@ struct State {
     fired: AtomicU64,
     begun: AtomicU64,
     limited: AtomicU64,
+    /// What the count has grown by that it is about, since that was looked at last.
+    grown: AtomicU64,
 }
 
 /// State of a trigger, for people.
@@ -141,8 +161,14 @@ pub struct Status {
     pub passed_over: u64,
     /// Packets that were written over before triggers had been asked.
     pub not_looked_at: u64,
+    /// How long after their stamps packets were looked at; none if there is nothing to look for.
+    #[serde(default)]
+    pub looked_after: Option<LookedAfter>,
     /// Triggers.
     pub triggers: Vec<TriggerStatus>,
+    /// Analysers.
+    #[serde(default)]
+    pub analysers: Vec<AnalyserStatus>,
     /// Dumps that are being written.
     pub dumping: Vec<Dumped>,
     /// Dumps that have ended, the last ones.
@@ -187,18 +213,45 @@ struct Together {
     /// Time up to which all packets were looked at.
     looked_ns: AtomicU64,
     not_looked_at: AtomicU64,
-    /// Triggers that somebody asks to fire, and why.
-    asked: Mutex<Vec<(usize, String)>>,
+    /// Triggers that somebody asks to fire.
+    asked: Mutex<Vec<Fired>>,
+    analysers: Vec<analyser::Shown>,
     dumping: Mutex<Vec<Dumped>>,
     dumps: Mutex<VecDeque<Dumped>>,
     pipe_trouble: Mutex<Option<String>>,
     flows: Option<Shown>,
+    looked_after: Delays,
+    /// Time after which packets with a stamp are taken to be readable.
+    slack: Duration,
+    polls: bool,
     stop: AtomicBool,
     /// The ring has not got the size yet that it is to have, and nobody has asked for another one.
     grows: AtomicBool,
 }
 
 impl Together {
+    /// Triggers that are about counts: their numbers, and the names of the counts.
+    fn counts(&self) -> impl Iterator<Item = (usize, &str)> {
+        let triggers = self.triggers.iter().enumerate();
+        triggers.filter_map(|(at, it)| match &it.when {
+            When::Count(name) => Some((at, name.as_str())),
+            _ => None,
+        })
+    }
+
+    /// Asks for a trigger to fire, for an analyser: waits while too many have been asked for.
+    fn ask(&self, fired: Fired) {
+        loop {
+            let mut asked = lock(&self.asked);
+            if asked.len() < MOST_ASKED {
+                asked.push(fired);
+                return;
+            }
+            drop(asked);
+            std::thread::sleep(PAUSE);
+        }
+    }
+
     /// Makes the ring as large as it is to be, a bucket at a time.
     fn grow(&self, bytes: u64) {
         let step = self.ring.bucket_bytes() as u64;
@@ -218,7 +271,9 @@ pub struct Capture {
     together: Arc<Together>,
     snap_bytes: usize,
     ports: Vec<String>,
+    times: String,
     clock: Clock,
+    clock_of_packets: PacketClock,
     disk: Option<Keeper>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -243,6 +298,9 @@ pub enum CaptureError {
     /// Nothing can be kept on disk.
     #[error(transparent)]
     Disk(#[from] DiskError),
+    /// An analyser cannot begin.
+    #[error("{0}")]
+    Analyser(String),
     /// The machine refuses.
     #[error(transparent)]
     System(#[from] taut_sys::Error),
@@ -260,7 +318,11 @@ impl Capture {
         // Memory takes a second for each GB or two until the system has brought it: packets need not wait for that.
         let first_bytes = (FIRST_BUCKETS * settings.bucket_bytes as u64).min(settings.ring_bytes);
         let most_bytes = settings.most_bytes.max(settings.ring_bytes);
-        let ring = Ring::new(first_bytes, most_bytes, settings.bucket_bytes)?;
+        let bucket_bytes = settings.bucket_bytes;
+        let ring = match settings.classic {
+            None => Ring::new(first_bytes, most_bytes, bucket_bytes)?,
+            Some(hold) => Ring::classic(first_bytes, most_bytes, bucket_bytes, hold)?,
+        };
         let states = settings.triggers.iter().map(|_| State::default()).collect();
         let together = Arc::new(Together {
             ring: Arc::clone(&ring),
@@ -269,18 +331,33 @@ impl Capture {
             looked_ns: AtomicU64::new(0),
             not_looked_at: AtomicU64::new(0),
             asked: Mutex::default(),
+            analysers: settings
+                .analysers
+                .iter()
+                .map(analyser::Shown::new)
+                .collect(),
             dumping: Mutex::default(),
             dumps: Mutex::default(),
             pipe_trouble: Mutex::default(),
             flows: (settings.flows > 0).then(|| Shown::new(settings.flows)),
+            looked_after: Delays::default(),
+            slack: SLACK + ring.hold().unwrap_or_default(),
+            polls: settings.polls,
             stop: AtomicBool::new(false),
             grows: AtomicBool::new(first_bytes < settings.ring_bytes),
         });
         let clock = Clock::calibrate(Duration::from_millis(20));
         let snap_bytes = settings.snap_bytes.min(LONGEST_BYTES as usize);
-        let disk = settings
-            .disk
-            .map(|disk| Keeper::start(disk, &ring, clock, &settings.ports, snap_bytes as u32));
+        let disk = settings.disk.map(|disk| {
+            Keeper::start(
+                disk,
+                &ring,
+                clock,
+                &settings.ports,
+                &settings.times,
+                snap_bytes as u32,
+            )
+        });
         let disk = disk.transpose()?;
         let (begin, begins) = channel();
         let mut threads = Vec::new();
@@ -300,8 +377,10 @@ impl Capture {
                     None
                 }
                 target => {
-                    let comment = "taut capture";
-                    let output = Output::create(target, "", &settings.ports, snap_bytes, comment);
+                    let comment = format!("taut capture; {}", settings.times);
+                    let zstd = matches!(target, Target::File(path) if packed::is_wanted(path));
+                    let ports = &settings.ports;
+                    let output = Output::create(target, "", ports, snap_bytes, &comment, zstd);
                     Some(output.map_err(failed)?)
                 }
             };
@@ -309,6 +388,8 @@ impl Capture {
                 ring: Arc::clone(&ring),
                 target,
                 roll: settings.roll,
+                zstd: settings.zstd,
+                times: settings.times.clone(),
                 ports: settings.ports.clone(),
                 snap_bytes,
             };
@@ -323,18 +404,66 @@ impl Capture {
         }
         let flows = (settings.flows > 0).then(|| Flows::new(settings.flows));
         let reader = ring.reader(Start::Now);
-        let (here, packets) = (Arc::clone(&together), PacketClock::new(clock));
+        let clock_of_packets = PacketClock::new(clock);
+        let (here, packets) = (Arc::clone(&together), clock_of_packets.clone());
         threads.push(spawn_background("capture-look", move || {
             look(&here, reader, packets, &begin, flows);
         })?);
-        Ok(Self {
+        let mut capture = Self {
             together,
             snap_bytes,
             ports: settings.ports,
+            times: settings.times,
             clock,
+            clock_of_packets,
             disk,
             threads,
-        })
+        };
+        for (number, analyser) in settings.analysers.into_iter().enumerate() {
+            // Dropped, it ends what has begun.
+            capture.start_analyser(number, analyser)?;
+        }
+        Ok(capture)
+    }
+
+    /// Starts the thread of an analyser, and waits until it is ready.
+    fn start_analyser(
+        &mut self,
+        number: usize,
+        settings: analyser::Settings,
+    ) -> Result<(), CaptureError> {
+        let here = Arc::clone(&self.together);
+        let reader = here.ring.reader(Start::Now);
+        let clock = self.clock();
+        let (give_made, made) = channel();
+        let thread = spawn_background("capture-analyse", move || {
+            let shown = &here.analysers[number];
+            let _at_end = AtEnd(shown);
+            let made = (settings.make)();
+            let (told, analyser) = match made {
+                Ok(analyser) => (Ok(()), Some(analyser)),
+                Err(why) => (Err(why), None),
+            };
+            // Who waits for it is there.
+            let _ = give_made.send(told);
+            let Some(mut analyser) = analyser else {
+                return;
+            };
+            let analysing = Analysing {
+                shown,
+                reader,
+                clock,
+                slack: here.slack,
+                filter: settings.filter,
+                room: settings.flows,
+            };
+            let is_over = || here.stop.load(Ordering::Acquire);
+            analysing.run(&mut *analyser, is_over, |fired| here.ask(fired));
+        });
+        self.threads.push(thread?);
+        let made = made.recv();
+        made.unwrap_or_else(|_| Err(format!("analyser {}: its thread died", number + 1)))
+            .map_err(CaptureError::Analyser)
     }
 
     /// Makes one more producer.
@@ -342,9 +471,15 @@ impl Capture {
         self.together.ring.producer(self.snap_bytes)
     }
 
-    /// Makes a clock for the packets of one producer.
+    /// Makes a clock for the packets of one producer. All that are made soon after the start agree to a part of a
+    /// microsecond.
     pub fn clock(&self) -> PacketClock {
-        PacketClock::new(self.clock)
+        self.clock_of_packets.clone()
+    }
+
+    /// The time now.
+    fn now_ns(&self) -> u64 {
+        PacketClock::new(self.clock).now()
     }
 
     /// The ring.
@@ -356,6 +491,18 @@ impl Capture {
     pub fn resize(&self, bytes: u64) -> u64 {
         self.together.grows.store(false, Ordering::Relaxed);
         self.together.ring.resize(bytes)
+    }
+
+    /// Triggers that are about counts: their numbers, and the names of the counts.
+    pub fn counts(&self) -> impl Iterator<Item = (usize, &str)> {
+        self.together.counts()
+    }
+
+    /// Tells that the count has grown that trigger number `at` is about. Waits for nobody.
+    pub fn grew(&self, at: usize, by: u64) {
+        if let Some(state) = self.together.states.get(at) {
+            state.grown.fetch_add(by, Ordering::Relaxed);
+        }
     }
 
     /// Has a trigger fire, and says why it was asked to.
@@ -371,7 +518,11 @@ impl Capture {
                 false => format!("there is no trigger {name}: there are {}", known.join(", ")),
             });
         };
-        lock(&self.together.asked).push((at, cause.to_string()));
+        lock(&self.together.asked).push(Fired {
+            trigger: at,
+            time_ns: 0,
+            cause: cause.to_string(),
+        });
         Ok(())
     }
 
@@ -387,13 +538,13 @@ impl Capture {
         file: &Path,
     ) -> Result<Found, String> {
         let failed = |error: io::Error| format!("{}: {error}", file.display());
-        let mut output =
-            QueryOutput::create(file, &self.ports, self.snap_bytes as u32).map_err(failed)?;
+        let made = QueryOutput::create(file, &self.ports, self.snap_bytes as u32, &self.times);
+        let mut output = made.map_err(failed)?;
         let ring = self.ring();
         // What is in memory is taken from there, and held there meanwhile.
         let mut reader = ring.reader(Start::At(from_ns));
         let memory_ns = reader.next_ns().unwrap_or(u64::MAX).max(from_ns);
-        let until_ns = to_ns.min(self.clock().now());
+        let until_ns = to_ns.min(self.now_ns());
         let mut found = Found::default();
         if let Some(disk) = &self.disk
             && memory_ns > from_ns
@@ -458,9 +609,10 @@ impl Capture {
             overwritten: ring.overwritten(),
             lost: ring.lost(),
             oldest_ns: ring.oldest_ns(),
-            now_ns: self.clock().now(),
+            now_ns: self.now_ns(),
             passed_over: ring.passed_over(),
             not_looked_at: together.not_looked_at.load(Ordering::Relaxed),
+            looked_after: together.looked_after.read(),
             triggers: triggers
                 .map(|(trigger, state)| TriggerStatus {
                     name: trigger.name.clone(),
@@ -468,6 +620,11 @@ impl Capture {
                     begun: state.begun.load(Ordering::Relaxed),
                     limited: state.limited.load(Ordering::Relaxed),
                 })
+                .collect(),
+            analysers: together
+                .analysers
+                .iter()
+                .map(analyser::Shown::status)
                 .collect(),
             dumping: lock(&together.dumping).clone(),
             dumps: lock(&together.dumps).iter().cloned().collect(),
@@ -510,7 +667,8 @@ pub fn query_disk(
     // Numbers of ports are enough where nobody knows their names any more.
     let ports: Vec<_> = (0..PORTS).map(|port| format!("port {port}")).collect();
     let failed = |error: io::Error| format!("{}: {error}", file.display());
-    let mut output = QueryOutput::create(file, &ports, LONGEST_BYTES).map_err(failed)?;
+    let made = QueryOutput::create(file, &ports, LONGEST_BYTES, "times as they were captured");
+    let mut output = made.map_err(failed)?;
     let found = Capture::from_disk(folder, filter, from_ns, to_ns, &mut output)?;
     found.written(output, file)
 }
@@ -534,6 +692,7 @@ fn look(
     let many = Many::new(filters.collect()).unwrap_or_default();
     let mut matches = Matches::default();
     let mut watches: Vec<_> = triggers.iter().map(|_| Watch::default()).collect();
+    let counts: Vec<_> = together.counts().collect();
     let mut firing = Firing {
         together,
         begin,
@@ -547,18 +706,36 @@ fn look(
             firing.fire(at, 0, "the capture began");
         }
     }
+    let mut untimed = ONE_TIMED_OF;
     loop {
         let is_over = together.stop.load(Ordering::Acquire);
         let now_ns = clock.now();
+        // Before what they ask for, so that it is there.
+        let analysed = together.analysers.iter().map(analyser::Shown::analysed_ns);
+        let analysed_ns = analysed.min().unwrap_or(u64::MAX);
         let asked: Vec<_> = std::mem::take(&mut *lock(&together.asked));
-        for (at, cause) in asked {
-            firing.fire(at, now_ns, &cause);
+        for it in asked {
+            let time_ns = if it.time_ns == 0 { now_ns } else { it.time_ns };
+            firing.fire(it.trigger, time_ns, &it.cause);
         }
-        let mut read = 0;
-        let mut last_ns = 0;
+        for (at, name) in &counts {
+            let grown = &together.states[*at].grown;
+            // So that usually nobody takes the line away that is written elsewhere.
+            if grown.load(Ordering::Relaxed) > 0 {
+                let by = grown.swap(0, Ordering::Relaxed);
+                firing.fire(*at, now_ns, &format!("{name} grew by {by}"));
+            }
+        }
+        let (mut read, mut last_ns) = (0, 0);
         if !with_filters.is_empty() || flows.is_some() {
             read = reader.read(u64::MAX, AT_ONCE, |record| {
                 last_ns = record.facts.time_ns;
+                untimed -= 1;
+                if untimed == 0 {
+                    untimed = ONE_TIMED_OF;
+                    let delay_ns = clock.of(ticks()).saturating_sub(last_ns);
+                    together.looked_after.count(delay_ns);
+                }
                 if let Some(flows) = &mut flows
                     && let Some(seen) = Seen::of(record)
                 {
@@ -581,7 +758,7 @@ fn look(
         if let (Some(flows), Some(shown)) = (&mut flows, &together.flows) {
             flows.tell(shown, if read < AT_ONCE { now_ns } else { last_ns });
         }
-        let settled_ns = now_ns.saturating_sub(SLACK.as_nanos() as u64);
+        let settled_ns = now_ns.saturating_sub(together.slack.as_nanos() as u64);
         for at in &with_filters {
             if read < AT_ONCE
                 && let Some(ns) = watches[*at].misses(&triggers[*at].when, settled_ns)
@@ -594,13 +771,18 @@ fn look(
             (_, true) => settled_ns,
             (_, false) => last_ns.saturating_sub(1).min(settled_ns),
         };
+        let looked_ns = looked_ns.min(analysed_ns);
         // Release: what was decided about packets up to there.
         together.looked_ns.store(looked_ns, Ordering::Release);
         if looked_ns == u64::MAX {
             return;
         }
-        if read == 0 {
-            std::thread::sleep(PAUSE);
+        if read > 0 {
+            continue;
+        }
+        match together.polls {
+            true => std::hint::spin_loop(),
+            false => std::thread::sleep(PAUSE),
         }
     }
 }
@@ -778,11 +960,16 @@ mod tests {
             bucket_bytes: BUCKET_BYTES,
             snap_bytes: 65_535,
             triggers,
+            analysers: Vec::new(),
             target: Some(Target::Folder(folder.to_path_buf())),
             roll: Roll::default(),
+            zstd: false,
             ports: vec!["a".to_string(), "b".to_string()],
             disk: None,
             flows: 0,
+            classic: None,
+            polls: false,
+            times: "times are those of a test".to_string(),
         }
     }
 
@@ -1062,6 +1249,7 @@ mod tests {
             disk: Some(keeper::Settings {
                 folder: disk.clone(),
                 bytes: 1 << 30,
+                zstd: false,
             }),
             ..settings(Vec::new(), folder.path())
         })

@@ -4,6 +4,7 @@
 //! packets up to its end were looked at, so that a trigger that fires again meanwhile goes on with the same file.
 
 use crate::flow::Flow;
+use crate::packed::{self, Packer};
 use crate::pcapng::{self, Section, Statistics};
 use crate::record::Record;
 use crate::ring::{Reader, Ring, Start};
@@ -67,7 +68,8 @@ const MOST_FLOWS: usize = 1 << 20;
 /// Bytes that are written at a time.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// A file that is being written: whole blocks, or cut back to whole blocks when the disk is full.
+/// A file that is being written: whole blocks, or cut back to whole blocks when the disk is full. Where it is compressed,
+/// what is written in one go is a frame.
 #[derive(Debug)]
 pub(crate) struct Output {
     file: File,
@@ -75,7 +77,8 @@ pub(crate) struct Output {
     names: Option<(PathBuf, PathBuf)>,
     is_regular: bool,
     pending: Vec<u8>,
-    /// Bytes of whole blocks in the file.
+    packer: Option<Packer>,
+    /// Bytes of whole blocks, or frames, in the file.
     written: u64,
     /// Time of its first packet.
     first_ns: u64,
@@ -90,6 +93,7 @@ impl Output {
         ports: &[String],
         snap: u32,
         comment: &str,
+        zstd: bool,
     ) -> io::Result<Self> {
         let open = |path: &Path| {
             let mut options = OpenOptions::new();
@@ -98,7 +102,7 @@ impl Output {
         };
         let (file, names) = match target {
             Target::Folder(folder) => {
-                let (part, whole) = free_name(folder, name);
+                let (part, whole) = free_name(folder, name, zstd);
                 let mut options = OpenOptions::new();
                 options.write(true).create_new(true).mode(0o600);
                 (options.open(&part)?, Some((part, whole)))
@@ -117,6 +121,7 @@ impl Output {
             names,
             is_regular,
             pending,
+            packer: zstd.then(Packer::new).transpose()?,
             written: 0,
             first_ns: 0,
             packets: 0,
@@ -124,8 +129,12 @@ impl Output {
         })
     }
 
+    /// Bytes of the file, as far as they are known: those of the next frame are not.
     fn bytes(&self) -> u64 {
-        self.written + self.pending.len() as u64
+        match self.packer {
+            None => self.written + self.pending.len() as u64,
+            Some(_) => self.written,
+        }
     }
 
     fn put(&mut self, record: &Record<'_>, comment: &str) {
@@ -146,8 +155,16 @@ impl Output {
             self.pending.clear();
             return;
         }
-        match self.file.write_all(&self.pending) {
-            Ok(()) => self.written += self.pending.len() as u64,
+        let packed = match &mut self.packer {
+            None => Ok(&self.pending[..]),
+            Some(packer) => packer.pack(&self.pending),
+        };
+        let written = packed.and_then(|bytes| {
+            self.file.write_all(bytes)?;
+            Ok(bytes.len() as u64)
+        });
+        match written {
+            Ok(bytes) => self.written += bytes,
             Err(error) => {
                 if self.is_regular {
                     let _ = self.file.set_len(self.written);
@@ -180,15 +197,16 @@ impl Output {
 }
 
 /// A name in the folder that there is not yet: for a file while it is written, and after.
-fn free_name(folder: &Path, name: &str) -> (PathBuf, PathBuf) {
+fn free_name(folder: &Path, name: &str, zstd: bool) -> (PathBuf, PathBuf) {
+    let ending = if zstd { packed::ENDING } else { "" };
     let mut number = 0;
     loop {
         let suffix = match number {
             0 => String::new(),
             number => format!("-{number}"),
         };
-        let whole = folder.join(format!("{name}{suffix}.pcapng"));
-        let part = folder.join(format!("{name}{suffix}.pcapng.part"));
+        let whole = folder.join(format!("{name}{suffix}.pcapng{ending}"));
+        let part = folder.join(format!("{name}{suffix}.pcapng{ending}.part"));
         if !whole.exists() && !part.exists() {
             return (part, whole);
         }
@@ -214,6 +232,10 @@ pub(crate) struct Dumps {
     pub ring: Arc<Ring>,
     pub target: Target,
     pub roll: Roll,
+    /// Files in a folder are compressed.
+    pub zstd: bool,
+    /// What times of packets are.
+    pub times: String,
     /// Names of the ports, by number.
     pub ports: Vec<String>,
     pub snap_bytes: u32,
@@ -326,7 +348,8 @@ impl Dump {
             let comment = || {
                 let name = &trigger.name;
                 let (from, at) = (time_in_words(from_ns), time_in_words(fired_ns));
-                format!("trigger {name}: {cause} at {at}; packets from {from} on")
+                let times = &dumps.times;
+                format!("trigger {name}: {cause} at {at}; packets from {from} on; {times}")
             };
             if let Some(shared) = shared {
                 // Who reads a pipe finds there why packets follow.
@@ -347,6 +370,7 @@ impl Dump {
                     &dumps.ports,
                     dumps.snap_bytes,
                     &comment(),
+                    dumps.zstd,
                 ) {
                     Ok(made) => *output = Some(made),
                     Err(error) => {
@@ -437,7 +461,12 @@ impl Drop for QueryOutput {
 }
 
 impl QueryOutput {
-    pub(crate) fn create(path: &Path, ports: &[String], snap_bytes: u32) -> io::Result<Self> {
+    pub(crate) fn create(
+        path: &Path,
+        ports: &[String],
+        snap_bytes: u32,
+        times: &str,
+    ) -> io::Result<Self> {
         let is_other = std::fs::metadata(path).is_ok_and(|it| !it.is_file());
         // A pipe, or a device, is written as it is.
         let part = match is_other {
@@ -453,7 +482,8 @@ impl QueryOutput {
             "",
             ports,
             snap_bytes,
-            "taut capture query",
+            &format!("taut capture query; {times}"),
+            packed::is_wanted(path),
         )?;
         output.names = (!is_other).then(|| (part, path.to_path_buf()));
         Ok(Self(output))

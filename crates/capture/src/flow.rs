@@ -25,9 +25,10 @@ impl Flow {
         Self::with_tcp_flags(record).map(|it| it.0)
     }
 
-    /// The same, and the flags of a TCP header, 0 if there is none.
+    /// The same, the flags of a TCP header, 0 if there is none, and which end has sent the packet: 0 or 1, as they are in
+    /// order here.
     #[inline]
-    pub fn with_tcp_flags(record: &Record<'_>) -> Option<(Self, u8)> {
+    pub fn with_tcp_flags(record: &Record<'_>) -> Option<(Self, u8, u8)> {
         let headers = Headers::of(record.frame);
         if headers.fault().is_some() {
             let is_cut = record.frame.len() < record.facts.wire_bytes as usize;
@@ -44,11 +45,11 @@ impl Flow {
             true => headers.transport_in(record.frame).get(TCP_FLAGS_AT),
             false => None,
         };
-        let flow = Self::between(addresses, ports, protocol.0);
-        Some((flow, tcp_flags.copied().unwrap_or(0)))
+        let (flow, sender) = Self::between(addresses, ports, protocol.0);
+        Some((flow, tcp_flags.copied().unwrap_or(0), sender))
     }
 
-    fn between(addresses: (u128, u128), ports: (u16, u16), protocol: u8) -> Self {
+    fn between(addresses: (u128, u128), ports: (u16, u16), protocol: u8) -> (Self, u8) {
         let ((source, from), (destination, to)) = ((addresses.0, ports.0), (addresses.1, ports.1));
         let is_in_order = (source, from) <= (destination, to);
         let (addresses, ports) = if is_in_order {
@@ -56,15 +57,16 @@ impl Flow {
         } else {
             ((destination, source), (to, from))
         };
-        Self {
+        let flow = Self {
             addresses,
             ports,
             protocol,
-        }
+        };
+        (flow, u8::from(!is_in_order))
     }
 
     #[cold]
-    fn of_cut(frame: &[u8]) -> Option<(Self, u8)> {
+    fn of_cut(frame: &[u8]) -> Option<(Self, u8, u8)> {
         let packet = LaxSlicedPacket::from_ethernet(frame).ok()?;
         let (addresses, protocol) = match packet.net? {
             LaxNetSlice::Ipv4(ip) => {
@@ -91,7 +93,8 @@ impl Flow {
             ),
             _ => ((0, 0), 0),
         };
-        Some((Self::between(addresses, ports, protocol), tcp_flags))
+        let (flow, sender) = Self::between(addresses, ports, protocol);
+        Some((flow, tcp_flags, sender))
     }
 }
 
@@ -125,6 +128,17 @@ mod tests {
         let (there, back) = (frame(true), frame(false));
         let whole = flow(&there, there.len()).unwrap();
         assert_eq!(flow(&back, back.len()).unwrap(), whole);
+        let sender = |frame: &[u8]| {
+            let facts = Facts {
+                wire_bytes: there.len() as u32,
+                ..Facts::default()
+            };
+            Flow::with_tcp_flags(&Record { facts, frame }).unwrap().2
+        };
+        assert_eq!(
+            [&there[..], &back, &there[..64], &back[..64]].map(sender),
+            [0, 1, 0, 1]
+        );
         assert_eq!(flow(&there[..64], there.len()).unwrap(), whole);
         assert_eq!(flow(&there[..20], there.len()), None);
         // It lies about its length.

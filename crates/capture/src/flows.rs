@@ -28,6 +28,10 @@ use taut_sys::filled_on_huge_pages;
 pub const MOST_FLOWS: usize = 100_000_000;
 /// Bytes that a table takes for each flow.
 pub const BYTES_PER_FLOW: usize = (size_of::<Line>() + 1) * PLACES / FLOWS;
+/// Places that a table has for so many flows, about.
+pub const fn places_for(flows: usize) -> usize {
+    flows * PLACES / FLOWS
+}
 /// Flows of each kind that are shown at most.
 pub const MOST_SHOWN: usize = 1000;
 
@@ -121,7 +125,7 @@ impl Seen {
     /// Of a packet; none if it is no IP packet.
     #[inline]
     pub fn of(record: &Record<'_>) -> Option<Self> {
-        let (flow, tcp_flags) = Flow::with_tcp_flags(record)?;
+        let (flow, tcp_flags, _) = Flow::with_tcp_flags(record)?;
         Some(Self {
             flow,
             tcp_flags,
@@ -350,6 +354,28 @@ impl Flows {
         }
         waiting.clear();
         self.waiting = waiting;
+    }
+
+    /// Places that flows may have: numbers from 0 to this.
+    pub fn places(&self) -> usize {
+        self.lines.len()
+    }
+
+    /// Counts a packet at once; the place of its flow, and whether that is new there. A flow keeps its place until it has to go
+    /// for another one.
+    pub fn place(&mut self, seen: Seen) -> (usize, bool) {
+        if self.begun_ns == 0 {
+            self.begun_ns = seen.time_ns;
+        }
+        let hash = hash(&self.seeds, &seen.flow);
+        let place = self.place_of(&Waiting {
+            seen,
+            hash,
+            place: 0,
+        });
+        let is_new = self.lines[place].packets.get() == 0;
+        self.count(place, &seen);
+        (place, is_new)
     }
 
     /// First of the places that a flow may lie in.

@@ -30,6 +30,8 @@ pub struct Settings {
     pub folder: PathBuf,
     /// Its size, indexes included, bytes.
     pub bytes: u64,
+    /// Files are compressed by zstd.
+    pub zstd: bool,
 }
 
 /// State of what is kept on disk.
@@ -77,12 +79,18 @@ impl Keeper {
         ring: &Arc<Ring>,
         clock: Clock,
         ports: &[String],
+        times: &str,
         snap_bytes: u32,
     ) -> Result<Self, DiskError> {
-        let Settings { folder, bytes } = settings;
+        let Settings {
+            folder,
+            bytes,
+            zstd,
+        } = settings;
         let writer = Writer::open(disk::Settings {
             snap_bytes,
-            texts: Section::ours(""),
+            zstd,
+            texts: Section::ours(times),
             ..disk::Settings::new(&folder, bytes, ports.to_vec())
         })?;
         let status = Arc::new(Mutex::new(Status {

@@ -9,13 +9,16 @@
 //! - [`filter::Filter`]: an expression of libpcap, compiled and checked once, and asked of frames.
 //! - [`matching::Matcher`]: brings together what two places saw of each packet.
 //!
+//! - [`analyser::Analyser`]: code of others that sees packets and remembers their flows.
 //! - [`trigger::Trigger`]: what makes packets interesting; [`capture::Capture`] has threads that look for it, write
 //!   dumps (`dump.rs`) and keep packets on disk (`keeper.rs`, `disk/`).
 //!
 //! Begin with `record.rs`, then `ring.rs` and `capture.rs`.
 
+pub mod analyser;
 pub mod capture;
 pub mod clock;
+mod delays;
 pub mod disk;
 pub mod dump;
 pub mod filter;
@@ -23,6 +26,7 @@ pub mod flow;
 pub mod flows;
 pub mod keeper;
 pub mod matching;
+mod packed;
 pub mod pcapng;
 pub mod record;
 pub mod ring;

@@ -3,12 +3,13 @@
 //! A producer writes records into a bucket of its own and publishes them once per batch, so that readers see them at
 //! once, and not when the bucket is handed over, which took hundreds of milliseconds there. Readers follow all
 //! producers, in order of time, or begin in the past. What they have not read when it is written over is counted as
-//! missed.
+//! missed. A ring can hand buckets over as it is done there, to be compared with: [`Ring::classic`].
 
 use crate::record::{Facts, HEADER_BYTES, LONGEST_BYTES, Record};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 use taut_sys::{Bucket, Buckets, Lease, Look, TAGS, Taken};
 
 /// Bytes of a bucket: eight huge pages.
@@ -97,6 +98,8 @@ pub struct Ring {
     overwritten: Counter,
     /// Packets for which no bucket could be had, as all were being written or held.
     lost: Counter,
+    /// Longest time for which a producer keeps a bucket, if readers see only those that were handed over.
+    hold_ns: Option<u64>,
 }
 
 /// Reason why there is no ring.
@@ -110,6 +113,30 @@ impl Ring {
     /// # Errors
     /// When it cannot have two buckets.
     pub fn new(bytes: u64, most_bytes: u64, bucket_bytes: usize) -> Result<Arc<Self>, RingError> {
+        Self::make(bytes, most_bytes, bucket_bytes, None).map(Arc::new)
+    }
+
+    /// Makes a ring whose readers see the packets of a bucket only once its producer hands it over, full or that old, as
+    /// in the dissertation. Whoever has a producer asks it now and then to do so ([`Producer::hand_over`]).
+    ///
+    /// # Errors
+    /// As [`Ring::new`].
+    pub fn classic(
+        bytes: u64,
+        most_bytes: u64,
+        bucket_bytes: usize,
+        hold: Duration,
+    ) -> Result<Arc<Self>, RingError> {
+        let hold_ns = u64::try_from(hold.as_nanos()).unwrap_or(u64::MAX);
+        Self::make(bytes, most_bytes, bucket_bytes, Some(hold_ns)).map(Arc::new)
+    }
+
+    fn make(
+        bytes: u64,
+        most_bytes: u64,
+        bucket_bytes: usize,
+        hold_ns: Option<u64>,
+    ) -> Result<Self, RingError> {
         let buckets = bytes / bucket_bytes as u64;
         if buckets < FEWEST_BUCKETS as u64 {
             return Err(RingError(format!(
@@ -124,13 +151,14 @@ impl Ring {
         }
         let all = Buckets::new(most as usize, bucket_bytes);
         all.resize(buckets as usize, |_| ());
-        Ok(Arc::new(Self {
+        Ok(Self {
             buckets: all,
             producers: AtomicU32::new(0),
             kept: Counter::default(),
             overwritten: Counter::default(),
             lost: Counter::default(),
-        }))
+            hold_ns,
+        })
     }
 
     /// Changes its size, while packets flow: the oldest packets go if it gets smaller. Returns its size after that,
@@ -173,6 +201,11 @@ impl Ring {
     /// Packets for which there was no bucket, as all were being written or read.
     pub fn lost(&self) -> Count {
         self.lost.get()
+    }
+
+    /// Longest time from when a packet is put until readers see it; none if that is when it is published.
+    pub fn hold(&self) -> Option<Duration> {
+        self.hold_ns.map(Duration::from_nanos)
     }
 
     /// Times that a bucket was not written over as somebody read it.
@@ -218,7 +251,7 @@ impl Ring {
             lines: Vec::new(),
             from_ns: 0,
             missed: 0,
-            waits_for_closed: false,
+            waits_for_closed: self.hold_ns.is_some(),
         };
         match start {
             Start::At(from_ns) => {
@@ -343,9 +376,13 @@ impl Producer {
         self.published = self.content;
     }
 
-    /// Hands the bucket over if its first packet is older than that, as the queue of the dissertation does.
-    pub fn close_if_before(&mut self, time_ns: u64) {
-        if self.content.packets > 0 && self.content.first_ns < time_ns {
+    /// Hands the bucket over if it is time for that, in a ring that does so: its first packet is as old as one may be kept.
+    #[inline]
+    pub fn hand_over(&mut self, now_ns: u64) {
+        if let Some(hold_ns) = self.ring.hold_ns
+            && self.content.packets > 0
+            && now_ns.saturating_sub(self.content.first_ns) >= hold_ns
+        {
             self.close();
         }
     }
@@ -382,13 +419,6 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Has it see the packets of a bucket only once that is handed over, as in the dissertation.
-    #[must_use]
-    pub fn of_closed_buckets(mut self) -> Self {
-        self.waits_for_closed = true;
-        self
-    }
-
     /// Packets that were written over before it has read them.
     pub fn missed(&self) -> u64 {
         self.missed
@@ -435,6 +465,11 @@ impl Reader {
     fn pass_over_all(&mut self) {
         while let Some(lease) = self.unknown() {
             let (bytes, is_closed) = lease.bytes();
+            if !is_closed && self.waits_for_closed {
+                // It is seen when it is handed over, but for what is in it now.
+                self.from_ns = Content::of_tags(lease.tags()).last_ns + 1;
+                return;
+            }
             if !is_closed {
                 let at = bytes.len();
                 let mut line = Line::of(Content::of_tags(lease.tags()).producer);
@@ -736,26 +771,31 @@ mod tests {
 
     #[test]
     fn takers_remove_whole_buckets_and_classic_readers_wait_for_them() {
-        let ring = Ring::new(8 * SMALL as u64, 0, SMALL).unwrap();
+        let hold = Duration::from_nanos(10);
+        let ring = Ring::classic(8 * SMALL as u64, 0, SMALL, hold).unwrap();
         let mut producer = ring.producer(64);
-        let mut classic = ring.reader(Start::At(0)).of_closed_buckets();
+        let mut classic = ring.reader(Start::At(0));
         for at in 1..=8 {
             producer.put(facts(at, 0), &[1; 64]);
         }
         producer.publish();
         assert_eq!(times(&mut classic), [1, 2, 3, 4, 5, 6]);
-        producer.close_if_before(7);
+        let mut late = ring.reader(Start::Now);
+        producer.hand_over(16);
         assert_eq!(times(&mut classic), []);
-        producer.close_if_before(8);
-        assert_eq!(times(&mut classic), [7, 8]);
-        drop(classic);
+        producer.put(facts(9, 0), &[1; 64]);
+        producer.hand_over(17);
+        assert_eq!(times(&mut classic), [7, 8, 9]);
+        // It came when two of them were there, which nobody saw.
+        assert_eq!(times(&mut late), [9]);
+        drop((classic, late));
         let taker = ring.taker();
         let batch = taker.take().unwrap();
         assert_eq!((batch.content().packets, batch.content().first_ns), (6, 1));
         assert_eq!(batch.records().map(|it| it.facts.time_ns).sum::<u64>(), 21);
-        assert_eq!(times(&mut ring.reader(Start::At(0))), [7, 8]);
+        assert_eq!(times(&mut ring.reader(Start::At(0))), [7, 8, 9]);
         drop(batch);
-        assert_eq!(taker.take().unwrap().records().count(), 2);
+        assert_eq!(taker.take().unwrap().records().count(), 3);
         assert!(taker.take().is_none());
     }
 

@@ -40,7 +40,9 @@ pub enum When {
         /// Flags of which one has to be there.
         flags: u16,
     },
-    /// Somebody asks, through the control socket or the page.
+    /// A count of whoever captures grows ([`crate::capture::Capture::grew`]), of that name.
+    Count(String),
+    /// Somebody asks: through the control socket or the page, or an analyser.
     Asked,
     /// The capture begins: packets are kept until it ends.
     Always,
@@ -93,7 +95,7 @@ impl When {
             | Self::Silence { filter, .. }
             | Self::Late { filter, .. }
             | Self::Fate { filter, .. } => Some(filter),
-            Self::Asked | Self::Always => None,
+            Self::Count(_) | Self::Asked | Self::Always => None,
         }
     }
 }
@@ -123,7 +125,7 @@ impl Watch {
                 self.last_ns = now_ns;
                 false
             }
-            When::Asked | When::Always => false,
+            When::Count(_) | When::Asked | When::Always => false,
         }
     }
 

@@ -182,6 +182,9 @@ impl Stage {
         let built = taut_function::build(&self.name, self.settings.clone());
         let mut function = built.map_err(wrong)?;
         function.join(making.member, shared).map_err(wrong)?;
+        if making.stamped.contains(&true) {
+            function.stamped_ports(making.stamped);
+        }
         match making.watcher {
             Some(watcher) => function.prepare_watched(watcher)?,
             None => function.prepare()?,
@@ -222,6 +225,8 @@ pub(crate) struct Making<'a> {
     pub(crate) member: Member,
     /// State that the functions of all workers share, by stage.
     pub(crate) shared: &'a [Shared],
+    /// By port, whether it stamps packets when they arrive; empty where nobody knows.
+    pub(crate) stamped: &'a [bool],
     /// Watcher who wants to be told what takes seconds, and may want the functions no more.
     pub(crate) watcher: Option<&'a Watcher<'a>>,
 }

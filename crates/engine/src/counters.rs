@@ -82,6 +82,16 @@ macro_rules! counters {
             }
         }
 
+        impl CountersView {
+            /// Returns the counter of that name; none if there is no such one.
+            pub fn of_name(&self, name: &str) -> Option<u64> {
+                $(if name == stringify!($name) {
+                    return Some(self.$name);
+                })*
+                None
+            }
+        }
+
         impl std::ops::Add for CountersView {
             type Output = Self;
 

@@ -3,7 +3,7 @@
 use crate::chain::Making;
 use crate::handoff::{Handoff, TeamName};
 use crate::update::kept;
-use crate::worker::add_outcomes;
+use crate::worker::{add_outcomes, stamp_unit_ns};
 use crate::{
     Chain, ChainError, Counters, CountersView, End, Outcomes, QueueCounters, Replaced, Stage,
     UpdateError, Updates, Worker,
@@ -542,9 +542,11 @@ impl Work {
             stop: self.start.given_up,
             tell: &|text| self.tell(text),
         };
+        let stamped: Vec<_> = ports.iter().map(|it| stamp_unit_ns(&**it) > 0).collect();
         let functions = chain.build_functions_for(&Making {
             member: self.member,
             shared: &shared,
+            stamped: &stamped,
             watcher: Some(&watcher),
         })?;
         let mut worker = Worker::new(ports, functions, chain.flush, &self.start.clock);

@@ -20,7 +20,7 @@ use taut_port::{
     BATCH_CAPACITY, Batch, Breakdown, Direction, Link, Packet, Pairs, PoolHandle, Port,
     PortCounters, PortError, Supply,
 };
-use taut_sys::{Clock, InterruptionLog, ticks};
+use taut_sys::{Clock, InterruptionLog, StampClock, ticks};
 
 /// Counters are published, and links looked at, every this many ticks' worth of seconds.
 const PUBLISH_SECONDS: f64 = 0.1;
@@ -85,6 +85,8 @@ pub struct Worker {
     knows_homes: Option<usize>,
     idle: Idle,
     interrupted: Interrupted,
+    /// Units of the stamps of each port, by the time of day, ns; 0 for one that has none.
+    stamp_units_ns: Vec<u64>,
     /// Packets taken from a port at a time at most: what was asked for, and what leaves room for functions that put
     /// packets of their own in.
     asked_burst: usize,
@@ -126,6 +128,7 @@ impl Worker {
             outboxes,
             idle: Idle::new(Wait::Poll, clock, Time::default()),
             interrupted: Interrupted::new(clock),
+            stamp_units_ns: ports.iter().map(|it| stamp_unit_ns(&**it)).collect(),
             ways,
             holds_packets: false,
             sends: false,
@@ -253,6 +256,7 @@ impl Worker {
         let mut last = ticks();
         let mut publish_at = last;
         self.idle.begin();
+        self.tell_counts(&own);
         while !stop.load(Ordering::Relaxed) {
             let mut received = 0;
             for from in 0..self.ports.len() {
@@ -309,7 +313,8 @@ impl Worker {
             if self.updates.is_wanted() || self.leaving.is_some() {
                 if self.change(last, &mut batches[0], &mut punted, &mut own) {
                     batches = batches_of(self.burst);
-                    // Those that are new have not heard of any link.
+                    // Those that are new have not heard of any count or link.
+                    self.tell_counts(&own);
                     for (port, link) in links.iter().enumerate() {
                         if let Some(link) = link {
                             tell_functions(&mut self.functions, port, link);
@@ -355,11 +360,11 @@ impl Worker {
             return 0;
         };
         let (mut asked, mut used) = (first.room(), 0);
-        let mut received = self.ports[from].rx(first);
+        let mut received = self.receive(from, first);
         // What waits in a file gains nothing by being taken earlier.
         while received == asked && used < more.len() && !way.patient {
             asked += more[used].room();
-            received += self.ports[from].rx(&mut more[used]);
+            received += self.receive(from, &mut more[used]);
             used += 1;
         }
         let ran_dry = received < asked;
@@ -386,6 +391,18 @@ impl Worker {
         }
         let (outbox, out) = (&mut self.outboxes[way.to], &mut *self.ports[way.to]);
         outbox.tick(now_ticks, received == 0, way.patient, out);
+        received
+    }
+
+    /// Receives what fits into a batch.
+    #[inline(always)]
+    fn receive(&mut self, from: usize, batch: &mut Batch) -> usize {
+        let port = &mut self.ports[from];
+        let received = port.rx(batch);
+        let unit_ns = self.stamp_units_ns[from];
+        if unit_ns > 0 {
+            batch.set_arrivals(port.arrival_stamps(), unit_ns);
+        }
         received
     }
 
@@ -610,12 +627,14 @@ impl Worker {
         shared: &[Shared],
         now_ticks: u64,
     ) -> Result<Replaced, ChainError> {
+        let stamped: Vec<_> = self.stamp_units_ns.iter().map(|it| *it > 0).collect();
         let leaving = update::replace(
             &mut self.functions,
             &mut self.lanes.slow,
             &Making {
                 member: self.member,
                 shared,
+                stamped: &stamped,
                 ..Making::default()
             },
             &self.stages,
@@ -706,6 +725,7 @@ impl Worker {
     #[cold]
     fn look_around(&mut self, own: &mut CountersView, links: &mut [Option<Link>]) {
         self.publish(own);
+        self.tell_counts(own);
         for (index, (port, known)) in self.ports.iter_mut().zip(links).enumerate() {
             let link = port.link();
             for way in self.ways.iter_mut().filter(|way| way.to == index) {
@@ -716,6 +736,25 @@ impl Worker {
                 tell_functions(&mut self.functions, index, &link);
                 *known = Some(link);
             }
+        }
+    }
+
+    /// Tells functions the counts of this worker that they want.
+    fn tell_counts(&mut self, own: &CountersView) {
+        for at in 0..self.functions.len() {
+            let wanted = self.functions[at].wanted_counts();
+            if wanted.is_empty() {
+                continue;
+            }
+            let count = |name: &String| {
+                let of_functions = self.functions.iter().filter_map(|it| it.count_of(name));
+                own.of_name(name)
+                    .into_iter()
+                    .chain(of_functions)
+                    .reduce(|sum, it| sum + it)
+            };
+            let counts: Vec<_> = wanted.iter().map(count).collect();
+            self.functions[at].counted(&counts);
         }
     }
 
@@ -751,6 +790,14 @@ impl Worker {
         own.sleeps = self.idle.sleeps;
         self.interrupted.adapt(own);
         self.counters.publish(own);
+    }
+}
+
+/// Unit of the stamps that a port gives packets when they arrive, by the time of day, ns; 0 if it gives none.
+pub(crate) fn stamp_unit_ns(port: &dyn Port) -> u64 {
+    match port.stamp_clock() {
+        Some(StampClock::Realtime { unit_ns }) => unit_ns.into(),
+        _ => 0,
     }
 }
 

@@ -144,6 +144,10 @@ pub trait Function {
     /// leaves it where it is. Only frames as they come in from a port are asked about.
     fn homes(&self, _: &Batch, _: &Context, _homes: &mut [u8; BATCH_CAPACITY]) {}
 
+    /// Is told which ports of the chain stamp packets when they arrive, by the time of day ([`Batch::arrivals`]): called before
+    /// [`Function::prepare`] where any does.
+    fn stamped_ports(&mut self, _: &[bool]) {}
+
     /// Gets what takes time or memory: called once, on the worker's own core, before the first batch.
     ///
     /// # Errors
@@ -186,6 +190,23 @@ pub trait Function {
     fn outcomes(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
     }
+
+    /// Returns how often something has happened in it, by name: an outcome, or what else it counts. None if it counts no such
+    /// thing, or cannot say at the moment. Where functions of all workers count together, the first one says it.
+    fn count_of(&self, name: &str) -> Option<u64> {
+        let outcomes = self.outcomes();
+        let found = outcomes.iter().find(|outcome| outcome.0 == name);
+        found.map(|outcome| outcome.1)
+    }
+
+    /// Names of counts of the chain that it wants to know ([`Function::counted`]).
+    fn wanted_counts(&self) -> &[String] {
+        &[]
+    }
+
+    /// Called with the counts that it wants, in their order: before the first batch, and then ten times a second at most.
+    /// They are those of the functions of its worker and of the worker itself; none where nobody counts such a thing.
+    fn counted(&mut self, _: &[Option<u64>]) {}
 }
 
 /// Way in which several workers of a chain can have a function, one each.

@@ -75,7 +75,7 @@ impl Counts {
 }
 
 /// Counters of a script by name.
-type Counters = Rc<RefCell<Vec<(String, Number)>>>;
+pub(crate) type Counters = Rc<RefCell<Vec<(String, Number)>>>;
 
 /// A script that sees the packets of one worker.
 pub struct FunctionScript {
@@ -101,14 +101,14 @@ impl std::fmt::Debug for FunctionScript {
 }
 
 /// Names of a script: that in Lua's messages, and its path; and how long it may take, for what is said of it.
-struct Names {
+pub(crate) struct Names {
     chunk: String,
-    path: String,
+    pub(crate) path: String,
     limit: Duration,
 }
 
 impl Names {
-    fn of(path: &Path, limit: Duration) -> Self {
+    pub(crate) fn of(path: &Path, limit: Duration) -> Self {
         // Lua cuts longer names.
         let chunk = path.file_name().unwrap_or_default().to_string_lossy();
         Self {
@@ -118,7 +118,7 @@ impl Names {
         }
     }
 
-    fn explain(&self, error: &Error) -> String {
+    pub(crate) fn explain(&self, error: &Error) -> String {
         let memory = format!(
             "not enough memory: a function in Lua has {} MB",
             MOST_BYTES >> 20
@@ -127,7 +127,7 @@ impl Names {
     }
 
     /// What is said of a script that was ended.
-    fn explain_end(&self, error: &Error) -> String {
+    pub(crate) fn explain_end(&self, error: &Error) -> String {
         let said = self.explain(error);
         let place = said.split(": stopped").next().unwrap_or(&said);
         format!(
@@ -137,12 +137,12 @@ impl Names {
     }
 }
 
-fn wrong(text: impl std::fmt::Display) -> Error {
+pub(crate) fn wrong(text: impl std::fmt::Display) -> Error {
     Error::runtime(text)
 }
 
 /// The text of the script of that file.
-fn read(path: &Path) -> Result<String, String> {
+pub(crate) fn read(path: &Path) -> Result<String, String> {
     let source = std::fs::read_to_string(path)
         .map_err(|e| format!("cannot read {}: {e}", path.display()))?;
     // A first line that says who runs it.
@@ -153,7 +153,11 @@ fn read(path: &Path) -> Result<String, String> {
 }
 
 /// The text as Lua is to take it.
-fn chunk<'a>(state: &LuaState, source: &'a str, names: &Names) -> mlua::chunk::Chunk<'a> {
+pub(crate) fn chunk<'a>(
+    state: &LuaState,
+    source: &'a str,
+    names: &Names,
+) -> mlua::chunk::Chunk<'a> {
     state
         .lua()
         .load(source)
@@ -329,7 +333,7 @@ fn prepare(state: &Rc<LuaState>, counters: &Counters, host: &Host<'_>) -> mlua::
 }
 
 /// The function that gives a script the counter of a name.
-fn counter(state: &Rc<LuaState>, counters: &Counters) -> mlua::Result<Function> {
+pub(crate) fn counter(state: &Rc<LuaState>, counters: &Counters) -> mlua::Result<Function> {
     let (weak, counters) = (Rc::downgrade(state), Rc::clone(counters));
     let make = state.lua().create_function(move |_, name: String| {
         let length = name.chars().count();
@@ -352,7 +356,7 @@ fn counter(state: &Rc<LuaState>, counters: &Counters) -> mlua::Result<Function> 
 }
 
 /// A table of a chain file as Lua has it.
-fn settings(lua: &Lua, table: &toml::Table) -> mlua::Result<Table> {
+pub(crate) fn settings(lua: &Lua, table: &toml::Table) -> mlua::Result<Table> {
     let made = lua.create_table()?;
     for (key, value) in table {
         made.raw_set(key.as_str(), setting(lua, value)?)?;
@@ -379,7 +383,7 @@ fn setting(lua: &Lua, value: &toml::Value) -> mlua::Result<Value> {
 }
 
 /// Prints for people: what is on standard output may be for programs.
-fn print(lua: &Lua, values: MultiValue) -> mlua::Result<()> {
+pub(crate) fn print(lua: &Lua, values: MultiValue) -> mlua::Result<()> {
     let line = line_of(lua, values)?;
     // A reader that has gone away is no reason to stop forwarding.
     let _ = std::io::stderr().lock().write_all(&line);

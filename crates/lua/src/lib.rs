@@ -8,11 +8,13 @@
 //! - [`LuaState`]: a state, and the packets that are lent to it.
 //! - [`Ends`]: ends what a state does, from any thread.
 //! - [`FunctionScript`]: a script that is a function of a chain.
+//! - [`AnalyserScript`]: a script that sees what is captured, and remembers numbers of flows.
 //!
 //! Begin with `state.rs` and `memory.lua`, the only part with `unsafe`. `packet.lua` makes packets with named fields of that,
-//! `function.rs` and `function.lua` a function of a chain; what a generator's script sees besides lies with `taut-script`.
+//! `function.rs` and `function.lua` a function of a chain, `analyser.rs` and `analyser.lua` an analyser; what a generator's script sees besides lies with `taut-script`.
 //! `explain.rs` makes one line of an error.
 
+mod analyser;
 mod explain;
 mod function;
 mod headers;
@@ -20,7 +22,8 @@ mod packet;
 mod state;
 mod watch;
 
+pub use analyser::{AnalyserHost, AnalyserScript, Asked, Failure, MOST_NUMBERS, PacketFacts};
 pub use explain::{explain, line_of};
 pub use function::{Call, Counts, FunctionScript, Host, LIMIT, MOST_BYTES};
 pub use headers::{ABSENT, HEADERS, locate};
-pub use state::{Ends, Lending, Lent, LuaState, Number, Pending, SAMPLES, Samples};
+pub use state::{Ends, Lending, Lent, LuaState, Number, Numbers, Pending, SAMPLES, Samples};

@@ -225,4 +225,20 @@ function memory.number(address)
     end
 end
 
+-- Functions that read and write one of `count` numbers from `address` on, by its place from 0. Both come from the host.
+function memory.numbers(address, count)
+    local cells = ffi.cast("double *", address)
+    local function place(index)
+        if type(index) ~= "number" or not (index >= 0 and index < count) then
+            error("no number is there", 0)
+        end
+        return floor(index)
+    end
+    return function(index)
+        return cells[place(index)]
+    end, function(index, value)
+        cells[place(index)] = value
+    end
+end
+
 return memory

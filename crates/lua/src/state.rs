@@ -100,6 +100,7 @@ pub struct LuaState {
     /// These take an address, and so are kept from scripts.
     recorder: mlua::Function,
     number: mlua::Function,
+    numbers: mlua::Function,
     window: Rc<Window>,
     ends: Ends,
 }
@@ -129,6 +130,31 @@ impl Number {
     /// Returns the number's present value.
     pub fn get(&self) -> f64 {
         read(&self.0[0])
+    }
+}
+
+/// Numbers that a script and its host both read and write, one after the other.
+#[derive(Debug, Clone)]
+pub struct Numbers(Cells);
+
+impl Numbers {
+    /// Returns the number at a place.
+    ///
+    /// # Panics
+    /// If there is none.
+    #[inline]
+    pub fn get(&self, at: usize) -> f64 {
+        read(&self.0[at])
+    }
+
+    /// Changes the number at a place.
+    ///
+    /// # Panics
+    /// If there is none.
+    #[inline]
+    pub fn set(&self, at: usize, value: f64) {
+        // Relaxed: one thread's.
+        self.0[at].store(value.to_bits(), Ordering::Relaxed);
     }
 }
 
@@ -249,6 +275,8 @@ impl LuaState {
         memory.raw_remove("recorder")?;
         let number = memory.get("number")?;
         memory.raw_remove("number")?;
+        let numbers = memory.get("numbers")?;
+        memory.raw_remove("numbers")?;
         if !trusted {
             hide_unsafe(&lua)?;
         }
@@ -260,6 +288,7 @@ impl LuaState {
             memory,
             recorder,
             number,
+            numbers,
             window,
             ends: Ends(Arc::new(Mutex::new(Raw {
                 state: Some(state),
@@ -394,6 +423,17 @@ impl LuaState {
         let address = LightUserData(cells.as_ptr() as *mut c_void);
         let (read, write) = self.number.call(address)?;
         Ok((Number(cells), read, write))
+    }
+
+    /// So many numbers, and Lua functions that read and write the one at a place, from 0.
+    ///
+    /// # Errors
+    /// What Lua says.
+    pub fn numbers(&self, n: usize) -> mlua::Result<(Numbers, mlua::Function, mlua::Function)> {
+        let cells = self.cells(n)?;
+        let address = LightUserData(cells.as_ptr() as *mut c_void);
+        let (get, set) = self.numbers.call((address, n))?;
+        Ok((Numbers(cells), get, set))
     }
 
     /// Memory that lives as long as the state.
@@ -690,6 +730,27 @@ mod tests {
         flush.call::<()>(()).unwrap();
         assert_eq!(taken.get(), (2500, 2500.0));
         assert_eq!(pending.values().count(), 0);
+    }
+
+    #[test]
+    fn numbers_are_read_and_written_from_both_sides_and_no_place_is_beyond_them() {
+        let state = LuaState::new(false).unwrap();
+        let (numbers, get, set) = state.numbers(3).unwrap();
+        state.lua().globals().set("get", get).unwrap();
+        state.lua().globals().set("set", set).unwrap();
+        numbers.set(1, 0.5);
+        let run = |text: &str| state.lua().load(text).exec();
+        // As often as it takes to be compiled.
+        run("for i = 1, 300 do set(2, get(1) + i) end").unwrap();
+        assert_eq!([0, 1, 2].map(|at| numbers.get(at)), [0.0, 0.5, 300.5]);
+        run("assert(get(2.9) == 300.5)").unwrap();
+        for place in [
+            "3", "-1", "-0.1", "0/0", "1/0", "nil", "'1'", "{}", "1e300", "3ULL",
+        ] {
+            assert!(run(&format!("get({place})")).is_err(), "{place}");
+            assert!(run(&format!("set({place}, 1)")).is_err(), "{place}");
+        }
+        assert!(run("set(0, {})").is_err());
     }
 
     #[test]

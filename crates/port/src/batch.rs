@@ -146,6 +146,8 @@ pub struct Batch {
     /// Packets whose `headers` were read and have not been changed since; none behind the last packet.
     read: u64,
     headers: [Headers; BATCH_CAPACITY],
+    /// When packets arrived, as their port has stamped them, by place; none after packets were taken out.
+    arrivals: Vec<u64>,
 }
 
 impl Default for Batch {
@@ -177,6 +179,7 @@ impl Batch {
             priorities: [0; BATCH_CAPACITY],
             read: 0,
             headers: [Headers::default(); BATCH_CAPACITY],
+            arrivals: Vec::with_capacity(BATCH_CAPACITY),
         }
     }
 
@@ -234,6 +237,26 @@ impl Batch {
             debug_assert!(n <= BATCH_CAPACITY - len);
             self.packets.set_len(len + n);
             n
+        }
+    }
+
+    /// Says when its packets arrived, by the stamps of their port ([`crate::Port::arrival_stamps`]) in units of so many ns since
+    /// 1970. Those of other packets than these say nothing.
+    #[inline]
+    pub fn set_arrivals(&mut self, stamps: &[u64], unit_ns: u64) {
+        self.arrivals.clear();
+        if stamps.len() == self.packets.len() {
+            self.arrivals.extend(stamps.iter().map(|it| it * unit_ns));
+        }
+    }
+
+    /// Returns when its packets arrived, ns since 1970, by place, 0 where nobody knows; empty where no port has stamped them, or
+    /// functions have put in packets or taken some out.
+    #[inline(always)]
+    pub fn arrivals(&self) -> &[u64] {
+        match self.arrivals.len() == self.packets.len() {
+            true => &self.arrivals,
+            false => &[],
         }
     }
 
@@ -423,6 +446,7 @@ impl Batch {
         self.redirected = 0;
         self.copied = 0;
         self.read = 0;
+        self.arrivals.clear();
     }
 
     /// True if packet `index` is still on the fast path.
@@ -527,6 +551,7 @@ impl Batch {
         self.dropped = 0;
         self.punted = 0;
         self.read = 0;
+        self.arrivals.clear();
         if !self.goes_together() {
             self.move_ways(marked);
         }
@@ -580,6 +605,7 @@ impl Batch {
         let len = self.packets.len();
         let n = n.min(len);
         self.read = 0;
+        self.arrivals.clear();
         // SAFETY: 0 is below the capacity; should `each` panic, the packets leak instead of being
         // dropped twice.
         unsafe { self.packets.set_len(0) };
@@ -604,6 +630,7 @@ impl Batch {
         let len = self.packets.len();
         let n = n.min(len);
         self.read = 0;
+        self.arrivals.clear();
         let start = self.packets.as_mut_ptr();
         // SAFETY: 0 is below the capacity; the first `len` are initialised and the vector no longer owns them. Those behind the
         // first `n` move to the front and are owned again.
@@ -649,6 +676,34 @@ mod tests {
 
     fn numbers(batch: &Batch) -> Vec<u8> {
         batch.packets().iter().map(|p| p.bytes()[0]).collect()
+    }
+
+    #[test]
+    fn stamps_of_arrivals_are_those_of_the_packets_or_none() {
+        let pool = PoolHandle::new(64, false).unwrap();
+        let mut batch = numbered(&pool, 3);
+        assert!(batch.arrivals().is_empty());
+        batch.set_arrivals(&[1, 0], 1000);
+        assert!(batch.arrivals().is_empty());
+        batch.set_arrivals(&[1, 0, 3], 1000);
+        batch.mark_dropped(1);
+        assert_eq!(batch.arrivals(), [1000, 0, 3000]);
+        batch.push(pool.take(1).unwrap());
+        assert!(batch.arrivals().is_empty());
+        batch.settle(&mut Batch::new());
+        assert!(batch.arrivals().is_empty());
+        for take in [
+            |batch: &mut Batch| batch.drop_front(1),
+            |batch: &mut Batch| batch.take_front(1, drop),
+            |batch: &mut Batch| batch.scatter(|_, _, _, _| ()),
+        ] {
+            let mut batch = numbered(&pool, 2);
+            batch.set_arrivals(&[1, 2], 1);
+            take(&mut batch);
+            let missing = 2 - batch.len();
+            pool.fill(&mut batch, missing, 1);
+            assert_eq!((batch.len(), batch.arrivals()), (2, &[][..]));
+        }
     }
 
     #[test]

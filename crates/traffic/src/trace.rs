@@ -1,9 +1,10 @@
 //! Captures as traffic: when their frames passed, how long they were, and the frames themselves.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+use taut_port::pcap::CaptureFile;
 use taut_port::pcap::format::{Over, Scanner, Step, WINDOW_BYTES};
+use taut_port::pcap::index::Source;
 use taut_wire::MAX_FRAME_SIZE_BYTES;
 use taut_wire::frame::{FRAME_CHECK_SEQUENCE_BYTES, MIN_FRAME_SIZE_BYTES};
 
@@ -189,6 +190,7 @@ fn for_each_packet(
     if !metadata.is_file() {
         return Err(format!("{path}: not a file"));
     }
+    let file = CaptureFile::of(file).map_err(wrong)?;
     let cut_off = |number| {
         Err(format!(
             "{path}: cut off in packet {number}: editcap {path} WHOLE keeps those before it"
@@ -253,17 +255,14 @@ fn for_each_packet(
         offset += at as u64;
         if at_end {
             // A record that was passed over may claim to reach further than the file.
-            return if offset > metadata.len() {
-                cut_off(number)
-            } else {
-                Ok(())
-            };
+            let is_cut = offset > 0 && file.read_at(&mut [0], offset - 1).map_err(wrong)? == 0;
+            return if is_cut { cut_off(number) } else { Ok(()) };
         }
     }
 }
 
 /// Fills `block` from `offset` on, as far as the file reaches.
-fn read_block(file: &File, block: &mut [u8], offset: u64) -> std::io::Result<usize> {
+fn read_block(file: &CaptureFile, block: &mut [u8], offset: u64) -> std::io::Result<usize> {
     let mut have = 0;
     while have < block.len() {
         match file.read_at(&mut block[have..], offset + have as u64) {

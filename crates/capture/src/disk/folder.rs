@@ -1,6 +1,7 @@
 //! The folder of a ring: its files, by their names; nothing in it leads elsewhere.
 
 use super::DiskError;
+use crate::packed;
 use rustix::fs::{
     AtFlags, CWD, Dir, FileType, Mode, OFlags, fcntl_getfl, fcntl_setfl, fstat, openat, renameat,
     unlinkat,
@@ -20,16 +21,19 @@ const OTHERS_WRITE: u32 = 0o022;
 /// Bit of a folder's mode by which only who owns an entry can rename or remove it.
 const STICKY: u32 = 0o1000;
 
+/// A segment, which is followed by [`packed::ENDING`] if it is compressed, as the name of its index is.
 const SEGMENT: &str = ".pcapng";
 const INDEX: &str = ".index";
 /// An index that is not complete.
 const NEW_INDEX: &str = ".index.new";
 
-/// Name of a segment: its number in the ring, and the time of its first packet in nanoseconds since 1970.
+/// Name of a segment: its number in the ring, the time of its first packet in nanoseconds since 1970, and whether it is
+/// compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Name {
     pub(super) number: u64,
     pub(super) first_ns: u64,
+    pub(super) zstd: bool,
 }
 
 impl fmt::Display for Name {
@@ -44,17 +48,50 @@ impl Name {
         let name = Self {
             number: number.parse().ok()?,
             first_ns: first_ns.parse().ok()?,
+            zstd: false,
         };
         // As it is written, and in no other way.
         (name.to_string() == text).then_some(name)
     }
 
+    /// The name of the segment that is called so.
+    fn of_segment(text: &str) -> Option<Self> {
+        let (text, zstd) = without_zstd(text);
+        let name = Self::parse(text.strip_suffix(SEGMENT)?)?;
+        Some(Self { zstd, ..name })
+    }
+
+    /// The name of the segment whose index is called so.
+    fn of_index(text: &str, ending: &str) -> Option<Self> {
+        let (text, zstd) = without_zstd(text.strip_suffix(ending)?);
+        Some(Self {
+            zstd,
+            ..Self::parse(text)?
+        })
+    }
+
+    fn zstd(self) -> &'static str {
+        if self.zstd { packed::ENDING } else { "" }
+    }
+
     pub(super) fn segment(self) -> String {
-        format!("{self}{SEGMENT}")
+        format!("{self}{SEGMENT}{}", self.zstd())
     }
 
     pub(super) fn index(self) -> String {
-        format!("{self}{INDEX}")
+        format!("{self}{}{INDEX}", self.zstd())
+    }
+
+    fn new_index(self) -> String {
+        format!("{self}{}{NEW_INDEX}", self.zstd())
+    }
+}
+
+/// A name without the ending of what is compressed, and whether it has it.
+fn without_zstd(text: &str) -> (&str, bool) {
+    match text.strip_suffix(packed::ENDING) {
+        Some(text) => (text, true),
+        None => (text, false),
     }
 }
 
@@ -138,17 +175,17 @@ impl Folder {
     /// # Errors
     /// What the system says.
     pub(super) fn segments(&self) -> io::Result<Vec<Name>> {
-        let mut names = self.named(SEGMENT)?;
+        let mut names = self.named(Name::of_segment)?;
         names.sort_unstable();
         Ok(names)
     }
 
-    fn named(&self, ending: &str) -> io::Result<Vec<Name>> {
+    /// Names that stand for something in the folder.
+    fn named(&self, of: impl Fn(&str) -> Option<Name>) -> io::Result<Vec<Name>> {
         let mut names = Vec::new();
         for entry in Dir::read_from(&self.fd)? {
             let entry = entry?;
-            let name = entry.file_name().to_str().ok();
-            names.extend(name.and_then(|name| Name::parse(name.strip_suffix(ending)?)));
+            names.extend(entry.file_name().to_str().ok().and_then(&of));
         }
         Ok(names)
     }
@@ -158,10 +195,10 @@ impl Folder {
     /// # Errors
     /// What the system says.
     pub(super) fn sweep(&self, segments: &[Name]) -> io::Result<()> {
-        for name in self.named(NEW_INDEX)? {
-            self.unlink(&format!("{name}{NEW_INDEX}"))?;
+        for name in self.named(|it| Name::of_index(it, NEW_INDEX))? {
+            self.unlink(&name.new_index())?;
         }
-        for name in self.named(INDEX)? {
+        for name in self.named(|it| Name::of_index(it, INDEX))? {
             if segments.binary_search(&name).is_err() {
                 self.unlink(&name.index())?;
             }
@@ -212,7 +249,7 @@ impl Folder {
     /// What the system says.
     pub(super) fn write_index(&self, name: Name, bytes: &[u8]) -> io::Result<()> {
         use std::io::Write;
-        let new = format!("{name}{NEW_INDEX}");
+        let new = name.new_index();
         let written = match self.create(&new, false) {
             Err(e) if e.kind() == ErrorKind::AlreadyExists => {
                 self.unlink(&new)?;
@@ -262,10 +299,18 @@ mod tests {
         let name = Name {
             number: 12,
             first_ns: 1_700_000_000_000_000_001,
+            zstd: false,
         };
         let text = name.to_string();
         assert_eq!(text, "000000000012-01700000000000000001");
         assert_eq!(Name::parse(&text), Some(name));
+        for zstd in [false, true] {
+            let name = Name { zstd, ..name };
+            assert_eq!(Name::of_segment(&name.segment()), Some(name));
+            assert_eq!(Name::of_index(&name.index(), INDEX), Some(name));
+            assert_eq!(Name::of_index(&name.new_index(), INDEX), None);
+            assert_eq!(name.segment().ends_with(".pcapng.zst"), zstd);
+        }
         for other in [
             "12-01700000000000000001",
             "+00000000012-01700000000000000001",
@@ -312,17 +357,19 @@ mod tests {
             Name {
                 number: 1,
                 first_ns: 1,
+                zstd: false,
             },
             Name {
-                number: 2,
+                number: 1,
                 first_ns: 1,
+                zstd: true,
             },
         );
         for name in [
             one.segment(),
             one.index(),
             two.index(),
-            format!("{one}{NEW_INDEX}"),
+            one.new_index(),
             "notes".into(),
         ] {
             folder.create(&name, false).unwrap();

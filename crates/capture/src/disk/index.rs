@@ -10,7 +10,8 @@
 //! | key | its code, less that of the key in front of it in the page; the length of its list twice, plus 1 for bits; the list: numbers |
 //! | list | nothing: all blocks; or the first block and the distances to the next ones; or the first block and bits from there on |
 //! | head | bytes, packets, first and last time of the segment (8 each), blocks, pages (4 each) |
-//! | | for each block first and last time (8 each), packets (4), bytes (3), kinds of keys that were given up (1) |
+//! | | for each block first and last time (8 each), packets (4), bytes (3), kinds of keys that were given up (1), its place
+//! in the file (8), bytes there (4) |
 //! | | for each page its first key (8) |
 //! | end | a word that tells the format (8), bytes of the head (4), CRC-32 of head, word and length (4) |
 //!
@@ -30,9 +31,9 @@ use std::os::unix::fs::FileExt;
 const PAGE_BYTES: usize = 4096;
 /// Bytes of a page that hold keys.
 const BODY_BYTES: usize = PAGE_BYTES - 4;
-const MAGIC: u64 = u64::from_le_bytes(*b"tautidx1");
+const MAGIC: u64 = u64::from_le_bytes(*b"tautidx2");
 const FIXED_BYTES: usize = 40;
-const BLOCK_ENTRY_BYTES: usize = 24;
+const BLOCK_ENTRY_BYTES: usize = 36;
 const END_BYTES: usize = 16;
 /// Bytes at the end of the file that are read at once: most heads are smaller.
 const FIRST_READ_BYTES: usize = 32 << 10;
@@ -58,6 +59,15 @@ pub(super) const fn most_bytes(segment_bytes: u64) -> u64 {
     pages * (PAGE_BYTES as u64 + 8) + head
 }
 
+/// Where the bytes of a block lie in its file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Stored {
+    /// Place of the first one.
+    pub(super) at: u64,
+    /// How many they are: fewer than those of the block where it is compressed.
+    pub(super) bytes: u32,
+}
+
 /// Facts about a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BlockFacts {
@@ -69,6 +79,8 @@ pub(super) struct BlockFacts {
     pub(super) packets: u32,
     /// Bytes in use, from its start on.
     pub(super) bytes: u32,
+    /// Where they lie.
+    pub(super) stored: Stored,
     /// A bit for each kind of keys that it has too many of: any key of these may be in it.
     given_up: u8,
 }
@@ -78,6 +90,7 @@ const NOTHING: BlockFacts = BlockFacts {
     last_ns: 0,
     packets: 0,
     bytes: 0,
+    stored: Stored { at: 0, bytes: 0 },
     given_up: 0,
 };
 
@@ -147,11 +160,12 @@ impl Gathered {
         std::mem::replace(place, fingerprint) == fingerprint && fingerprint != 0
     }
 
-    /// The block has come to its end, after so many bytes.
-    pub(super) fn end_block(&mut self, bytes: usize) {
+    /// The block has come to its end, after so many bytes, and lies there.
+    pub(super) fn end_block(&mut self, bytes: usize, stored: Stored) {
         self.keys.sort_unstable();
         self.keys.dedup();
         self.facts.bytes = bytes as u32;
+        self.facts.stored = stored;
         for kind in 0..KINDS {
             if self.keys.len() <= MOST_KEYS {
                 break;
@@ -242,6 +256,8 @@ impl Finished {
             bytes.extend(facts.packets.to_le_bytes());
             let bytes_and_kinds = facts.bytes | u32::from(facts.given_up) << 24;
             bytes.extend(bytes_and_kinds.to_le_bytes());
+            bytes.extend(facts.stored.at.to_le_bytes());
+            bytes.extend(facts.stored.bytes.to_le_bytes());
         }
         bytes.extend(firsts.iter().flat_map(|first| first.to_le_bytes()));
         let head_bytes = (bytes.len() - head_at) as u32;
@@ -458,6 +474,10 @@ impl<F: Source> Index<F> {
                 // No block is larger, whatever stands there.
                 bytes: ((long(at + 16) >> 32) as u32 & 0xff_ffff).min(BLOCK_BYTES as u32),
                 given_up: (long(at + 16) >> 56) as u8,
+                stored: Stored {
+                    at: long(at + 24),
+                    bytes: long(at + 32) as u32,
+                },
             }
         });
         Ok(Self {
@@ -555,6 +575,7 @@ mod tests {
             last_ns: 2,
             packets: 3,
             bytes: 4,
+            stored: Stored::default(),
             given_up: 0,
         };
         Finished {
@@ -672,7 +693,7 @@ mod tests {
                     frame: &frame,
                 });
             }
-            gathered.end_block(1000);
+            gathered.end_block(1000, Stored::default());
         }
         let finished = gathered.take();
         let keys: Vec<_> = finished.blocks.iter().map(|(_, keys)| keys.len()).collect();

@@ -3,7 +3,7 @@
 use super::folder::{Folder, Name};
 use super::index::{Finished, Index, most_bytes};
 use super::segment::recover;
-use super::{DiskError, Written};
+use super::{BLOCK_BYTES, DiskError, Written};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
@@ -227,8 +227,10 @@ fn write_index(folder: &Folder, name: Name, bytes: u64, finished: &Finished) -> 
 /// Mends a segment that a killed writer left, and makes its index.
 fn mend(folder: &Folder, name: Name) -> io::Result<Made> {
     let file = folder.open(&name.segment(), true)?;
-    let (bytes, finished) = recover(&file)?;
-    if finished.packets() == 0 {
+    let (bytes, finished) = recover(&file, name.zstd)?;
+    // Of a compressed one that is damaged at its start maybe somebody can still make something.
+    let is_beyond_us = name.zstd && bytes > BLOCK_BYTES as u64;
+    if finished.packets() == 0 && !is_beyond_us {
         folder.remove(name)?;
         return Ok(None);
     }

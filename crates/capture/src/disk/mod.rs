@@ -8,7 +8,8 @@
 //!
 //! [`Writer`] writes, one process for a folder. [`query()`] reads, also while it does. Begin with `writer.rs`, then
 //! `query.rs`. Stenographer (Google) writes files of blocks of 1 MiB with an index beside each, too; here the files are
-//! captures as they are, also when the writer is killed.
+//! captures as they are, also when the writer is killed. Segments can be compressed by zstd: then a block lies where it lies,
+//! in one or several frames, and the index says where.
 
 mod bits;
 mod folder;
@@ -20,6 +21,8 @@ mod segment;
 #[cfg(test)]
 mod tests;
 mod writer;
+#[cfg(test)]
+mod zstd_tests;
 
 pub use bits::Blocks;
 pub use keys::Key;

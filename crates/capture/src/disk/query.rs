@@ -2,8 +2,8 @@
 
 use super::folder::{Folder, Name};
 use super::index::{Index, Where};
-use super::segment::{read_block, records};
-use super::{BLOCK_BYTES, Blocks, DiskError, Key, MOST_BLOCKS};
+use super::segment::{Memory, each_block, records};
+use super::{BLOCK_BYTES, Blocks, DiskError, Key};
 use crate::record::Record;
 use rustix::fs::{Advice, fadvise};
 use serde::Serialize;
@@ -100,7 +100,7 @@ pub fn query(folder: &Path, mut query: Query<'_>) -> Result<Found, DiskError> {
     let folder = Folder::look(folder)?;
     let failed = |e| DiskError::folder(folder.path(), e);
     let mut found = Found::default();
-    let mut buffer = vec![0; BLOCK_BYTES];
+    let mut memory = Memory::new().map_err(failed)?;
     let names = folder.segments().map_err(failed)?;
     for (i, name) in names.iter().enumerate() {
         if query.stop.load(Ordering::Relaxed) {
@@ -113,7 +113,7 @@ pub fn query(folder: &Path, mut query: Query<'_>) -> Result<Found, DiskError> {
             is_newest,
             &mut query,
             &mut found,
-            &mut buffer,
+            &mut memory,
         ) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => found.gone += 1,
             looked => looked.map_err(failed)?,
@@ -129,7 +129,7 @@ fn look_into(
     is_newest: bool,
     query: &mut Query<'_>,
     found: &mut Found,
-    buffer: &mut [u8],
+    memory: &mut Memory,
 ) -> io::Result<()> {
     let index = folder.open(&name.index(), false).and_then(Index::open);
     if let Ok(index) = &index {
@@ -141,17 +141,22 @@ fn look_into(
     let file = folder.open(&name.segment(), false)?;
     let len = file.metadata()?.len();
     found.segments += 1;
-    let blocks = len.div_ceil(BLOCK_BYTES as u64).min(MOST_BLOCKS as u64) as usize;
     // One that is of another length is of an older state.
-    let index = index
-        .ok()
-        .filter(|index| index.segment_bytes == len && index.blocks.len() == blocks);
-    let Some(mut index) = index else {
-        found.without_index += 1;
-        let all = Blocks::all(blocks);
-        let last = is_newest.then(|| blocks.saturating_sub(1));
-        return read_blocks(&file, &all, |_| BLOCK_BYTES, last, query, found, buffer);
+    let is_of_it = |index: &Index<File>| {
+        let blocks = len.div_ceil(BLOCK_BYTES as u64);
+        index.segment_bytes == len && (name.zstd || index.blocks.len() as u64 == blocks)
     };
+    let Some(mut index) = index.ok().filter(is_of_it) else {
+        found.without_index += 1;
+        let is_whole = each_block(&file, name.zstd, memory, |bytes, _, is_last| {
+            found.bytes_read += bytes.len() as u64;
+            // It may end in what is being written.
+            look_through(bytes, is_last && is_newest, query, found)
+        })?;
+        found.damaged += u64::from(!is_whole && !is_newest);
+        return Ok(());
+    };
+    let blocks = index.blocks.len();
     let before = index.bytes_read;
     let mut wanted = wanted(&mut index, &query.wanted, found);
     found.index_bytes_read += index.bytes_read - before;
@@ -162,8 +167,42 @@ fn look_into(
         }
     }
     wanted.keep(&of_time);
-    let bytes = |block: usize| index.blocks[block].bytes as usize;
-    read_blocks(&file, &wanted, bytes, None, query, found, buffer)
+    let stored = |block: usize| index.blocks[block].stored;
+    let mut ahead = wanted.iter();
+    let advise = |next: Option<usize>| {
+        if let Some(stored) = next.map(stored) {
+            let len = NonZeroU64::new(stored.bytes.into());
+            let _ = fadvise(&file, stored.at, len, Advice::WillNeed);
+        }
+    };
+    (0..AHEAD).for_each(|_| advise(ahead.next()));
+    for block in wanted.iter() {
+        advise(ahead.next());
+        found.bytes_read += u64::from(stored(block).bytes);
+        let Some(bytes) = memory.read(&file, name.zstd, stored(block))? else {
+            found.blocks_read += 1;
+            found.damaged += 1;
+            continue;
+        };
+        if !look_through(bytes, false, query, found) {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Asks about the packets of a block, whose end may be missing; false once nobody wants to know more.
+fn look_through(bytes: &[u8], may_be_cut: bool, query: &mut Query<'_>, found: &mut Found) -> bool {
+    found.blocks_read += 1;
+    let contents = records(bytes, |record| {
+        if (query.from_ns..=query.to_ns).contains(&record.facts.time_ns) {
+            found.packets += 1;
+            found.matched += u64::from((query.matches)(&record));
+        }
+        !query.stop.load(Ordering::Relaxed)
+    });
+    found.damaged += u64::from(contents.is_damaged && !may_be_cut);
+    !query.stop.load(Ordering::Relaxed)
 }
 
 /// Blocks in which packets can be that have all keys of any list.
@@ -187,43 +226,4 @@ fn wanted(index: &mut Index<File>, lists: &[Vec<Key>], found: &mut Found) -> Blo
         any.join(&all);
     }
     any
-}
-
-/// Asks about the packets of some blocks, each of which has so many bytes. The block `last` may end in what is being
-/// written.
-fn read_blocks(
-    file: &File,
-    blocks: &Blocks,
-    bytes: impl Fn(usize) -> usize,
-    last: Option<usize>,
-    query: &mut Query<'_>,
-    found: &mut Found,
-    buffer: &mut [u8],
-) -> io::Result<()> {
-    let mut ahead = blocks.iter();
-    let advise = |next: Option<usize>| {
-        if let Some(block) = next {
-            let len = NonZeroU64::new(bytes(block) as u64);
-            let _ = fadvise(file, (block * BLOCK_BYTES) as u64, len, Advice::WillNeed);
-        }
-    };
-    (0..AHEAD).for_each(|_| advise(ahead.next()));
-    for block in blocks.iter() {
-        advise(ahead.next());
-        let read = read_block(file, block, &mut buffer[..bytes(block)])?;
-        found.blocks_read += 1;
-        found.bytes_read += read.len() as u64;
-        let contents = records(read, |record| {
-            if (query.from_ns..=query.to_ns).contains(&record.facts.time_ns) {
-                found.packets += 1;
-                found.matched += u64::from((query.matches)(&record));
-            }
-            !query.stop.load(Ordering::Relaxed)
-        });
-        found.damaged += u64::from(contents.is_damaged && last != Some(block));
-        if query.stop.load(Ordering::Relaxed) {
-            break;
-        }
-    }
-    Ok(())
 }

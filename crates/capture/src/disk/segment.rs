@@ -1,8 +1,9 @@
 //! A segment: the file that is being written, block by block, and how one is read.
 
-use super::BLOCK_BYTES;
 use super::folder::{Folder, Name};
-use super::index::{Finished, Gathered};
+use super::index::{Finished, Gathered, Stored};
+use super::{BLOCK_BYTES, MOST_BLOCKS};
+use crate::packed::{Packer, Unpacker, content_bytes, frame_bytes, most_frame_bytes};
 use crate::pcapng::{self, Block, LEAST_BLOCK_BYTES};
 use crate::record::Record;
 use rustix::fs::{Advice, OFlags, fadvise, fcntl_getfl, fcntl_setfl};
@@ -16,6 +17,8 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 const SECTOR_BYTES: usize = 4096;
 /// Bytes of a file behind which the page cache is given back, where it is used.
 const CACHED_BYTES: u64 = 8 << 20;
+/// Bytes of the frames of a block at most, of one packet each at worst.
+const MOST_STORED_BYTES: usize = 2 * BLOCK_BYTES;
 
 /// A block that is being filled, where the system can write it from past the page cache.
 #[derive(Debug)]
@@ -45,12 +48,15 @@ impl Buffer {
 }
 
 /// A segment that is being written.
+///
+/// Block by block: in place, so that the last block grows where it lies; or compressed, as frames one behind the other. All
+/// frames together hold the bytes of the file that it would be otherwise.
 #[derive(Debug)]
 pub(super) struct Segment {
     pub(super) name: Name,
     file: File,
     past_cache: bool,
-    /// Where the block in the buffer lies in the file.
+    /// Where the block in the buffer lies in the file, or in what its frames hold.
     offset: u64,
     /// Bytes of the block in the buffer that are in the file already.
     in_file: usize,
@@ -61,6 +67,18 @@ pub(super) struct Segment {
     /// Bytes that the segment has at most, and of those what its last block leaves free for its end.
     most_bytes: u64,
     end_bytes: usize,
+    /// Whether the block in the buffer is the last one.
+    is_last: bool,
+    frames: Option<Written>,
+}
+
+/// Frames of a segment that is compressed.
+#[derive(Debug)]
+struct Written {
+    packer: Packer,
+    /// Bytes of all of them, and of those of blocks before the one in the buffer.
+    bytes: u64,
+    before: u64,
 }
 
 impl Segment {
@@ -73,10 +91,12 @@ impl Segment {
         end_bytes: usize,
         buffer: &mut Buffer,
     ) -> io::Result<Self> {
-        let (file, past_cache) = folder.create(&name.segment(), true)?;
+        let packer = name.zstd.then(Packer::new).transpose()?;
+        // Frames are of any length, and past the page cache there are but sectors.
+        let (file, past_cache) = folder.create(&name.segment(), packer.is_none())?;
         buffer.cut(0);
         buffer.bytes.extend_from_slice(head);
-        Ok(Self {
+        let mut segment = Self {
             name,
             file,
             past_cache,
@@ -86,19 +106,36 @@ impl Segment {
             packets_before: 0,
             most_bytes,
             end_bytes,
-        })
+            is_last: false,
+            frames: packer.map(|packer| Written {
+                packer,
+                bytes: 0,
+                before: 0,
+            }),
+        };
+        segment.is_last = segment.ends_with_block();
+        Ok(segment)
+    }
+
+    /// Whether no block has room behind the one in the buffer.
+    fn ends_with_block(&self) -> bool {
+        let block_bytes = BLOCK_BYTES as u64;
+        // What cannot be compressed takes a little more than it has; and there has to be room for this one and the next.
+        let most_stored = block_bytes + block_bytes / 8;
+        let is_full = |it: &Written| it.before + 2 * most_stored > self.most_bytes;
+        self.offset + block_bytes >= self.most_bytes || self.frames.as_ref().is_some_and(is_full)
     }
 
     /// Whether this is the last block.
     #[inline]
     pub(super) fn is_last(&self) -> bool {
-        self.offset + BLOCK_BYTES as u64 >= self.most_bytes
+        self.is_last
     }
 
     /// Whether the block has room for so many bytes more.
     #[inline]
     pub(super) fn has_room(&self, bytes: usize, buffer: &Buffer) -> bool {
-        let end = if self.is_last() { self.end_bytes } else { 0 };
+        let end = if self.is_last { self.end_bytes } else { 0 };
         let wanted = buffer.used() + bytes + end;
         // What is left has to hold a block that fills it up.
         wanted == BLOCK_BYTES || wanted + LEAST_BLOCK_BYTES <= BLOCK_BYTES
@@ -125,8 +162,23 @@ impl Segment {
         self.file.metadata().is_ok_and(|found| found.nlink() == 0)
     }
 
+    /// Where the block in the buffer lies, of which so many bytes are in use, once it is written.
+    fn stored(&self, used: usize) -> Stored {
+        match &self.frames {
+            None => Stored {
+                at: self.offset,
+                bytes: used as u32,
+            },
+            Some(frames) => Stored {
+                at: frames.before,
+                bytes: (frames.bytes - frames.before) as u32,
+            },
+        }
+    }
+
     /// Writes what is there of the block, and fills up its last sector, so that the file ends with a whole block of
-    /// pcapng. `free` is asked for room, once, when the disk is full; it says whether there is some now.
+    /// pcapng, or with a whole frame. `free` is asked for room, once, when the disk is full; it says whether there is some
+    /// now.
     pub(super) fn write_tail(
         &mut self,
         buffer: &mut Buffer,
@@ -137,14 +189,18 @@ impl Segment {
         if used == self.in_file {
             return Ok(());
         }
-        let mut end = used.next_multiple_of(SECTOR_BYTES);
-        if end > used && end - used < LEAST_BLOCK_BYTES {
-            end += SECTOR_BYTES;
+        if self.frames.is_some() {
+            self.write_frame(buffer, used, free)?;
+        } else {
+            let mut end = used.next_multiple_of(SECTOR_BYTES);
+            if end > used && end - used < LEAST_BLOCK_BYTES {
+                end += SECTOR_BYTES;
+            }
+            pcapng::padding(&mut buffer.bytes, end - used);
+            let written = self.write(buffer, end, free);
+            buffer.cut(used);
+            written?;
         }
-        pcapng::padding(&mut buffer.bytes, end - used);
-        let written = self.write(buffer, end, free);
-        buffer.cut(used);
-        written?;
         (self.in_file, self.packets_in_file) = (used, gathered.packets_in_block());
         Ok(())
     }
@@ -158,15 +214,24 @@ impl Segment {
     ) -> io::Result<()> {
         let used = buffer.used();
         pcapng::padding(&mut buffer.bytes, BLOCK_BYTES - used);
-        if let Err(e) = self.write(buffer, BLOCK_BYTES, free) {
+        let written = match self.frames {
+            None => self.write(buffer, BLOCK_BYTES, free),
+            Some(_) => self.write_frame(buffer, BLOCK_BYTES, free),
+        };
+        if let Err(e) = written {
             buffer.cut(used);
             return Err(e);
         }
         self.packets_before += u64::from(gathered.packets_in_block());
-        gathered.end_block(used);
+        gathered.end_block(used, self.stored(used));
         self.offset += BLOCK_BYTES as u64;
         (self.in_file, self.packets_in_file) = (0, 0);
+        if let Some(frames) = &mut self.frames {
+            frames.before = frames.bytes;
+        }
+        self.is_last = self.ends_with_block();
         buffer.cut(0);
+        self.let_go();
         Ok(())
     }
 
@@ -182,12 +247,13 @@ impl Segment {
         buffer.bytes.extend_from_slice(end);
         let used = buffer.used();
         let written = self.write_tail(buffer, gathered, free);
-        let len = self.offset + used as u64;
+        let stored = self.stored(used);
+        let len = stored.at + u64::from(stored.bytes);
         if let Err(e) = written.and_then(|()| self.file.set_len(len)) {
             buffer.cut(packets_end);
             return Err(e);
         }
-        gathered.end_block(used);
+        gathered.end_block(used, stored);
         buffer.cut(0);
         Ok(len)
     }
@@ -195,7 +261,10 @@ impl Segment {
     /// Cuts the file behind what is whole in it, after it could not be written on. Returns how long it is, and its
     /// packets.
     pub(super) fn give_up(&self) -> (u64, u64) {
-        let len = self.offset + self.in_file as u64;
+        let len = match &self.frames {
+            None => self.offset + self.in_file as u64,
+            Some(frames) => frames.bytes,
+        };
         // What cannot be cut off is cut off when the ring is opened again.
         let _ = self.file.set_len(len);
         (len, self.packets_before + u64::from(self.packets_in_file))
@@ -209,35 +278,78 @@ impl Segment {
         free: &mut dyn FnMut() -> bool,
     ) -> io::Result<()> {
         let end = end.min(buffer.used());
-        let mut at = self.in_file / SECTOR_BYTES * SECTOR_BYTES;
-        let mut asked = false;
-        while at < end {
-            let bytes = &buffer.bytes[buffer.start + at..buffer.start + end];
-            match write_at(&self.file, bytes, self.offset + at as u64) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(written) => at += written,
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                // The file system takes it only through the page cache.
-                Err(e) if self.past_cache && Errno::from_io_error(&e) == Some(Errno::INVAL) => {
-                    let flags = fcntl_getfl(&self.file)?;
-                    fcntl_setfl(&self.file, flags - OFlags::DIRECT)?;
-                    self.past_cache = false;
-                }
-                Err(e)
-                    if e.kind() == io::ErrorKind::StorageFull
-                        && !std::mem::replace(&mut asked, true)
-                        && free() => {}
-                Err(e) => return Err(e),
-            }
+        let at = self.in_file / SECTOR_BYTES * SECTOR_BYTES;
+        let bytes = &buffer.bytes[buffer.start + at..buffer.start + end];
+        let offset = self.offset + at as u64;
+        write_all(&self.file, &mut self.past_cache, bytes, offset, free)
+    }
+
+    /// Writes a frame of the buffer up to `end`, from what frames before it hold.
+    fn write_frame(
+        &mut self,
+        buffer: &Buffer,
+        end: usize,
+        free: &mut dyn FnMut() -> bool,
+    ) -> io::Result<()> {
+        let Some(frames) = &mut self.frames else {
+            return Ok(());
+        };
+        let bytes = &buffer.bytes[buffer.start + self.in_file..buffer.start + end];
+        // None of nothing: who reads takes a frame behind a full block for one of the next.
+        if bytes.is_empty() {
+            return Ok(());
         }
-        if !self.past_cache && end == BLOCK_BYTES {
-            // Has what is dirty written, and lets go of what is clean: the block before, usually.
-            let from = self.offset.saturating_sub(CACHED_BYTES);
-            let len = NonZeroU64::new(self.offset + BLOCK_BYTES as u64 - from);
-            let _ = fadvise(&self.file, from, len, Advice::DontNeed);
-        }
+        let frame = frames.packer.pack(bytes)?;
+        let past_cache = &mut self.past_cache;
+        write_all(&self.file, past_cache, frame, frames.bytes, free)?;
+        frames.bytes += frame.len() as u64;
         Ok(())
     }
+
+    /// Gives the page cache back where it is used: has what is dirty written, and lets go of what is clean: the block
+    /// before, usually.
+    fn let_go(&self) {
+        if !self.past_cache {
+            let end = self.frames.as_ref().map_or(self.offset, |it| it.bytes);
+            let from = end.saturating_sub(CACHED_BYTES);
+            let _ = fadvise(
+                &self.file,
+                from,
+                NonZeroU64::new(end - from),
+                Advice::DontNeed,
+            );
+        }
+    }
+}
+
+/// Writes all bytes to that place of a file.
+fn write_all(
+    file: &File,
+    past_cache: &mut bool,
+    bytes: &[u8],
+    offset: u64,
+    free: &mut dyn FnMut() -> bool,
+) -> io::Result<()> {
+    let (mut at, mut asked) = (0, false);
+    while at < bytes.len() {
+        match write_at(file, &bytes[at..], offset + at as u64) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => at += written,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            // The file system takes it only through the page cache.
+            Err(e) if *past_cache && Errno::from_io_error(&e) == Some(Errno::INVAL) => {
+                let flags = fcntl_getfl(file)?;
+                fcntl_setfl(file, flags - OFlags::DIRECT)?;
+                *past_cache = false;
+            }
+            Err(e)
+                if e.kind() == io::ErrorKind::StorageFull
+                    && !std::mem::replace(&mut asked, true)
+                    && free() => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
 }
 
 #[cfg(not(test))]
@@ -284,12 +396,47 @@ pub(super) fn records<'a>(block: &'a [u8], mut each: impl FnMut(Record<'a>) -> b
     }
 }
 
-/// Reads a block of a file into `to`; what is behind the end of the file is left out.
-pub(super) fn read_block<'a>(file: &File, block: usize, to: &'a mut [u8]) -> io::Result<&'a [u8]> {
+/// Memory to read blocks with.
+pub(super) struct Memory {
+    block: Vec<u8>,
+    frames: Vec<u8>,
+    unpacker: Unpacker,
+}
+
+impl Memory {
+    pub(super) fn new() -> io::Result<Self> {
+        Ok(Self {
+            block: vec![0; BLOCK_BYTES],
+            frames: Vec::new(),
+            unpacker: Unpacker::new()?,
+        })
+    }
+
+    /// Reads a block of a file; what is behind the end of the file is left out. None if it is damaged and cannot be
+    /// unpacked.
+    pub(super) fn read(
+        &mut self,
+        file: &File,
+        zstd: bool,
+        stored: Stored,
+    ) -> io::Result<Option<&[u8]>> {
+        let bytes = stored.bytes as usize;
+        if !zstd {
+            let block = &mut self.block[..bytes.min(BLOCK_BYTES)];
+            return read_at(file, block, stored.at).map(Some);
+        }
+        self.frames.resize(bytes.min(MOST_STORED_BYTES), 0);
+        let frames = read_at(file, &mut self.frames, stored.at)?;
+        let unpacked = self.unpacker.unpack(frames, &mut self.block);
+        Ok(unpacked.ok().map(|len| &self.block[..len]))
+    }
+}
+
+/// Reads from a place of a file on, as far as it reaches.
+fn read_at<'a>(file: &File, to: &'a mut [u8], at: u64) -> io::Result<&'a [u8]> {
     let mut filled = 0;
-    let offset = block as u64 * BLOCK_BYTES as u64;
     while filled < to.len() {
-        match file.read_at(&mut to[filled..], offset + filled as u64) {
+        match file.read_at(&mut to[filled..], at + filled as u64) {
             Ok(0) => break,
             Ok(read) => filled += read,
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
@@ -299,34 +446,162 @@ pub(super) fn read_block<'a>(file: &File, block: usize, to: &'a mut [u8]) -> io:
     Ok(&to[..filled])
 }
 
+/// Goes through all blocks of a file of which nobody knows where they lie, until `each` says false: it gets the bytes of each,
+/// where they lie, and whether none comes behind it. Returns whether the file ends with a whole frame.
+pub(super) fn each_block(
+    file: &File,
+    zstd: bool,
+    memory: &mut Memory,
+    mut each: impl FnMut(&[u8], Stored, bool) -> bool,
+) -> io::Result<bool> {
+    if zstd {
+        return each_packed_block(file, memory, each);
+    }
+    let blocks = file.metadata()?.len().div_ceil(BLOCK_BYTES as u64);
+    let blocks = blocks.min(MOST_BLOCKS as u64);
+    for block in 0..blocks {
+        let stored = Stored {
+            at: block * BLOCK_BYTES as u64,
+            bytes: BLOCK_BYTES as u32,
+        };
+        if let Some(bytes) = memory.read(file, false, stored)?
+            && !each(bytes, stored, block + 1 == blocks)
+        {
+            break;
+        }
+    }
+    Ok(true)
+}
+
+fn each_packed_block(
+    file: &File,
+    memory: &mut Memory,
+    mut each: impl FnMut(&[u8], Stored, bool) -> bool,
+) -> io::Result<bool> {
+    let Memory {
+        block, unpacker, ..
+    } = memory;
+    let mut frames = Frames::of(file);
+    let (mut filled, mut stored, mut blocks) = (0, Stored::default(), 0);
+    while let Some((at, frame)) = frames.next()? {
+        let len = match unpacker.unpack(frame, &mut block[filled..]) {
+            Ok(len) => len,
+            // What it would hold is missing, and nothing behind it moves.
+            Err(_) => match content_bytes(frame).filter(|len| filled + len <= BLOCK_BYTES) {
+                Some(len) => {
+                    block[filled..filled + len].fill(0);
+                    len
+                }
+                None => {
+                    frames.is_broken = true;
+                    break;
+                }
+            },
+        };
+        filled += len;
+        stored.bytes = stored.bytes.saturating_add(frame.len() as u32);
+        if filled == BLOCK_BYTES {
+            let end = at + frame.len() as u64;
+            blocks += 1;
+            if !each(block, stored, false) || blocks == MOST_BLOCKS {
+                return Ok(true);
+            }
+            (filled, stored) = (0, Stored { at: end, bytes: 0 });
+        }
+    }
+    if filled > 0 {
+        each(&block[..filled], stored, true);
+    }
+    Ok(!frames.is_broken)
+}
+
+/// Frames of a file, one after the other.
+struct Frames<'a> {
+    file: &'a File,
+    bytes: Vec<u8>,
+    /// Place in the file of the first byte, and place in `bytes` of the next frame.
+    start: u64,
+    at: usize,
+    /// What stands there is no whole frame.
+    is_broken: bool,
+}
+
+impl<'a> Frames<'a> {
+    fn of(file: &'a File) -> Self {
+        Self {
+            file,
+            bytes: Vec::new(),
+            start: 0,
+            at: 0,
+            is_broken: false,
+        }
+    }
+
+    /// The next frame, and its place in the file; none at the end, and at what is no whole frame.
+    fn next(&mut self) -> io::Result<Option<(u64, &[u8])>> {
+        let size = loop {
+            let rest = &self.bytes[self.at..];
+            if let Some(size) = frame_bytes(rest) {
+                break size;
+            }
+            if rest.len() >= most_frame_bytes(BLOCK_BYTES) || !self.read_on()? {
+                self.is_broken = self.at < self.bytes.len();
+                return Ok(None);
+            }
+        };
+        let at = self.at;
+        self.at += size;
+        Ok(Some((self.start + at as u64, &self.bytes[at..at + size])))
+    }
+
+    /// Reads on; false at the end of the file.
+    fn read_on(&mut self) -> io::Result<bool> {
+        self.bytes.drain(..self.at);
+        self.start += std::mem::take(&mut self.at) as u64;
+        let before = self.bytes.len();
+        self.bytes.resize(before + BLOCK_BYTES, 0);
+        let place = self.start + before as u64;
+        let read = read_at(self.file, &mut self.bytes[before..], place).map(<[u8]>::len);
+        self.bytes.truncate(before + *read.as_ref().unwrap_or(&0));
+        Ok(read? > 0)
+    }
+}
+
 /// Reads a whole segment, as after its writer was killed: cuts what is broken off its end, and gathers what its index
 /// says. Returns how long it is.
-pub(super) fn recover(file: &File) -> io::Result<(u64, Finished)> {
+pub(super) fn recover(file: &File, zstd: bool) -> io::Result<(u64, Finished)> {
     let len = file.metadata()?.len();
-    let blocks = len
-        .div_ceil(BLOCK_BYTES as u64)
-        .min(super::MOST_BLOCKS as u64) as usize;
     let mut gathered = Gathered::new();
-    let mut bytes = vec![0; BLOCK_BYTES];
     let mut end = 0;
-    for block in 0..blocks {
-        let read = read_block(file, block, &mut bytes)?;
-        let found = records(read, |record| {
+    each_block(file, zstd, &mut Memory::new()?, |bytes, stored, is_last| {
+        let found = records(bytes, |record| {
             gathered.add(&record);
             true
         });
-        let is_last = block + 1 == blocks;
         if is_last && found.whole_bytes == 0 {
-            break;
+            return true;
         }
-        gathered.end_block(found.whole_bytes);
-        end = match is_last {
-            true => (block * BLOCK_BYTES + found.whole_bytes) as u64,
-            false => ((block + 1) * BLOCK_BYTES) as u64,
+        let stored = match zstd {
+            true => stored,
+            false => Stored {
+                bytes: found.whole_bytes as u32,
+                ..stored
+            },
         };
-    }
-    if end < len {
+        gathered.end_block(found.whole_bytes, stored);
+        end = match zstd || is_last {
+            true => stored.at + u64::from(stored.bytes),
+            false => stored.at + BLOCK_BYTES as u64,
+        };
+        true
+    })?;
+    // A killed writer has left a part of a frame; behind one whose head is damaged there may be good ones, which cannot be
+    // reached.
+    let is_rest = !zstd || len - end <= most_frame_bytes(BLOCK_BYTES) as u64;
+    if end < len && is_rest {
         file.set_len(end)?;
+    } else {
+        end = len;
     }
     Ok((end, gathered.take()))
 }

@@ -43,18 +43,18 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 const SMALLEST: u64 = 2 << 20;
-const ALWAYS: RangeInclusive<u64> = 0..=u64::MAX;
+pub(super) const ALWAYS: RangeInclusive<u64> = 0..=u64::MAX;
 /// Time of the first packet.
 const START_NS: u64 = 1_700_000_000_000_000_000;
 
-fn place() -> (TempDir, PathBuf) {
+pub(super) fn place() -> (TempDir, PathBuf) {
     let parent = tempfile::tempdir().unwrap();
     let ring = parent.path().join("ring");
     (parent, ring)
 }
 
 /// A ring of two ports that holds so many of the smallest segments.
-fn settings(folder: &Path, segments: u64) -> Settings {
+pub(super) fn settings(folder: &Path, segments: u64) -> Settings {
     Settings {
         segment_bytes: SMALLEST,
         texts: Section {
@@ -71,7 +71,7 @@ fn settings(folder: &Path, segments: u64) -> Settings {
 }
 
 /// A frame of a flow, of the bytes that were asked for, if it can be so short.
-fn frame(flow: u8, bytes: usize) -> Vec<u8> {
+pub(super) fn frame(flow: u8, bytes: usize) -> Vec<u8> {
     let payload = vec![flow; bytes.saturating_sub(60)];
     let ethernet = PacketBuilder::ethernet2([2; 6], [4; 6]);
     let mut frame = Vec::new();
@@ -100,7 +100,7 @@ fn frame(flow: u8, bytes: usize) -> Vec<u8> {
 }
 
 /// Packets of random flows, microseconds apart, some out of order.
-fn traffic(seed: u64, packets: usize, longest: usize) -> Vec<(Facts, Vec<u8>)> {
+pub(super) fn traffic(seed: u64, packets: usize, longest: usize) -> Vec<(Facts, Vec<u8>)> {
     let mut random = fastrand::Rng::with_seed(seed);
     let one = |i: usize| {
         // Flows come and go.
@@ -118,16 +118,20 @@ fn traffic(seed: u64, packets: usize, longest: usize) -> Vec<(Facts, Vec<u8>)> {
     (0..packets).map(one).collect()
 }
 
-fn append(writer: &mut Writer, packets: &[(Facts, Vec<u8>)]) {
+pub(super) fn append(writer: &mut Writer, packets: &[(Facts, Vec<u8>)]) {
     for (facts, frame) in packets {
         let facts = *facts;
         writer.append(&Record { facts, frame }).unwrap();
     }
 }
 
-type Packets = Vec<(Facts, Vec<u8>)>;
+pub(super) type Packets = Vec<(Facts, Vec<u8>)>;
 
-fn ask(folder: &Path, times: RangeInclusive<u64>, wanted: Vec<Vec<Key>>) -> (Packets, Found) {
+pub(super) fn ask(
+    folder: &Path,
+    times: RangeInclusive<u64>,
+    wanted: Vec<Vec<Key>>,
+) -> (Packets, Found) {
     let mut packets = Vec::new();
     let found = query(
         folder,
@@ -145,12 +149,12 @@ fn ask(folder: &Path, times: RangeInclusive<u64>, wanted: Vec<Vec<Key>>) -> (Pac
     (packets, found.unwrap())
 }
 
-fn everything(folder: &Path) -> (Packets, Found) {
+pub(super) fn everything(folder: &Path) -> (Packets, Found) {
     ask(folder, ALWAYS, Vec::new())
 }
 
 /// Files of a ring with this ending, in order.
-fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
+pub(super) fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
     let paths = fs::read_dir(folder).unwrap().map(|it| it.unwrap().path());
     let mut paths: Vec<_> = paths
         .filter(|path| path.to_str().unwrap().ends_with(ending))
@@ -159,7 +163,7 @@ fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
     paths
 }
 
-fn bytes_in(folder: &Path) -> u64 {
+pub(super) fn bytes_in(folder: &Path) -> u64 {
     let files = files(folder, "").into_iter();
     // An index may get its name in between.
     files
@@ -168,7 +172,7 @@ fn bytes_in(folder: &Path) -> u64 {
 }
 
 /// The ring as a writer leaves it that is killed now.
-fn killed(folder: &Path) -> (TempDir, PathBuf) {
+pub(super) fn killed(folder: &Path) -> (TempDir, PathBuf) {
     let (parent, copy) = place();
     fs::DirBuilder::new().create(&copy).unwrap();
     for path in files(folder, "") {
@@ -313,7 +317,7 @@ fn a_file_that_ends_anywhere_loses_its_last_packet_only() {
     for len in whole.len() - 3000..=whole.len() {
         fs::write(&path, &whole[..len]).unwrap();
         let file = File::options().read(true).write(true).open(&path).unwrap();
-        let (left, _) = segment::recover(&file).unwrap();
+        let (left, _) = segment::recover(&file, false).unwrap();
         let want = ends.iter().rfind(|end| **end <= len).unwrap();
         assert_eq!((left, file.metadata().unwrap().len()), (*want as u64, left));
     }

@@ -29,6 +29,8 @@ pub struct Settings {
     pub ports: Vec<String>,
     /// Most bytes that are kept of a frame, as files say. 0 is no limit.
     pub snap_bytes: u32,
+    /// Segments are compressed by zstd; their bytes are those that they would have otherwise.
+    pub zstd: bool,
     /// Texts in the files.
     pub texts: Section,
 }
@@ -42,6 +44,7 @@ impl Settings {
             segment_bytes: SEGMENT_BYTES,
             ports,
             snap_bytes: 0,
+            zstd: false,
             texts: Section::default(),
         }
     }
@@ -229,6 +232,7 @@ impl Writer {
         let name = Name {
             number: kept.next_number(),
             first_ns,
+            zstd: self.settings.zstd,
         };
         let segment = Segment::begin(
             kept.folder(),

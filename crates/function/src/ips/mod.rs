@@ -192,4 +192,17 @@ impl Function for Ips {
     fn outcomes(&self) -> Vec<(&'static str, u64)> {
         self.counters.outcomes().collect()
     }
+
+    /// Beside outcomes: what is counted of flows and streams, and matches of a rule (`alert 2019401`).
+    fn count_of(&self, name: &str) -> Option<u64> {
+        if let Some(id) = name.strip_prefix("alert ") {
+            let rules = &self.together.as_ref()?.deciding.rules;
+            return match self.member.number {
+                0 => rules.fitted(id.parse().ok()?),
+                _ => None,
+            };
+        }
+        let counts = self.counters.outcomes().chain(self.counters.notes());
+        counts.into_iter().find(|it| it.0 == name).map(|it| it.1)
+    }
 }

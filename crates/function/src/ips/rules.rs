@@ -166,6 +166,21 @@ impl Rules {
         about.get(rule as usize).cloned()
     }
 
+    /// Times that rules of this number have fitted packets of all workers; none if there is no such rule in force, or
+    /// somebody changes the rules at the moment. Never waits.
+    pub fn fitted(&self, id: u32) -> Option<u64> {
+        let state = self.state.try_lock().ok()?;
+        let (version, workers) = &state.counters;
+        let (_, about) = state.about.iter().find(|it| it.0 == *version)?;
+        let of_it = |rule: &usize| about[*rule].id == id;
+        let rules: Vec<_> = (0..about.len()).filter(of_it).collect();
+        let fitted = |rule: &usize| {
+            let counters = workers.iter().filter_map(|it| it.get(*rule));
+            counters.map(|it| it.counts().fitted).sum::<u64>()
+        };
+        (!rules.is_empty()).then(|| rules.iter().map(fitted).sum())
+    }
+
     /// The rules that cost most or fitted most, those first.
     pub fn top(&self, most: usize) -> Vec<Costs> {
         let state = self.lock();

@@ -2,9 +2,10 @@
 //! it fired. (Gallenmüller 2021, section 3.5: FlowScope.)
 //!
 //! Each worker writes into the ring as a producer of its own; what looks at packets, fires triggers and writes files
-//! are threads of `taut-capture`, which the workers share. What functions in front of it have done with a packet is
+//! are threads of `taut-capture`, which the workers share; analysers are scripts (`analyser.rs`). What functions in front of it have done with a packet is
 //! recorded with it.
 
+mod analyser;
 mod server;
 mod settings;
 
@@ -17,6 +18,7 @@ use crate::{
 use server::Deciding;
 use settings::{Checked, Settings};
 use std::sync::Arc;
+use taut_capture::capture::Capture;
 use taut_capture::clock::PacketClock;
 use taut_capture::record::{DROPPED, Facts, PUNTED};
 use taut_capture::ring::Producer;
@@ -43,16 +45,60 @@ struct Together {
 
 struct Record {
     checked: Checked,
+    member: Member,
     shared: Shared,
     /// Dropped before the capture, which ends when nobody writes any more.
     plane: Option<Plane>,
+    counted: Counted,
+    /// By port, whether packets bear stamps when they arrive.
+    stamped: Vec<bool>,
     together: Option<Together>,
+}
+
+/// Counts of the chain that triggers are about.
+#[derive(Default)]
+struct Counted {
+    names: Vec<String>,
+    /// Of each the number of its trigger, and how far it had come when it was told last; none before.
+    before: Vec<(usize, Option<u64>)>,
+    /// Whether it was said which of them nobody counts.
+    is_checked: bool,
+}
+
+impl Counted {
+    fn of(capture: &Capture) -> Self {
+        let (before, names) = capture
+            .counts()
+            .map(|(at, name)| ((at, None), name.to_string()))
+            .unzip();
+        Self {
+            names,
+            before,
+            is_checked: false,
+        }
+    }
+
+    /// Takes how far they have come, and tells which have grown.
+    fn take(&mut self, counts: &[Option<u64>], mut grew: impl FnMut(usize, u64)) {
+        for ((at, before), now) in self.before.iter_mut().zip(counts) {
+            // One that is not known at the moment has not begun anew.
+            let Some(now) = *now else { continue };
+            // One that goes back is that of a function that has taken the place of another one.
+            let by = before.map_or(0, |before| now.saturating_sub(before));
+            *before = Some(now);
+            if by > 0 {
+                grew(*at, by);
+            }
+        }
+    }
 }
 
 /// What a worker records with.
 struct Plane {
     producer: Producer,
     clock: PacketClock,
+    /// Time of the last packet.
+    last_ns: u64,
     drops: bool,
 }
 
@@ -60,8 +106,11 @@ impl Record {
     fn new(checked: Checked) -> Self {
         Self {
             checked,
+            member: Member::default(),
             shared: Shared::default(),
             plane: None,
+            counted: Counted::default(),
+            stamped: Vec::new(),
             together: None,
         }
     }
@@ -77,9 +126,21 @@ impl Plane {
             port: context.from_port as u8,
             ..Facts::default()
         };
+        let now_ns = facts.time_ns;
         let is_marked = batch.is_marked();
+        let arrivals = batch.arrivals();
         for (at, packet) in batch.packets().iter().enumerate() {
             facts.wire_bytes = packet.len() as u32;
+            if !arrivals.is_empty() {
+                // Of one without a stamp it is when it was received. Times of a producer never run backwards.
+                let time_ns = if arrivals[at] > 0 {
+                    arrivals[at]
+                } else {
+                    now_ns
+                };
+                facts.time_ns = time_ns.max(self.last_ns);
+                self.last_ns = facts.time_ns;
+            }
             if is_marked {
                 facts.flags = match batch.mark(at) {
                     None => 0,
@@ -90,6 +151,7 @@ impl Plane {
             self.producer.put(facts, packet.bytes());
         }
         self.producer.publish();
+        self.producer.hand_over(now_ns);
         if self.drops {
             for at in 0..batch.len() {
                 batch.mark_dropped(at);
@@ -105,20 +167,30 @@ impl Function for Record {
         }
     }
 
+    /// Where buckets are handed over, that is looked at also when no packets come.
+    fn holds_packets(&self) -> bool {
+        self.checked.hands_over()
+    }
+
     /// Readers put the packets of all workers in order.
     fn spread(&self) -> Spread {
         Spread::Any
     }
 
-    fn join(&mut self, _: Member, shared: &Shared) -> Result<(), SettingsError> {
+    fn join(&mut self, member: Member, shared: &Shared) -> Result<(), SettingsError> {
+        self.member = member;
         self.shared = shared.clone();
         Ok(())
+    }
+
+    fn stamped_ports(&mut self, stamped: &[bool]) {
+        self.stamped = stamped.to_vec();
     }
 
     fn prepare(&mut self) -> Result<(), PortError> {
         let checked = &self.checked;
         let together = self.shared.found_or_made(|| {
-            let capture = checked.start()?;
+            let capture = checked.start(&self.stamped)?;
             let deciding = Arc::new(Deciding { capture });
             let socket = ControlSocket::start_at("record", checked.control.as_ref(), &deciding)?;
             Ok::<_, PortError>(Together {
@@ -127,13 +199,36 @@ impl Function for Record {
             })
         })?;
         let capture = &together.deciding.capture;
+        self.counted = Counted::of(capture);
         self.plane = Some(Plane {
             producer: capture.producer(),
             clock: capture.clock(),
+            last_ns: 0,
             drops: checked.drops,
         });
         self.together = Some(together);
         Ok(())
+    }
+
+    fn wanted_counts(&self) -> &[String] {
+        &self.counted.names
+    }
+
+    fn counted(&mut self, counts: &[Option<u64>]) {
+        let Some(together) = &self.together else {
+            return;
+        };
+        let capture = &together.deciding.capture;
+        if !std::mem::replace(&mut self.counted.is_checked, true) && self.member.number == 0 {
+            let unknown = self
+                .counted
+                .names
+                .iter()
+                .zip(counts)
+                .filter(|it| it.1.is_none());
+            unknown.for_each(|(name, _)| say_unknown(name));
+        }
+        self.counted.take(counts, |at, by| capture.grew(at, by));
     }
 
     fn outcomes(&self) -> Vec<(&'static str, u64)> {
@@ -143,6 +238,14 @@ impl Function for Record {
         let (kept, lost) = plane.producer.counts();
         vec![("recorded", kept.packets), ("not_recorded", lost.packets)]
     }
+}
+
+/// Says that a trigger will never fire.
+#[cold]
+fn say_unknown(name: &str) {
+    eprintln!(
+        "taut: record: nobody in this chain counts \"{name}\": its trigger will not fire before somebody does"
+    );
 }
 
 #[cfg(test)]
@@ -180,6 +283,37 @@ mod tests {
             name.starts_with("dropped-") && name.ends_with(".pcapng"),
             "{name}"
         );
+    }
+
+    #[test]
+    fn a_count_of_the_chain_that_grows_fires_its_trigger() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = format!(
+            "ring = \"64 MB\"\ndump = \"{}\"\n[[trigger]]\nname = \"changed\"\ncounter = \"route_changes\"\n",
+            folder.path().display()
+        );
+        let mut record = (ENTRY.build)(text.parse().unwrap()).unwrap();
+        assert!(record.wanted_counts().is_empty());
+        record.prepare().unwrap();
+        assert_eq!(record.wanted_counts(), ["route_changes"]);
+        record.counted(&[Some(7)]);
+        let pool = PoolHandle::new(4, false).unwrap();
+        let mut batch = Batch::new();
+        pool.fill(&mut batch, 3, 100);
+        let context = Context {
+            now_ticks: taut_sys::ticks(),
+            ..Context::default()
+        };
+        record.process(&mut batch, &context);
+        for count in [Some(7), None, Some(7), Some(3), Some(5)] {
+            record.counted(&[count]);
+        }
+        drop(record);
+        let files: Vec<_> = std::fs::read_dir(folder.path()).unwrap().collect();
+        assert_eq!(files.len(), 1, "{files:?}");
+        let bytes = std::fs::read(files[0].as_ref().unwrap().path()).unwrap();
+        let text = String::from_utf8_lossy(&bytes);
+        assert!(text.contains("trigger changed: route_changes grew by 2"));
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! Settings of the recording.
 
+use super::analyser;
 use crate::{SettingsError, each};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use taut_capture::analyser::MOST_FLOWS as MOST_ANALYSED_FLOWS;
 use taut_capture::capture::{self, Capture};
 use taut_capture::dump::{Roll, Target};
 use taut_capture::filter::Filter;
@@ -12,6 +14,7 @@ use taut_capture::keeper;
 use taut_capture::record::LONGEST_BYTES;
 use taut_capture::ring::BUCKET_BYTES;
 use taut_capture::trigger::{Trigger, When, flags_of};
+use taut_lua::AnalyserScript;
 use taut_port::PortError;
 use taut_settings::{Size, duration};
 use taut_sys::available_bytes;
@@ -32,12 +35,42 @@ pub(super) struct Settings {
     disk: Option<PathBuf>,
     disk_size: Option<Size>,
     #[serde(default)]
+    zstd: bool,
+    #[serde(default)]
     flows: usize,
     control: Option<PathBuf>,
     #[serde(default)]
     interfaces: Vec<String>,
+    classic: Option<String>,
+    #[serde(default)]
+    look: Look,
     #[serde(default)]
     trigger: Vec<toml::Table>,
+    #[serde(default)]
+    analyser: Vec<toml::Table>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AnalyserSettings {
+    file: PathBuf,
+    /// Expression of the packets that it sees.
+    when: Option<String>,
+    flows: Option<usize>,
+    /// Settings for the script.
+    #[serde(default)]
+    settings: toml::Table,
+}
+
+/// What the thread that looks at packets does when none have come.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Look {
+    /// It rests.
+    #[default]
+    Rest,
+    /// It looks again.
+    Poll,
 }
 
 #[derive(Debug, Deserialize)]
@@ -54,6 +87,8 @@ struct TriggerSettings {
     late: Option<String>,
     /// Fate of packets of `when`.
     fate: Option<String>,
+    /// Name of a count of the chain that grows.
+    counter: Option<String>,
     #[serde(default)]
     asked: bool,
     #[serde(default)]
@@ -77,21 +112,31 @@ pub(super) struct Checked {
     pub drops: bool,
     target: Option<Target>,
     roll: Roll,
+    zstd: bool,
     disk: Option<keeper::Settings>,
     flows: usize,
     /// Path of the control socket.
     pub control: Option<PathBuf>,
     interfaces: Vec<String>,
+    classic: Option<Duration>,
+    look: Look,
     triggers: Vec<Trigger>,
+    analysers: Vec<analyser::Checked>,
 }
 
 /// Ports that are told apart in files, where nobody names them.
 const PORTS: usize = 16;
 const MOST_TRIGGERS: usize = 4096;
+/// Each has a thread.
+const MOST_ANALYSERS: usize = 16;
+/// Flows that an analyser remembers where nobody says how many.
+const ANALYSED_FLOWS: usize = 100_000;
 const SMALLEST_BUCKET: u64 = 1 << 16;
 const BEFORE: Duration = Duration::from_secs(5);
 const AFTER: Duration = Duration::from_secs(1);
 const MOST_PER_MINUTE: u32 = 60;
+/// Longest time for which a bucket is kept from those who look.
+const LONGEST_HOLD: Duration = Duration::from_secs(10);
 /// Part of the free memory that a ring takes of which nobody says how large it is to be.
 const SHARE_OF_FREE: u64 = 2;
 
@@ -162,10 +207,17 @@ impl Settings {
             (Some(folder), Some(size)) => Some(keeper::Settings {
                 folder,
                 bytes: size.bytes,
+                zstd: self.zstd,
             }),
             (None, None) => None,
             _ => return wrong("disk and disk_size: want both or none".to_string()),
         };
+        if self.zstd && disk.is_none() && !matches!(target, Some(Target::Folder(_))) {
+            return wrong(
+                "zstd: only with dump or disk; a file is compressed if its name ends in .zst"
+                    .to_string(),
+            );
+        }
         if self.flows > MOST_FLOWS {
             return wrong(format!("flows = {}: want {MOST_FLOWS} at most", self.flows));
         }
@@ -188,6 +240,17 @@ impl Settings {
                 return wrong(format!("trigger: two are called {}", trigger.name));
             }
         }
+        if self.analyser.len() > MOST_ANALYSERS {
+            return wrong(format!("analyser: want {MOST_ANALYSERS} at most"));
+        }
+        let analysers = each("analyser", self.analyser, AnalyserSettings::check)?;
+        let classic = time("classic", self.classic)?;
+        if classic.is_some_and(|it| it.is_zero() || it > LONGEST_HOLD) {
+            return wrong(format!(
+                "classic: want a time up to {} s, such as \"300ms\"",
+                LONGEST_HOLD.as_secs()
+            ));
+        }
         let interfaces = match self.interfaces.is_empty() {
             true => (0..PORTS).map(|port| format!("port {port}")).collect(),
             false => self.interfaces,
@@ -200,11 +263,31 @@ impl Settings {
             drops: self.drop,
             target,
             roll,
+            zstd: self.zstd,
             disk,
             flows: self.flows,
             control: self.control,
             interfaces,
+            classic,
+            look: self.look,
             triggers,
+            analysers,
+        })
+    }
+}
+
+impl AnalyserSettings {
+    fn check(self) -> Result<analyser::Checked, SettingsError> {
+        AnalyserScript::check(&self.file).map_err(|e| SettingsError(format!("file: {e}")))?;
+        let flows = self.flows.unwrap_or(ANALYSED_FLOWS);
+        if !(1..=MOST_ANALYSED_FLOWS).contains(&flows) {
+            return wrong(format!("flows = {flows}: want 1 to {MOST_ANALYSED_FLOWS}"));
+        }
+        Ok(analyser::Checked {
+            file: self.file,
+            filter: made("when", &self.when.unwrap_or_default())?,
+            flows,
+            settings: self.settings,
         })
     }
 }
@@ -231,12 +314,17 @@ impl TriggerSettings {
                 }
             },
         };
-        let is_special = silence.is_some() || late.is_some() || flags.is_some() || self.asked;
+        let is_special = silence.is_some()
+            || late.is_some()
+            || flags.is_some()
+            || self.counter.is_some()
+            || self.asked;
         let kinds = [
             self.more_than.is_some(),
             silence.is_some(),
             late.is_some(),
             flags.is_some(),
+            self.counter.is_some(),
             self.asked,
             self.always,
         ];
@@ -245,12 +333,17 @@ impl TriggerSettings {
             1 => {}
             _ => {
                 return wrong(format!(
-                    "{name}: want when, or one of more_than, silence, late, fate, asked and always"
+                    "{name}: want when, or one of more_than, silence, late, fate, counter, asked and always"
                 ));
             }
         }
         if over.is_some() && self.more_than.is_none() {
             return wrong(format!("{name}: over: only with more_than"));
+        }
+        if self.counter.is_some() && self.when.is_some() {
+            return wrong(format!(
+                "{name}: counter: not with when: no packet stands for it; keep says which are written"
+            ));
         }
         let filter = made("when", &self.when.unwrap_or_default())?;
         let keep = match self.keep {
@@ -271,6 +364,8 @@ impl TriggerSettings {
             When::Late { filter, over }
         } else if let Some(flags) = flags {
             When::Fate { filter, flags }
+        } else if let Some(counter) = self.counter {
+            When::Count(counter)
         } else if self.asked {
             When::Asked
         } else if self.always {
@@ -291,8 +386,21 @@ impl TriggerSettings {
 }
 
 impl Checked {
-    /// Begins the capture.
-    pub fn start(&self) -> Result<Capture, PortError> {
+    /// Whether buckets are handed over, as in the dissertation.
+    pub fn hands_over(&self) -> bool {
+        self.classic.is_some()
+    }
+
+    fn analysers(&self) -> Vec<taut_capture::analyser::Settings> {
+        let triggers: Vec<_> = self.triggers.iter().map(|it| it.name.clone()).collect();
+        self.analysers
+            .iter()
+            .map(|it| it.settings(&triggers))
+            .collect()
+    }
+
+    /// Begins the capture, of ports of which these stamp packets.
+    pub fn start(&self, stamped: &[bool]) -> Result<Capture, PortError> {
         let least = 2 * self.bucket_bytes as u64;
         let ring_bytes = self
             .ring_bytes
@@ -308,15 +416,35 @@ impl Checked {
             bucket_bytes: self.bucket_bytes,
             snap_bytes: self.snap_bytes,
             triggers: self.triggers.clone(),
+            analysers: self.analysers(),
             target: self.target.clone(),
             roll: self.roll,
+            zstd: self.zstd,
             ports: self.interfaces.clone(),
             disk: self.disk.clone(),
             flows: self.flows,
+            classic: self.classic,
+            polls: self.look == Look::Poll,
+            times: times(stamped, &self.interfaces),
         };
         Capture::start(settings).map_err(|e| {
             PortError::system("function \"record\"", std::io::Error::other(e.to_string()))
         })
+    }
+}
+
+/// What files are to say of times.
+fn times(stamped: &[bool], interfaces: &[String]) -> String {
+    const TICKS: &str = "the processor's ticks, one for each batch";
+    let names = stamped.iter().zip(interfaces).filter(|it| *it.0);
+    let names: Vec<_> = names.map(|it| it.1.as_str()).collect();
+    match (names.len(), stamped.len()) {
+        (0, _) => format!("times are {TICKS}"),
+        (some, all) if some == all => "times are stamps of the ports on arrival".to_string(),
+        _ => format!(
+            "times are stamps of the ports on arrival at {}, elsewhere {TICKS}",
+            names.join(", ")
+        ),
     }
 }
 
@@ -345,6 +473,11 @@ mod tests {
             ("dump = \"a\"\nfile = \"b\"", "want one of both"),
             ("file = \"b\"\nroll_size = \"1 MB\"", "roll_size"),
             ("disk = \"a\"", "disk and disk_size"),
+            ("zstd = true", "only with dump or disk"),
+            ("zstd = true\nfile = \"b.zst\"", "name ends in .zst"),
+            ("classic = \"0s\"", "classic: want a time up to 10 s"),
+            ("classic = \"soon\"", "classic = \"soon\""),
+            ("look = \"away\"", "look"),
             ("flows = 100000001", "want 100000000 at most"),
             ("flows = -1", "flows"),
             (&trigger(""), "trigger 1: a: want when"),
@@ -352,12 +485,21 @@ mod tests {
                 &trigger("asked = true\nalways = true"),
                 "trigger 1: a: want when",
             ),
+            (
+                &trigger("counter = \"alerts\"\nwhen = \"udp\""),
+                "counter: not with when",
+            ),
             (&trigger("fate = \"eaten\""), "want \"dropped\""),
             (&trigger("when = \"udp\"\nover = \"1s\""), "over: only"),
             (
                 &trigger("asked = true\nbefore = \"soon\""),
                 "before = \"soon\"",
             ),
+            (
+                "[[analyser]]\nfile = \"/none.lua\"",
+                "analyser 1: file: cannot read",
+            ),
+            ("[[analyser]]\nflows = 1", "analyser 1: "),
             (
                 "[[trigger]]\nname = \"a/b\"\nasked = true",
                 "names of files",
@@ -370,6 +512,16 @@ mod tests {
             let wrong = check(text).unwrap_err();
             assert!(wrong.contains(said), "{text}: {wrong}");
         }
+    }
+
+    #[test]
+    fn a_file_says_whose_times_it_has() {
+        let names = ["a", "b"].map(String::from);
+        assert!(times(&[], &names).starts_with("times are the processor's ticks"));
+        assert!(times(&[true, true], &names).ends_with("on arrival"));
+        assert!(
+            times(&[false, true], &names).contains("on arrival at b, elsewhere the processor's")
+        );
     }
 
     #[test]

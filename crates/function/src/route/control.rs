@@ -13,7 +13,7 @@ use crate::changes::Sender;
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use taut_lpm::{NextHop, PrefixV4, Rib, v4, v6};
 use taut_wire::Mac;
@@ -141,6 +141,8 @@ pub(super) struct Control {
     /// State of the picture of the kernel, where its routes are followed.
     followed: Option<KernelStatus>,
     next_look: Instant,
+    /// Times that routes were added, changed or taken away, since the start.
+    changes: Arc<AtomicU64>,
     workers: Vec<Sender<()>>,
     /// Packets by next hop, of each worker.
     used: Vec<Used>,
@@ -185,6 +187,7 @@ impl Control {
             released: Vec::new(),
             followed: None,
             next_look: now,
+            changes: Arc::default(),
             workers: Vec::new(),
             used: Vec::new(),
             kernel: None,
@@ -422,12 +425,18 @@ impl Control {
         }
     }
 
+    /// Count of changes of routes, which may be read while they are made.
+    pub fn changes(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.changes)
+    }
+
     /// Adds a route, or lets the one of its prefix lead elsewhere.
     ///
     /// # Errors
     /// When there is no room; nothing has changed then.
     pub fn set(&mut self, network: impl Into<Network>, target: Target) -> Result<(), Refused> {
         let network = network.into();
+        let is_change = self.routes.get(&network) != Some(&target);
         let hop = self.take(&target)?;
         if let Err(e) = self.write(network, Some(hop)) {
             self.give_back(&target);
@@ -437,6 +446,9 @@ impl Control {
             Some(before) => self.give_back(&before),
             // A station that was there has it in its route's place.
             None => self.drop_station(network),
+        }
+        if is_change {
+            self.changes.fetch_add(1, Ordering::Relaxed);
         }
         Ok(())
     }
@@ -454,6 +466,7 @@ impl Control {
         if let Some(before) = self.routes.remove(&network) {
             self.give_back(&before);
         }
+        self.changes.fetch_add(1, Ordering::Relaxed);
         Ok(true)
     }
 

@@ -43,6 +43,7 @@ use hop::unused;
 use in_kernel::Kernel;
 use settings::{Checked, Settings};
 use slow::{Counts, SlowPath};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use taps::Taps;
@@ -68,6 +69,7 @@ const SLOTS_FOR_TAGS: u32 = 2048;
 #[derive(Clone)]
 struct Deciding {
     control: Arc<Mutex<Control>>,
+    changes: Arc<AtomicU64>,
     /// The kernel's interfaces.
     taps: Option<Arc<Taps>>,
     _follower: Option<Arc<Follower>>,
@@ -155,6 +157,7 @@ impl Function for Router {
                 let reason = std::io::Error::other(e.to_string());
                 PortError::system("function \"route\": making its tables", reason)
             })?;
+            let changes = control.changes();
             let control = Arc::new(Mutex::new(control));
             let (mut taps, mut follower) = (None, None);
             if let Some((made, kernel)) = Taps::make(checked)? {
@@ -168,6 +171,7 @@ impl Function for Router {
             is_first = true;
             Ok::<_, PortError>(Deciding {
                 control,
+                changes,
                 taps,
                 _follower: follower,
                 _socket: socket.map(Arc::new),
@@ -233,5 +237,15 @@ impl Function for Router {
         let mut outcomes: Vec<_> = OUTCOMES.into_iter().zip(counts).collect();
         outcomes.extend(self.counts.outcomes());
         outcomes
+    }
+
+    /// Beside outcomes: `route_changes`.
+    fn count_of(&self, name: &str) -> Option<u64> {
+        if name == "route_changes" {
+            let deciding = self.deciding.as_ref().filter(|_| self.is_first)?;
+            return Some(deciding.changes.load(Ordering::Relaxed));
+        }
+        let outcomes = self.outcomes();
+        outcomes.iter().find(|it| it.0 == name).map(|it| it.1)
     }
 }

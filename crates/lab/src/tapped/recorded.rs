@@ -1,11 +1,11 @@
 //! What two captures of the same time have recorded, as a tap at two places would have seen it.
 
 use super::{PlaceCounts, Seen};
-use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use taut_capture::filter::Filter;
 use taut_capture::matching::Identify;
+use taut_port::pcap::CaptureFile;
 use taut_port::pcap::format::{Fault, Over, Scanner, Step};
 
 /// Bytes that are read at a time at least.
@@ -140,7 +140,7 @@ impl RecordedTap {
 /// One capture, read record by record.
 struct Reader {
     path: PathBuf,
-    file: File,
+    file: CaptureFile,
     scanner: Scanner,
     block: Vec<u8>,
     at: usize,
@@ -162,7 +162,7 @@ impl Reader {
         };
         Ok(Self {
             path: path.to_path_buf(),
-            file: File::open(path).map_err(wrong)?,
+            file: CaptureFile::open(path).map_err(wrong)?,
             scanner: Scanner::new(),
             block: Vec::new(),
             at: 0,

@@ -1,8 +1,9 @@
 //! A port on capture files: frames of one file come in, frames sent go out to another. pcap and pcapng.
 //!
 //! Frames that are read are packets in place: a thread (`reader`) reads blocks of the file ahead and
-//! notes where frames lie (`index`, `format`), the data path hands them out. Frames that are sent are
-//! copied once, into blocks that another thread (`writer`) writes. No system call is made per packet.
+//! notes where frames lie (`index`, `format`), the data path hands them out. What is compressed by zstd it unpacks first
+//! (`unpacked`). Frames that are sent are copied once, into blocks that another thread (`writer`) writes. No system call
+//! is made per packet.
 
 pub mod annotated;
 mod blocks;
@@ -12,9 +13,11 @@ mod reader;
 mod record;
 #[cfg(test)]
 mod tests;
+mod unpacked;
 mod writer;
 
 pub use annotated::{Annotated, write_annotated};
+pub use unpacked::CaptureFile;
 
 use crate::{Backend, Batch, Breakdown, Handling, Link, Port, PortCounters, PortError, PortSpec};
 use crate::{Receives, Resources, Sends, Split, Supply};
@@ -132,6 +135,7 @@ fn open_input(spec: &PortSpec, path: &str) -> Result<Input, PortError> {
         return Err(spec.error(format!("{path} is not a file")));
     }
     let claim = writer::claim(&file, false, &what)?;
+    let file = CaptureFile::of(file).map_err(|e| PortError::system(&what, e))?;
     let reader = Reader::start(file, rounds, clock, |end| spec.error(told(path, end)))?;
     Ok(Input {
         path: path.to_string(),

@@ -3,8 +3,8 @@
 
 use super::blocks::{BLOCKS, Blocks};
 use super::index::{End, Entry, Filled, Index};
+use super::unpacked::CaptureFile;
 use crate::{Batch, Packet, PoolHandle, PortCounters, PortError};
-use std::fs::File;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::thread::JoinHandle;
@@ -73,7 +73,7 @@ impl Reader {
     /// When the machine has not got the memory or the thread; what is wrong where the file starts, as text
     /// made by `wrong`.
     pub(super) fn start(
-        file: File,
+        file: CaptureFile,
         rounds: u64,
         clock: Option<Clock>,
         wrong: impl FnOnce(&End) -> PortError,
@@ -253,7 +253,7 @@ impl Drop for Reader {
 }
 
 fn read_ahead(
-    mut index: Index<File>,
+    mut index: Index<CaptureFile>,
     blocks: &Blocks,
     empty: &Receiver<Empty>,
     full: &SyncSender<Full>,

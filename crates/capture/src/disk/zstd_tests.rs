@@ -1,0 +1,244 @@
+//! Tests of a ring whose segments are compressed.
+#![allow(clippy::unwrap_used)]
+
+use super::tests::{
+    ALWAYS, append, ask, bytes_in, everything, faults, files, killed, place, settings, traffic,
+};
+use super::*;
+use std::fs::{self, File};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// Segments of a few blocks.
+const SEGMENT: u64 = 4 << 20;
+
+fn compressed(folder: &Path) -> Settings {
+    Settings {
+        zstd: true,
+        segment_bytes: SEGMENT,
+        ..settings(folder, 400)
+    }
+}
+
+#[test]
+fn a_compressed_ring_reads_back_as_it_was_written_and_zstd_unpacks_it() {
+    let (_parent, folder) = place();
+    let packets = traffic(31, 30_000, 1500);
+    let mut writer = Writer::open(compressed(&folder)).unwrap();
+    append(&mut writer, &packets[..20_000]);
+    writer.flush().unwrap();
+    writer.flush().unwrap();
+    let (found, counts) = everything(&folder);
+    assert!(found == packets[..20_000]);
+    assert_eq!(counts.damaged, 0);
+    for part in packets[20_000..].chunks(100) {
+        append(&mut writer, part);
+        writer.flush().unwrap();
+    }
+    assert_eq!(writer.finish().unwrap().packets, 30_000);
+    let (found, counts) = everything(&folder);
+    assert!(found == packets);
+    assert_eq!((counts.without_index, counts.damaged), (0, 0));
+    assert!(counts.segments > 2, "{counts:?}");
+    let files = files(&folder, ".pcapng.zst");
+    assert_eq!(files.len() as u64, counts.segments);
+    let (found, indexed) = ask(&folder, ALWAYS, vec![vec![Key::Protocol(1)]]);
+    assert!(!found.is_empty() && indexed.bytes_read <= counts.bytes_read);
+    // A program not written here: what it unpacks is the file that would have been written, block by block.
+    for file in &files {
+        let Ok(unpacked) = Command::new("zstd").arg("-dc").arg(file).output() else {
+            println!("skipped: needs zstd");
+            return;
+        };
+        assert!(unpacked.status.success(), "{unpacked:?}");
+        let bytes = &unpacked.stdout[..];
+        assert!(bytes.len() > fs::metadata(file).unwrap().len() as usize);
+        for block in bytes.chunks(BLOCK_BYTES) {
+            let found = segment::records(block, |_| true);
+            assert!(!found.is_damaged && found.whole_bytes > 0);
+        }
+    }
+}
+
+#[test]
+fn a_killed_writer_of_frames_loses_what_was_in_memory_and_nothing_else() {
+    let (_parent, folder) = place();
+    let packets = traffic(33, 3000, 1500);
+    let mut writer = Writer::open(compressed(&folder)).unwrap();
+    append(&mut writer, &packets[..1000]);
+    writer.flush().unwrap();
+    append(&mut writer, &packets[1000..2900]);
+    writer.flush().unwrap();
+    append(&mut writer, &packets[2900..2950]);
+    let (_copy, copy) = killed(&folder);
+    let mut other = Writer::open(compressed(&copy)).unwrap();
+    other.settle();
+    assert_eq!(other.counts().without_index, 0);
+    let (found, counts) = everything(&copy);
+    assert!(found == packets[..2900]);
+    assert_eq!((counts.without_index, counts.damaged), (0, 0));
+    append(&mut other, &packets[2950..]);
+    other.finish().unwrap();
+    let (found, _) = everything(&copy);
+    assert!(found == [&packets[..2900], &packets[2950..]].concat());
+}
+
+#[test]
+fn a_compressed_file_that_ends_anywhere_loses_its_last_frame_only() {
+    let (_parent, folder) = place();
+    let packets = traffic(34, 200, 400);
+    let mut writer = Writer::open(compressed(&folder)).unwrap();
+    for part in packets.chunks(20) {
+        append(&mut writer, part);
+        writer.flush().unwrap();
+    }
+    writer.finish().unwrap();
+    let newest = files(&folder, ".pcapng.zst").pop().unwrap();
+    let whole = fs::read(&newest).unwrap();
+    let mut ends = vec![0];
+    while let Some(size) = crate::packed::frame_bytes(&whole[*ends.last().unwrap()..]) {
+        ends.push(ends.last().unwrap() + size);
+    }
+    assert!(ends.len() > 10 && ends.last() == Some(&whole.len()));
+    let (parent, _) = place();
+    let path = parent.path().join("cut");
+    for len in (0..=whole.len()).step_by(7) {
+        fs::write(&path, &whole[..len]).unwrap();
+        let file = File::options().read(true).write(true).open(&path).unwrap();
+        let (left, found) = segment::recover(&file, true).unwrap();
+        let want = ends.iter().rfind(|end| **end <= len).unwrap();
+        assert_eq!((left, file.metadata().unwrap().len()), (*want as u64, left));
+        let frames = ends.iter().position(|end| end == want).unwrap();
+        // The first has the head, and the last one the end.
+        let packets = (frames.saturating_sub(1) * 20).min(200) as u64;
+        assert_eq!(found.packets(), packets);
+    }
+}
+
+#[test]
+fn an_index_of_frames_that_is_made_again_is_the_one_that_was_written() {
+    let (_parent, folder) = place();
+    let mut writer = Writer::open(compressed(&folder)).unwrap();
+    for part in traffic(35, 30_000, 1500).chunks(777) {
+        append(&mut writer, part);
+        writer.flush().unwrap();
+    }
+    writer.finish().unwrap();
+    let indexes = files(&folder, ".zst.index");
+    let written: Vec<_> = indexes.iter().map(|path| fs::read(path).unwrap()).collect();
+    assert!(written.len() > 2);
+    for path in &indexes {
+        fs::remove_file(path).unwrap();
+    }
+    let mut writer = Writer::open(compressed(&folder)).unwrap();
+    assert_eq!(writer.counts().without_index, written.len() as u64);
+    writer.settle();
+    for (path, written) in indexes.iter().zip(&written) {
+        assert!(fs::read(path).unwrap() == *written, "{}", path.display());
+    }
+}
+
+#[test]
+fn damage_in_a_frame_is_told_and_hides_its_block_only() {
+    let (_parent, folder) = place();
+    let packets = traffic(36, 10_000, 1500);
+    let mut writer = Writer::open(compressed(&folder)).unwrap();
+    append(&mut writer, &packets);
+    writer.finish().unwrap();
+    let first = &files(&folder, ".pcapng.zst")[0];
+    let mut bytes = fs::read(first).unwrap();
+    bytes[10_000] ^= 0x55;
+    fs::write(first, &bytes).unwrap();
+    let (found, counts) = everything(&folder);
+    assert_eq!(counts.damaged, 1);
+    assert!(found.len() > 1000 && packets.ends_with(&found));
+    // Without an index, too, and with one that is made of it; nothing is cut off for that.
+    fs::remove_file(&files(&folder, ".zst.index")[0]).unwrap();
+    let (again, counts) = everything(&folder);
+    assert_eq!((counts.damaged, counts.without_index), (1, 1));
+    assert!(again == found);
+    let mut writer = Writer::open(compressed(&folder)).unwrap();
+    writer.settle();
+    drop(writer);
+    let (again, counts) = everything(&folder);
+    assert_eq!((counts.damaged, counts.without_index), (1, 0));
+    assert!(again == found);
+    assert_eq!(fs::metadata(first).unwrap().len(), bytes.len() as u64);
+}
+
+#[test]
+fn a_full_disk_leaves_whole_frames_and_the_ring_goes_on_when_it_is_not() {
+    let (_parent, folder) = place();
+    let packets = traffic(38, 6000, 1500);
+    let mut writer = Writer::open(compressed(&folder)).unwrap();
+    let start = Instant::now();
+    writer.tick(start).unwrap();
+    append(&mut writer, &packets[..1000]);
+    writer.flush().unwrap();
+    faults::ROOM.set(Some(4096));
+    let mut told = 0;
+    for (facts, frame) in &packets[1000..4000] {
+        let facts = *facts;
+        told += u32::from(
+            writer
+                .append(&crate::record::Record { facts, frame })
+                .is_err(),
+        );
+    }
+    assert!(told == 1 && writer.is_failing());
+    let (found, there) = everything(&folder);
+    assert_eq!(there.damaged, 0);
+    assert!(found.len() as u64 == writer.counts().packets && packets.starts_with(&found));
+    faults::ROOM.set(None);
+    writer.tick(start + Duration::from_secs(100)).unwrap();
+    append(&mut writer, &packets[4000..]);
+    let counts = writer.finish().unwrap();
+    assert_eq!(counts.packets + counts.lost, 6000);
+    let (found, _) = everything(&folder);
+    assert!(found.len() as u64 == counts.packets && found.ends_with(&packets[4000..]));
+}
+
+#[test]
+fn a_compressed_ring_stays_within_its_bytes_and_lies_beside_one_that_is_not() {
+    let (_parent, folder) = place();
+    let plain = traffic(39, 2000, 1500);
+    let mut writer = Writer::open(settings(&folder, 400)).unwrap();
+    append(&mut writer, &plain);
+    writer.finish().unwrap();
+    let least = Settings::least_bytes(SEGMENT);
+    let small = Settings {
+        limit_bytes: least,
+        ..compressed(&folder)
+    };
+    let mut writer = Writer::open(small).unwrap();
+    let mut random = fastrand::Rng::with_seed(39);
+    let mut sent = 0;
+    // Noise, which cannot be compressed.
+    for _ in 0..200 {
+        for _ in 0..100 {
+            let frame: Vec<u8> = std::iter::repeat_with(|| random.u8(..))
+                .take(1400)
+                .collect();
+            let facts = crate::record::Facts {
+                time_ns: 1 + sent,
+                wire_bytes: 1400,
+                ..Default::default()
+            };
+            writer
+                .append(&crate::record::Record {
+                    facts,
+                    frame: &frame,
+                })
+                .unwrap();
+            sent += 1;
+        }
+        assert!(bytes_in(&folder) <= least, "{}", bytes_in(&folder));
+    }
+    let counts = writer.finish().unwrap();
+    assert!(counts.removed > 0 && counts.lost == 0, "{counts:?}");
+    assert!(bytes_in(&folder) <= least);
+    let (found, counts) = everything(&folder);
+    assert_eq!(counts.damaged, 0);
+    assert_eq!(found.last().unwrap().0.time_ns, sent);
+    assert!(found.len() > 2000);
+}

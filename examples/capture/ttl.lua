@@ -1,0 +1,29 @@
+-- Mean TTL of each flow and direction: has the trigger `ttl` fire for a packet whose TTL (IPv6: hop limit) is far from the
+-- mean of those before it, as when packets come another way, or from somebody else.
+--
+--     taut capture eth0 --dump dumps --trigger ttl --analyse ttl.lua
+
+local deviation = taut.settings.deviation or 2
+-- Packets after which a mean is one.
+local least = taut.settings.packets or 5
+
+flow = { "count_1", "count_2", "mean_1", "mean_2" }
+local count, mean = { "count_1", "count_2" }, { "mean_1", "mean_2" }
+
+function analyse(packet, flow)
+    local ttl
+    if not flow then
+        return
+    elseif packet.ip4.present then
+        ttl = packet.ip4.ttl
+    else
+        ttl = packet.ip6.hop_limit
+    end
+    local side = packet.side
+    local n, m = flow[count[side]], flow[mean[side]]
+    if n >= least and math.abs(ttl - m) > deviation then
+        trigger("ttl", ("TTL %d after a mean of %.1f in %d packets"):format(ttl, m, n))
+    end
+    flow[count[side]] = n + 1
+    flow[mean[side]] = m + (ttl - m) / (n + 1)
+end
