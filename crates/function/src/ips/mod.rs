@@ -50,6 +50,22 @@ pub(crate) const ENTRY: Entry = Entry {
     in_kernel: KernelVersion::No("it keeps flows and looks into payloads"),
 };
 
+/// Makes an inspection that only looks: it writes no events, listens nowhere and drops nothing, to be measured. Returns what came of its rules, too.
+///
+/// # Errors
+/// As of a chain with these settings.
+pub fn looking(table: toml::Table) -> Result<(Box<dyn Function>, Read), SettingsError> {
+    let checked = Checked {
+        events: None,
+        control: None,
+        alert_only: true,
+        ..settings::<Settings>(table)?.check()?
+    };
+    let compiled = compile(&checked.rules, &checked.options).map_err(SettingsError)?;
+    let read = compiled.1.clone();
+    Ok((Box::new(Ips::new(checked, compiled)), read))
+}
+
 /// What the functions of all workers share.
 #[derive(Clone)]
 struct Together {
