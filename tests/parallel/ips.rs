@@ -2,9 +2,41 @@
 
 use crate::support::hosts::{Hosts, Namespace, in_namespace, ping};
 use crate::support::program::{Finished, Program, run};
+use crate::support::{is_installed, scratch, taut};
 use serde_json::Value;
 use std::fs;
 use std::process::Command;
+
+#[test]
+fn tshark_reads_the_traffic_of_our_own() {
+    if !is_installed("tshark") {
+        println!("skipped: needs tshark");
+        return;
+    }
+    let folder = scratch();
+    let file = folder.path().join("mixed.pcapng");
+    let said = run(taut(&["ips", "sample", "--traffic"]).arg(&file)).success();
+    let mut shown = Command::new("tshark");
+    shown.args(["-o", "tcp.check_checksum:TRUE", "-o", "udp.check_checksum:TRUE"]);
+    shown.args(["-T", "fields", "-e", "frame.protocols", "-e", "dns.qry.name", "-e", "http.request.uri"]);
+    shown.args(["-e", "tls.handshake.extensions_server_name", "-e", "_ws.malformed", "-e", "tcp.checksum.status", "-e", "udp.checksum.status"]);
+    let shown = run(shown.arg("-r").arg(&file)).success().stdout;
+    let frames = shown.lines().count();
+    assert!(said.stdout.starts_with(&format!("{frames} frames in ")), "{said:?}");
+    for part in [
+        "host31.example.net",
+        "/news/31/index.html?from=start",
+        "shop31.example.net",
+    ] {
+        assert!(shown.contains(part), "no {part} in {shown}");
+    }
+    for line in shown.lines() {
+        let fields: Vec<&str> = line.split('\t').collect();
+        assert_eq!(fields[4], "", "malformed: {line}");
+        // 1 is good.
+        assert!(fields[5] == "1" || fields[6] == "1", "checksum: {line}");
+    }
+}
 
 fn fetch(host: &Namespace, path: &str) -> Finished {
     let mut command = in_namespace(&host.0, "curl");
