@@ -188,6 +188,115 @@ fn messages_are_found_over_segments_in_any_order() {
 }
 
 #[test]
+fn another_connection_between_the_same_ports_begins_anew_in_both_directions() {
+    let folder = tempfile::tempdir().unwrap();
+    let rules = "alert http any any -> any any (flow:to_server,established; http.uri; content:\"/one\"; sid:1;)\n\
+                 alert http any any -> any any (flow:to_client; http.stat_code; content:\"404\"; sid:2;)\n";
+    let mut function = ips(folder.path(), rules, "");
+    let answer = b"HTTP/1.1 404 Not Found\r\nContent-Length: 2000\r\n\r\nbut less than that";
+    for _ in 0..2 {
+        handshake(&mut function);
+        assert!(passes(&mut function, &tcp(true, 0x18, 100, b"GET /one HTTP/1.1\r\n\r\n")));
+        assert!(passes(&mut function, &tcp(false, 0x18, 500, answer)));
+        assert!(passes(&mut function, &tcp(true, 0x11, 121, b"")));
+        // Who has not said that he is done goes on.
+        assert!(passes(&mut function, &tcp(true, 2, 99, b"")));
+        assert!(passes(&mut function, &tcp(false, 0x18, 500 + answer.len() as u32, b" more")));
+        assert!(passes(&mut function, &tcp(false, 0x11, 505 + answer.len() as u32, b"")));
+    }
+    drop(function);
+    assert_eq!(ids(folder.path()), [1, 2, 1, 2]);
+}
+
+#[test]
+fn all_messages_of_a_segment_are_looked_at() {
+    let folder = tempfile::tempdir().unwrap();
+    let rules = "alert dns any any -> any any (dns.query; content:\"bad\"; sid:1;)\n\
+                 alert tls any any -> any any (tls.sni; content:\"bad\"; sid:2;)\n\
+                 alert tls any any -> any any (ssl_state:server_keyx; sid:3;)\n";
+    let mut function = ips(folder.path(), rules, "");
+    let query = |name: &[u8]| {
+        let message = [
+            &b"\x00\x01\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00"[..],
+            &[name.len() as u8],
+            name,
+            b"\x00\x00\x01\x00\x01",
+        ]
+        .concat();
+        [&(message.len() as u16).to_be_bytes()[..], &message].concat()
+    };
+    let to_port = |port: u16, from_client, flags, sequence, payload: &[u8]| {
+        let mut segment = tcp(from_client, flags, sequence, payload);
+        let at = if from_client { 36 } else { 34 };
+        segment[at..at + 2].copy_from_slice(&port.to_be_bytes());
+        segment
+    };
+    let three = [query(b"fine"), query(b"bad1"), query(b"bad2")].concat();
+    let (one, two) = three.split_at(three.len() - 9);
+    assert!(passes(&mut function, &to_port(53, true, 2, 99, b"")));
+    assert!(passes(&mut function, &to_port(53, true, 0x18, 100, one)));
+    let behind = 100 + one.len() as u32;
+    assert!(passes(&mut function, &to_port(53, true, 0x18, behind, two)));
+    let hello = |name: &[u8]| {
+        let len = |more: usize| ((name.len() + more) as u16).to_be_bytes();
+        let sni = [&[0, 0][..], &len(5), &len(3), &[0], &len(0), name].concat();
+        let body = [&[3, 3][..], &[7; 32], &[0, 0, 2, 0x13, 1, 1, 0], &len(9), &sni].concat();
+        let message = [&[1, 0][..], &(body.len() as u16).to_be_bytes(), &body].concat();
+        [&[22, 3, 1][..], &(message.len() as u16).to_be_bytes(), &message].concat()
+    };
+    let both = [&hello(b"fine")[..], &[20, 3, 3, 0, 1, 1], &hello(b"bad3")].concat();
+    assert!(passes(&mut function, &to_port(443, true, 2, 99, b"")));
+    assert!(passes(&mut function, &to_port(443, true, 0x18, 100, &both)));
+    // A hello and a key exchange in one record.
+    let answer = [22, 3, 3, 0, 12, 2, 0, 0, 2, 1, 1, 12, 0, 0, 2, 1, 1];
+    assert!(passes(&mut function, &to_port(443, false, 0x12, 499, b"")));
+    assert!(passes(&mut function, &to_port(443, false, 0x18, 500, &answer)));
+    drop(function);
+    assert_eq!(ids(folder.path()), [1, 1, 2, 3]);
+}
+
+#[test]
+fn a_packet_that_takes_too_long_passes_or_is_dropped_as_is_said() {
+    // Rules without a content are asked for every packet, and so many of them take more than a microsecond.
+    let mut rules = String::new();
+    for sid in 1..3000 {
+        writeln!(rules, "alert udp any any -> any any (dsize:>{}; sid:{sid};)", 1000 + sid).unwrap();
+    }
+    for (more, passed, name) in [
+        ("max_time = \"1us\"", true, "passed_over_time"),
+        ("max_time = \"1us\"\nover_time = \"drop\"", false, "dropped_over_time"),
+        ("", true, "passed"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut function = ips(folder.path(), &rules, more);
+        for _ in 0..10 {
+            assert_eq!(passes(&mut function, &udp(9, b"fine")), passed, "{name}");
+        }
+        let outcomes = function.outcomes();
+        let counted: Vec<_> = outcomes.iter().filter(|it| it.1 > 0).collect();
+        assert_eq!(counted, [&(name, 10)]);
+        drop(function);
+        let drops = events(folder.path(), "drop");
+        assert_eq!(drops.len(), if passed { 0 } else { 10 });
+        assert!(drops.iter().all(|it| it["drop"]["reason"] == "no more time"));
+    }
+}
+
+#[test]
+fn bounds_of_time_that_are_none_are_said() {
+    let said = |text: &str| (ENTRY.build)(text.parse().unwrap()).err().unwrap().0;
+    for (text, part) in [
+        ("max_time = \"50\"", "max_time = \"50\": want a time such as \"50us\""),
+        ("max_time = \"2s\"", "max_time: want 1us to 1s"),
+        ("max_time = \"0us\"", "max_time: want 1us to 1s"),
+        ("over_time = \"drop\"", "over_time: say max_time, too"),
+        ("max_time = \"1us\"\nover_time = \"reject\"", "reject"),
+    ] {
+        assert!(said(text).contains(part), "{text}: {}", said(text));
+    }
+}
+
+#[test]
 fn bits_of_a_flow_and_rates_hold_rules_back() {
     let folder = tempfile::tempdir().unwrap();
     let rules = "alert udp any any -> any any (content:\"one\"; flowbits:set,seen; flowbits:noalert; sid:1;)\n\
