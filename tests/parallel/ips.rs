@@ -72,7 +72,7 @@ fn what_rules_forbid_does_not_reach_the_server_and_all_else_does() {
     fs::write(folder.join("page"), "all is well").unwrap();
     let chain = format!(
         "wait = \"sleep(50us)\"\nports = [\"veth:eth0,netns={},address=10.7.0.1/24\", \"veth:eth0,netns={},address=10.7.0.2/24\"]\n\
-         [[function]]\nname = \"ips\"\nrules = [\"{folder}/local.rules\"]\nevents = \"{folder}/eve.json\"\ncontrol = \"{folder}/sock\"\n",
+         [[function]]\nname = \"ips\"\nrules = [\"{folder}/local.rules\"]\nevents = \"{folder}/eve.json\"\nalerts = \"{folder}/alerts.pcapng\"\ncontrol = \"{folder}/sock\"\n",
         client.0,
         server.0,
         folder = folder.display()
@@ -158,4 +158,17 @@ fn what_rules_forbid_does_not_reach_the_server_and_all_else_does() {
         (5, "blocked"),
     ];
     assert_eq!(found, want.map(|(id, action)| (id, action.to_string())));
+    if is_installed("tshark") {
+        let mut shown = Command::new("tshark");
+        shown.args(["-T", "fields", "-e", "frame.comment", "-e", "http.request.uri", "-e", "icmp.type"]);
+        let shown = run(shown.arg("-r").arg(folder.join("alerts.pcapng"))).success().stdout;
+        for part in [
+            "1:1:0 dropped (blocked)\t/x/../%73ecret",
+            "1:2:0 rejected (blocked)\t/refused",
+            "1:3:0 seen\t",
+            "1:4:0 large ping (blocked)\t\t8",
+        ] {
+            assert!(shown.contains(part), "no {part} in {shown}");
+        }
+    }
 }

@@ -8,6 +8,7 @@
 mod events;
 mod flow;
 mod outcome;
+mod packet_file;
 mod plane;
 mod rules;
 mod server;
@@ -57,6 +58,7 @@ pub(crate) const ENTRY: Entry = Entry {
 pub fn looking(table: toml::Table) -> Result<(Box<dyn Function>, Read), SettingsError> {
     let checked = Checked {
         events: None,
+        alerts: None,
         control: None,
         alert_only: true,
         ..settings::<Settings>(table)?.check()?
@@ -138,11 +140,8 @@ impl Function for Ips {
         let compiled = std::mem::take(&mut self.compiled);
         let together = self.shared.found_or_made(|| {
             let rules = Arc::new(Rules::new(checked, compiled, workers));
-            let events = checked
-                .events
-                .as_ref()
-                .map(|target| Writer::start(target, &rules))
-                .transpose()?;
+            let alerts = checked.alerts.as_ref().map(|(file, most)| (&file[..], *most));
+            let events = Writer::start(checked.events.as_deref(), alerts, &rules)?;
             let deciding = Arc::new(Deciding {
                 rules,
                 events,

@@ -422,20 +422,24 @@ impl Plane {
             messages.end(flow);
         }
         let (id, application) = (flow.id, flow.application);
+        let event = |what| Event {
+            at_ticks: now_ticks,
+            flow: id,
+            ends: Ends {
+                source,
+                destination,
+                protocol: packet.protocol,
+            },
+            application,
+            port: context.from_port as u8,
+            what,
+        };
+        if let Some(events) = events.as_mut() {
+            events.end_of_packet(event, frame);
+        }
         let mut dropped = |reason| {
             if let Some(events) = events.as_mut() {
-                events.push(Event {
-                    at_ticks: now_ticks,
-                    flow: id,
-                    ends: Ends {
-                        source,
-                        destination,
-                        protocol: packet.protocol,
-                    },
-                    application,
-                    port: context.from_port as u8,
-                    what: What::Drop { reason },
-                });
+                events.push(event(What::Drop { reason }));
             }
         };
         match verdict {
@@ -795,6 +799,7 @@ impl Ask<'_> {
                         version: self.in_force.version,
                         rule,
                         is_blocked,
+                        packet: events.packet(),
                     },
                 });
             }

@@ -71,6 +71,8 @@ impl Deciding {
         }
         let lost = self.events.as_ref().map_or(0, Writer::lost);
         notes.insert("events_lost".to_string(), lost);
+        let left_out = self.events.as_ref().map_or(0, Writer::left_out);
+        notes.insert("alerts_left_out".to_string(), left_out);
         Answer {
             ok: true,
             rules: Some(self.rules.read()),

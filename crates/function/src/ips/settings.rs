@@ -64,6 +64,8 @@ pub(super) struct Settings {
     #[serde(default)]
     alert_only: bool,
     events: Option<String>,
+    alerts: Option<String>,
+    alerts_size: Option<Size>,
     control: Option<PathBuf>,
     flows: Option<usize>,
     memory: Option<Size>,
@@ -86,6 +88,8 @@ pub(super) struct Checked {
     pub alert_only: bool,
     /// Where events go: a file, or a Unix socket behind `unix:`.
     pub events: Option<String>,
+    /// File of the packets that alerts are about, and bytes that it may have.
+    pub alerts: Option<(String, u64)>,
     /// Path of the control socket.
     pub control: Option<PathBuf>,
     /// Flows that a worker remembers at a time.
@@ -104,6 +108,8 @@ pub(super) struct Checked {
 const FLOWS: usize = 65_536;
 const MOST_FLOWS: usize = 1 << 24;
 const MEMORY_BYTES: usize = 64 << 20;
+const ALERTS_BYTES: u64 = 100_000_000;
+const LEAST_ALERTS_BYTES: u64 = 64 << 10;
 const BOUND: Duration = Duration::from_millis(1);
 /// Less than this is the clock's own time, more is no bound.
 const LEAST_TIME: Duration = Duration::from_micros(1);
@@ -141,6 +147,13 @@ impl Settings {
         if self.over_time.is_some() && max_time.is_none() {
             return error("over_time: say max_time, too".to_string());
         }
+        let alerts_bytes = self.alerts_size.map(|it| it.bytes);
+        if alerts_bytes.is_some_and(|it| it < LEAST_ALERTS_BYTES) {
+            return error("alerts_size: want \"64 kB\" at least".to_string());
+        }
+        if alerts_bytes.is_some() && self.alerts.is_none() {
+            return error("alerts_size: say alerts, too".to_string());
+        }
         if self.rules.len() > 4096 {
             return error("rules: more than 4096 files".to_string());
         }
@@ -157,6 +170,9 @@ impl Settings {
             },
             alert_only: self.alert_only,
             events: self.events,
+            alerts: self
+                .alerts
+                .map(|file| (file, alerts_bytes.unwrap_or(ALERTS_BYTES))),
             control: self.control,
             flows,
             memory_bytes: self.memory.map_or(MEMORY_BYTES, |it| it.bytes as usize),

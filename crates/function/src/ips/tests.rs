@@ -94,6 +94,16 @@ fn ids(folder: &Path) -> Vec<u64> {
         .collect()
 }
 
+/// Asks the inspection at the socket of that folder.
+fn ask(folder: &Path, text: &str) -> Value {
+    use std::io::{BufRead, BufReader, Write};
+    let mut stream = std::os::unix::net::UnixStream::connect(folder.join("sock")).unwrap();
+    stream.write_all(text.as_bytes()).unwrap();
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line).unwrap();
+    serde_json::from_str(&line).unwrap()
+}
+
 fn handshake(function: &mut Box<dyn Function>) {
     assert!(passes(function, &tcp(true, 2, 99, b"")));
     assert!(passes(function, &tcp(false, 0x12, 499, b"")));
@@ -283,13 +293,73 @@ fn a_packet_that_takes_too_long_passes_or_is_dropped_as_is_said() {
 }
 
 #[test]
-fn bounds_of_time_that_are_none_are_said() {
+fn packets_that_alerts_are_about_are_in_the_file_with_their_rules() {
+    use taut_capture::pcapng::{Block, read};
+    let folder = tempfile::tempdir().unwrap();
+    let rules = "drop udp any any -> any 5000 (msg:\"bad\"; content:\"evil\"; sid:1; rev:3;)\n\
+                 alert udp any any -> any any (content:\"evil\"; sid:2;)\n";
+    let file = folder.path().join("alerts.pcapng");
+    let alerts = format!("alerts = \"{}\"\nalerts_size = \"64 kB\"", file.display());
+    let mut function = ips(folder.path(), rules, &alerts);
+    let frames = [udp(5000, b"fine"), udp(5000, b"evil words"), udp(5001, b"more evil")];
+    let passed = frames.each_ref().map(|frame| passes(&mut function, frame));
+    assert_eq!(passed, [true, false, true]);
+    drop(function);
+    let bytes = fs::read(&file).unwrap();
+    let (mut found, mut rest) = (Vec::new(), &bytes[..]);
+    while let Some((block, size)) = read(rest) {
+        if let Block::Packet(record) = block {
+            let since = Duration::from_nanos(record.facts.time_ns);
+            let now = std::time::UNIX_EPOCH.elapsed().unwrap();
+            assert!(since < now + Duration::from_secs(60), "{since:?}");
+            found.push((record.frame.to_vec(), String::from_utf8_lossy(&rest[..size])));
+        }
+        rest = &rest[size..];
+    }
+    assert_eq!((found.len(), rest.len()), (2, 0));
+    assert_eq!((&found[0].0, &found[1].0), (&frames[1], &frames[2]));
+    assert!(found[0].1.contains("1:1:3 bad (blocked)") && found[0].1.contains("1:2:0"));
+    assert!(!found[1].1.contains("bad") && found[1].1.contains("1:2:0"));
+}
+
+#[test]
+fn packets_of_alerts_are_left_out_rather_than_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let rules = "alert udp any any -> any any (content:\"evil\"; sid:2;)\n";
+    let file = folder.path().join("alerts.pcapng");
+    let more = format!(
+        "alerts = \"{}\"\nalerts_size = \"64 kB\"\ncontrol = \"{}/sock\"",
+        file.display(),
+        folder.path().display()
+    );
+    let mut function = ips(folder.path(), rules, &more);
+    for _ in 0..2000 {
+        assert!(passes(&mut function, &udp(1, b"evil")));
+    }
+    let left_out = || {
+        ask(folder.path(), "{\"op\":\"status\"}\n")["notes"]["alerts_left_out"]
+            .as_u64()
+            .unwrap()
+    };
+    let begun = std::time::Instant::now();
+    while left_out() == 0 {
+        assert!(begun.elapsed() < Duration::from_secs(60));
+        std::thread::yield_now();
+    }
+    drop(function);
+    assert!(fs::metadata(&file).unwrap().len() <= 64 << 10);
+}
+
+#[test]
+fn bounds_that_are_none_are_said() {
     let said = |text: &str| (ENTRY.build)(text.parse().unwrap()).err().unwrap().0;
     for (text, part) in [
         ("max_time = \"50\"", "max_time = \"50\": want a time such as \"50us\""),
         ("max_time = \"2s\"", "max_time: want 1us to 1s"),
         ("max_time = \"0us\"", "max_time: want 1us to 1s"),
         ("over_time = \"drop\"", "over_time: say max_time, too"),
+        ("alerts_size = \"1 MB\"", "alerts_size: say alerts, too"),
+        ("alerts = \"x\"\nalerts_size = \"1 kB\"", "want \"64 kB\" at least"),
         ("max_time = \"1us\"\nover_time = \"reject\"", "reject"),
     ] {
         assert!(said(text).contains(part), "{text}: {}", said(text));
@@ -363,15 +433,7 @@ fn a_reload_changes_the_rules_and_one_with_mistakes_does_not() {
         "drop udp any any -> any any (content:\"old\"; sid:1;)",
         &socket,
     );
-    let ask = |text: &str| {
-        use std::io::{BufRead, BufReader, Write};
-        let mut stream =
-            std::os::unix::net::UnixStream::connect(folder.path().join("sock")).unwrap();
-        stream.write_all(text.as_bytes()).unwrap();
-        let mut line = String::new();
-        BufReader::new(stream).read_line(&mut line).unwrap();
-        serde_json::from_str::<Value>(&line).unwrap()
-    };
+    let ask = |text: &str| ask(folder.path(), text);
     assert!(!passes(&mut function, &udp(1, b"old")));
     fs::write(
         folder.path().join("rules"),
