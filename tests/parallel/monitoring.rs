@@ -11,7 +11,7 @@ use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
-use taut_engine::CountersView;
+use taut_engine::{Count, CountKind, CountersView};
 use taut_live::metrics::{capture_metrics, chain_metrics, forwarder_metrics, generator_metrics};
 
 const RULES: &str = "examples/monitoring/taut-rules.yml";
@@ -40,8 +40,16 @@ fn given_out() -> BTreeSet<String> {
         "disk": {"folder": "/a", "packets": 4, "lost": 3, "missed": 2, "removed": 1, "error": null},
         "flows": {"room": 100, "known": 10, "forgotten": 20, "top": []},
     });
+    let count = |kind| Count {
+        function: "ips".to_string(),
+        kind,
+        name: "x".to_string(),
+        about: String::new(),
+        count: 1,
+    };
+    let functions = [CountKind::Outcome, CountKind::Event, CountKind::Rule].map(count);
     let texts = [
-        forwarder_metrics(&CountersView::default()),
+        forwarder_metrics(&CountersView::default(), &functions),
         chain_metrics("edge", &[]),
         capture_metrics(&serde_json::from_value(capture).unwrap(), &[]),
         generator_metrics(&[]),

@@ -66,5 +66,6 @@ pub use upcall::{Outcomes, UpcallWorker};
 pub use update::{LONGEST_DRAIN, Replaced, UpdateError, Updates};
 pub use wait::{BEFORE_SLEEP, LONGEST_INTERRUPT_SLEEP, Wait, WaitError};
 pub use worker::{End, Worker};
+pub use taut_function::{Count, CountKind};
 
 use worker::add_outcomes;

@@ -22,7 +22,7 @@ pub use server::{Answer, Request};
 
 use crate::control_socket::ControlSocket;
 use crate::{
-    ANY, Class, Context, Entry, Function, Handler, KernelVersion, Member, SettingsError, Shared,
+    ANY, Class, Context, Counted, Entry, Function, Handler, KernelVersion, Member, SettingsError, Shared,
     Spread, settings,
 };
 use events::Writer;
@@ -206,5 +206,10 @@ impl Function for Ips {
 
     fn outcomes(&self) -> Vec<(&'static str, u64)> {
         self.counters.outcomes().collect()
+    }
+
+    fn counted(&self) -> Option<Arc<dyn Counted>> {
+        let together = self.together.as_ref()?;
+        Some(Arc::clone(&together.deciding) as Arc<dyn Counted>)
     }
 }

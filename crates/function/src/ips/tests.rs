@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used)]
 use super::*;
+use crate::CountKind;
 use crate::batch_of::batch_of;
 use serde_json::Value;
 use std::fmt::Write as _;
@@ -320,6 +321,42 @@ fn packets_that_alerts_are_about_are_in_the_file_with_their_rules() {
     assert_eq!((&found[0].0, &found[1].0), (&frames[1], &frames[2]));
     assert!(found[0].1.contains("1:1:3 bad (blocked)") && found[0].1.contains("1:2:0"));
     assert!(!found[1].1.contains("bad") && found[1].1.contains("1:2:0"));
+}
+
+#[test]
+fn others_read_what_is_counted_and_which_rules_fit() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut rules = String::new();
+    for sid in 1..=300 {
+        writeln!(rules, "alert udp any any -> any {sid} (msg:\"number {sid}\"; sid:{sid};)").unwrap();
+    }
+    let mut function = ips(folder.path(), &rules, "");
+    let counted = function.counted().unwrap();
+    let hits = || {
+        let counts = counted.counts().into_iter();
+        let rules = counts.filter(|it| it.kind == CountKind::Rule);
+        rules
+            .map(|it| (it.name, it.about, it.count))
+            .collect::<Vec<_>>()
+    };
+    assert!(hits().is_empty());
+    for port in [200, 200, 7] {
+        assert!(passes(&mut function, &udp(port, b"fine")));
+    }
+    let named = |sid: u32, count| (format!("1:{sid}"), format!("number {sid}"), count);
+    assert_eq!(hits(), [named(7, 1), named(200, 2)]);
+    for port in 1..=300 {
+        assert!(passes(&mut function, &udp(port, b"fine")));
+    }
+    let all = hits();
+    // Those that had a counter keep it.
+    assert_eq!(all.len(), rules::MOST_SHOWN + 1);
+    assert!(all.contains(&named(200, 3)) && all.contains(&named(7, 2)));
+    assert_eq!(all[rules::MOST_SHOWN], ("others".to_string(), String::new(), 200));
+    let counts = counted.counts();
+    let passed = counts.iter().find(|it| it.name == "passed").unwrap();
+    assert_eq!((passed.kind, passed.count), (CountKind::Outcome, 303));
+    assert!(counts.iter().any(|it| it.name == "alerts" && it.count == 303));
 }
 
 #[test]
