@@ -16,6 +16,7 @@ mod settings;
 mod slow;
 #[cfg(test)]
 mod tests;
+mod tunnel;
 
 pub use rules::{Costs, Read, read_files};
 pub use server::{Answer, Request};
@@ -121,7 +122,7 @@ impl Function for Ips {
 
     fn homes(&self, batch: &Batch, _: &Context, homes: &mut [u8; BATCH_CAPACITY]) {
         for (packet, home) in batch.packets().iter().zip(homes) {
-            let hash = plane::hash_of(packet.bytes());
+            let hash = plane::hash_of(packet.bytes(), self.checked.inner);
             *home = hash.map_or(ANY, |hash| {
                 ((u64::from(hash) * self.member.of as u64) >> 32) as u8
             });
@@ -201,7 +202,11 @@ impl Function for Ips {
 
     fn handler(&mut self) -> Option<Box<dyn Handler>> {
         let plane = self.beside.take();
-        Some(Box::new(SlowPath::new(plane, &self.counters)))
+        Some(Box::new(SlowPath::new(
+            plane,
+            self.checked.inner,
+            &self.counters,
+        )))
     }
 
     fn outcomes(&self) -> Vec<(&'static str, u64)> {

@@ -5,6 +5,7 @@ use super::flow::{Flow, Flows, Key, Settled};
 use super::outcome::{Counters, Note, Outcome};
 use super::rules::{InForce, Rules};
 use super::settings::{Checked, Fragments, OverTime, Overload};
+use super::tunnel::looked_into;
 use crate::mix::mix;
 use crate::swapped::InUse;
 use crate::{Context, Member};
@@ -35,8 +36,8 @@ const LIMITS: StreamLimits = StreamLimits {
 };
 
 /// Hash of a flow, the same in both directions, for the choice of a worker.
-pub(super) fn hash_of(frame: &[u8]) -> Option<u32> {
-    let headers = Headers::of(frame);
+pub(super) fn hash_of(frame: &[u8], inner: bool) -> Option<u32> {
+    let (headers, frame) = looked_into(inner, &Headers::of(frame), frame);
     if headers.layer3() == Layer3::Other || headers.fault().is_some() {
         return None;
     }
@@ -128,6 +129,7 @@ pub(super) struct Plane {
     /// Ticks that rules are asked about a packet for at most.
     max_ticks: Option<u64>,
     over_time: OverTime,
+    inner: bool,
     /// Time at which packets began to come without a pause.
     busy_since: Option<u64>,
     ticks_per_s: f64,
@@ -185,6 +187,7 @@ impl Plane {
                 .max_time
                 .map(|it| clock.to_ticks(it.as_nanos() as f64) as u64),
             over_time: checked.over_time,
+            inner: checked.inner,
             busy_since: None,
             ticks_per_s: clock.to_ticks(1e9),
         })
@@ -277,6 +280,7 @@ impl Plane {
         now_s: u32,
         is_too_much: bool,
     ) -> (Outcome, Fate) {
+        let (headers, inside) = &looked_into(self.inner, headers, frame);
         if headers.layer3() == Layer3::Other {
             return (Outcome::NotIp, Fate::Pass);
         }
@@ -289,7 +293,7 @@ impl Plane {
                 Fragments::Inspect => (Outcome::Fragment, Fate::Wait),
             };
         }
-        let Some((mut packet, payload)) = facts(headers, frame) else {
+        let Some((mut packet, payload)) = facts(headers, inside) else {
             return (Outcome::Malformed, Fate::Pass);
         };
         let source = (packet.source, packet.source_port);

@@ -75,6 +75,8 @@ pub(super) struct Settings {
     bound: Option<String>,
     max_time: Option<String>,
     over_time: Option<OverTime>,
+    #[serde(default)]
+    inner: bool,
 }
 
 /// Settings that make sense.
@@ -103,6 +105,8 @@ pub(super) struct Checked {
     /// Time that rules are asked about a packet for at most; none is without end.
     pub max_time: Option<Duration>,
     pub over_time: OverTime,
+    /// Whether packets in tunnels of GTP-U are looked at in the place of those that carry them.
+    pub inner: bool,
 }
 
 const FLOWS: usize = 65_536;
@@ -181,6 +185,7 @@ impl Settings {
             bound,
             max_time,
             over_time: self.over_time.unwrap_or(OverTime::Pass),
+            inner: self.inner,
         })
     }
 }

@@ -324,6 +324,106 @@ fn packets_that_alerts_are_about_are_in_the_file_with_their_rules() {
 }
 
 #[test]
+fn packets_in_tunnels_are_looked_at_on_request() {
+    use taut_wire::{Protocol, Tunnel, UdpFlow};
+    let rules = "drop udp 198.18.0.0/16 any -> any 5000 (content:\"evil\"; sid:1;)\n\
+                 alert udp any any -> any 2152 (content:\"evil\"; sid:2;)\n";
+    let flow = UdpFlow {
+        dst_port: 5000,
+        ..UdpFlow::default()
+    };
+    let tunnel = Tunnel {
+        teid: 9,
+        src_ip: "2001:db8::1".parse().unwrap(),
+        dst_ip: "2001:db8::2".parse().unwrap(),
+    };
+    let mut frame = flow.frame_as(Protocol::Udp, Some(&tunnel), 300).unwrap();
+    let at = flow.header_bytes(Protocol::Udp, Some(&tunnel));
+    frame[at..at + 4].copy_from_slice(b"evil");
+    let plain = udp(5000, b"evil");
+    for (more, passed, found) in [("", true, 2), ("inner = true", false, 1)] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut function = ips(folder.path(), rules, more);
+        assert_eq!(passes(&mut function, &frame), passed);
+        assert!(passes(&mut function, &plain), "of other addresses");
+        // A tunnel that is cut, and one within which something lies about its length.
+        assert!(passes(&mut function, &frame[..at]));
+        let mut lies = frame.clone();
+        lies[at - 28 + 2] = 0xff;
+        assert!(passes(&mut function, &lies));
+        let outcomes = function.outcomes();
+        let malformed = outcomes.iter().find(|it| it.0 == "malformed").unwrap().1;
+        assert_eq!(malformed, if passed { 1 } else { 2 });
+        drop(function);
+        let alerts = events(folder.path(), "alert");
+        assert!(alerts.iter().all(|it| it["alert"]["signature_id"] == found));
+        if !passed {
+            assert_eq!((alerts.len(), &alerts[0]["src_ip"]), (1, &"198.18.0.1".into()));
+        }
+    }
+}
+
+#[test]
+fn fragments_in_tunnels_are_put_together_before_they_pass() {
+    use crate::Punted;
+    use taut_port::Punt;
+    use taut_wire::{Protocol, Tunnel, UdpFlow};
+    let folder = tempfile::tempdir().unwrap();
+    let rules = "drop udp any any -> any 5000 (content:\"evil words\"; sid:1;)\n";
+    let mut function = ips(folder.path(), rules, "inner = true");
+    let mut slow = function.handler().unwrap();
+    let tunnel = Tunnel {
+        teid: 9,
+        src_ip: "2001:db8::1".parse().unwrap(),
+        dst_ip: "2001:db8::2".parse().unwrap(),
+    };
+    // Halves of a datagram, each in a tunnel frame of its own: 24 bytes of it in each.
+    let half = |word: &[u8], second: bool, id: u8| {
+        let flow = UdpFlow {
+            dst_port: 5000,
+            ..UdpFlow::default()
+        };
+        let at = flow.header_bytes(Protocol::Udp, Some(&tunnel)) - 8;
+        let mut frame = flow.frame_as(Protocol::Udp, Some(&tunnel), at + 24 + 4).unwrap();
+        let ip = at - 20;
+        frame[ip + 5] = id;
+        frame[ip + 6..ip + 8].copy_from_slice(if second { &[0, 3] } else { &[0x20, 0] });
+        if second {
+            frame[at..at + 24].fill(b' ');
+            frame[at..at + word.len()].copy_from_slice(word);
+        } else {
+            frame[at + 4..at + 6].copy_from_slice(&48u16.to_be_bytes());
+            frame[at + 24 - word.len()..at + 24].copy_from_slice(word);
+        }
+        let mut header = taut_wire::Ipv4::new(&mut frame[ip..]).unwrap();
+        header.fill_checksum();
+        frame
+    };
+    let mut put = |words: [&[u8]; 2], id| {
+        let mut left = Vec::new();
+        for (word, second) in words.into_iter().zip([false, true]) {
+            let frame = half(word, second, id);
+            assert!(!passes(&mut function, &frame), "it waits");
+            let punted = Punted {
+                frame: &frame,
+                from_port: 0,
+                cause: Punt::Fragment,
+            };
+            slow.handle(&punted, &mut |port, frame| {
+                left.push((port, frame.to_vec()));
+                true
+            });
+        }
+        left
+    };
+    let passed = put([b"fine", b" words"], 1);
+    assert_eq!(passed, [(1, half(b"fine", false, 1)), (1, half(b" words", true, 1))]);
+    assert!(put([b"evil", b" words"], 2).is_empty());
+    drop((function, slow));
+    assert_eq!(ids(folder.path()), [1]);
+}
+
+#[test]
 fn others_read_what_is_counted_and_which_rules_fit() {
     let folder = tempfile::tempdir().unwrap();
     let mut rules = String::new();
