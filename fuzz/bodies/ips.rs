@@ -39,7 +39,9 @@ pub fn frames(bytes: &[u8]) -> u64 {
         let before = counted(&**ips);
         let (mut rest, mut sent) = (bytes, 0);
         while let Some((&[high, low], behind)) = rest.split_first_chunk::<2>() {
-            let len = usize::from(u16::from_be_bytes([high, low])).min(behind.len()).min(MOST);
+            let len = usize::from(u16::from_be_bytes([high, low]))
+                .min(behind.len())
+                .min(MOST);
             let (frame, behind) = behind.split_at(len);
             rest = behind;
             let mut batch = Batch::new();

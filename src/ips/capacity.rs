@@ -68,7 +68,9 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     let asked = Inspection {
         settings,
-        burst: arguments.burst.map_or(burst.min(BATCH_CAPACITY), usize::from),
+        burst: arguments
+            .burst
+            .map_or(burst.min(BATCH_CAPACITY), usize::from),
         queue: arguments.queue as usize,
         io_ns: arguments.io.as_nanos() as f64,
         duration: Duration::from_secs_f64(arguments.seconds),
@@ -138,7 +140,15 @@ fn show(found: &Capacity) {
     let ring = format!("{} places last", found.queue);
     print::table(
         [
-            "traffic", "bytes", "alone", "p99", "busy", "R_max", "from", "to", ring.as_str(),
+            "traffic",
+            "bytes",
+            "alone",
+            "p99",
+            "busy",
+            "R_max",
+            "from",
+            "to",
+            ring.as_str(),
         ],
         found.traffic.iter().map(|of| {
             let highest = &of.highest.estimate;
@@ -170,7 +180,9 @@ fn show(found: &Capacity) {
         })
     });
     print::table(
-        ["traffic", "bytes", "of R_max", "rate", "p50", "p99", "p99.9", "lost"],
+        [
+            "traffic", "bytes", "of R_max", "rate", "p50", "p99", "p99.9", "lost",
+        ],
         rows,
     );
     let taken = found.traffic.iter().map(|of| of.interruptions.share);

@@ -17,12 +17,38 @@ fn tshark_reads_the_traffic_of_our_own() {
     let file = folder.path().join("mixed.pcapng");
     let said = run(taut(&["ips", "sample", "--traffic"]).arg(&file)).success();
     let mut shown = Command::new("tshark");
-    shown.args(["-o", "tcp.check_checksum:TRUE", "-o", "udp.check_checksum:TRUE"]);
-    shown.args(["-T", "fields", "-e", "frame.protocols", "-e", "dns.qry.name", "-e", "http.request.uri"]);
-    shown.args(["-e", "tls.handshake.extensions_server_name", "-e", "_ws.malformed", "-e", "tcp.checksum.status", "-e", "udp.checksum.status"]);
+    shown.args([
+        "-o",
+        "tcp.check_checksum:TRUE",
+        "-o",
+        "udp.check_checksum:TRUE",
+    ]);
+    shown.args([
+        "-T",
+        "fields",
+        "-e",
+        "frame.protocols",
+        "-e",
+        "dns.qry.name",
+        "-e",
+        "http.request.uri",
+    ]);
+    shown.args([
+        "-e",
+        "tls.handshake.extensions_server_name",
+        "-e",
+        "_ws.malformed",
+        "-e",
+        "tcp.checksum.status",
+        "-e",
+        "udp.checksum.status",
+    ]);
     let shown = run(shown.arg("-r").arg(&file)).success().stdout;
     let frames = shown.lines().count();
-    assert!(said.stdout.starts_with(&format!("{frames} frames in ")), "{said:?}");
+    assert!(
+        said.stdout.starts_with(&format!("{frames} frames in ")),
+        "{said:?}"
+    );
     for part in [
         "host31.example.net",
         "/news/31/index.html?from=start",
@@ -175,8 +201,19 @@ fn what_rules_forbid_does_not_reach_the_server_and_all_else_does() {
     assert_eq!(found, want.map(|(id, action)| (id, action.to_string())));
     if is_installed("tshark") {
         let mut shown = Command::new("tshark");
-        shown.args(["-T", "fields", "-e", "frame.comment", "-e", "http.request.uri", "-e", "icmp.type"]);
-        let shown = run(shown.arg("-r").arg(folder.join("alerts.pcapng"))).success().stdout;
+        shown.args([
+            "-T",
+            "fields",
+            "-e",
+            "frame.comment",
+            "-e",
+            "http.request.uri",
+            "-e",
+            "icmp.type",
+        ]);
+        let shown = run(shown.arg("-r").arg(folder.join("alerts.pcapng")))
+            .success()
+            .stdout;
         for part in [
             "1:1:0 dropped (blocked)\t/",
             "1:2:0 rejected (blocked)\t/refused",

@@ -201,7 +201,10 @@ fn the_capacity_of_an_inspection_is_told_of_rules_and_of_a_chain() {
         run(&mut taut(&words)).success()
     };
     let found = ask("rules", &["--io", "50ns", "--queue", "256", "--json"]).last_json();
-    assert_eq!((&found["rules"], &found["burst"]), (&300.into(), &32.into()));
+    assert_eq!(
+        (&found["rules"], &found["burst"]),
+        (&300.into(), &32.into())
+    );
     let traffic = found["traffic"].as_array().unwrap();
     assert_eq!((traffic.len(), &traffic[6]["name"]), (7, &"mixed".into()));
     for of in traffic {
@@ -210,12 +213,16 @@ fn the_capacity_of_an_inspection_is_told_of_rules_and_of_a_chain() {
         assert!((ring_ns / (256e9 / highest) - 1.0).abs() < 1e-6, "{of}");
         let busy_ns = of["busy_ns"]["value"].as_f64().unwrap() + 50.0;
         let left = 1.0 - of["interruptions"]["share"].as_f64().unwrap();
-        assert!((highest / (left * 1e9 / busy_ns) - 1.0).abs() < 1e-6, "{of}");
+        assert!(
+            (highest / (left * 1e9 / busy_ns) - 1.0).abs() < 1e-6,
+            "{of}"
+        );
         assert_eq!(of["latency"].as_array().unwrap().len(), 4, "{of}");
     }
     let told = ask("chain.toml", &[]).stdout;
     assert!(
-        told.starts_with("300 rules, batches of 8, a ring of 1024 places") && told.contains("R_max"),
+        told.starts_with("300 rules, batches of 8, a ring of 1024 places")
+            && told.contains("R_max"),
         "{told}"
     );
     assert!(!Path::new(&path("eve.json")).exists() && !Path::new(&path("sock")).exists());

@@ -148,7 +148,12 @@ pub fn capacity(asked: &Inspection, mut told: impl FnMut(&str)) -> Result<Capaci
         rules = read.rules;
         let half = asked.duration / 2;
         let alone = Rounds::of(&mut *function, &frames, 1, half)?;
-        let busy = Rounds::of(&mut *function, &frames, asked.burst.clamp(1, BATCH_CAPACITY), half)?;
+        let busy = Rounds::of(
+            &mut *function,
+            &frames,
+            asked.burst.clamp(1, BATCH_CAPACITY),
+            half,
+        )?;
         let asked_about = inspected(&*function);
         let found = Found::of(&alone, &busy, &clock)?;
         traffic.push(found.predict(asked, name, frame_bytes, asked_about)?);
@@ -304,7 +309,10 @@ impl Found {
             let usual = rounds.usual();
             means.clear();
             let of_round: usize = rounds.packets.iter().sum();
-            for part in rounds.ticks.chunks(rounds.ticks.len().div_ceil(PARTS).max(1)) {
+            for part in rounds
+                .ticks
+                .chunks(rounds.ticks.len().div_ceil(PARTS).max(1))
+            {
                 let mut own_ns = 0.0;
                 for round in part {
                     for (&took, &usual) in round.iter().zip(&usual) {

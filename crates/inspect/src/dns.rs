@@ -306,12 +306,16 @@ mod tests {
             let from = at.saturating_sub(window);
             at += piece.len();
             let new_from = at - piece.len() - from;
-            more += framing.push(&stream[from..at], new_from, &mut name, |question, name| {
-                match question {
-                    Ok(_) => names.push(String::from_utf8_lossy(name).into_owned()),
-                    Err(_) => faults += 1,
-                }
-            });
+            more +=
+                framing.push(
+                    &stream[from..at],
+                    new_from,
+                    &mut name,
+                    |question, name| match question {
+                        Ok(_) => names.push(String::from_utf8_lossy(name).into_owned()),
+                        Err(_) => faults += 1,
+                    },
+                );
         }
         (names, faults, more)
     }
@@ -334,7 +338,11 @@ mod tests {
         assert_eq!((names.len(), faults, more), (9, 1, 0));
         assert_eq!((&*names[0], &*names[8]), ("aaa.net", "iii.net"));
         for size in 1..=stream.len() {
-            assert_eq!(asked(&stream, size, 256), (names.clone(), faults, 0), "{size}");
+            assert_eq!(
+                asked(&stream, size, 256),
+                (names.clone(), faults, 0),
+                "{size}"
+            );
         }
         // Without what came before, a question that is cut cannot be read, and those behind it can.
         let (few, faults, _) = asked(&stream, 40, 0);

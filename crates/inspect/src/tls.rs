@@ -197,11 +197,7 @@ impl Hellos {
     }
 
     /// Passes over what is left of the message before, and reads the next one if it is a hello; whether it is.
-    fn message(
-        &mut self,
-        from: &mut Handshake<'_>,
-        hello: &mut ClientHello,
-    ) -> Result<bool, Stop> {
+    fn message(&mut self, from: &mut Handshake<'_>, hello: &mut ClientHello) -> Result<bool, Stop> {
         from.skip(self.in_message)?;
         if self.messages >= MOST_MESSAGES {
             self.in_message = 0;
@@ -227,11 +223,7 @@ impl Hellos {
 const HEADER: usize = 4;
 
 /// Reads a hello of that length behind its header, as far as the name in it.
-fn read(
-    from: &mut Handshake<'_>,
-    mut left: usize,
-    hello: &mut ClientHello,
-) -> Result<(), Stop> {
+fn read(from: &mut Handshake<'_>, mut left: usize, hello: &mut ClientHello) -> Result<(), Stop> {
     take(&mut left, 2 + 32)?;
     hello.version = from.number(2)? as u16;
     from.skip(32)?;
@@ -425,7 +417,12 @@ mod tests {
     fn several_hellos_are_found_one_after_the_other() {
         let other = [22, 3, 3, 0, 6, 24, 0, 0, 2, 7, 7];
         let cipher = [20, 3, 3, 0, 1, 1];
-        let parts = [&hello(b"one.example", 60)[..], &cipher, &other, &hello(b"two.example", 16_000)];
+        let parts = [
+            &hello(b"one.example", 60)[..],
+            &cipher,
+            &other,
+            &hello(b"two.example", 16_000),
+        ];
         let bytes = parts.concat();
         for cut in [bytes.len(), parts[0].len(), parts[0].len() + 8, 90] {
             let (mut hellos, mut read) = (Hellos::default(), ClientHello::default());

@@ -153,7 +153,10 @@ fn tls(number: u16) -> Result<Vec<Vec<u8>>, Error> {
         &with_len::<2>(&extensions),
     ]
     .concat();
-    talk.send(true, &record(22, &[&[1][..], &with_len::<3>(&hello)].concat()))?;
+    talk.send(
+        true,
+        &record(22, &[&[1][..], &with_len::<3>(&hello)].concat()),
+    )?;
     let hello = [
         &[3, 3][..],
         &noise(!number, 32),

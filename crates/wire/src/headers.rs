@@ -376,7 +376,8 @@ mod tests {
             src_ip: "2001:db8::a".parse().unwrap(),
             dst_ip: "2001:db8::b".parse().unwrap(),
         };
-        for (source, destination) in [("198.18.0.1", "198.18.0.2"), ("2001:db8::1", "2001:db8::2")] {
+        for (source, destination) in [("198.18.0.1", "198.18.0.2"), ("2001:db8::1", "2001:db8::2")]
+        {
             let plain = flow(source, destination);
             // Behind an IPv6 header, those of UDP and GTP-U.
             let ip_at = 14 + 40 + 8 + 8;
@@ -385,16 +386,25 @@ mod tests {
             let by = ip_at - 14;
             assert_eq!(
                 [inside.ip(), inside.transport(), inside.end()],
-                [outside.ip() + by, outside.transport() + by, outside.end() + by]
+                [
+                    outside.ip() + by,
+                    outside.transport() + by,
+                    outside.end() + by
+                ]
             );
-            assert_eq!((inside.layer3(), inside.ports()), (outside.layer3(), outside.ports()));
+            assert_eq!(
+                (inside.layer3(), inside.ports()),
+                (outside.layer3(), outside.ports())
+            );
             assert_eq!(inside.addresses_in(&frame), outside.addresses_in(&plain));
             let made = UdpFlow {
                 src_ip: source.parse().unwrap(),
                 dst_ip: destination.parse().unwrap(),
                 ..UdpFlow::default()
             };
-            let made = made.frame_as(crate::Protocol::Udp, Some(&tunnel), 200).unwrap();
+            let made = made
+                .frame_as(crate::Protocol::Udp, Some(&tunnel), 200)
+                .unwrap();
             assert_eq!(Headers::inside(&made, ip_at).layer3(), outside.layer3());
             for cut in 0..frame.len() {
                 let cut = Headers::inside(&frame[..cut], ip_at);
@@ -402,7 +412,10 @@ mod tests {
             }
         }
         assert_eq!(Headers::inside(&[0x45; 9], 9).layer3(), Layer3::Other);
-        assert_eq!(Headers::inside(&vec![0x45; 70_000], 14).layer3(), Layer3::Other);
+        assert_eq!(
+            Headers::inside(&vec![0x45; 70_000], 14).layer3(),
+            Layer3::Other
+        );
     }
 
     #[test]

@@ -85,7 +85,14 @@ impl PacketFile {
         }
         self.interfaces = described;
         let (port, wire_bytes) = (u32::from(port), frame.len() as u32);
-        append_packet(&mut self.blocks, port, time_ns, frame, wire_bytes, &comments);
+        append_packet(
+            &mut self.blocks,
+            port,
+            time_ns,
+            frame,
+            wire_bytes,
+            &comments,
+        );
         self.packets += 1;
     }
 
@@ -173,7 +180,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("notes");
         std::fs::write(&path, "mine").unwrap();
-        let refused = PacketFile::open(path.to_str().unwrap(), 4000).err().unwrap();
+        let refused = PacketFile::open(path.to_str().unwrap(), 4000)
+            .err()
+            .unwrap();
         assert!(refused.to_string().contains("no pcapng file"), "{refused}");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "mine");
         let link = folder.path().join("link");

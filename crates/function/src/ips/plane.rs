@@ -744,21 +744,25 @@ impl Ask<'_> {
         let mut framing = flow.dns[direction];
         let mut is_first = true;
         let name = &mut messages.name;
-        let left_out = framing.push(parts.payload, parts.new_from, name, |question, name| {
-            match question {
-                Ok(question) if !question.is_response => {
-                    let parts = Parts {
-                        dns_query: Some(&name[..]),
-                        ..*parts
-                    };
-                    let ready = [Buffer::DnsQuery].into_iter().collect();
-                    self.about(flow, &parts, is_first, ready);
-                    is_first = false;
-                }
-                Ok(_) => {}
-                Err(_) => self.counters.note(Note::Faults, 1),
-            }
-        });
+        let left_out =
+            framing.push(
+                parts.payload,
+                parts.new_from,
+                name,
+                |question, name| match question {
+                    Ok(question) if !question.is_response => {
+                        let parts = Parts {
+                            dns_query: Some(&name[..]),
+                            ..*parts
+                        };
+                        let ready = [Buffer::DnsQuery].into_iter().collect();
+                        self.about(flow, &parts, is_first, ready);
+                        is_first = false;
+                    }
+                    Ok(_) => {}
+                    Err(_) => self.counters.note(Note::Faults, 1),
+                },
+            );
         flow.dns[direction] = framing;
         self.counters.note(Note::MessagesLeftOut, left_out as u64);
         if is_first {

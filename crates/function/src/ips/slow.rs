@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use taut_inspect::fragments::{FragmentLimits, Fragments, Outcome};
 use taut_port::{Pairs, Punt};
 use taut_wire::{
-    EtherType, Headers, IcmpError, IpProtocol, Ipv4, Ipv4Repr, Ipv6, Ipv6Repr, Layer3, Tcp, TcpFlags, TcpRepr,
-    icmp_error,
+    EtherType, Headers, IcmpError, IpProtocol, Ipv4, Ipv4Repr, Ipv6, Ipv6Repr, Layer3, Tcp,
+    TcpFlags, TcpRepr, icmp_error,
 };
 
 /// The chain has two ports, or pairs of them.

@@ -207,13 +207,22 @@ fn another_connection_between_the_same_ports_begins_anew_in_both_directions() {
     let answer = b"HTTP/1.1 404 Not Found\r\nContent-Length: 2000\r\n\r\nbut less than that";
     for _ in 0..2 {
         handshake(&mut function);
-        assert!(passes(&mut function, &tcp(true, 0x18, 100, b"GET /one HTTP/1.1\r\n\r\n")));
+        assert!(passes(
+            &mut function,
+            &tcp(true, 0x18, 100, b"GET /one HTTP/1.1\r\n\r\n")
+        ));
         assert!(passes(&mut function, &tcp(false, 0x18, 500, answer)));
         assert!(passes(&mut function, &tcp(true, 0x11, 121, b"")));
         // Who has not said that he is done goes on.
         assert!(passes(&mut function, &tcp(true, 2, 99, b"")));
-        assert!(passes(&mut function, &tcp(false, 0x18, 500 + answer.len() as u32, b" more")));
-        assert!(passes(&mut function, &tcp(false, 0x11, 505 + answer.len() as u32, b"")));
+        assert!(passes(
+            &mut function,
+            &tcp(false, 0x18, 500 + answer.len() as u32, b" more")
+        ));
+        assert!(passes(
+            &mut function,
+            &tcp(false, 0x11, 505 + answer.len() as u32, b"")
+        ));
     }
     drop(function);
     assert_eq!(ids(folder.path()), [1, 2, 1, 2]);
@@ -251,9 +260,21 @@ fn all_messages_of_a_segment_are_looked_at() {
     let hello = |name: &[u8]| {
         let len = |more: usize| ((name.len() + more) as u16).to_be_bytes();
         let sni = [&[0, 0][..], &len(5), &len(3), &[0], &len(0), name].concat();
-        let body = [&[3, 3][..], &[7; 32], &[0, 0, 2, 0x13, 1, 1, 0], &len(9), &sni].concat();
+        let body = [
+            &[3, 3][..],
+            &[7; 32],
+            &[0, 0, 2, 0x13, 1, 1, 0],
+            &len(9),
+            &sni,
+        ]
+        .concat();
         let message = [&[1, 0][..], &(body.len() as u16).to_be_bytes(), &body].concat();
-        [&[22, 3, 1][..], &(message.len() as u16).to_be_bytes(), &message].concat()
+        [
+            &[22, 3, 1][..],
+            &(message.len() as u16).to_be_bytes(),
+            &message,
+        ]
+        .concat()
     };
     let both = [&hello(b"fine")[..], &[20, 3, 3, 0, 1, 1], &hello(b"bad3")].concat();
     assert!(passes(&mut function, &to_port(443, true, 2, 99, b"")));
@@ -261,7 +282,10 @@ fn all_messages_of_a_segment_are_looked_at() {
     // A hello and a key exchange in one record.
     let answer = [22, 3, 3, 0, 12, 2, 0, 0, 2, 1, 1, 12, 0, 0, 2, 1, 1];
     assert!(passes(&mut function, &to_port(443, false, 0x12, 499, b"")));
-    assert!(passes(&mut function, &to_port(443, false, 0x18, 500, &answer)));
+    assert!(passes(
+        &mut function,
+        &to_port(443, false, 0x18, 500, &answer)
+    ));
     drop(function);
     assert_eq!(ids(folder.path()), [1, 1, 2, 3]);
 }
@@ -271,11 +295,20 @@ fn a_packet_that_takes_too_long_passes_or_is_dropped_as_is_said() {
     // Rules without a content are asked for every packet, and so many of them take more than a microsecond.
     let mut rules = String::new();
     for sid in 1..3000 {
-        writeln!(rules, "alert udp any any -> any any (dsize:>{}; sid:{sid};)", 1000 + sid).unwrap();
+        writeln!(
+            rules,
+            "alert udp any any -> any any (dsize:>{}; sid:{sid};)",
+            1000 + sid
+        )
+        .unwrap();
     }
     for (more, passed, name) in [
         ("max_time = \"1us\"", true, "passed_over_time"),
-        ("max_time = \"1us\"\nover_time = \"drop\"", false, "dropped_over_time"),
+        (
+            "max_time = \"1us\"\nover_time = \"drop\"",
+            false,
+            "dropped_over_time",
+        ),
         ("", true, "passed"),
     ] {
         let folder = tempfile::tempdir().unwrap();
@@ -289,7 +322,11 @@ fn a_packet_that_takes_too_long_passes_or_is_dropped_as_is_said() {
         drop(function);
         let drops = events(folder.path(), "drop");
         assert_eq!(drops.len(), if passed { 0 } else { 10 });
-        assert!(drops.iter().all(|it| it["drop"]["reason"] == "no more time"));
+        assert!(
+            drops
+                .iter()
+                .all(|it| it["drop"]["reason"] == "no more time")
+        );
     }
 }
 
@@ -302,7 +339,11 @@ fn packets_that_alerts_are_about_are_in_the_file_with_their_rules() {
     let file = folder.path().join("alerts.pcapng");
     let alerts = format!("alerts = \"{}\"\nalerts_size = \"64 kB\"", file.display());
     let mut function = ips(folder.path(), rules, &alerts);
-    let frames = [udp(5000, b"fine"), udp(5000, b"evil words"), udp(5001, b"more evil")];
+    let frames = [
+        udp(5000, b"fine"),
+        udp(5000, b"evil words"),
+        udp(5001, b"more evil"),
+    ];
     let passed = frames.each_ref().map(|frame| passes(&mut function, frame));
     assert_eq!(passed, [true, false, true]);
     drop(function);
@@ -313,7 +354,10 @@ fn packets_that_alerts_are_about_are_in_the_file_with_their_rules() {
             let since = Duration::from_nanos(record.facts.time_ns);
             let now = std::time::UNIX_EPOCH.elapsed().unwrap();
             assert!(since < now + Duration::from_secs(60), "{since:?}");
-            found.push((record.frame.to_vec(), String::from_utf8_lossy(&rest[..size])));
+            found.push((
+                record.frame.to_vec(),
+                String::from_utf8_lossy(&rest[..size]),
+            ));
         }
         rest = &rest[size..];
     }
@@ -358,7 +402,10 @@ fn packets_in_tunnels_are_looked_at_on_request() {
         let alerts = events(folder.path(), "alert");
         assert!(alerts.iter().all(|it| it["alert"]["signature_id"] == found));
         if !passed {
-            assert_eq!((alerts.len(), &alerts[0]["src_ip"]), (1, &"198.18.0.1".into()));
+            assert_eq!(
+                (alerts.len(), &alerts[0]["src_ip"]),
+                (1, &"198.18.0.1".into())
+            );
         }
     }
 }
@@ -384,7 +431,9 @@ fn fragments_in_tunnels_are_put_together_before_they_pass() {
             ..UdpFlow::default()
         };
         let at = flow.header_bytes(Protocol::Udp, Some(&tunnel)) - 8;
-        let mut frame = flow.frame_as(Protocol::Udp, Some(&tunnel), at + 24 + 4).unwrap();
+        let mut frame = flow
+            .frame_as(Protocol::Udp, Some(&tunnel), at + 24 + 4)
+            .unwrap();
         let ip = at - 20;
         frame[ip + 5] = id;
         frame[ip + 6..ip + 8].copy_from_slice(if second { &[0, 3] } else { &[0x20, 0] });
@@ -417,7 +466,10 @@ fn fragments_in_tunnels_are_put_together_before_they_pass() {
         left
     };
     let passed = put([b"fine", b" words"], 1);
-    assert_eq!(passed, [(1, half(b"fine", false, 1)), (1, half(b" words", true, 1))]);
+    assert_eq!(
+        passed,
+        [(1, half(b"fine", false, 1)), (1, half(b" words", true, 1))]
+    );
     assert!(put([b"evil", b" words"], 2).is_empty());
     drop((function, slow));
     assert_eq!(ids(folder.path()), [1]);
@@ -428,7 +480,11 @@ fn others_read_what_is_counted_and_which_rules_fit() {
     let folder = tempfile::tempdir().unwrap();
     let mut rules = String::new();
     for sid in 1..=300 {
-        writeln!(rules, "alert udp any any -> any {sid} (msg:\"number {sid}\"; sid:{sid};)").unwrap();
+        writeln!(
+            rules,
+            "alert udp any any -> any {sid} (msg:\"number {sid}\"; sid:{sid};)"
+        )
+        .unwrap();
     }
     let mut function = ips(folder.path(), &rules, "");
     let counted = function.counted().unwrap();
@@ -452,11 +508,18 @@ fn others_read_what_is_counted_and_which_rules_fit() {
     // Those that had a counter keep it.
     assert_eq!(all.len(), rules::MOST_SHOWN + 1);
     assert!(all.contains(&named(200, 3)) && all.contains(&named(7, 2)));
-    assert_eq!(all[rules::MOST_SHOWN], ("others".to_string(), String::new(), 200));
+    assert_eq!(
+        all[rules::MOST_SHOWN],
+        ("others".to_string(), String::new(), 200)
+    );
     let counts = counted.counts();
     let passed = counts.iter().find(|it| it.name == "passed").unwrap();
     assert_eq!((passed.kind, passed.count), (CountKind::Outcome, 303));
-    assert!(counts.iter().any(|it| it.name == "alerts" && it.count == 303));
+    assert!(
+        counts
+            .iter()
+            .any(|it| it.name == "alerts" && it.count == 303)
+    );
 }
 
 #[test]
@@ -491,12 +554,18 @@ fn packets_of_alerts_are_left_out_rather_than_waited_for() {
 fn bounds_that_are_none_are_said() {
     let said = |text: &str| (ENTRY.build)(text.parse().unwrap()).err().unwrap().0;
     for (text, part) in [
-        ("max_time = \"50\"", "max_time = \"50\": want a time such as \"50us\""),
+        (
+            "max_time = \"50\"",
+            "max_time = \"50\": want a time such as \"50us\"",
+        ),
         ("max_time = \"2s\"", "max_time: want 1us to 1s"),
         ("max_time = \"0us\"", "max_time: want 1us to 1s"),
         ("over_time = \"drop\"", "over_time: say max_time, too"),
         ("alerts_size = \"1 MB\"", "alerts_size: say alerts, too"),
-        ("alerts = \"x\"\nalerts_size = \"1 kB\"", "want \"64 kB\" at least"),
+        (
+            "alerts = \"x\"\nalerts_size = \"1 kB\"",
+            "want \"64 kB\" at least",
+        ),
         ("max_time = \"1us\"\nover_time = \"reject\"", "reject"),
     ] {
         assert!(said(text).contains(part), "{text}: {}", said(text));

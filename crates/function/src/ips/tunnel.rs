@@ -79,6 +79,9 @@ mod tests {
         for cut in 0..frame.len() {
             assert_eq!(look(&frame[..cut]), None, "{cut}");
         }
-        assert_eq!(looked_into(false, &Headers::of(&frame), &frame).0, Headers::of(&frame));
+        assert_eq!(
+            looked_into(false, &Headers::of(&frame), &frame).0,
+            Headers::of(&frame)
+        );
     }
 }

@@ -79,7 +79,11 @@ mod tests {
         ];
         let mut text = Exposition::new();
         let labels = [("segment", "1-ips")];
-        function_metrics(&mut text, "taut_chain", &[(&labels, &counts), (&labels, &[])]);
+        function_metrics(
+            &mut text,
+            "taut_chain",
+            &[(&labels, &counts), (&labels, &[])],
+        );
         let want = "# TYPE taut_chain_function_packets counter\n# UNIT taut_chain_function_packets packets\n\
             # HELP taut_chain_function_packets Seen by functions that tell what became of them, by outcome.\n\
             taut_chain_function_packets_total{segment=\"1-ips\",function=\"ips\",outcome=\"passed\"} 3\n\
