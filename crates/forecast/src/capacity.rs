@@ -129,13 +129,14 @@ pub struct AtLoad {
 /// # Errors
 /// When settings or rules are wrong, the machine lacks memory, or interruptions take all of the core.
 pub fn capacity(asked: &Inspection, mut told: impl FnMut(&str)) -> Result<Capacity, ForecastError> {
+    // What is wrong is said before anything is measured.
+    let rules = looker(&asked.settings)?.1.rules;
     let clock = Clock::calibrate(Duration::from_millis(20));
     let mut kinds = Vec::new();
     for size in FRAME_BYTES {
         kinds.push(("port 53", trace::counters(size, FRAMES)));
     }
     kinds.push(("mixed", trace::mixed()));
-    let mut rules = 0;
     let mut traffic = Vec::new();
     for (name, frames) in kinds {
         let frames = frames.map_err(|e| ForecastError::Wrong(format!("traffic {name}: {e}")))?;
@@ -144,8 +145,10 @@ pub fn capacity(asked: &Inspection, mut told: impl FnMut(&str)) -> Result<Capaci
         let frame_bytes = bytes as f64 / frames.len() as f64 + 4.0;
         told(&format!("{name}, {frame_bytes:.0} bytes"));
         // Flows that one kind has left are nothing to the next one.
-        let (mut function, read) = looker(&asked.settings)?;
-        rules = read.rules;
+        let (mut function, _) = looker(&asked.settings)?;
+        function
+            .prepare()
+            .map_err(|e| ForecastError::Wrong(e.to_string()))?;
         let half = asked.duration / 2;
         let alone = Rounds::of(&mut *function, &frames, 1, half)?;
         let busy = Rounds::of(
@@ -169,12 +172,7 @@ pub fn capacity(asked: &Inspection, mut told: impl FnMut(&str)) -> Result<Capaci
 }
 
 fn looker(settings: &toml::Table) -> Result<(Box<dyn Function>, Read), ForecastError> {
-    let (mut function, read) =
-        looking(settings.clone()).map_err(|e| ForecastError::Wrong(e.to_string()))?;
-    function
-        .prepare()
-        .map_err(|e| ForecastError::Wrong(e.to_string()))?;
-    Ok((function, read))
+    looking(settings.clone()).map_err(|e| ForecastError::Wrong(e.to_string()))
 }
 
 /// Share of the packets that rules were asked about.
