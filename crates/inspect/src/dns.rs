@@ -301,7 +301,7 @@ mod tests {
     fn asked(stream: &[u8], size: usize, window: usize) -> (Vec<String>, usize, usize) {
         let (mut framing, mut name) = (Framing::default(), Name::default());
         let (mut names, mut faults, mut more) = (Vec::new(), 0, 0);
-        let mut at = 0;
+        let mut at = 0usize;
         for piece in stream.chunks(size) {
             let from = at.saturating_sub(window);
             at += piece.len();

@@ -22,8 +22,6 @@ const SHORTEST_BYTES: usize = 60;
 /// Payload of a full segment.
 const SEGMENT_BYTES: usize = 1460;
 
-const PUSH: TcpFlags = TcpFlags(0x08);
-
 /// Who talks to whom.
 #[derive(Clone, Copy)]
 struct Ends {
@@ -230,7 +228,7 @@ impl Connection {
 
     /// Sends bytes in as many segments as they take.
     fn send(&mut self, to_server: bool, bytes: &[u8]) -> Result<(), Error> {
-        let flags = TcpFlags::ACK.union(PUSH);
+        let flags = TcpFlags::ACK.union(TcpFlags::PSH);
         bytes
             .chunks(SEGMENT_BYTES)
             .try_for_each(|part| self.segment(to_server, flags, part))
