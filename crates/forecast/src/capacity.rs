@@ -33,6 +33,8 @@ const WARM_UP: usize = 3;
 /// An interruption takes longer than this, and than so many times what the packets take.
 const SHORTEST_INTERRUPTION_NS: f64 = 1000.0;
 const TIMES_USUAL: f64 = 4.0;
+/// Share of the core that interruptions may take before it is said.
+const DISTURBED: f64 = 0.05;
 /// How latency is simulated.
 const PACKETS: u64 = 30_000;
 const RUNS: u64 = 3;
@@ -197,6 +199,14 @@ fn notes(asked: &Inspection, rules: usize, traffic: &[OfTraffic]) -> Vec<String>
     }
     if asked.io_ns == 0.0 {
         notes.push("of the inspection alone: say by --io what a port and the worker take for a packet (`taut bench io` measures it)".to_owned());
+    }
+    let taken = traffic.iter().map(|it| it.interruptions.share);
+    let taken = taken.fold(0.0, f64::max);
+    if taken > DISTURBED {
+        notes.push(format!(
+            "something took {:.0} % of the core meanwhile: measure on a quiet one (--core, `taut tune noise`)",
+            100.0 * taken
+        ));
     }
     notes.push("packets lie in the caches, as a port's do that were just received; a core whose caches others use takes longer".to_owned());
     if let Some(least) = traffic
