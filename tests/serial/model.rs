@@ -197,7 +197,8 @@ fn the_capacity_of_an_inspection_is_told_of_rules_and_of_a_chain() {
     );
     fs::write(path("chain.toml"), chain).unwrap();
     let ask = |file: &str, more: &[&str]| {
-        let words = [&["ips", "capacity", &path(file), "--seconds", "0.02"], more].concat();
+        let file = path(file);
+        let words = [&["ips", "capacity", &file, "--seconds", "0.02"], more].concat();
         run(&mut taut(&words)).success()
     };
     let found = ask("rules", &["--io", "50ns", "--queue", "256", "--json"]).last_json();
