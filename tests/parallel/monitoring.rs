@@ -327,3 +327,68 @@ fn a_chain_gives_out_the_state_of_its_segments() {
         "{refused:?}"
     );
 }
+
+/// What an inspection does with packets, and which of its rules fit, by itself and as a segment of a chain.
+#[test]
+fn an_inspection_gives_out_outcomes_and_rules() {
+    let folder = scratch();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    run(&mut taut(&[
+        "ips",
+        "sample",
+        "--traffic",
+        &path("in.pcapng"),
+    ]))
+    .success();
+    let rule =
+        "alert dns any any -> any any (msg:\"asked\"; dns.query; content:\"host1\"; sid:7;)\n";
+    fs::write(path("rules"), rule).unwrap();
+    let chain = format!(
+        "name = \"inspected-{}\"\nports = [\"pcap:{},repeat=0\", \"null:\"]\n[[function]]\nname = \"ips\"\nrules = [\"{}\"]\n",
+        std::process::id(),
+        path("in.pcapng"),
+        path("rules")
+    );
+    fs::write(path("inspected.toml"), chain).unwrap();
+    let own = taut(&[""; 0]);
+    for (words, prefix) in [
+        (&["forward"][..], "taut_forward"),
+        (&["chain", "up"], "taut_chain"),
+    ] {
+        // Packets come all the time: others need the core more.
+        let mut command = Command::new("chrt");
+        command.args(["--idle", "0"]).arg(own.get_program());
+        command
+            .args(words)
+            .args(["--quiet", "--metrics", "127.0.0.1:0"]);
+        let mut program = Program::start(command.arg(path("inspected.toml")));
+        program.wait_for_stderr("/metrics\n");
+        let said = program.stderr();
+        let address = said
+            .split("http://")
+            .nth(1)
+            .and_then(|rest| rest.split('/').next());
+        let address = address.unwrap().to_string();
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let mut client = TcpStream::connect(&address).unwrap();
+            client.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+            let mut text = String::new();
+            client.read_to_string(&mut text).unwrap();
+            let has = |name: &str, label: &str| {
+                let name = format!("{prefix}_{name}_total{{");
+                let mut lines = text.lines();
+                lines.any(|it| it.starts_with(&name) && it.contains(label) && !it.ends_with(" 0"))
+            };
+            if has("function_packets", "outcome=\"passed\"")
+                && has("function_events", "event=\"alerts\"")
+                && has("rule_hits", "rule=\"1:7\",message=\"asked\"")
+            {
+                break;
+            }
+            assert!(Instant::now() < deadline, "{text}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        program.interrupt().success();
+    }
+}
