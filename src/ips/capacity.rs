@@ -21,8 +21,9 @@ const ENDING: &str = "toml";
   taut ips capacity community.rules --variable 'HOME_NET=[10.0.0.0/8]' --io 60ns --queue 256
   taut ips capacity chain.toml --core 1 --json
 
-No network is used: the function is given frames from memory, of datagrams to port 53 in six sizes and of mixed DNS, HTTP and TLS
-(`taut ips sample --traffic FILE` writes those). R_max is what interruptions leave of a core over the time of a packet.")]
+No network is used: the function is given frames from memory, of datagrams to port 53 in six sizes and of mixed
+DNS, HTTP and TLS (`taut ips sample --traffic FILE` writes those). R_max is what interruptions leave of a core over
+the time of a packet.")]
 pub struct Arguments {
     /// Files of rules, or one chain file (*.toml) with a function ips, whose settings count
     #[arg(required = true, value_name = "FILE")]
@@ -187,7 +188,8 @@ fn show(found: &Capacity) {
     );
     let taken = found.traffic.iter().map(|of| of.interruptions.share);
     print::line(format!(
-        "interruptions took {} of the core at most; beyond R_max every packet waits as long as the ring lasts, unless `overload` says otherwise",
+        "interruptions took {} of the core at most; beyond R_max every packet waits as long as the ring lasts, \
+         unless `overload` says otherwise",
         share(taken.fold(0.0, f64::max))
     ));
     for note in &found.notes {

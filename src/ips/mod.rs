@@ -1,5 +1,5 @@
-//! `taut ips`: reads rule files, says what they cost on this machine, and asks a running inspection (`taut forward` with the function
-//! `ips`) through its control socket.
+//! `taut ips`: reads rule files, says what they cost on this machine, and asks a running inspection (`taut forward`
+//! with the function `ips`) through its control socket.
 
 mod capacity;
 
@@ -50,7 +50,8 @@ enum Command {
         /// Count rules that are commented out, too
         #[arg(long)]
         disabled: bool,
-        /// Count rules that are understood in part as the function does with `lenient`: they are loaded without that part
+        /// Count rules that are understood in part as the function does with `lenient`: they are loaded without that
+        /// part
         #[arg(long)]
         lenient: bool,
         /// Print JSON
@@ -59,7 +60,8 @@ enum Command {
     },
     /// Say at what rate the queue fills on this machine, the latency below it, and how long a full ring lasts
     Capacity(capacity::Arguments),
-    /// Print 300 rules of our own, free of any licence, which use every option that is understood and fit nothing: for trials
+    /// Print 300 rules of our own, free of any licence, which use every option that is understood and fit nothing:
+    /// for trials
     Sample {
         /// Write traffic that they are tried on instead, conversations of DNS, HTTP and TLS, to this pcapng file
         #[arg(long, value_name = "FILE")]

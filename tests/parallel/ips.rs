@@ -108,7 +108,8 @@ fn what_rules_forbid_does_not_reach_the_server_and_all_else_does() {
     fs::write(folder.join("page"), "all is well").unwrap();
     let chain = format!(
         "wait = \"sleep(50us)\"\nports = [\"veth:eth0,netns={},address=10.7.0.1/24\", \"veth:eth0,netns={},address=10.7.0.2/24\"]\n\
-         [[function]]\nname = \"ips\"\ninner = true\nrules = [\"{folder}/local.rules\"]\nevents = \"{folder}/eve.json\"\nalerts = \"{folder}/alerts.pcapng\"\ncontrol = \"{folder}/sock\"\n",
+         [[function]]\nname = \"ips\"\ninner = true\nrules = [\"{folder}/local.rules\"]\n\
+         events = \"{folder}/eve.json\"\nalerts = \"{folder}/alerts.pcapng\"\ncontrol = \"{folder}/sock\"\n",
         client.0,
         server.0,
         folder = folder.display()

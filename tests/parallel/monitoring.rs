@@ -344,7 +344,8 @@ fn an_inspection_gives_out_outcomes_and_rules() {
         "alert dns any any -> any any (msg:\"asked\"; dns.query; content:\"host1\"; sid:7;)\n";
     fs::write(path("rules"), rule).unwrap();
     let chain = format!(
-        "name = \"inspected-{}\"\nports = [\"pcap:{},repeat=0\", \"null:\"]\n[[function]]\nname = \"ips\"\nrules = [\"{}\"]\n",
+        "name = \"inspected-{}\"\nports = [\"pcap:{},repeat=0\", \"null:\"]\n\
+         [[function]]\nname = \"ips\"\nrules = [\"{}\"]\n",
         std::process::id(),
         path("in.pcapng"),
         path("rules")

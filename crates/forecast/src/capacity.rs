@@ -1,8 +1,10 @@
-//! What the inspection of packets costs on this machine, and at what rate its queue fills: the function is given packets from memory,
-//! without any port, and the model of overload is asked. (Gallenmüller 2021, section 5.4.7, eq. 5.10.)
+//! What the inspection of packets costs on this machine, and at what rate its queue fills: the function is given
+//! packets from memory, without any port, and the model of overload is asked. (Gallenmüller 2021, section 5.4.7, eq.
+//! 5.10.)
 //!
-//! Where the paper takes the median latency of lonely packets for t_CPU, the mean time of packets in full batches is measured here, which
-//! is what a busy core takes. What takes longer in one round than the same packets do in the others is an interruption.
+//! Where the paper takes the median latency of lonely packets for t_CPU, the mean time of packets in full batches is
+//! measured here, which is what a busy core takes. What takes longer in one round than the same packets do in the
+//! others is an interruption.
 
 use crate::ForecastError;
 use crate::overload::{Taken, published_errors};
@@ -26,7 +28,8 @@ const FRAMES: u64 = 256;
 pub const LOADS: [f64; 4] = [0.1, 0.5, 0.8, 0.95];
 /// Parts of the rounds whose means give the interval.
 const PARTS: usize = 6;
-/// Rounds that are made whatever time they take, those that are made at most, and those in front of them that do not count.
+/// Rounds that are made whatever time they take, those that are made at most, and those in front of them that do not
+/// count.
 const LEAST_ROUNDS: usize = 2 * PARTS;
 const MOST_ROUNDS: usize = 4096;
 const WARM_UP: usize = 3;
@@ -198,7 +201,9 @@ fn notes(asked: &Inspection, rules: usize, traffic: &[OfTraffic]) -> Vec<String>
         notes.push("there are no rules: this is the engine alone".to_owned());
     }
     if asked.io_ns == 0.0 {
-        notes.push("of the inspection alone: say by --io what a port and the worker take for a packet (`taut bench io` measures it)".to_owned());
+        let text = "of the inspection alone: say by --io what a port and the worker take for a packet \
+                    (`taut bench io` measures it)";
+        notes.push(text.to_owned());
     }
     let taken = traffic.iter().map(|it| it.interruptions.share);
     let taken = taken.fold(0.0, f64::max);
@@ -208,14 +213,17 @@ fn notes(asked: &Inspection, rules: usize, traffic: &[OfTraffic]) -> Vec<String>
             100.0 * taken
         ));
     }
-    notes.push("packets lie in the caches, as a port's do that were just received; a core whose caches others use takes longer".to_owned());
+    let text = "packets lie in the caches, as a port's do that were just received; a core whose caches others use \
+                takes longer";
+    notes.push(text.to_owned());
     if let Some(least) = traffic
         .iter()
         .min_by(|one, other| one.inspected.total_cmp(&other.inspected))
         .filter(|it| it.inspected < 0.9)
     {
         notes.push(format!(
-            "rules were asked about {:.0} % of {} only, as flows passed or were dropped as a whole: other traffic costs more",
+            "rules were asked about {:.0} % of {} only, as flows passed or were dropped as a whole: \
+             other traffic costs more",
             100.0 * least.inspected,
             least.name
         ));

@@ -424,8 +424,9 @@ impl Inspector {
         Arc::clone(&self.counters)
     }
 
-    /// Begins with another packet, about which rules are asked up to that moment, in ticks of [`taut_sys::ticks`]; [`u64::MAX`] for as long as
-    /// they take. The clock is looked at in front of each group and each rule, so one of them may take longer.
+    /// Begins with another packet, about which rules are asked up to that moment, in ticks of [`taut_sys::ticks`];
+    /// [`u64::MAX`] for as long as they take. The clock is looked at in front of each group and each rule, so one of
+    /// them may take longer.
     #[inline]
     pub fn begin(&mut self, until_ticks: u64) {
         self.until_ticks = until_ticks;

@@ -157,7 +157,8 @@ pub fn over_tcp(bytes: &[u8]) -> Option<(&[u8], usize)> {
 /// Messages whose questions are read in one piece of a stream at most.
 pub const MOST_MESSAGES: usize = 32;
 
-/// Place of a TCP stream of DNS messages, each of which has its length in front (RFC 1035 section 4.2.2): however segments cut them, all are found.
+/// Place of a TCP stream of DNS messages, each of which has its length in front (RFC 1035 section 4.2.2): however
+/// segments cut them, all are found.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Framing {
     /// First byte of a length whose second one is still to come.
@@ -177,9 +178,9 @@ impl Framing {
         self.is_lost = true;
     }
 
-    /// Takes the next bytes of the stream, `bytes[new_from..]`; those in front of them came right before. Calls `each` with what was asked, as soon as a
-    /// message is there up to the end of its first question, with its name; [`MOST_MESSAGES`] times at most. Returns the number of messages beyond
-    /// that.
+    /// Takes the next bytes of the stream, `bytes[new_from..]`; those in front of them came right before. Calls
+    /// `each` with what was asked, as soon as a message is there up to the end of its first question, with its name;
+    /// [`MOST_MESSAGES`] times at most. Returns the number of messages beyond that.
     pub fn push(
         &mut self,
         bytes: &[u8],

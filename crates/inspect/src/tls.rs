@@ -153,8 +153,8 @@ pub fn client_hello(bytes: &[u8], hello: &mut ClientHello) -> Result<Progress, T
     }
 }
 
-/// Place among the first messages of a client: its hellos are found one after the other, also where several share a record or a segment, as after a
-/// retry (RFC 8446 section 4.1.4). Other messages between them are passed over.
+/// Place among the first messages of a client: its hellos are found one after the other, also where several share a
+/// record or a segment, as after a retry (RFC 8446 section 4.1.4). Other messages between them are passed over.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Hellos {
     /// Place in the bytes, and bytes that are left there of the record and of a message that was read as far as wanted.
@@ -277,7 +277,8 @@ pub struct Records {
     pub version: u16,
 }
 
-/// Looks at the records of a packet, as far as they begin in it, and at the handshake messages that begin in those, [`MOST_IN_A_PACKET`] at most.
+/// Looks at the records of a packet, as far as they begin in it, and at the handshake messages that begin in those,
+/// [`MOST_IN_A_PACKET`] at most.
 pub fn records(mut bytes: &[u8]) -> Records {
     let mut records = Records::default();
     // Bytes of the length that are still to come, the length so far, bytes of the message that are.

@@ -1,5 +1,5 @@
-//! Traffic of our own for trials and measurements, free of any licence: datagrams to port 53 that are no DNS, and conversations of DNS,
-//! HTTP and TLS as inspectors know them. No rule of [`crate::sample`] fits it.
+//! Traffic of our own for trials and measurements, free of any licence: datagrams to port 53 that are no DNS, and
+//! conversations of DNS, HTTP and TLS as inspectors know them. No rule of [`crate::sample`] fits it.
 
 use std::net::Ipv4Addr;
 use taut_wire::{
@@ -62,8 +62,8 @@ pub fn counters(frame_bytes: usize, frames: u64) -> Result<Vec<Vec<u8>>, Error> 
     each.collect()
 }
 
-/// Makes conversations of DNS, HTTP and TLS that take place at the same time, each frame as long as what it carries, 1,518 bytes at most. They are
-/// over at the end, so they may be repeated.
+/// Makes conversations of DNS, HTTP and TLS that take place at the same time, each frame as long as what it carries,
+/// 1,518 bytes at most. They are over at the end, so they may be repeated.
 ///
 /// ```
 /// let frames = taut_inspect::trace::mixed()?;

@@ -106,8 +106,8 @@ impl Headers {
         Self::packet(frame, ethernet.header_len_bytes(), layer3)
     }
 
-    /// Reads the IP packet that begins at a place of a frame, as within a tunnel; places are those in the frame. What is neither IPv4 nor IPv6 is
-    /// [`Layer3::Other`].
+    /// Reads the IP packet that begins at a place of a frame, as within a tunnel; places are those in the frame. What
+    /// is neither IPv4 nor IPv6 is [`Layer3::Other`].
     pub fn inside(frame: &[u8], ip_at: usize) -> Self {
         // Longer than places can say.
         let is_too_long = frame.len() > usize::from(u16::MAX);

@@ -1,5 +1,5 @@
-//! Events as lines of JSON, in the form that Suricata calls EVE, and the packets that alerts are about: from workers through a ring each to
-//! a thread that writes. A worker never waits: what finds no room is counted.
+//! Events as lines of JSON, in the form that Suricata calls EVE, and the packets that alerts are about: from workers
+//! through a ring each to a thread that writes. A worker never waits: what finds no room is counted.
 
 use super::outcome::Counters;
 use super::packet_file::PacketFile;
@@ -319,8 +319,8 @@ impl Target {
 }
 
 impl Writer {
-    /// Opens the files, or names the socket, and starts: lines go to `events`, packets of alerts to the file `alerts` of so many bytes at most.
-    /// None if nobody wants either.
+    /// Opens the files, or names the socket, and starts: lines go to `events`, packets of alerts to the file `alerts`
+    /// of so many bytes at most. None if nobody wants either.
     ///
     /// # Errors
     /// When a file cannot be opened.
@@ -405,7 +405,8 @@ impl Writer {
         sources.lost(|it| &it.events) + self.failures.load(Ordering::Relaxed)
     }
 
-    /// Packets of alerts that are not in the file: they found no room, or the file is as large as it may be or could not be written.
+    /// Packets of alerts that are not in the file: they found no room, or the file is as large as it may be or could
+    /// not be written.
     pub fn left_out(&self) -> u64 {
         let sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner);
         sources.lost(|it| &it.packets) + self.left_out.load(Ordering::Relaxed)

@@ -100,8 +100,8 @@ impl Flow {
         }
     }
 
-    /// Begins anew for another connection between the same ports, whose client is at the lower end or not; streams and parser were given back
-    /// before.
+    /// Begins anew for another connection between the same ports, whose client is at the lower end or not; streams
+    /// and parser were given back before.
     pub fn reconnect(&mut self, client_is_low: bool) {
         self.client_is_low = client_is_low;
         self.is_over = false;

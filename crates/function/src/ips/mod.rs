@@ -23,8 +23,8 @@ pub use server::{Answer, Request};
 
 use crate::control_socket::ControlSocket;
 use crate::{
-    ANY, Class, Context, Counted, Entry, Function, Handler, KernelVersion, Member, SettingsError, Shared,
-    Spread, settings,
+    ANY, Class, Context, Counted, Entry, Function, Handler, KernelVersion, Member, SettingsError,
+    Shared, Spread, settings,
 };
 use events::Writer;
 use outcome::Counters;
@@ -52,7 +52,8 @@ pub(crate) const ENTRY: Entry = Entry {
     in_kernel: KernelVersion::No("it keeps flows and looks into payloads"),
 };
 
-/// Makes an inspection that only looks: it writes no events, listens nowhere and drops nothing, to be measured. Returns what came of its rules, too.
+/// Makes an inspection that only looks: it writes no events, listens nowhere and drops nothing, to be measured.
+/// Returns what came of its rules, too.
 ///
 /// # Errors
 /// As of a chain with these settings.
@@ -141,7 +142,10 @@ impl Function for Ips {
         let compiled = std::mem::take(&mut self.compiled);
         let together = self.shared.found_or_made(|| {
             let rules = Arc::new(Rules::new(checked, compiled, workers));
-            let alerts = checked.alerts.as_ref().map(|(file, most)| (&file[..], *most));
+            let alerts = checked
+                .alerts
+                .as_ref()
+                .map(|(file, most)| (&file[..], *most));
             let events = Writer::start(checked.events.as_deref(), alerts, &rules)?;
             let deciding = Arc::new(Deciding {
                 rules,

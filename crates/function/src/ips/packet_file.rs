@@ -11,7 +11,8 @@ const SNAP_BYTES: u32 = 1 << 17;
 /// What a pcapng file begins with (draft-ietf-opsawg-pcapng section 4.1), in either order of bytes.
 const BEGINNING: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 
-/// A file that packets are put behind each other in. What is there when it is opened stays, and a section of its own begins behind it.
+/// A file that packets are put behind each other in. What is there when it is opened stays, and a section of its own
+/// begins behind it.
 pub(super) struct PacketFile {
     file: File,
     /// Whether it can be cut back to its last whole block.

@@ -172,8 +172,8 @@ impl Rules {
         about.get(rule as usize).cloned()
     }
 
-    /// How often rules have fitted since they were read, those that did: the first ones that are seen to keep counters of their own, [`MOST_SHOWN`] at
-    /// most, so that none comes and goes; and all others together.
+    /// How often rules have fitted since they were read, those that did: the first ones that are seen to keep
+    /// counters of their own, [`MOST_SHOWN`] at most, so that none comes and goes; and all others together.
     pub fn hits(&self) -> (Vec<(About, u64)>, u64) {
         let mut state = self.lock();
         let State {

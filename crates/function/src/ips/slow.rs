@@ -253,7 +253,8 @@ fn reset(headers: &Headers, frame: &[u8], to_sender: bool) -> Option<Vec<u8>> {
     Some(reply)
 }
 
-/// The frame of a datagram that was put together, of fragments with that link header: one within a tunnel may be of the other version.
+/// The frame of a datagram that was put together, of fragments with that link header: one within a tunnel may be of
+/// the other version.
 fn frame_around(link: &[u8], headers: &Headers, packet: &[u8]) -> Vec<u8> {
     let mut frame = [link, packet].concat();
     let kind = match headers.layer3() {

@@ -6,8 +6,8 @@ use taut_engine::{Count, CountKind};
 /// Labels of whose counts they are, and the counts.
 type Labelled<'a> = (&'a [(&'a str, &'a str)], &'a [Count]);
 
-/// Appends a family for each kind of count that there is, below names that begin with `prefix`: counts of several, each with labels of its
-/// own.
+/// Appends a family for each kind of count that there is, below names that begin with `prefix`: counts of several,
+/// each with labels of its own.
 pub(super) fn function_metrics(text: &mut Exposition, prefix: &str, each: &[Labelled<'_>]) {
     let families = [
         (
