@@ -61,11 +61,11 @@ pub use programs::Programs;
 pub use queueing::{DropPolicy, Queueing};
 pub use queues::QueueCounters;
 pub use report::{AtPort, Event, Order, Report, Second, Shares, Started, Summary};
+pub use taut_function::{Count, CountKind};
 pub use team::{AtEnd, Ended, Exchange, Start, Team, Tell, TellLink};
 pub use upcall::{Outcomes, UpcallWorker};
 pub use update::{LONGEST_DRAIN, Replaced, UpdateError, Updates};
 pub use wait::{BEFORE_SLEEP, LONGEST_INTERRUPT_SLEEP, Wait, WaitError};
 pub use worker::{End, Worker};
-pub use taut_function::{Count, CountKind};
 
 use worker::add_outcomes;

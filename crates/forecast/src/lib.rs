@@ -31,7 +31,7 @@ mod recorded;
 mod table;
 
 pub use accesses::{Access, Accesses, Fitted as FittedLevel, LevelError, accesses};
-pub use capacity::{AtLoad, Capacity, Inspection, OfTraffic, capacity};
+pub use capacity::{Alone, AtLoad, Capacity, Inspection, OfTraffic, capacity};
 pub use error::ForecastError;
 pub use fitting::{Fitted, What, fit};
 pub use kept::{keep, load};
