@@ -16,7 +16,7 @@ use taut_function::{Context, Function};
 use taut_port::{Batch, Link, PoolHandle, Port, PortCounters, PortSpec, Resources};
 use taut_sys::Clock;
 use taut_traffic::{InlineTap, Instrument, Stream, Summaries, TappedWire, Trial, sightings};
-use taut_wire::{Protocol, StampLayout, UdpFlow};
+use taut_wire::{Protocol, StampLayout, Tunnel, UdpFlow};
 
 thread_local! {
     /// Allocations of this thread. Without a destructor and made at compile time, so that counting
@@ -378,8 +378,15 @@ fn a_switch_with_rules_allocates_nothing_for_packets() {
 fn an_inspection_allocates_nothing_for_packets() {
     let folder = support::scratch();
     let rules = folder.path().join("rules");
-    std::fs::write(&rules, taut_inspect::sample::rules()).unwrap();
-    let settings = format!("rules = [\"{}\"]", rules.display());
+    let seen = "alert udp any any -> any 53 (msg:\"seen\"; sid:1;)\n";
+    std::fs::write(&rules, taut_inspect::sample::rules() + seen).unwrap();
+    // Alerts come faster than they are written.
+    let settings = format!(
+        "rules = [\"{}\"]\nevents = \"{1}/eve.json\"\nalerts = \"{1}/alerts.pcapng\"\nalerts_size = \"64 kB\"\n\
+         max_time = \"1s\"\ninner = true\n",
+        rules.display(),
+        folder.path().display()
+    );
     let mut ips = taut_function::build("ips", settings.parse().unwrap()).unwrap();
     ips.prepare().unwrap();
     let context = Context {
@@ -392,6 +399,12 @@ fn an_inspection_allocates_nothing_for_packets() {
         ..UdpFlow::default()
     };
     let datagram = flow.frame(500).unwrap();
+    let tunnel = Tunnel {
+        teid: 1,
+        src_ip: flow.src_ip,
+        dst_ip: flow.dst_ip,
+    };
+    let tunnelled = flow.frame_as(Protocol::Udp, Some(&tunnel), 500).unwrap();
     flow.dst_port = 80;
     let request = b"GET /index.html HTTP/1.1\r\nHost: www.example.org\r\nUser-Agent: test\r\nCookie: a=b\r\n\r\n";
     let size = 54 + request.len() + 4;
@@ -404,13 +417,13 @@ fn an_inspection_allocates_nothing_for_packets() {
     let counted = Cell::new(0);
     let mut pass = |rounds: usize| {
         for _ in 0..rounds {
-            for is_tcp in [false, true] {
-                let frame = if is_tcp {
-                    &mut segment
-                } else {
-                    &mut datagram.clone()
+            for kind in 0..3 {
+                let frame = match kind {
+                    0 => &mut datagram.clone(),
+                    1 => &mut tunnelled.clone(),
+                    _ => &mut segment,
                 };
-                if is_tcp {
+                if kind == 2 {
                     sequence = sequence.wrapping_add(request.len() as u32);
                     frame[38..42].copy_from_slice(&sequence.to_be_bytes());
                 }
@@ -428,6 +441,8 @@ fn an_inspection_allocates_nothing_for_packets() {
     counted.set(0);
     pass(10_000);
     assert_eq!(counted.get(), 0);
+    let outcomes = ips.outcomes();
+    assert!(outcomes.contains(&("passed", 3 * 10_100)), "{outcomes:?}");
 }
 
 #[test]

@@ -3,11 +3,11 @@
 
 use taut_inspect::arena::{Arena, CHUNK_BYTES};
 use taut_inspect::buffer::Buffer;
-use taut_inspect::dns::{self, Name};
+use taut_inspect::dns::{self, Framing, MOST_MESSAGES, Name};
 use taut_inspect::fragments::{FragmentLimits, Fragments, Outcome};
 use taut_inspect::http::{Http, HttpFault};
 use taut_inspect::stream::{Segment, Stream, StreamLimits};
-use taut_inspect::tls::{self, ClientHello, Progress};
+use taut_inspect::tls::{self, ClientHello, Hellos, Next, Progress};
 
 /// A DNS message, alone and with others in a stream.
 pub fn dns(bytes: &[u8]) {
@@ -24,18 +24,46 @@ pub fn dns(bytes: &[u8]) {
         assert_eq!(*longer, *name);
     }
     let mut rest = bytes;
+    let mut asked = Vec::new();
     while let Some((message, taken)) = dns::over_tcp(rest) {
         assert_eq!(message.len() + 2, taken);
-        let _ = dns::query(message, &mut name);
+        let question = dns::query(message, &mut name);
+        if !message.is_empty() {
+            asked.push((question, name.to_vec()));
+        }
         rest = &rest[taken..];
+    }
+    // The same messages are found in a stream that is cut anywhere, if what came before is there.
+    let size = 1 + usize::from(bytes.first().copied().unwrap_or(0)) % 50;
+    let (mut framing, mut found, mut more) = (Framing::default(), Vec::new(), 0);
+    for at in (0..bytes.len()).step_by(size) {
+        let piece = &bytes[..bytes.len().min(at + size)];
+        let mut called = 0;
+        more += framing.push(piece, at, &mut name, |question, name| {
+            called += 1;
+            found.push((question, name.to_vec()));
+        });
+        assert!(called <= MOST_MESSAGES);
+    }
+    if more == 0 {
+        // The last one may be there as far as its question only.
+        assert!(found.len() == asked.len() || found.len() == asked.len() + 1);
+        assert_eq!(found[..asked.len()], asked);
     }
 }
 
 /// The first bytes of a TLS connection, whole and growing.
 pub fn tls(bytes: &[u8]) {
     let mut hello = ClientHello::default();
-    let whole = tls::client_hello(bytes, &mut hello);
     tls::records(bytes);
+    let mut place = Hellos::default();
+    let mut messages = 0;
+    while place.next(bytes, &mut hello) == Ok(Next::Hello) {
+        assert!(hello.sni.len() <= 255);
+        messages += 1;
+        assert!(messages <= tls::MOST_MESSAGES);
+    }
+    let whole = tls::client_hello(bytes, &mut hello);
     let mut part = ClientHello::default();
     for end in 0..bytes.len().min(600) {
         match tls::client_hello(&bytes[..end], &mut part) {

@@ -169,6 +169,7 @@ fn metrics(status: &Status) -> String {
             lost_while_down: segment.lost_while_down,
             links_down: segment.links_down.len(),
             counters: &segment.counters,
+            functions: &segment.counts,
         })
         .collect();
     chain_metrics(&status.name, &segments)

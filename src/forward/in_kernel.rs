@@ -81,6 +81,7 @@ pub fn run(chain: &Chain, arguments: &Arguments, signalled: &AtomicBool) -> Resu
                     counters: during,
                     shares: None,
                     workers: Vec::new(),
+                    functions: Vec::new(),
                 };
                 Report::from(Event::Second(second))
             },

@@ -266,6 +266,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
                         counters: sum,
                         shares: Some(Shares::of(&sum)),
                         workers: of_several(&passed),
+                        functions: exchange.functions(),
                     });
                     of_chain(&chains, number, event)
                 },
@@ -486,8 +487,10 @@ fn metrics_endpoint(
     shown: Arc<OnceLock<Arc<Exchange>>>,
 ) -> Result<Option<Endpoint>, Failure> {
     serve_metrics(arguments.metrics.as_deref(), move || {
-        let counters = shown.get().map(|exchange| exchange.sum());
-        forwarder_metrics(&counters.unwrap_or_default())
+        let shown = shown.get();
+        let counters = shown.map(|exchange| exchange.sum()).unwrap_or_default();
+        let functions = shown.map(|exchange| exchange.functions());
+        forwarder_metrics(&counters, &functions.unwrap_or_default())
     })
 }
 

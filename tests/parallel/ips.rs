@@ -2,9 +2,76 @@
 
 use crate::support::hosts::{Hosts, Namespace, in_namespace, ping};
 use crate::support::program::{Finished, Program, run};
+use crate::support::{is_installed, scratch, taut};
 use serde_json::Value;
 use std::fs;
 use std::process::Command;
+
+#[test]
+fn tshark_reads_the_traffic_of_our_own() {
+    if !is_installed("tshark") {
+        println!("skipped: needs tshark");
+        return;
+    }
+    let folder = scratch();
+    let file = folder.path().join("mixed.pcapng");
+    let said = run(taut(&["ips", "sample", "--traffic"]).arg(&file)).success();
+    let mut shown = Command::new("tshark");
+    shown.args([
+        "-o",
+        "tcp.check_checksum:TRUE",
+        "-o",
+        "udp.check_checksum:TRUE",
+    ]);
+    shown.args([
+        "-T",
+        "fields",
+        "-e",
+        "frame.protocols",
+        "-e",
+        "dns.qry.name",
+        "-e",
+        "http.request.uri",
+    ]);
+    shown.args([
+        "-e",
+        "tls.handshake.extensions_server_name",
+        "-e",
+        "_ws.malformed",
+        "-e",
+        "tcp.checksum.status",
+        "-e",
+        "udp.checksum.status",
+    ]);
+    let shown = run(shown.arg("-r").arg(&file)).success().stdout;
+    let frames = shown.lines().count();
+    assert!(
+        said.stdout.starts_with(&format!("{frames} frames in ")),
+        "{said:?}"
+    );
+    for part in [
+        "host31.example.net",
+        "/news/31/index.html?from=start",
+        "shop31.example.net",
+    ] {
+        assert!(shown.contains(part), "no {part} in {shown}");
+    }
+    for line in shown.lines() {
+        let fields: Vec<&str> = line.split('\t').collect();
+        assert_eq!(fields[4], "", "malformed: {line}");
+        // 1 is good.
+        assert!(fields[5] == "1" || fields[6] == "1", "checksum: {line}");
+    }
+}
+
+/// Sends a UDP datagram from 10.45.0.2 in a G-PDU.
+const TUNNELLED: &str = "
+import socket, struct
+udp = struct.pack('>HHHH', 4000, 9, 13, 0) + b'inner'
+ip = struct.pack('>BBHHHBBH4s4s', 0x45, 0, 33, 1, 0, 64, 17, 0, bytes([10, 45, 0, 2]), bytes([192, 0, 2, 9]))
+gtp = struct.pack('>BBHI', 0x30, 255, 33, 7)
+socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(gtp + ip + udp, ('10.7.0.2', 2152))
+";
 
 fn fetch(host: &Namespace, path: &str) -> Finished {
     let mut command = in_namespace(&host.0, "curl");
@@ -35,12 +102,14 @@ fn what_rules_forbid_does_not_reach_the_server_and_all_else_does() {
                  reject tcp any any -> any any (msg:\"rejected\"; flow:to_server,established; content:\"GET /refused\"; sid:2;)\n\
                  alert http any any -> any any (msg:\"seen\"; flow:to_client; http.stat_code; content:\"404\"; sid:3;)\n\
                  drop icmp any any -> any any (msg:\"large ping\"; itype:8; dsize:>900; dsize:<1500; sid:4;)\n\
-                 drop icmp any any -> any any (msg:\"pattern over fragments\"; content:\"|fe ed fe ed|\"; sid:5;)\n";
+                 drop icmp any any -> any any (msg:\"pattern over fragments\"; content:\"|fe ed fe ed|\"; sid:5;)\n\
+                 alert udp 10.45.0.0/16 any -> any 9 (msg:\"in a tunnel\"; content:\"inner\"; sid:6;)\n";
     fs::write(folder.join("local.rules"), rules).unwrap();
     fs::write(folder.join("page"), "all is well").unwrap();
     let chain = format!(
         "wait = \"sleep(50us)\"\nports = [\"veth:eth0,netns={},address=10.7.0.1/24\", \"veth:eth0,netns={},address=10.7.0.2/24\"]\n\
-         [[function]]\nname = \"ips\"\nrules = [\"{folder}/local.rules\"]\nevents = \"{folder}/eve.json\"\ncontrol = \"{folder}/sock\"\n",
+         [[function]]\nname = \"ips\"\ninner = true\nrules = [\"{folder}/local.rules\"]\n\
+         events = \"{folder}/eve.json\"\nalerts = \"{folder}/alerts.pcapng\"\ncontrol = \"{folder}/sock\"\n",
         client.0,
         server.0,
         folder = folder.display()
@@ -71,6 +140,9 @@ fn what_rules_forbid_does_not_reach_the_server_and_all_else_does() {
         &["-i", "0.02", "-s", "1600", "-p", "feed"],
         0,
     );
+    // A user's packet in a tunnel.
+    let mut tunnelled = in_namespace(&client.0, "python3");
+    run(tunnelled.args(["-c", TUNNELLED])).success();
     assert!(fetch(client, "nothing").success().stdout.contains("404"));
     // A path that is written another way is the same path.
     let dropped = fetch(client, "x/../%73ecret");
@@ -92,7 +164,7 @@ fn what_rules_forbid_does_not_reach_the_server_and_all_else_does() {
         .args(["ips", "status", "--json", "--control"])
         .arg(folder.join("sock"));
     let status = run(&mut status).success().last_json();
-    assert_eq!(status["rules"]["rules"], 5, "{status}");
+    assert_eq!(status["rules"]["rules"], 6, "{status}");
     assert_eq!(status["outcomes"]["rejected"], 1, "{status}");
     let ended = up.interrupt().success();
     assert!(!ended.stderr.contains("panicked"), "{ended:?}");
@@ -104,6 +176,7 @@ fn what_rules_forbid_does_not_reach_the_server_and_all_else_does() {
         "{served:?}"
     );
     let eve = fs::read_to_string(folder.join("eve.json")).unwrap();
+    assert!(eve.contains("\"src_ip\":\"10.45.0.2\""), "{eve}");
     let lines = eve
         .lines()
         .map(|line| serde_json::from_str::<Value>(line).unwrap());
@@ -124,6 +197,31 @@ fn what_rules_forbid_does_not_reach_the_server_and_all_else_does() {
         (3, "allowed"),
         (4, "blocked"),
         (5, "blocked"),
+        (6, "allowed"),
     ];
     assert_eq!(found, want.map(|(id, action)| (id, action.to_string())));
+    if is_installed("tshark") {
+        let mut shown = Command::new("tshark");
+        shown.args([
+            "-T",
+            "fields",
+            "-e",
+            "frame.comment",
+            "-e",
+            "http.request.uri",
+            "-e",
+            "icmp.type",
+        ]);
+        let shown = run(shown.arg("-r").arg(folder.join("alerts.pcapng")))
+            .success()
+            .stdout;
+        for part in [
+            "1:1:0 dropped (blocked)\t/",
+            "1:2:0 rejected (blocked)\t/refused",
+            "1:3:0 seen\t",
+            "1:4:0 large ping (blocked)\t\t8",
+        ] {
+            assert!(shown.contains(part), "no {part} in {shown}");
+        }
+    }
 }

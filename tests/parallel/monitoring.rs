@@ -11,7 +11,7 @@ use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
-use taut_engine::CountersView;
+use taut_engine::{Count, CountKind, CountersView};
 use taut_live::metrics::{capture_metrics, chain_metrics, forwarder_metrics, generator_metrics};
 
 const RULES: &str = "examples/monitoring/taut-rules.yml";
@@ -40,8 +40,16 @@ fn given_out() -> BTreeSet<String> {
         "disk": {"folder": "/a", "packets": 4, "lost": 3, "missed": 2, "removed": 1, "error": null},
         "flows": {"room": 100, "known": 10, "forgotten": 20, "top": []},
     });
+    let count = |kind| Count {
+        function: "ips".to_string(),
+        kind,
+        name: "x".to_string(),
+        about: String::new(),
+        count: 1,
+    };
+    let functions = [CountKind::Outcome, CountKind::Event, CountKind::Rule].map(count);
     let texts = [
-        forwarder_metrics(&CountersView::default()),
+        forwarder_metrics(&CountersView::default(), &functions),
         chain_metrics("edge", &[]),
         capture_metrics(&serde_json::from_value(capture).unwrap(), &[]),
         generator_metrics(&[]),
@@ -318,4 +326,70 @@ fn a_chain_gives_out_the_state_of_its_segments() {
         refused.stdout.is_empty() && refused.stderr.contains(&address),
         "{refused:?}"
     );
+}
+
+/// What an inspection does with packets, and which of its rules fit, by itself and as a segment of a chain.
+#[test]
+fn an_inspection_gives_out_outcomes_and_rules() {
+    let folder = scratch();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    run(&mut taut(&[
+        "ips",
+        "sample",
+        "--traffic",
+        &path("in.pcapng"),
+    ]))
+    .success();
+    let rule =
+        "alert dns any any -> any any (msg:\"asked\"; dns.query; content:\"host1\"; sid:7;)\n";
+    fs::write(path("rules"), rule).unwrap();
+    let chain = format!(
+        "name = \"inspected-{}\"\nports = [\"pcap:{},repeat=0\", \"null:\"]\n\
+         [[function]]\nname = \"ips\"\nrules = [\"{}\"]\n",
+        std::process::id(),
+        path("in.pcapng"),
+        path("rules")
+    );
+    fs::write(path("inspected.toml"), chain).unwrap();
+    let own = taut(&[""; 0]);
+    for (words, prefix) in [
+        (&["forward"][..], "taut_forward"),
+        (&["chain", "up"], "taut_chain"),
+    ] {
+        // Packets come all the time: others need the core more.
+        let mut command = Command::new("chrt");
+        command.args(["--idle", "0"]).arg(own.get_program());
+        command
+            .args(words)
+            .args(["--quiet", "--metrics", "127.0.0.1:0"]);
+        let mut program = Program::start(command.arg(path("inspected.toml")));
+        program.wait_for_stderr("/metrics\n");
+        let said = program.stderr();
+        let address = said
+            .split("http://")
+            .nth(1)
+            .and_then(|rest| rest.split('/').next());
+        let address = address.unwrap().to_string();
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let mut client = TcpStream::connect(&address).unwrap();
+            client.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+            let mut text = String::new();
+            client.read_to_string(&mut text).unwrap();
+            let has = |name: &str, label: &str| {
+                let name = format!("{prefix}_{name}_total{{");
+                let mut lines = text.lines();
+                lines.any(|it| it.starts_with(&name) && it.contains(label) && !it.ends_with(" 0"))
+            };
+            if has("function_packets", "outcome=\"passed\"")
+                && has("function_events", "event=\"alerts\"")
+                && has("rule_hits", "rule=\"1:7\",message=\"asked\"")
+            {
+                break;
+            }
+            assert!(Instant::now() < deadline, "{text}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        program.interrupt().success();
+    }
 }

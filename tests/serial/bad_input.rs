@@ -133,6 +133,77 @@ fn ports_that_cannot_be() {
 }
 
 #[test]
+fn inspections_that_cannot_be_measured() {
+    let _turn = alone();
+    table(
+        &[
+            (
+                "wrong.rules",
+                b"alert udp any any -> any any (sid:1;)\nalert udp any any",
+            ),
+            ("names.rules", b"alert udp $HERE any -> any any (sid:1;)\n"),
+            ("plain.toml", b"ports = [\"null:\"]\n"),
+            (
+                "port.toml",
+                b"ports = [\"mamif:x\"]\n[[function]]\nname = \"ips\"\n",
+            ),
+            (
+                "time.toml",
+                b"ports = [\"null:\"]\n[[function]]\nname = \"ips\"\nmax_time = \"soon\"\n",
+            ),
+        ],
+        &[
+            ("ips capacity", INPUT, "<FILE>"),
+            (
+                "ips capacity nowhere.rules",
+                INPUT,
+                "nowhere.rules: No such file",
+            ),
+            ("ips capacity folder", INPUT, "want a file"),
+            ("ips capacity wrong.rules", INPUT, "wrong.rules:2:"),
+            (
+                "ips capacity names.rules",
+                INPUT,
+                "$HERE stands for nothing",
+            ),
+            (
+                "ips capacity names.rules --variable HERE",
+                INPUT,
+                "want NAME=TEXT",
+            ),
+            ("ips capacity nowhere.toml", INPUT, "nowhere.toml"),
+            (
+                "ips capacity plain.toml",
+                INPUT,
+                "plain.toml: it has no function ips",
+            ),
+            ("ips capacity port.toml", INPUT, "no backend \"mamif\""),
+            ("ips capacity time.toml", INPUT, "want a time such as"),
+            (
+                "ips capacity plain.toml names.rules",
+                INPUT,
+                "give it alone",
+            ),
+            ("ips capacity names.rules --queue 0", INPUT, "--queue"),
+            ("ips capacity names.rules --burst 65", INPUT, "--burst"),
+            ("ips capacity names.rules --io fast", INPUT, "want a time"),
+            (
+                "ips capacity names.rules --seconds 1e6",
+                INPUT,
+                "3600 seconds at most",
+            ),
+            ("ips capacity plain.toml --core 5000", INPUT, "no function"),
+            (
+                "ips sample --traffic nowhere/file",
+                INPUT,
+                "nowhere/file: No such file",
+            ),
+            ("ips sample --traffic folder", INPUT, "Is a directory"),
+        ],
+    );
+}
+
+#[test]
 fn options_that_cannot_be() {
     let _turn = alone();
     table(

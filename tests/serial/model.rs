@@ -4,6 +4,7 @@ use crate::support::program::{Finished, run};
 use crate::support::{alone, json, scratch, taut};
 use serde_json::Value;
 use std::fs;
+use std::path::Path;
 
 fn model(line: &str) -> Finished {
     let words: Vec<&str> = line.split_whitespace().collect();
@@ -178,6 +179,54 @@ fn accesses_are_measured_and_the_models_held_to_them() {
         found["levels"]["memory"]["count"].as_u64().unwrap() > 0,
         "{found}"
     );
+}
+
+#[test]
+fn the_capacity_of_an_inspection_is_told_of_rules_and_of_a_chain() {
+    let _turn = alone();
+    let folder = scratch();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let rules = run(&mut taut(&["ips", "sample"])).success().stdout;
+    fs::write(path("rules"), rules).unwrap();
+    let chain = format!(
+        "ports = [\"null:\", \"null:\"]\nburst = 8\n[[function]]\nname = \"ips\"\nrules = [\"{}\"]\n\
+         events = \"{}\"\ncontrol = \"{}\"\n",
+        path("rules"),
+        path("eve.json"),
+        path("sock")
+    );
+    fs::write(path("chain.toml"), chain).unwrap();
+    let ask = |file: &str, more: &[&str]| {
+        let file = path(file);
+        let words = [&["ips", "capacity", &file, "--seconds", "0.02"], more].concat();
+        run(&mut taut(&words)).success()
+    };
+    let found = ask("rules", &["--io", "50ns", "--queue", "256", "--json"]).last_json();
+    assert_eq!(
+        (&found["rules"], &found["burst"]),
+        (&300.into(), &32.into())
+    );
+    let traffic = found["traffic"].as_array().unwrap();
+    assert_eq!((traffic.len(), &traffic[6]["name"]), (7, &"mixed".into()));
+    for of in traffic {
+        let highest = of["highest"]["estimate"]["value"].as_f64().unwrap();
+        let ring_ns = of["ring_ns"].as_f64().unwrap();
+        assert!((ring_ns / (256e9 / highest) - 1.0).abs() < 1e-6, "{of}");
+        let busy_ns = of["busy_ns"]["value"].as_f64().unwrap() + 50.0;
+        let left = 1.0 - of["interruptions"]["share"].as_f64().unwrap();
+        assert!(
+            (highest / (left * 1e9 / busy_ns) - 1.0).abs() < 1e-6,
+            "{of}"
+        );
+        assert_eq!(of["latency"].as_array().unwrap().len(), 4, "{of}");
+    }
+    let told = ask("chain.toml", &[]).stdout;
+    assert!(
+        told.starts_with("300 rules, batches of 8, a ring of 1024 places")
+            && told.contains("R_max"),
+        "{told}"
+    );
+    assert!(!Path::new(&path("eve.json")).exists() && !Path::new(&path("sock")).exists());
 }
 
 #[test]

@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
-use taut_engine::{Chain, CountersView, Event, Order, Place, Placement, Report};
+use taut_engine::{Chain, Count, CountersView, Event, Order, Place, Placement, Report};
 use taut_port::{PortCounters, PortSpec};
 
 /// Time that processes may take until packets pass; a machine under load takes seconds.
@@ -75,6 +75,8 @@ struct Running {
     now: CountersView,
     /// Counts that this start said last, when it was asked.
     told: CountersView,
+    /// Counts of its functions in this start.
+    counts: Vec<Count>,
     /// Counts at the segment's ports, when it had read all of its files.
     at_end: Vec<PortCounters>,
     lost_while_down: u64,
@@ -281,6 +283,7 @@ impl Deployment {
                 before: CountersView::default(),
                 now: CountersView::default(),
                 told: CountersView::default(),
+                counts: Vec::new(),
                 at_end: Vec::new(),
                 lost_while_down: 0,
             });
@@ -504,6 +507,7 @@ impl Deployment {
             restarts: kept.starts,
             last_words: kept.last_words.clone(),
             counters,
+            counts: running.counts.clone(),
             lost_while_down: running.lost_while_down,
             dropped: dropped.map(|(cause, n)| (cause.to_string(), n)).collect(),
         }
@@ -571,7 +575,10 @@ impl Deployment {
                 };
                 match event {
                     Event::Started(_) => of.condition = Condition::Up,
-                    Event::Second(second) => of.now = of.now + second.counters,
+                    Event::Second(second) => {
+                        of.now = of.now + second.counters;
+                        of.counts = second.functions;
+                    }
                     Event::Counters { counters, ports } => {
                         of.told = counters;
                         if let Some(drain) = &mut self.drain
@@ -610,6 +617,7 @@ impl Deployment {
                         Condition::Down
                     };
                     of.links.clear();
+                    of.counts.clear();
                     of.count_as_told();
                     of.before = of.before + std::mem::take(&mut of.now);
                 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use taut_engine::CountersView;
+use taut_engine::{Count, CountersView};
 
 /// A chain, as its supervisor sees it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -70,6 +70,9 @@ pub struct SegmentStatus {
     pub last_words: String,
     /// Counts of its workers, all starts together, a second ago at most; what one that died had counted since, is lost.
     pub counters: CountersView,
+    /// Counts of its functions, for those that tell: of its present start, a second ago at most.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub counts: Vec<Count>,
     /// Lost on its wires while its process was dead: what its neighbours sent to it, or could not send.
     pub lost_while_down: u64,
     /// Lost in it, by cause.

@@ -2,8 +2,9 @@
 
 use crate::QueueCounters;
 use serde::{Deserialize, Serialize};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use taut_function::Counted;
 use taut_port::PortCounters;
 
 macro_rules! counters {
@@ -17,6 +18,8 @@ macro_rules! counters {
             ports: OnceLock<Box<[[AtomicU64; 10]]>>,
             /// Counters by port and queue, where there are queues.
             queues: OnceLock<Box<[Box<[[AtomicU64; 5]]>]>>,
+            /// What functions count for others.
+            functions: OfFunctions,
         }
 
         /// One reading of [`Counters`].
@@ -76,6 +79,18 @@ macro_rules! counters {
                 }
             }
 
+            /// Returns what its functions count for others; whoever has it keeps it there.
+            pub fn functions(&self) -> Vec<Arc<dyn Counted>> {
+                let functions = self.functions.0.lock().unwrap_or_else(PoisonError::into_inner);
+                functions.iter().filter_map(Weak::upgrade).collect()
+            }
+
+            /// Publishes what the functions count that it has from now on.
+            pub(crate) fn have_functions(&self, counted: impl Iterator<Item = Arc<dyn Counted>>) {
+                let counted = counted.map(|it| Arc::downgrade(&it)).collect();
+                *self.functions.0.lock().unwrap_or_else(PoisonError::into_inner) = counted;
+            }
+
             /// Publishes the worker's own counters.
             pub(crate) fn publish(&self, view: &CountersView) {
                 $(self.$name.store(view.$name, Ordering::Relaxed);)*
@@ -114,6 +129,16 @@ macro_rules! counters {
             }
         }
     };
+}
+
+/// What the functions of a worker count; goes with the functions.
+#[derive(Default)]
+struct OfFunctions(Mutex<Vec<Weak<dyn Counted>>>);
+
+impl std::fmt::Debug for OfFunctions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OfFunctions").finish_non_exhaustive()
+    }
 }
 
 counters! {

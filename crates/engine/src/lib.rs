@@ -61,6 +61,7 @@ pub use programs::Programs;
 pub use queueing::{DropPolicy, Queueing};
 pub use queues::QueueCounters;
 pub use report::{AtPort, Event, Order, Report, Second, Shares, Started, Summary};
+pub use taut_function::{Count, CountKind};
 pub use team::{AtEnd, Ended, Exchange, JoinError, Start, Team, Tell, TellLink};
 pub use upcall::{Outcomes, UpcallWorker};
 pub use update::{LONGEST_DRAIN, Replaced, UpdateError, Updates};

@@ -4,6 +4,7 @@
 use crate::{CountersView, Place, QueueCounters, Stage};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use taut_function::Count;
 use taut_port::PortCounters;
 
 /// A line of standard output.
@@ -118,6 +119,9 @@ pub struct Second {
     /// Counters of each of several workers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub workers: Vec<CountersView>,
+    /// Counts of functions that tell while they run, since the start.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub functions: Vec<Count>,
 }
 
 /// Shares of their time (0 to 1) that workers spent in different ways.
@@ -210,6 +214,7 @@ pub struct Order {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use taut_function::CountKind;
 
     #[test]
     fn lines_read_as_they_are_written() {
@@ -234,6 +239,13 @@ mod tests {
                 counters,
                 shares,
                 workers: vec![counters; 2],
+                functions: vec![Count {
+                    function: "ips".to_string(),
+                    kind: CountKind::Rule,
+                    name: "1:7".to_string(),
+                    about: String::new(),
+                    count: 3,
+                }],
             }),
             Event::Counters {
                 counters,

@@ -11,7 +11,7 @@ use crate::{
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, mpsc};
 use std::thread::JoinHandle;
-use taut_function::{Member, Shared, Watcher};
+use taut_function::{Count, Member, Shared, Watcher};
 use taut_port::{Joinable, Link, Part, PortCounters, PortError, Resources};
 use taut_sys::{Clock, InterruptionLog};
 
@@ -227,6 +227,28 @@ impl Exchange {
             sums.resize(sums.len().max(ports.len()), PortCounters::default());
             for (sum, port) in sums.iter_mut().zip(ports) {
                 *sum = *sum + port;
+            }
+        }
+        sums
+    }
+
+    /// Returns what their functions count for others, all of them together.
+    pub fn functions(&self) -> Vec<Count> {
+        let mut counted = Vec::new();
+        for function in self.running().iter().flat_map(|it| it.counters.functions()) {
+            // Those of several workers may count together.
+            if !counted.iter().any(|it| Arc::ptr_eq(it, &function)) {
+                counted.push(function);
+            }
+        }
+        let mut sums: Vec<Count> = Vec::new();
+        for count in counted.iter().flat_map(|it| it.counts()) {
+            let same = |it: &&mut Count| {
+                (&it.function, it.kind, &it.name) == (&count.function, count.kind, &count.name)
+            };
+            match sums.iter_mut().find(same) {
+                Some(sum) => sum.count += count.count,
+                None => sums.push(count),
             }
         }
         sums

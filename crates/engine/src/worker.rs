@@ -152,6 +152,8 @@ impl Worker {
     fn suit_functions(&mut self) {
         self.holds_packets = self.functions.iter().any(|f| f.holds_packets());
         self.sends = self.functions.iter().any(|f| f.sends());
+        self.counters
+            .have_functions(self.functions.iter().filter_map(|f| f.counted()));
         let mut functions = self.functions.iter();
         self.knows_homes = match self.lanes.handoff {
             Some(_) => functions.position(|f| f.spread() == Spread::Homes),
@@ -754,7 +756,7 @@ impl Worker {
                     .reduce(|sum, it| sum + it)
             };
             let counts: Vec<_> = wanted.iter().map(count).collect();
-            self.functions[at].counted(&counts);
+            self.functions[at].hear_counts(&counts);
         }
     }
 

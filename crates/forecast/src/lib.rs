@@ -8,6 +8,7 @@
 //! - [`Asked`] and [`Latency`]: how long packets take on a core that is given so many of them; [`Recorded`]: what took it away.
 //! - [`accesses()`]: what random accesses cost here, beside the access model.
 //! - [`tipping_point`]: the highest rate of a function, from the latency of lonely packets.
+//! - [`capacity()`]: what the inspection of packets costs here, and the highest rate that follows.
 //! - [`plan`]: cores, batch and flush policy for a rate and a latency bound.
 //!
 //! The models themselves are in `taut_model`, which knows neither files nor machines; `taut model` parses, calls this, and prints.
@@ -17,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 mod accesses;
+mod capacity;
 mod error;
 mod fitting;
 mod kept;
@@ -29,6 +31,7 @@ mod recorded;
 mod table;
 
 pub use accesses::{Access, Accesses, Fitted as FittedLevel, LevelError, accesses};
+pub use capacity::{Alone, AtLoad, Capacity, Inspection, OfTraffic, capacity};
 pub use error::ForecastError;
 pub use fitting::{Fitted, What, fit};
 pub use kept::{keep, load};

@@ -277,7 +277,7 @@ fn by_queue(
 }
 
 /// The errors of the model on the four published cases, against where overload really began.
-fn published_errors() -> Option<Errors> {
+pub(crate) fn published_errors() -> Option<Errors> {
     let summaries = published::summaries(&published::checks().ok()?);
     let seen = summaries
         .into_iter()

@@ -15,7 +15,7 @@
 //! made. `in_kernel.rs` says what the XDP programs of a function are told.
 //!
 //! Begin with `mac_swap.rs`, then `filter.rs`; `nat/` and `gtpu/` are the large ones. `plugin.rs` and `lua.rs` are for functions
-//! that are not part of taut.
+//! that are not part of taut. `counts.rs` is what others may read of a function while it runs.
 
 #![forbid(unsafe_code)]
 
@@ -29,6 +29,7 @@ pub mod burn;
 mod changes;
 mod class;
 mod control_socket;
+mod counts;
 mod datagram;
 mod filter;
 mod forward;
@@ -62,12 +63,14 @@ mod walk;
 mod xor;
 
 pub use class::Class;
+pub use counts::{Count, CountKind, Counted};
 pub use in_kernel::{KernelVersion, UpcallError, UpcallMade, UpcallVersion, in_kernel, upcall};
 pub use shared::Shared;
 pub use slow::{Handler, Punted, Send};
 pub use swapped::{InUse, Swapped};
 
 use serde::de::DeserializeOwned;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use taut_port::{BATCH_CAPACITY, Batch, PortError};
 use taut_settings::{in_words, suggestion};
@@ -199,14 +202,20 @@ pub trait Function {
         found.map(|outcome| outcome.1)
     }
 
-    /// Names of counts of the chain that it wants to know ([`Function::counted`]).
+    /// Names of counts of the chain that it wants to know ([`Function::hear_counts`]).
     fn wanted_counts(&self) -> &[String] {
         &[]
     }
 
     /// Called with the counts that it wants, in their order: before the first batch, and then ten times a second at most.
     /// They are those of the functions of its worker and of the worker itself; none where nobody counts such a thing.
-    fn counted(&mut self, _: &[Option<u64>]) {}
+    fn hear_counts(&mut self, _: &[Option<u64>]) {}
+
+    /// Returns what others may read of its counters while it runs, for functions that have such: asked for once, after
+    /// [`Function::prepare`]. Functions of several workers that count together return the same.
+    fn counted(&self) -> Option<Arc<dyn Counted>> {
+        None
+    }
 }
 
 /// Way in which several workers of a chain can have a function, one each.

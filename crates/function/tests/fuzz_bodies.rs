@@ -1,4 +1,5 @@
 //! Runs the bodies of this crate's fuzz targets over seeded noise, on the stable toolchain.
+#![allow(clippy::unwrap_used)]
 
 #[path = "../../../fuzz/bodies/aes.rs"]
 mod aes;
@@ -7,6 +8,8 @@ mod aes_session;
 mod frames;
 #[path = "../../../fuzz/bodies/gateway.rs"]
 mod gateway;
+#[path = "../../../fuzz/bodies/ips.rs"]
+mod ips;
 #[path = "../../../fuzz/bodies/nat.rs"]
 mod nat;
 #[path = "../../../fuzz/bodies/nat_sequence.rs"]
@@ -126,6 +129,46 @@ fn translated_frames_survive_seeded_damage() {
         frame[at] = random.u8(..);
         nat::frame(&frame);
     }
+}
+
+#[test]
+fn inspected_frames_survive_seeded_damage() {
+    let mut random = fastrand::Rng::with_seed(0x1B5);
+    let mut all = frames::frames();
+    all.extend(taut_inspect::trace::mixed().unwrap());
+    // Users' packets in tunnels, with extension headers now and then.
+    let tunnel = taut_wire::Tunnel {
+        teid: 7,
+        src_ip: "192.0.2.1".parse().unwrap(),
+        dst_ip: "192.0.2.2".parse().unwrap(),
+    };
+    let flow = taut_wire::UdpFlow {
+        dst_port: 53,
+        ..taut_wire::UdpFlow::default()
+    };
+    for size in 100..600 {
+        let protocol = *random
+            .choice(&[taut_wire::Protocol::Udp, taut_wire::Protocol::Tcp])
+            .unwrap();
+        all.push(flow.frame_as(protocol, Some(&tunnel), size).unwrap());
+    }
+    random.shuffle(&mut all);
+    let mut sent = 0;
+    for some in all.chunks(8) {
+        let mut bytes = Vec::new();
+        for frame in some {
+            let mut frame = frame.clone();
+            for _ in 0..random.usize(..4) {
+                let at = random.usize(..frame.len().min(90));
+                frame[at] = random.u8(..);
+            }
+            frame.truncate(random.usize(frame.len() / 2..=frame.len()));
+            bytes.extend((frame.len() as u16).to_be_bytes());
+            bytes.extend(frame);
+        }
+        sent += ips::frames(&bytes);
+    }
+    assert!(sent > 10_000, "{sent}");
 }
 
 #[test]

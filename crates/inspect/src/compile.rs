@@ -344,6 +344,9 @@ pub struct Inspector {
     counters: Arc<[RuleCounters]>,
     /// Packets until one is looked at closely.
     until_timed: u32,
+    /// Moment up to which rules are asked about the packet, and whether it has come.
+    until_ticks: u64,
+    is_over_time: bool,
     /// Bits of flows that could not be set.
     pub bits_full: u64,
 }
@@ -405,6 +408,8 @@ impl Inspector {
             matches: Vec::with_capacity(MOST_MATCHES),
             counters: (0..rules).map(|_| RuleCounters::default()).collect(),
             until_timed: TIMED_ONE_IN,
+            until_ticks: u64::MAX,
+            is_over_time: false,
             bits_full: 0,
         }
     }
@@ -417,6 +422,29 @@ impl Inspector {
     /// Returns the counters of its rules.
     pub fn counters(&self) -> Arc<[RuleCounters]> {
         Arc::clone(&self.counters)
+    }
+
+    /// Begins with another packet, about which rules are asked up to that moment, in ticks of [`taut_sys::ticks`];
+    /// [`u64::MAX`] for as long as they take. The clock is looked at in front of each group and each rule, so one of
+    /// them may take longer.
+    #[inline]
+    pub fn begin(&mut self, until_ticks: u64) {
+        self.until_ticks = until_ticks;
+        self.is_over_time = false;
+    }
+
+    /// Says whether that moment came before all rules were asked.
+    #[inline]
+    pub fn is_over_time(&self) -> bool {
+        self.is_over_time
+    }
+
+    #[inline]
+    fn has_time(&mut self) -> bool {
+        if self.until_ticks != u64::MAX && !self.is_over_time {
+            self.is_over_time = taut_sys::ticks() >= self.until_ticks;
+        }
+        !self.is_over_time
     }
 
     /// Rules that needed too many steps.
@@ -444,18 +472,24 @@ impl Inspector {
         let direction = usize::from(!packet.to_server);
         if with_packet {
             let by_ports = &set.packets[slot(packet.protocol)][direction];
-            self.search(&by_ports.any, parts.payload, parts.new_from);
             for group in [
+                Some(&by_ports.any),
                 by_ports.receiver.group(packet.destination_port),
                 by_ports.sender.group(packet.source_port),
             ]
             .into_iter()
             .flatten()
             {
+                if !self.has_time() {
+                    break;
+                }
                 self.search(group, parts.payload, parts.new_from);
             }
         }
         for buffer in ready.iter() {
+            if !self.has_time() {
+                break;
+            }
             if let (Some(data), Some(groups)) =
                 (parts.buffer(buffer), set.messages.get(buffer as usize))
             {
@@ -523,7 +557,7 @@ impl Inspector {
         let mut asked = std::mem::take(&mut self.asked);
         for &number in &asked {
             self.seen[number as usize / 64] &= !(1 << (number % 64));
-            if verdict == Verdict::Pass {
+            if verdict == Verdict::Pass || !self.has_time() {
                 continue;
             }
             let rule = &set.rules[number as usize];
@@ -597,5 +631,49 @@ fn change_bits(change: &FlowBit, bits: &mut FlowBits) -> bool {
             }
         }),
         FlowBit::IsSet { .. } | FlowBit::IsNotSet(_) => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::read::{Options, Reading};
+
+    fn set(rules: &str) -> RuleSet {
+        let mut reading = Reading::default();
+        reading.read(rules, &Options::default());
+        assert_eq!(reading.mistakes, []);
+        RuleSet::new(reading.rules, reading.names).unwrap()
+    }
+
+    #[test]
+    fn rules_that_there_is_no_time_for_are_not_asked() {
+        let set = set("drop udp any any -> any any (content:\"evil\"; sid:1;)\n\
+                       alert udp any any -> any 53 (msg:\"any\"; sid:2;)\n");
+        let mut inspector = Inspector::new(&set, 16);
+        let packet = Packet {
+            protocol: 17,
+            destination_port: 53,
+            payload_len: 4,
+            to_server: true,
+            ..Packet::default()
+        };
+        let parts = Parts {
+            payload: b"evil",
+            ..Parts::default()
+        };
+        let mut ask = |until_ticks| {
+            inspector.begin(until_ticks);
+            let none = BufferSet::default();
+            let bits = &mut FlowBits::default();
+            let verdict = inspector.inspect(&set, &packet, &parts, true, none, bits, 0);
+            (verdict, inspector.matches().len(), inspector.is_over_time())
+        };
+        assert_eq!(ask(u64::MAX), (Verdict::Drop, 2, false));
+        assert_eq!(ask(0), (Verdict::None, 0, true));
+        // What was left of that packet is not the next one's.
+        assert_eq!(ask(u64::MAX), (Verdict::Drop, 2, false));
+        assert_eq!(ask(u64::MAX - 1), (Verdict::Drop, 2, false));
     }
 }

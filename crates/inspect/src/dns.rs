@@ -154,6 +154,85 @@ pub fn over_tcp(bytes: &[u8]) -> Option<(&[u8], usize)> {
     Some((bytes.get(2..end)?, end))
 }
 
+/// Messages whose questions are read in one piece of a stream at most.
+pub const MOST_MESSAGES: usize = 32;
+
+/// Place of a TCP stream of DNS messages, each of which has its length in front (RFC 1035 section 4.2.2): however
+/// segments cut them, all are found.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Framing {
+    /// First byte of a length whose second one is still to come.
+    length: Option<u8>,
+    /// Bytes of the message that are still to come, and those that were there.
+    left: u16,
+    come: u16,
+    /// Whether its question was read, or never will be.
+    is_read: bool,
+    /// Whether bytes are missing, so that nobody knows where messages begin.
+    is_lost: bool,
+}
+
+impl Framing {
+    /// Gives the stream up, as bytes of it are missing.
+    pub fn lose(&mut self) {
+        self.is_lost = true;
+    }
+
+    /// Takes the next bytes of the stream, `bytes[new_from..]`; those in front of them came right before. Calls
+    /// `each` with what was asked, as soon as a message is there up to the end of its first question, with its name;
+    /// [`MOST_MESSAGES`] times at most. Returns the number of messages beyond that.
+    pub fn push(
+        &mut self,
+        bytes: &[u8],
+        new_from: usize,
+        name: &mut Name,
+        mut each: impl FnMut(Result<Question, DnsFault>, &Name),
+    ) -> usize {
+        if self.is_lost {
+            return 0;
+        }
+        let mut at = new_from;
+        let mut read = 0;
+        while let Some(&byte) = bytes.get(at) {
+            if self.left == 0 {
+                at += 1;
+                match self.length.take() {
+                    None => self.length = Some(byte),
+                    Some(high) => {
+                        self.left = u16::from_be_bytes([high, byte]);
+                        self.come = 0;
+                        self.is_read = false;
+                    }
+                }
+                continue;
+            }
+            let taken = (bytes.len() - at).min(usize::from(self.left));
+            at += taken;
+            // Both are no more than the length of the message.
+            self.left -= taken as u16;
+            self.come += taken as u16;
+            if self.is_read {
+                continue;
+            }
+            // Of a message that came in many pieces the beginning is gone.
+            let message = at.checked_sub(usize::from(self.come));
+            let question = match message.and_then(|from| bytes.get(from..at)) {
+                Some(message) => query(message, name),
+                None => Err(DnsFault::Short),
+            };
+            if message.is_some() && question == Err(DnsFault::Short) && self.left > 0 {
+                continue;
+            }
+            self.is_read = true;
+            read += 1;
+            if read <= MOST_MESSAGES {
+                each(question, name);
+            }
+        }
+        read.saturating_sub(MOST_MESSAGES)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -217,6 +296,76 @@ mod tests {
         .flatten()
         .collect();
         assert_eq!(read(&long, &mut name), Err(DnsFault::LongName));
+    }
+
+    /// Names that were asked for in a stream that is cut into pieces of that size, with so many bytes in front of each.
+    fn asked(stream: &[u8], size: usize, window: usize) -> (Vec<String>, usize, usize) {
+        let (mut framing, mut name) = (Framing::default(), Name::default());
+        let (mut names, mut faults, mut more) = (Vec::new(), 0, 0);
+        let mut at = 0usize;
+        for piece in stream.chunks(size) {
+            let from = at.saturating_sub(window);
+            at += piece.len();
+            let new_from = at - piece.len() - from;
+            more +=
+                framing.push(
+                    &stream[from..at],
+                    new_from,
+                    &mut name,
+                    |question, name| match question {
+                        Ok(_) => names.push(String::from_utf8_lossy(name).into_owned()),
+                        Err(_) => faults += 1,
+                    },
+                );
+        }
+        (names, faults, more)
+    }
+
+    #[test]
+    fn all_messages_of_a_stream_are_found_however_it_is_cut() {
+        let mut stream = Vec::new();
+        for number in 0..9u8 {
+            let label = [b'a' + number; 3];
+            let rest = [b"\x03", &label[..], b"\x03net\x00\x00\x01\x00\x01 and more"].concat();
+            let message = message(1, &rest);
+            stream.extend((message.len() as u16).to_be_bytes());
+            stream.extend(message);
+        }
+        // One that asks nothing, and one of no bytes.
+        stream.extend([0, 12]);
+        stream.extend(message(0, b""));
+        stream.extend([0, 0]);
+        let (names, faults, more) = asked(&stream, usize::MAX, 0);
+        assert_eq!((names.len(), faults, more), (9, 1, 0));
+        assert_eq!((&*names[0], &*names[8]), ("aaa.net", "iii.net"));
+        for size in 1..=stream.len() {
+            assert_eq!(
+                asked(&stream, size, 256),
+                (names.clone(), faults, 0),
+                "{size}"
+            );
+        }
+        // Without what came before, a question that is cut cannot be read, and those behind it can.
+        let (few, faults, _) = asked(&stream, 40, 0);
+        assert!(few.len() < 9 && few.len() + faults == 10, "{few:?}");
+    }
+
+    #[test]
+    fn no_more_messages_of_a_piece_are_read_than_a_fixed_number() {
+        let message = message(1, b"\x01a\x00\x00\x01\x00\x01");
+        let framed = [&(message.len() as u16).to_be_bytes()[..], &message].concat();
+        let (names, _, more) = asked(&framed.repeat(100), usize::MAX, 0);
+        assert_eq!((names.len(), more), (MOST_MESSAGES, 100 - MOST_MESSAGES));
+    }
+
+    #[test]
+    fn a_stream_with_a_hole_is_given_up() {
+        let mut framing = Framing::default();
+        framing.lose();
+        let bytes = [&[0, 17][..], &message(1, b"\x00\x00\x01\x00\x01")].concat();
+        let mut called = 0;
+        framing.push(&bytes, 0, &mut Name::default(), |_, _| called += 1);
+        assert_eq!(called, 0);
     }
 
     proptest! {

@@ -11,6 +11,8 @@
 //! about, `evaluate.rs` asks one. Inspectors fill the buffers: `http.rs`, `dns.rs`, `tls.rs`; `stream.rs` puts the bytes of a TCP
 //! connection in order, `fragments.rs` those of a datagram.
 //!
+//! `sample.rs` and `trace.rs` are rules and traffic of our own, for trials.
+//!
 //! Begin with `rule.rs`. There is no input or output here, and after set-up no memory is asked for, but for
 //! fragments.
 
@@ -32,4 +34,5 @@ pub mod sample;
 pub mod stream;
 pub mod syntax;
 pub mod tls;
+pub mod trace;
 pub mod variables;

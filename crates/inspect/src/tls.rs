@@ -33,6 +33,21 @@ pub enum TlsFault {
     LongName,
 }
 
+/// What comes next among the first messages of a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// A hello was read.
+    Hello,
+    /// So many bytes more are wanted at least.
+    More(usize),
+    /// As many messages were read as are read at most.
+    Over,
+}
+
+/// Messages that are read of a connection at most.
+pub const MOST_MESSAGES: usize = 8;
+
+const CHANGE_CIPHER_SPEC: u8 = 20;
 const HANDSHAKE: u8 = 22;
 const CLIENT_HELLO: u8 = 1;
 const SERVER_NAME: u16 = 0;
@@ -44,6 +59,8 @@ struct Handshake<'a> {
     at: usize,
     /// Bytes of the record that are left.
     in_record: usize,
+    /// Bytes of messages that were read.
+    read: usize,
 }
 
 /// Reading has come to the end of the bytes, or of what may be there.
@@ -74,7 +91,24 @@ impl Handshake<'_> {
         let byte = *self.bytes.get(self.at).ok_or(Stop::More(1))?;
         self.at += 1;
         self.in_record -= 1;
+        self.read += 1;
         Ok(byte)
+    }
+
+    /// Passes over records between two messages that are no handshake and mean nothing (RFC 8446 appendix D.4).
+    fn pass_over_others(&mut self) -> Result<(), Stop> {
+        while self.in_record == 0 && self.bytes.get(self.at) == Some(&CHANGE_CIPHER_SPEC) {
+            let rest = &self.bytes[self.at..];
+            let Some(head) = rest.first_chunk::<5>() else {
+                return Err(Stop::More(5 - rest.len()));
+            };
+            let end = 5 + usize::from(u16::from_be_bytes([head[3], head[4]]));
+            if rest.len() < end {
+                return Err(Stop::More(end - rest.len()));
+            }
+            self.at += end;
+        }
+        Ok(())
     }
 
     fn number(&mut self, bytes: usize) -> Result<usize, Stop> {
@@ -93,6 +127,7 @@ impl Handshake<'_> {
             let many = bytes.min(self.in_record).min(self.bytes.len() - self.at);
             self.at += many;
             self.in_record -= many;
+            self.read += many;
             bytes -= many;
         }
         Ok(())
@@ -112,24 +147,83 @@ fn take(left: &mut usize, bytes: usize) -> Result<(), Stop> {
 /// # Errors
 /// What is wrong with them.
 pub fn client_hello(bytes: &[u8], hello: &mut ClientHello) -> Result<Progress, TlsFault> {
-    hello.sni.clear();
-    let mut from = Handshake {
-        bytes,
-        at: 0,
-        in_record: 0,
-    };
-    match read(&mut from, hello) {
-        Ok(()) => Ok(Progress::Done),
-        Err(Stop::More(bytes)) => Ok(Progress::More(bytes)),
-        Err(Stop::Fault(fault)) => Err(fault),
+    match Hellos::default().next(bytes, hello)? {
+        Next::More(bytes) => Ok(Progress::More(bytes)),
+        Next::Hello | Next::Over => Ok(Progress::Done),
     }
 }
 
-fn read(from: &mut Handshake<'_>, hello: &mut ClientHello) -> Result<(), Stop> {
-    if from.byte()? != CLIENT_HELLO {
-        return Err(Stop::Fault(TlsFault::OtherMessage));
+/// Place among the first messages of a client: its hellos are found one after the other, also where several share a
+/// record or a segment, as after a retry (RFC 8446 section 4.1.4). Other messages between them are passed over.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Hellos {
+    /// Place in the bytes, and bytes that are left there of the record and of a message that was read as far as wanted.
+    at: usize,
+    in_record: usize,
+    in_message: usize,
+    messages: usize,
+}
+
+impl Hellos {
+    /// Reads on: `bytes` are those of the connection from its beginning, and none that were there before have changed.
+    ///
+    /// # Errors
+    /// What is wrong with them. Nothing behind that can be read.
+    pub fn next(&mut self, bytes: &[u8], hello: &mut ClientHello) -> Result<Next, TlsFault> {
+        hello.sni.clear();
+        loop {
+            let mut from = Handshake {
+                bytes,
+                at: self.at,
+                in_record: self.in_record,
+                read: 0,
+            };
+            let found = self.message(&mut from, hello);
+            match found {
+                // From where it began, with more bytes.
+                Err(Stop::More(bytes)) => return Ok(Next::More(bytes)),
+                Err(Stop::Fault(fault)) => return Err(fault),
+                Ok(is_hello) => {
+                    (self.at, self.in_record) = (from.at, from.in_record);
+                    self.messages += 1;
+                    match is_hello {
+                        true => return Ok(Next::Hello),
+                        false if self.messages >= MOST_MESSAGES => return Ok(Next::Over),
+                        false => {}
+                    }
+                }
+            }
+        }
     }
-    let mut left = from.number(3)?;
+
+    /// Passes over what is left of the message before, and reads the next one if it is a hello; whether it is.
+    fn message(&mut self, from: &mut Handshake<'_>, hello: &mut ClientHello) -> Result<bool, Stop> {
+        from.skip(self.in_message)?;
+        if self.messages >= MOST_MESSAGES {
+            self.in_message = 0;
+            return Ok(false);
+        }
+        from.pass_over_others()?;
+        from.read = 0;
+        let kind = from.byte()?;
+        if kind != CLIENT_HELLO && self.messages == 0 {
+            return Err(Stop::Fault(TlsFault::OtherMessage));
+        }
+        let len = from.number(3)?;
+        if kind == CLIENT_HELLO {
+            read(from, len, hello)?;
+        }
+        // What was read of it cannot be more than it has.
+        self.in_message = (HEADER + len).saturating_sub(from.read);
+        Ok(kind == CLIENT_HELLO)
+    }
+}
+
+/// Bytes of a handshake message in front of its body.
+const HEADER: usize = 4;
+
+/// Reads a hello of that length behind its header, as far as the name in it.
+fn read(from: &mut Handshake<'_>, mut left: usize, hello: &mut ClientHello) -> Result<(), Stop> {
     take(&mut left, 2 + 32)?;
     hello.version = from.number(2)? as u16;
     from.skip(32)?;
@@ -183,10 +277,13 @@ pub struct Records {
     pub version: u16,
 }
 
-/// Looks at the records of a packet, as far as they begin in it. Handshake messages that are not the first of their record are not
-/// seen.
+/// Looks at the records of a packet, as far as they begin in it, and at the handshake messages that begin in those,
+/// [`MOST_IN_A_PACKET`] at most.
 pub fn records(mut bytes: &[u8]) -> Records {
     let mut records = Records::default();
+    // Bytes of the length that are still to come, the length so far, bytes of the message that are.
+    let (mut of_length, mut length, mut left) = (0, 0, 0);
+    let mut messages = 0;
     while let Some(head) = bytes.first_chunk::<5>() {
         let is_record = (20..=24).contains(&head[0]) && head[1] == 3;
         if !is_record {
@@ -195,20 +292,46 @@ pub fn records(mut bytes: &[u8]) -> Records {
         if records.version == 0 {
             records.version = u16::from_be_bytes([head[1], head[2]]);
         }
-        if head[0] == HANDSHAKE {
-            records.states |= match bytes.get(5) {
-                Some(1) => 1,
-                Some(2) => 1 << 1,
-                Some(16) => 1 << 2,
-                Some(12) => 1 << 3,
-                _ => 1 << 4,
-            };
-        }
         let len = usize::from(u16::from_be_bytes([head[3], head[4]]));
-        bytes = bytes.get(5 + len..).unwrap_or_default();
+        let body = &bytes[5..];
+        bytes = body.get(len..).unwrap_or_default();
+        if head[0] != HANDSHAKE {
+            continue;
+        }
+        let body = &body[..len.min(body.len())];
+        let mut at = 0;
+        while let Some(&byte) = body.get(at) {
+            if of_length > 0 {
+                of_length -= 1;
+                length = length << 8 | usize::from(byte);
+                left = if of_length == 0 { length } else { 0 };
+                at += 1;
+            } else if left > 0 {
+                let many = left.min(body.len() - at);
+                left -= many;
+                at += many;
+            } else {
+                messages += 1;
+                if messages > MOST_IN_A_PACKET {
+                    return records;
+                }
+                records.states |= match byte {
+                    1 => 1,
+                    2 => 1 << 1,
+                    16 => 1 << 2,
+                    12 => 1 << 3,
+                    _ => 1 << 4,
+                };
+                (of_length, length) = (3, 0);
+                at += 1;
+            }
+        }
     }
     records
 }
+
+/// Handshake messages of a packet that are looked at at most.
+pub const MOST_IN_A_PACKET: usize = 64;
 
 #[cfg(test)]
 mod tests {
@@ -289,6 +412,62 @@ mod tests {
             }
         );
         assert_eq!(records(b"GET / HTTP/1.1"), Records::default());
+    }
+
+    #[test]
+    fn several_hellos_are_found_one_after_the_other() {
+        let other = [22, 3, 3, 0, 6, 24, 0, 0, 2, 7, 7];
+        let cipher = [20, 3, 3, 0, 1, 1];
+        let parts = [
+            &hello(b"one.example", 60)[..],
+            &cipher,
+            &other,
+            &hello(b"two.example", 16_000),
+        ];
+        let bytes = parts.concat();
+        for cut in [bytes.len(), parts[0].len(), parts[0].len() + 8, 90] {
+            let (mut hellos, mut read) = (Hellos::default(), ClientHello::default());
+            let mut names = Vec::new();
+            for end in [cut, bytes.len()] {
+                loop {
+                    match hellos.next(&bytes[..end], &mut read).unwrap() {
+                        Next::Hello => names.push(String::from_utf8_lossy(&read.sni).into_owned()),
+                        Next::More(more) => {
+                            assert!(more > 0);
+                            break;
+                        }
+                        Next::Over => panic!("so few"),
+                    }
+                }
+            }
+            assert_eq!(names, ["one.example", "two.example"], "{cut}");
+        }
+        // Two in one record, and many.
+        let one = &hello(b"a.example", 16_000)[5..];
+        let many = one.repeat(20);
+        let record = [&[22, 3, 1][..], &(many.len() as u16).to_be_bytes(), &many].concat();
+        let (mut hellos, mut read) = (Hellos::default(), ClientHello::default());
+        let mut found = 0;
+        while hellos.next(&record, &mut read) == Ok(Next::Hello) {
+            assert_eq!(&read.sni[..], b"a.example");
+            found += 1;
+        }
+        assert_eq!(found, MOST_MESSAGES);
+        assert_eq!(hellos.next(&record, &mut read), Ok(Next::Over));
+    }
+
+    #[test]
+    fn all_messages_of_a_record_say_what_a_packet_has() {
+        // A hello of the server, its key exchange and its end, in one record and cut into three.
+        let messages = [2, 0, 0, 2, 1, 1, 12, 0, 0, 3, 1, 1, 1, 14, 0, 0, 0];
+        let with_len = |bytes: &[u8]| [&[22, 3, 3, 0, bytes.len() as u8][..], bytes].concat();
+        let whole = with_len(&messages);
+        assert_eq!(records(&whole).states, 1 << 1 | 1 << 3 | 1 << 4);
+        let cut: Vec<u8> = messages.chunks(7).flat_map(with_len).collect();
+        assert_eq!(records(&cut).states, 1 << 1 | 1 << 3 | 1 << 4);
+        // Lengths that lead far out of what is there.
+        assert_eq!(records(&with_len(&[2, 255, 255, 255, 1, 1])).states, 1 << 1);
+        assert_eq!(records(&[22, 3, 3, 255, 255, 2]).states, 1 << 1);
     }
 
     proptest! {

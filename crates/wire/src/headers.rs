@@ -98,10 +98,31 @@ impl Headers {
             Ok(ethernet) if frame.len() <= usize::from(u16::MAX) => ethernet,
             _ => return Self::up_to(0, Layer3::Other, Some(Fault::Ethernet)),
         };
-        let ip_at = ethernet.header_len_bytes();
+        let layer3 = match ethernet.ethertype() {
+            EtherType::IPV4 => Layer3::Ipv4,
+            EtherType::IPV6 => Layer3::Ipv6,
+            _ => Layer3::Other,
+        };
+        Self::packet(frame, ethernet.header_len_bytes(), layer3)
+    }
+
+    /// Reads the IP packet that begins at a place of a frame, as within a tunnel; places are those in the frame. What
+    /// is neither IPv4 nor IPv6 is [`Layer3::Other`].
+    pub fn inside(frame: &[u8], ip_at: usize) -> Self {
+        // Longer than places can say.
+        let is_too_long = frame.len() > usize::from(u16::MAX);
+        match frame.get(ip_at).map(|byte| byte >> 4) {
+            Some(4) if !is_too_long => Self::packet(frame, ip_at, Layer3::Ipv4),
+            Some(6) if !is_too_long => Self::packet(frame, ip_at, Layer3::Ipv6),
+            _ => Self::up_to(0, Layer3::Other, None),
+        }
+    }
+
+    /// Reads the packet at `ip_at`, which lies within the frame.
+    fn packet(frame: &[u8], ip_at: usize, layer3: Layer3) -> Self {
         let ip_bytes = &frame[ip_at..];
-        match ethernet.ethertype() {
-            EtherType::IPV4 => {
+        match layer3 {
+            Layer3::Ipv4 => {
                 let Ok(ip) = Ipv4::new(ip_bytes) else {
                     return Self::up_to(ip_at, Layer3::Ipv4, Some(Fault::Ip));
                 };
@@ -114,7 +135,7 @@ impl Headers {
                     fragment,
                 )
             }
-            EtherType::IPV6 => {
+            Layer3::Ipv6 => {
                 let Ok(ip) = Ipv6::new(ip_bytes) else {
                     return Self::up_to(ip_at, Layer3::Ipv6, Some(Fault::Ip));
                 };
@@ -128,7 +149,7 @@ impl Headers {
                     transport.fragment.map(|it| it.offset_bytes != 0),
                 )
             }
-            _ => Self::up_to(ip_at, Layer3::Other, None),
+            Layer3::Other => Self::up_to(ip_at, Layer3::Other, None),
         }
     }
 
@@ -346,6 +367,55 @@ mod tests {
         let length = 46 + extensions.len() as u16;
         let frame = but(v6(), 18, &length.to_be_bytes());
         with(but(frame, 20, &[first]), 54, extensions)
+    }
+
+    #[test]
+    fn a_packet_within_a_tunnel_has_its_places_in_the_frame() {
+        let tunnel = crate::Tunnel {
+            teid: 7,
+            src_ip: "2001:db8::a".parse().unwrap(),
+            dst_ip: "2001:db8::b".parse().unwrap(),
+        };
+        for (source, destination) in [("198.18.0.1", "198.18.0.2"), ("2001:db8::1", "2001:db8::2")]
+        {
+            let plain = flow(source, destination);
+            // Behind an IPv6 header, those of UDP and GTP-U.
+            let ip_at = 14 + 40 + 8 + 8;
+            let frame = [&vec![0xff; ip_at][..], &plain[14..]].concat();
+            let (outside, inside) = (Headers::of(&plain), Headers::inside(&frame, ip_at));
+            let by = ip_at - 14;
+            assert_eq!(
+                [inside.ip(), inside.transport(), inside.end()],
+                [
+                    outside.ip() + by,
+                    outside.transport() + by,
+                    outside.end() + by
+                ]
+            );
+            assert_eq!(
+                (inside.layer3(), inside.ports()),
+                (outside.layer3(), outside.ports())
+            );
+            assert_eq!(inside.addresses_in(&frame), outside.addresses_in(&plain));
+            let made = UdpFlow {
+                src_ip: source.parse().unwrap(),
+                dst_ip: destination.parse().unwrap(),
+                ..UdpFlow::default()
+            };
+            let made = made
+                .frame_as(crate::Protocol::Udp, Some(&tunnel), 200)
+                .unwrap();
+            assert_eq!(Headers::inside(&made, ip_at).layer3(), outside.layer3());
+            for cut in 0..frame.len() {
+                let cut = Headers::inside(&frame[..cut], ip_at);
+                assert!(cut.fault().is_some() || cut.layer3() == Layer3::Other);
+            }
+        }
+        assert_eq!(Headers::inside(&[0x45; 9], 9).layer3(), Layer3::Other);
+        assert_eq!(
+            Headers::inside(&vec![0x45; 70_000], 14).layer3(),
+            Layer3::Other
+        );
     }
 
     #[test]

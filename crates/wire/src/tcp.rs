@@ -35,6 +35,8 @@ impl TcpFlags {
     pub const SYN: Self = Self(0x02);
     /// A connection is refused or broken off.
     pub const RST: Self = Self(0x04);
+    /// What came so far is to be handed on.
+    pub const PSH: Self = Self(0x08);
     /// The acknowledgement number counts.
     pub const ACK: Self = Self(0x10);
 

@@ -2,6 +2,7 @@
 
 use crate::mix::mix;
 use taut_inspect::buffer::Application;
+use taut_inspect::dns::Framing;
 use taut_inspect::evaluate::FlowBits;
 use taut_inspect::stream::Stream;
 
@@ -66,6 +67,8 @@ pub(super) struct Flow {
     pub is_answered: bool,
     /// Whether both ends have said that they are done, or one has broken off.
     pub is_over: bool,
+    /// Whether who sends to the server has said so, and who sends to the client.
+    pub is_done: [bool; 2],
     pub settled: Settled,
     /// Protocol that an inspector knows, once it is known; none also when it is none of them.
     pub application: Option<Application>,
@@ -77,6 +80,8 @@ pub(super) struct Flow {
     pub bytes: [u64; 2],
     pub packets: [u32; 2],
     pub streams: [Stream; 2],
+    /// Messages of DNS over TCP, to the server first.
+    pub dns: [Framing; 2],
     /// Number of its parser of HTTP, from 1; 0 for none.
     pub parser: u32,
     /// Number of the flow, for events.
@@ -93,6 +98,19 @@ impl Flow {
         } else {
             (high, low, self.key.protocol)
         }
+    }
+
+    /// Begins anew for another connection between the same ports, whose client is at the lower end or not; streams
+    /// and parser were given back before.
+    pub fn reconnect(&mut self, client_is_low: bool) {
+        self.client_is_low = client_is_low;
+        self.is_over = false;
+        self.is_done = [false; 2];
+        self.is_answered = false;
+        self.application = None;
+        self.is_opaque = false;
+        self.bits = FlowBits::default();
+        self.dns = Default::default();
     }
 
     /// Seconds without packets after which nobody asks for it any more.

@@ -8,6 +8,7 @@
 mod events;
 mod flow;
 mod outcome;
+mod packet_file;
 mod plane;
 mod rules;
 mod server;
@@ -15,14 +16,15 @@ mod settings;
 mod slow;
 #[cfg(test)]
 mod tests;
+mod tunnel;
 
 pub use rules::{Costs, Read, read_files};
 pub use server::{Answer, Request};
 
 use crate::control_socket::ControlSocket;
 use crate::{
-    ANY, Class, Context, Entry, Function, Handler, KernelVersion, Member, SettingsError, Shared,
-    Spread, settings,
+    ANY, Class, Context, Counted, Entry, Function, Handler, KernelVersion, Member, SettingsError,
+    Shared, Spread, settings,
 };
 use events::Writer;
 use outcome::Counters;
@@ -49,6 +51,24 @@ pub(crate) const ENTRY: Entry = Entry {
     },
     in_kernel: KernelVersion::No("it keeps flows and looks into payloads"),
 };
+
+/// Makes an inspection that only looks: it writes no events, listens nowhere and drops nothing, to be measured.
+/// Returns what came of its rules, too.
+///
+/// # Errors
+/// As of a chain with these settings.
+pub fn looking(table: toml::Table) -> Result<(Box<dyn Function>, Read), SettingsError> {
+    let checked = Checked {
+        events: None,
+        alerts: None,
+        control: None,
+        alert_only: true,
+        ..settings::<Settings>(table)?.check()?
+    };
+    let compiled = compile(&checked.rules, &checked.options).map_err(SettingsError)?;
+    let read = compiled.1.clone();
+    Ok((Box::new(Ips::new(checked, compiled)), read))
+}
 
 /// What the functions of all workers share.
 #[derive(Clone)]
@@ -103,7 +123,7 @@ impl Function for Ips {
 
     fn homes(&self, batch: &Batch, _: &Context, homes: &mut [u8; BATCH_CAPACITY]) {
         for (packet, home) in batch.packets().iter().zip(homes) {
-            let hash = plane::hash_of(packet.bytes());
+            let hash = plane::hash_of(packet.bytes(), self.checked.inner);
             *home = hash.map_or(ANY, |hash| {
                 ((u64::from(hash) * self.member.of as u64) >> 32) as u8
             });
@@ -122,11 +142,11 @@ impl Function for Ips {
         let compiled = std::mem::take(&mut self.compiled);
         let together = self.shared.found_or_made(|| {
             let rules = Arc::new(Rules::new(checked, compiled, workers));
-            let events = checked
-                .events
+            let alerts = checked
+                .alerts
                 .as_ref()
-                .map(|target| Writer::start(target, &rules))
-                .transpose()?;
+                .map(|(file, most)| (&file[..], *most));
+            let events = Writer::start(checked.events.as_deref(), alerts, &rules)?;
             let deciding = Arc::new(Deciding {
                 rules,
                 events,
@@ -186,7 +206,11 @@ impl Function for Ips {
 
     fn handler(&mut self) -> Option<Box<dyn Handler>> {
         let plane = self.beside.take();
-        Some(Box::new(SlowPath::new(plane, &self.counters)))
+        Some(Box::new(SlowPath::new(
+            plane,
+            self.checked.inner,
+            &self.counters,
+        )))
     }
 
     fn outcomes(&self) -> Vec<(&'static str, u64)> {
@@ -204,5 +228,10 @@ impl Function for Ips {
         }
         let counts = self.counters.outcomes().chain(self.counters.notes());
         counts.into_iter().find(|it| it.0 == name).map(|it| it.1)
+    }
+
+    fn counted(&self) -> Option<Arc<dyn Counted>> {
+        let together = self.together.as_ref()?;
+        Some(Arc::clone(&together.deciding) as Arc<dyn Counted>)
     }
 }

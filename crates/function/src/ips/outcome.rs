@@ -19,6 +19,10 @@ pub(super) enum Outcome {
     Bypassed,
     /// It was dropped, as there was too much.
     DroppedOverload,
+    /// It passed although rules were not asked, as there was no more time for it.
+    PassedOverTime,
+    /// It was dropped, as there was no more time for it.
+    DroppedOverTime,
     /// It repeats bytes of its stream with other content.
     DroppedOverlap,
     /// It is a fragment: it waits for the others of its datagram, or passes, as it is set.
@@ -29,7 +33,7 @@ pub(super) enum Outcome {
     NotIp,
 }
 
-pub(super) const OUTCOMES: [&str; 11] = [
+pub(super) const OUTCOMES: [&str; 13] = [
     "passed",
     "dropped_by_rule",
     "rejected",
@@ -37,6 +41,8 @@ pub(super) const OUTCOMES: [&str; 11] = [
     "passed_with_flow",
     "bypassed",
     "dropped_overload",
+    "passed_over_time",
+    "dropped_over_time",
     "dropped_overlap",
     "fragments",
     "malformed",
@@ -64,6 +70,8 @@ pub(super) enum Note {
     TooFar,
     /// Faults in messages of HTTP, DNS and TLS.
     Faults,
+    /// Messages that were not looked at, as there were too many in one segment.
+    MessagesLeftOut,
     /// Rules that needed too many steps for a packet.
     GivenUp,
     /// Bits of flows that found no room.
@@ -74,7 +82,7 @@ pub(super) enum Note {
     FragmentsDropped,
 }
 
-pub(super) const NOTES: [&str; 13] = [
+pub(super) const NOTES: [&str; 14] = [
     "alerts",
     "flows",
     "flows_forced_out",
@@ -84,6 +92,7 @@ pub(super) const NOTES: [&str; 13] = [
     "no_memory",
     "too_far",
     "faults",
+    "messages_left_out",
     "given_up",
     "bits_full",
     "fragments_passed",

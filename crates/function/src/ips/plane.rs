@@ -4,7 +4,8 @@ use super::events::{Ends, Event, Events, What};
 use super::flow::{Flow, Flows, Key, Settled};
 use super::outcome::{Counters, Note, Outcome};
 use super::rules::{InForce, Rules};
-use super::settings::{Checked, Fragments, Overload};
+use super::settings::{Checked, Fragments, OverTime, Overload};
+use super::tunnel::looked_into;
 use crate::mix::mix;
 use crate::swapped::InUse;
 use crate::{Context, Member};
@@ -15,7 +16,7 @@ use taut_inspect::compile::{Inspector, Verdict};
 use taut_inspect::evaluate::{Packet, Parts};
 use taut_inspect::http::Http;
 use taut_inspect::stream::{Segment, StreamLimits};
-use taut_inspect::tls::Progress;
+use taut_inspect::tls::{Hellos, Next};
 use taut_inspect::{dns, tls};
 use taut_port::{BATCH_CAPACITY, Batch, PortError, Punt};
 use taut_sys::Clock;
@@ -35,8 +36,8 @@ const LIMITS: StreamLimits = StreamLimits {
 };
 
 /// Hash of a flow, the same in both directions, for the choice of a worker.
-pub(super) fn hash_of(frame: &[u8]) -> Option<u32> {
-    let headers = Headers::of(frame);
+pub(super) fn hash_of(frame: &[u8], inner: bool) -> Option<u32> {
+    let (headers, frame) = looked_into(inner, &Headers::of(frame), frame);
     if headers.layer3() == Layer3::Other || headers.fault().is_some() {
         return None;
     }
@@ -85,6 +86,8 @@ impl<T> Lent<T> {
 struct Hello {
     bytes: Box<[u8; HELLO_BYTES]>,
     len: usize,
+    /// Place of the hello that is read next.
+    place: Hellos,
     message: tls::ClientHello,
 }
 
@@ -123,6 +126,10 @@ pub(super) struct Plane {
     fragments: Fragments,
     overload: Overload,
     bound_ticks: u64,
+    /// Ticks that rules are asked about a packet for at most.
+    max_ticks: Option<u64>,
+    over_time: OverTime,
+    inner: bool,
     /// Time at which packets began to come without a pause.
     busy_since: Option<u64>,
     ticks_per_s: f64,
@@ -164,6 +171,7 @@ impl Plane {
                 hellos: Lent::new(HELLOS, || Hello {
                     bytes: Box::new([0; HELLO_BYTES]),
                     len: 0,
+                    place: Hellos::default(),
                     message: tls::ClientHello::default(),
                 }),
                 name: dns::Name::default(),
@@ -175,6 +183,11 @@ impl Plane {
             fragments: checked.fragments,
             overload: checked.overload,
             bound_ticks: clock.to_ticks(checked.bound.as_nanos() as f64) as u64,
+            max_ticks: checked
+                .max_time
+                .map(|it| clock.to_ticks(it.as_nanos() as f64) as u64),
+            over_time: checked.over_time,
+            inner: checked.inner,
             busy_since: None,
             ticks_per_s: clock.to_ticks(1e9),
         })
@@ -267,6 +280,7 @@ impl Plane {
         now_s: u32,
         is_too_much: bool,
     ) -> (Outcome, Fate) {
+        let (headers, inside) = &looked_into(self.inner, headers, frame);
         if headers.layer3() == Layer3::Other {
             return (Outcome::NotIp, Fate::Pass);
         }
@@ -279,7 +293,7 @@ impl Plane {
                 Fragments::Inspect => (Outcome::Fragment, Fate::Wait),
             };
         }
-        let Some((mut packet, payload)) = facts(headers, frame) else {
+        let Some((mut packet, payload)) = facts(headers, inside) else {
             return (Outcome::Malformed, Fate::Pass);
         };
         let source = (packet.source, packet.source_port);
@@ -306,6 +320,13 @@ impl Plane {
             let is_answer = has(SYN) && has(ACK);
             flow.client_is_low = from_low != is_answer;
             self.counters.note(Note::Flows, 1);
+        } else if flow.is_over && has(SYN) && !has(ACK) {
+            // Another connection between the same ports, in both directions.
+            for stream in &mut flow.streams {
+                stream.close(&mut self.arena);
+            }
+            self.messages.end(flow);
+            flow.reconnect(from_low);
         }
         let to_server = from_low == flow.client_is_low;
         let direction = usize::from(!to_server);
@@ -313,8 +334,8 @@ impl Plane {
         flow.packets[direction] = flow.packets[direction].saturating_add(1);
         flow.bytes[direction] += frame.len() as u64;
         flow.is_answered |= !to_server;
-        let was_over = flow.is_over;
-        flow.is_over |= has(RST) || has(FIN);
+        flow.is_done[direction] |= has(FIN);
+        flow.is_over |= has(RST) || flow.is_done == [true, true];
         match flow.settled {
             Settled::Drops => return (Outcome::DroppedWithFlow, Fate::Drop),
             Settled::Passes => return (Outcome::PassedWithFlow, Fate::Pass),
@@ -346,6 +367,8 @@ impl Plane {
             ..
         } = self;
         let in_force = in_use.get();
+        let end = |max| taut_sys::ticks().saturating_add(max);
+        inspector.begin(self.max_ticks.map_or(u64::MAX, end));
         let mut asking = Asking {
             ask: Ask {
                 in_force,
@@ -368,10 +391,8 @@ impl Plane {
             // The stream is lent out of the flow while its bytes are looked at.
             let mut stream = std::mem::take(&mut flow.streams[direction]);
             // A SYN within a connection is refused by its receiver (RFC 5961 section 4), and moves nothing here.
-            if is_syn && (!stream.is_started() || was_over) {
-                stream.close(arena);
+            if is_syn && !stream.is_started() {
                 stream.start(packet.tcp_sequence.wrapping_add(1));
-                flow.is_over = false;
             } else if !is_syn {
                 if !stream.is_started() {
                     stream.start(packet.tcp_sequence);
@@ -397,12 +418,34 @@ impl Plane {
             asking.whole(flow, payload);
         }
         let verdict = asking.ask.verdict;
+        let is_over_time = inspector.is_over_time();
         if is_reset {
             for stream in &mut flow.streams {
                 stream.close(arena);
             }
             messages.end(flow);
         }
+        let (id, application) = (flow.id, flow.application);
+        let event = |what| Event {
+            at_ticks: now_ticks,
+            flow: id,
+            ends: Ends {
+                source,
+                destination,
+                protocol: packet.protocol,
+            },
+            application,
+            port: context.from_port as u8,
+            what,
+        };
+        if let Some(events) = events.as_mut() {
+            events.end_of_packet(event, frame);
+        }
+        let mut dropped = |reason| {
+            if let Some(events) = events.as_mut() {
+                events.push(event(What::Drop { reason }));
+            }
+        };
         match verdict {
             Verdict::Pass => {
                 flow.settled = Settled::Passes;
@@ -419,24 +462,16 @@ impl Plane {
                 }
             }
             Verdict::None if is_overlap => {
-                if let Some(events) = events {
-                    events.push(Event {
-                        at_ticks: now_ticks,
-                        flow: flow.id,
-                        ends: Ends {
-                            source,
-                            destination,
-                            protocol: packet.protocol,
-                        },
-                        application: flow.application,
-                        port: context.from_port as u8,
-                        what: What::Drop {
-                            reason: "stream overlap with other bytes",
-                        },
-                    });
-                }
+                dropped("stream overlap with other bytes");
                 (Outcome::DroppedOverlap, Fate::Drop)
             }
+            Verdict::None if is_over_time => match self.over_time {
+                OverTime::Pass => (Outcome::PassedOverTime, Fate::Pass),
+                OverTime::Drop => {
+                    dropped("no more time");
+                    (Outcome::DroppedOverTime, Fate::Drop)
+                }
+            },
             Verdict::None => (Outcome::Passed, Fate::Pass),
         }
     }
@@ -530,6 +565,10 @@ impl Asking<'_> {
 
     /// Asks about bytes of a stream in their order, with some that came before.
     fn bytes(&mut self, flow: &mut Flow, before: &[u8], data: &[u8]) {
+        if self.ask.inspector.is_over_time() {
+            self.ask.is_asked = true;
+            return self.miss(flow);
+        }
         self.recognise(flow, before.is_empty(), data);
         let Self {
             ask,
@@ -552,7 +591,7 @@ impl Asking<'_> {
         match flow.application {
             Some(Application::Http) => ask.http(messages, flow, &parts, data),
             Some(Application::Tls) => ask.hello(messages, flow, &parts, data),
-            Some(Application::Dns) => ask.dns_over_tcp(messages, flow, &parts, data),
+            Some(Application::Dns) => ask.dns_over_tcp(messages, flow, &parts),
             None => ask.about(flow, &parts, true, BufferSet::default()),
         }
     }
@@ -560,10 +599,21 @@ impl Asking<'_> {
     /// Bytes of a stream are missing for good.
     fn gap(&mut self, flow: &mut Flow) {
         self.ask.counters.note(Note::Gaps, 1);
-        if flow.application == Some(Application::Http)
-            && let Some(http) = self.messages.http.get(flow.parser)
-        {
-            http.gap(self.ask.packet.to_server);
+        self.miss(flow);
+    }
+
+    /// Tells the inspector that it does not see all bytes.
+    fn miss(&mut self, flow: &mut Flow) {
+        let to_server = self.ask.packet.to_server;
+        match flow.application {
+            Some(Application::Http) => {
+                if let Some(http) = self.messages.http.get(flow.parser) {
+                    http.gap(to_server);
+                }
+            }
+            Some(Application::Dns) => flow.dns[usize::from(!to_server)].lose(),
+            Some(Application::Tls) if to_server => self.messages.end(flow),
+            Some(Application::Tls) | None => {}
         }
     }
 
@@ -588,7 +638,7 @@ impl Asking<'_> {
             if let Some(number) = self.messages.hellos.take() {
                 flow.parser = number;
                 if let Some(hello) = self.messages.hellos.get(number) {
-                    hello.len = 0;
+                    (hello.len, hello.place) = (0, Hellos::default());
                 }
             }
         } else if is_http(data) {
@@ -625,6 +675,10 @@ impl Ask<'_> {
         };
         let (mut rest, mut is_first) = (data, true);
         while !rest.is_empty() {
+            if self.inspector.is_over_time() {
+                parser.gap(to_server);
+                break;
+            }
             let pushed = parser.push(to_server, rest);
             self.counters
                 .note(Note::Faults, u64::from(pushed.fault.is_some()));
@@ -644,63 +698,82 @@ impl Ask<'_> {
         let records = tls::records(data);
         (self.packet.tls, self.packet.tls_version) = (records.states, records.version);
         let number = flow.parser;
-        let mut tls_sni = None;
-        let mut is_done = false;
+        let mut is_first = true;
         if self.packet.to_server
             && let Some(hello) = messages.hellos.get(number)
         {
             let taken = data.len().min(HELLO_BYTES - hello.len);
             hello.bytes[hello.len..][..taken].copy_from_slice(&data[..taken]);
             hello.len += taken;
-            match tls::client_hello(&hello.bytes[..hello.len], &mut hello.message) {
-                Ok(Progress::More(_)) => is_done = hello.len == HELLO_BYTES,
-                Ok(Progress::Done) => {
-                    is_done = true;
-                    tls_sni = Some(&hello.message.sni[..]);
+            let is_done = loop {
+                let bytes = &hello.bytes[..hello.len];
+                match hello.place.next(bytes, &mut hello.message) {
+                    Ok(Next::Hello) => {
+                        let parts = Parts {
+                            tls_sni: Some(&hello.message.sni[..]),
+                            ..*parts
+                        };
+                        let ready = [Buffer::TlsSni].into_iter().collect();
+                        self.about(flow, &parts, is_first, ready);
+                        is_first = false;
+                    }
+                    // Where one was read, what is behind the segment is not waited for.
+                    Ok(Next::More(_)) => break !is_first || hello.len == HELLO_BYTES,
+                    Ok(Next::Over) => {
+                        self.counters.note(Note::MessagesLeftOut, 1);
+                        break true;
+                    }
+                    Err(_) => {
+                        self.counters.note(Note::Faults, 1);
+                        break true;
+                    }
                 }
-                Err(_) => {
-                    is_done = true;
-                    self.counters.note(Note::Faults, 1);
-                }
+            };
+            if is_done {
+                messages.end(flow);
             }
         }
-        let ready = tls_sni.map(|_| Buffer::TlsSni).into_iter().collect();
-        self.about(flow, &Parts { tls_sni, ..*parts }, true, ready);
-        if is_done {
-            messages.end(flow);
+        if is_first {
+            self.about(flow, parts, true, BufferSet::default());
         }
     }
 
-    fn dns_over_tcp(
-        &mut self,
-        messages: &mut Messages,
-        flow: &mut Flow,
-        parts: &Parts<'_>,
-        data: &[u8],
-    ) {
-        let mut dns_query = None;
-        if let Some((message, _)) = dns::over_tcp(data)
-            && let Ok(question) = dns::query(message, &mut messages.name)
-            && !question.is_response
-        {
-            dns_query = Some(&messages.name[..]);
+    fn dns_over_tcp(&mut self, messages: &mut Messages, flow: &mut Flow, parts: &Parts<'_>) {
+        let direction = usize::from(!self.packet.to_server);
+        // The place in the stream is lent out of the flow while rules are asked.
+        let mut framing = flow.dns[direction];
+        let mut is_first = true;
+        let name = &mut messages.name;
+        let left_out =
+            framing.push(
+                parts.payload,
+                parts.new_from,
+                name,
+                |question, name| match question {
+                    Ok(question) if !question.is_response => {
+                        let parts = Parts {
+                            dns_query: Some(&name[..]),
+                            ..*parts
+                        };
+                        let ready = [Buffer::DnsQuery].into_iter().collect();
+                        self.about(flow, &parts, is_first, ready);
+                        is_first = false;
+                    }
+                    Ok(_) => {}
+                    Err(_) => self.counters.note(Note::Faults, 1),
+                },
+            );
+        flow.dns[direction] = framing;
+        self.counters.note(Note::MessagesLeftOut, left_out as u64);
+        if is_first {
+            self.about(flow, parts, true, BufferSet::default());
         }
-        let ready = dns_query.map(|_| Buffer::DnsQuery).into_iter().collect();
-        self.about(
-            flow,
-            &Parts {
-                dns_query,
-                ..*parts
-            },
-            true,
-            ready,
-        );
     }
 
     /// Asks the rules: those about packets, if `with_packet`, and those about messages of which there is something new.
     fn about(&mut self, flow: &mut Flow, parts: &Parts<'_>, with_packet: bool, ready: BufferSet) {
         self.is_asked = true;
-        if self.verdict == Verdict::Pass {
+        if self.verdict == Verdict::Pass || self.inspector.is_over_time() {
             return;
         }
         self.packet.application = flow.application;
@@ -734,6 +807,7 @@ impl Ask<'_> {
                         version: self.in_force.version,
                         rule,
                         is_blocked,
+                        packet: events.packet(),
                     },
                 });
             }

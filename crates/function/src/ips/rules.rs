@@ -13,6 +13,8 @@ use taut_inspect::rule::About;
 const RATE_COUNTERS: usize = 65_536;
 /// Sets of rules whose descriptions are kept for events that are still to be written.
 const KEPT: usize = 4;
+/// Rules that have a counter of their own in metrics; the others have one together.
+pub(super) const MOST_SHOWN: usize = 100;
 /// A file of rules is no longer than this.
 const MOST_FILE_BYTES: u64 = 256 << 20;
 
@@ -44,6 +46,8 @@ struct State {
     /// Descriptions of rules by version, the newest last.
     about: Vec<(u64, Arc<Vec<About>>)>,
     counters: OfVersion,
+    /// Rules of that version that have a counter of their own in metrics.
+    shown: Vec<u32>,
     workers: usize,
     read: Read,
 }
@@ -103,6 +107,7 @@ impl Rules {
                 swapped: Swapped::new(in_force),
                 about: vec![(1, about)],
                 counters: (1, Vec::new()),
+                shown: Vec::new(),
                 workers,
                 read,
             }),
@@ -123,6 +128,7 @@ impl Rules {
         let mut state = self.lock();
         if state.counters.0 < version {
             state.counters = (version, Vec::new());
+            state.shown.clear();
         }
         if state.counters.0 == version {
             state.counters.1.push(counters);
@@ -179,6 +185,42 @@ impl Rules {
             counters.map(|it| it.counts().fitted).sum::<u64>()
         };
         (!rules.is_empty()).then(|| rules.iter().map(fitted).sum())
+    }
+
+    /// How often rules have fitted since they were read, those that did: the first ones that are seen to keep
+    /// counters of their own, [`MOST_SHOWN`] at most, so that none comes and goes; and all others together.
+    pub fn hits(&self) -> (Vec<(About, u64)>, u64) {
+        let mut state = self.lock();
+        let State {
+            about,
+            counters: (version, workers),
+            shown,
+            ..
+        } = &mut *state;
+        let Some((_, about)) = about.iter().find(|it| it.0 == *version) else {
+            return (Vec::new(), 0);
+        };
+        let fitted = |rule: usize| -> u64 {
+            let each = workers.iter().filter_map(|counters| counters.get(rule));
+            each.map(|it| it.counts().fitted).sum()
+        };
+        let (mut hits, mut others) = (Vec::new(), 0);
+        for (rule, about) in about.iter().enumerate() {
+            let count = fitted(rule);
+            if count == 0 {
+                continue;
+            }
+            let number = rule as u32;
+            let is_shown = shown.contains(&number);
+            if !is_shown && shown.len() < MOST_SHOWN {
+                shown.push(number);
+            } else if !is_shown {
+                others += count;
+                continue;
+            }
+            hits.push((about.clone(), count));
+        }
+        (hits, others)
     }
 
     /// The rules that cost most or fitted most, those first.

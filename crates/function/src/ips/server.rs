@@ -4,6 +4,7 @@ use super::events::Writer;
 use super::outcome::Counters;
 use super::rules::{Costs, Read, Rules};
 use crate::control_socket::{Decides, Loading, answer};
+use crate::{Count, CountKind, Counted};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -56,11 +57,14 @@ pub(super) struct Deciding {
 /// Time that workers may take until they go by other rules.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// Counts by name.
+type Counts = BTreeMap<String, u64>;
+
 impl Deciding {
-    fn status(&self) -> Answer {
+    /// Outcomes and notes of all workers.
+    fn counted(&self) -> (Counts, Counts) {
         let counters = self.counters.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut outcomes = BTreeMap::new();
-        let mut notes = BTreeMap::new();
+        let (mut outcomes, mut notes) = (Counts::new(), Counts::new());
         for counters in counters.iter() {
             for (name, count) in counters.outcomes() {
                 *outcomes.entry(name.to_string()).or_insert(0) += count;
@@ -71,6 +75,13 @@ impl Deciding {
         }
         let lost = self.events.as_ref().map_or(0, Writer::lost);
         notes.insert("events_lost".to_string(), lost);
+        let left_out = self.events.as_ref().map_or(0, Writer::left_out);
+        notes.insert("alerts_left_out".to_string(), left_out);
+        (outcomes, notes)
+    }
+
+    fn status(&self) -> Answer {
+        let (outcomes, notes) = self.counted();
         Answer {
             ok: true,
             rules: Some(self.rules.read()),
@@ -78,6 +89,30 @@ impl Deciding {
             notes: Some(notes),
             ..Answer::default()
         }
+    }
+}
+
+impl Counted for Deciding {
+    fn counts(&self) -> Vec<Count> {
+        let count = |kind, name, about, count| Count {
+            function: "ips".to_string(),
+            kind,
+            name,
+            about,
+            count,
+        };
+        let (outcomes, notes) = self.counted();
+        let (hits, others) = self.rules.hits();
+        let plain = |kind| move |(name, n)| count(kind, name, String::new(), n);
+        let rules = hits.into_iter().map(|(about, n)| {
+            let name = format!("{}:{}", about.group, about.id);
+            count(CountKind::Rule, name, about.message, n)
+        });
+        let others = (others > 0).then(|| ("others".to_string(), others));
+        let outcomes = outcomes.into_iter().map(plain(CountKind::Outcome));
+        let notes = notes.into_iter().map(plain(CountKind::Event));
+        let others = others.into_iter().map(plain(CountKind::Rule));
+        outcomes.chain(notes).chain(rules).chain(others).collect()
     }
 }
 

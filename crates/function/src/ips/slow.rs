@@ -3,6 +3,7 @@
 
 use super::outcome::{Counters, Note};
 use super::plane::{Fate, Plane};
+use super::tunnel::{self, looked_into};
 use crate::slow::ErrorLimit;
 use crate::{Context, Handler, Punted, slow};
 use std::collections::HashMap;
@@ -12,8 +13,8 @@ use std::time::{Duration, Instant};
 use taut_inspect::fragments::{FragmentLimits, Fragments, Outcome};
 use taut_port::{Pairs, Punt};
 use taut_wire::{
-    Headers, IcmpError, IpProtocol, Ipv4, Ipv4Repr, Ipv6, Ipv6Repr, Layer3, Tcp, TcpFlags, TcpRepr,
-    icmp_error,
+    EtherType, Headers, IcmpError, IpProtocol, Ipv4, Ipv4Repr, Ipv6, Ipv6Repr, Layer3, Tcp,
+    TcpFlags, TcpRepr, icmp_error,
 };
 
 /// The chain has two ports, or pairs of them.
@@ -30,6 +31,7 @@ pub(super) struct SlowPath {
     limit: ErrorLimit,
     /// An inspection of its own, for datagrams that were put together.
     plane: Option<Plane>,
+    inner: bool,
     fragments: Fragments,
     /// Frames of fragments by their tokens, and where they came in.
     frames: HashMap<u64, (usize, Vec<u8>)>,
@@ -40,10 +42,11 @@ pub(super) struct SlowPath {
 }
 
 impl SlowPath {
-    pub fn new(plane: Option<Plane>, counters: &Arc<Counters>) -> Self {
+    pub fn new(plane: Option<Plane>, inner: bool, counters: &Arc<Counters>) -> Self {
         Self {
             limit: ErrorLimit::new(),
             plane,
+            inner,
             fragments: Fragments::new(FragmentLimits::default()),
             frames: HashMap::new(),
             next: 0,
@@ -76,17 +79,18 @@ impl SlowPath {
 
     fn fragment(&mut self, punted: &Punted<'_>, send: &mut slow::Send<'_>) {
         let frame = punted.frame;
-        let headers = Headers::of(frame);
+        let outer = Headers::of(frame);
+        let (headers, inside) = looked_into(self.inner, &outer, frame);
         let (token, now_ns) = (self.next, self.begun.elapsed().as_nanos() as u64);
         self.next += 1;
         self.frames
             .insert(token, (punted.from_port, frame.to_vec()));
-        let packet = frame.get(headers.ip()..).unwrap_or_default();
+        let packet = inside.get(headers.ip()..).unwrap_or_default();
         match self.fragments.push(now_ns, packet, token) {
             Outcome::Kept => {}
             Outcome::Dropped { tokens, .. } => self.drop_frames(&tokens),
             Outcome::Whole { packet, tokens } => {
-                let whole = [&frame[..headers.ip()], &packet].concat();
+                let whole = frame_around(&frame[..outer.ip()], &headers, &packet);
                 let context = Context {
                     now_ticks: taut_sys::ticks(),
                     from_port: punted.from_port,
@@ -116,6 +120,10 @@ impl SlowPath {
         }
         let frame = punted.frame;
         let headers = Headers::of(frame);
+        if self.inner && tunnel::inside(&headers, frame).is_some() {
+            // Who sends and receives is at the other ends of tunnels, whose numbers nobody here knows.
+            return;
+        }
         if headers.protocol() == IpProtocol::TCP {
             // The sender is told by the port that it came in through, the receiver by the partner of that.
             if let Some(reset) = reset(&headers, frame, true) {
@@ -243,6 +251,20 @@ fn reset(headers: &Headers, frame: &[u8], to_sender: bool) -> Option<Vec<u8>> {
     }
     reply.resize(reply.len().max(SHORTEST_BYTES), 0);
     Some(reply)
+}
+
+/// The frame of a datagram that was put together, of fragments with that link header: one within a tunnel may be of
+/// the other version.
+fn frame_around(link: &[u8], headers: &Headers, packet: &[u8]) -> Vec<u8> {
+    let mut frame = [link, packet].concat();
+    let kind = match headers.layer3() {
+        Layer3::Ipv6 => EtherType::IPV6,
+        _ => EtherType::IPV4,
+    };
+    if let Some(place) = link.len().checked_sub(2) {
+        frame[place..place + 2].copy_from_slice(&kind.0.to_be_bytes());
+    }
+    frame
 }
 
 /// Shortest frame without its check sequence.

@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used)]
 use super::*;
+use crate::CountKind;
 use crate::batch_of::batch_of;
 use serde_json::Value;
 use std::fmt::Write as _;
@@ -92,6 +93,16 @@ fn ids(folder: &Path) -> Vec<u64> {
         .iter()
         .map(|it| it["alert"]["signature_id"].as_u64().unwrap())
         .collect()
+}
+
+/// Asks the inspection at the socket of that folder.
+fn ask(folder: &Path, text: &str) -> Value {
+    use std::io::{BufRead, BufReader, Write};
+    let mut stream = std::os::unix::net::UnixStream::connect(folder.join("sock")).unwrap();
+    stream.write_all(text.as_bytes()).unwrap();
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line).unwrap();
+    serde_json::from_str(&line).unwrap()
 }
 
 fn handshake(function: &mut Box<dyn Function>) {
@@ -188,6 +199,380 @@ fn messages_are_found_over_segments_in_any_order() {
 }
 
 #[test]
+fn another_connection_between_the_same_ports_begins_anew_in_both_directions() {
+    let folder = tempfile::tempdir().unwrap();
+    let rules = "alert http any any -> any any (flow:to_server,established; http.uri; content:\"/one\"; sid:1;)\n\
+                 alert http any any -> any any (flow:to_client; http.stat_code; content:\"404\"; sid:2;)\n";
+    let mut function = ips(folder.path(), rules, "");
+    let answer = b"HTTP/1.1 404 Not Found\r\nContent-Length: 2000\r\n\r\nbut less than that";
+    for _ in 0..2 {
+        handshake(&mut function);
+        assert!(passes(
+            &mut function,
+            &tcp(true, 0x18, 100, b"GET /one HTTP/1.1\r\n\r\n")
+        ));
+        assert!(passes(&mut function, &tcp(false, 0x18, 500, answer)));
+        assert!(passes(&mut function, &tcp(true, 0x11, 121, b"")));
+        // Who has not said that he is done goes on.
+        assert!(passes(&mut function, &tcp(true, 2, 99, b"")));
+        assert!(passes(
+            &mut function,
+            &tcp(false, 0x18, 500 + answer.len() as u32, b" more")
+        ));
+        assert!(passes(
+            &mut function,
+            &tcp(false, 0x11, 505 + answer.len() as u32, b"")
+        ));
+    }
+    drop(function);
+    assert_eq!(ids(folder.path()), [1, 2, 1, 2]);
+}
+
+#[test]
+fn all_messages_of_a_segment_are_looked_at() {
+    let folder = tempfile::tempdir().unwrap();
+    let rules = "alert dns any any -> any any (dns.query; content:\"bad\"; sid:1;)\n\
+                 alert tls any any -> any any (tls.sni; content:\"bad\"; sid:2;)\n\
+                 alert tls any any -> any any (ssl_state:server_keyx; sid:3;)\n";
+    let mut function = ips(folder.path(), rules, "");
+    let query = |name: &[u8]| {
+        let message = [
+            &b"\x00\x01\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00"[..],
+            &[name.len() as u8],
+            name,
+            b"\x00\x00\x01\x00\x01",
+        ]
+        .concat();
+        [&(message.len() as u16).to_be_bytes()[..], &message].concat()
+    };
+    let to_port = |port: u16, from_client, flags, sequence, payload: &[u8]| {
+        let mut segment = tcp(from_client, flags, sequence, payload);
+        let at = if from_client { 36 } else { 34 };
+        segment[at..at + 2].copy_from_slice(&port.to_be_bytes());
+        segment
+    };
+    let three = [query(b"fine"), query(b"bad1"), query(b"bad2")].concat();
+    let (one, two) = three.split_at(three.len() - 9);
+    assert!(passes(&mut function, &to_port(53, true, 2, 99, b"")));
+    assert!(passes(&mut function, &to_port(53, true, 0x18, 100, one)));
+    let behind = 100 + one.len() as u32;
+    assert!(passes(&mut function, &to_port(53, true, 0x18, behind, two)));
+    let hello = |name: &[u8]| {
+        let len = |more: usize| ((name.len() + more) as u16).to_be_bytes();
+        let sni = [&[0, 0][..], &len(5), &len(3), &[0], &len(0), name].concat();
+        let body = [
+            &[3, 3][..],
+            &[7; 32],
+            &[0, 0, 2, 0x13, 1, 1, 0],
+            &len(9),
+            &sni,
+        ]
+        .concat();
+        let message = [&[1, 0][..], &(body.len() as u16).to_be_bytes(), &body].concat();
+        [
+            &[22, 3, 1][..],
+            &(message.len() as u16).to_be_bytes(),
+            &message,
+        ]
+        .concat()
+    };
+    let both = [&hello(b"fine")[..], &[20, 3, 3, 0, 1, 1], &hello(b"bad3")].concat();
+    assert!(passes(&mut function, &to_port(443, true, 2, 99, b"")));
+    assert!(passes(&mut function, &to_port(443, true, 0x18, 100, &both)));
+    // A hello and a key exchange in one record.
+    let answer = [22, 3, 3, 0, 12, 2, 0, 0, 2, 1, 1, 12, 0, 0, 2, 1, 1];
+    assert!(passes(&mut function, &to_port(443, false, 0x12, 499, b"")));
+    assert!(passes(
+        &mut function,
+        &to_port(443, false, 0x18, 500, &answer)
+    ));
+    drop(function);
+    assert_eq!(ids(folder.path()), [1, 1, 2, 3]);
+}
+
+#[test]
+fn a_packet_that_takes_too_long_passes_or_is_dropped_as_is_said() {
+    // Rules without a content are asked for every packet, and so many of them take more than a microsecond.
+    let mut rules = String::new();
+    for sid in 1..3000 {
+        writeln!(
+            rules,
+            "alert udp any any -> any any (dsize:>{}; sid:{sid};)",
+            1000 + sid
+        )
+        .unwrap();
+    }
+    for (more, passed, name) in [
+        ("max_time = \"1us\"", true, "passed_over_time"),
+        (
+            "max_time = \"1us\"\nover_time = \"drop\"",
+            false,
+            "dropped_over_time",
+        ),
+        ("", true, "passed"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut function = ips(folder.path(), &rules, more);
+        for _ in 0..10 {
+            assert_eq!(passes(&mut function, &udp(9, b"fine")), passed, "{name}");
+        }
+        let outcomes = function.outcomes();
+        let counted: Vec<_> = outcomes.iter().filter(|it| it.1 > 0).collect();
+        assert_eq!(counted, [&(name, 10)]);
+        drop(function);
+        let drops = events(folder.path(), "drop");
+        assert_eq!(drops.len(), if passed { 0 } else { 10 });
+        assert!(
+            drops
+                .iter()
+                .all(|it| it["drop"]["reason"] == "no more time")
+        );
+    }
+}
+
+#[test]
+fn packets_that_alerts_are_about_are_in_the_file_with_their_rules() {
+    use taut_capture::pcapng::{Block, read};
+    let folder = tempfile::tempdir().unwrap();
+    let rules = "drop udp any any -> any 5000 (msg:\"bad\"; content:\"evil\"; sid:1; rev:3;)\n\
+                 alert udp any any -> any any (content:\"evil\"; sid:2;)\n";
+    let file = folder.path().join("alerts.pcapng");
+    let alerts = format!("alerts = \"{}\"\nalerts_size = \"64 kB\"", file.display());
+    let mut function = ips(folder.path(), rules, &alerts);
+    let frames = [
+        udp(5000, b"fine"),
+        udp(5000, b"evil words"),
+        udp(5001, b"more evil"),
+    ];
+    let passed = frames.each_ref().map(|frame| passes(&mut function, frame));
+    assert_eq!(passed, [true, false, true]);
+    drop(function);
+    let bytes = fs::read(&file).unwrap();
+    let (mut found, mut rest) = (Vec::new(), &bytes[..]);
+    while let Some((block, size)) = read(rest) {
+        if let Block::Packet(record) = block {
+            let since = Duration::from_nanos(record.facts.time_ns);
+            let now = std::time::UNIX_EPOCH.elapsed().unwrap();
+            assert!(since < now + Duration::from_secs(60), "{since:?}");
+            found.push((
+                record.frame.to_vec(),
+                String::from_utf8_lossy(&rest[..size]),
+            ));
+        }
+        rest = &rest[size..];
+    }
+    assert_eq!((found.len(), rest.len()), (2, 0));
+    assert_eq!((&found[0].0, &found[1].0), (&frames[1], &frames[2]));
+    assert!(found[0].1.contains("1:1:3 bad (blocked)") && found[0].1.contains("1:2:0"));
+    assert!(!found[1].1.contains("bad") && found[1].1.contains("1:2:0"));
+}
+
+#[test]
+fn packets_in_tunnels_are_looked_at_on_request() {
+    use taut_wire::{Protocol, Tunnel, UdpFlow};
+    let rules = "drop udp 198.18.0.0/16 any -> any 5000 (content:\"evil\"; sid:1;)\n\
+                 alert udp any any -> any 2152 (content:\"evil\"; sid:2;)\n";
+    let flow = UdpFlow {
+        dst_port: 5000,
+        ..UdpFlow::default()
+    };
+    let tunnel = Tunnel {
+        teid: 9,
+        src_ip: "2001:db8::1".parse().unwrap(),
+        dst_ip: "2001:db8::2".parse().unwrap(),
+    };
+    let mut frame = flow.frame_as(Protocol::Udp, Some(&tunnel), 300).unwrap();
+    let at = flow.header_bytes(Protocol::Udp, Some(&tunnel));
+    frame[at..at + 4].copy_from_slice(b"evil");
+    let plain = udp(5000, b"evil");
+    for (more, passed, found) in [("", true, 2), ("inner = true", false, 1)] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut function = ips(folder.path(), rules, more);
+        assert_eq!(passes(&mut function, &frame), passed);
+        assert!(passes(&mut function, &plain), "of other addresses");
+        // A tunnel that is cut, and one within which something lies about its length.
+        assert!(passes(&mut function, &frame[..at]));
+        let mut lies = frame.clone();
+        lies[at - 28 + 2] = 0xff;
+        assert!(passes(&mut function, &lies));
+        let outcomes = function.outcomes();
+        let malformed = outcomes.iter().find(|it| it.0 == "malformed").unwrap().1;
+        assert_eq!(malformed, if passed { 1 } else { 2 });
+        drop(function);
+        let alerts = events(folder.path(), "alert");
+        assert!(alerts.iter().all(|it| it["alert"]["signature_id"] == found));
+        if !passed {
+            assert_eq!(
+                (alerts.len(), &alerts[0]["src_ip"]),
+                (1, &"198.18.0.1".into())
+            );
+        }
+    }
+}
+
+#[test]
+fn fragments_in_tunnels_are_put_together_before_they_pass() {
+    use crate::Punted;
+    use taut_port::Punt;
+    use taut_wire::{Protocol, Tunnel, UdpFlow};
+    let folder = tempfile::tempdir().unwrap();
+    let rules = "drop udp any any -> any 5000 (content:\"evil words\"; sid:1;)\n";
+    let mut function = ips(folder.path(), rules, "inner = true");
+    let mut slow = function.handler().unwrap();
+    let tunnel = Tunnel {
+        teid: 9,
+        src_ip: "2001:db8::1".parse().unwrap(),
+        dst_ip: "2001:db8::2".parse().unwrap(),
+    };
+    // Halves of a datagram, each in a tunnel frame of its own: 24 bytes of it in each.
+    let half = |word: &[u8], second: bool, id: u8| {
+        let flow = UdpFlow {
+            dst_port: 5000,
+            ..UdpFlow::default()
+        };
+        let at = flow.header_bytes(Protocol::Udp, Some(&tunnel)) - 8;
+        let mut frame = flow
+            .frame_as(Protocol::Udp, Some(&tunnel), at + 24 + 4)
+            .unwrap();
+        let ip = at - 20;
+        frame[ip + 5] = id;
+        frame[ip + 6..ip + 8].copy_from_slice(if second { &[0, 3] } else { &[0x20, 0] });
+        if second {
+            frame[at..at + 24].fill(b' ');
+            frame[at..at + word.len()].copy_from_slice(word);
+        } else {
+            frame[at + 4..at + 6].copy_from_slice(&48u16.to_be_bytes());
+            frame[at + 24 - word.len()..at + 24].copy_from_slice(word);
+        }
+        let mut header = taut_wire::Ipv4::new(&mut frame[ip..]).unwrap();
+        header.fill_checksum();
+        frame
+    };
+    let mut put = |words: [&[u8]; 2], id| {
+        let mut left = Vec::new();
+        for (word, second) in words.into_iter().zip([false, true]) {
+            let frame = half(word, second, id);
+            assert!(!passes(&mut function, &frame), "it waits");
+            let punted = Punted {
+                frame: &frame,
+                from_port: 0,
+                cause: Punt::Fragment,
+            };
+            slow.handle(&punted, &mut |port, frame| {
+                left.push((port, frame.to_vec()));
+                true
+            });
+        }
+        left
+    };
+    let passed = put([b"fine", b" words"], 1);
+    assert_eq!(
+        passed,
+        [(1, half(b"fine", false, 1)), (1, half(b" words", true, 1))]
+    );
+    assert!(put([b"evil", b" words"], 2).is_empty());
+    drop((function, slow));
+    assert_eq!(ids(folder.path()), [1]);
+}
+
+#[test]
+fn others_read_what_is_counted_and_which_rules_fit() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut rules = String::new();
+    for sid in 1..=300 {
+        writeln!(
+            rules,
+            "alert udp any any -> any {sid} (msg:\"number {sid}\"; sid:{sid};)"
+        )
+        .unwrap();
+    }
+    let mut function = ips(folder.path(), &rules, "");
+    let counted = function.counted().unwrap();
+    let hits = || {
+        let counts = counted.counts().into_iter();
+        let rules = counts.filter(|it| it.kind == CountKind::Rule);
+        rules
+            .map(|it| (it.name, it.about, it.count))
+            .collect::<Vec<_>>()
+    };
+    assert!(hits().is_empty());
+    for port in [200, 200, 7] {
+        assert!(passes(&mut function, &udp(port, b"fine")));
+    }
+    let named = |sid: u32, count| (format!("1:{sid}"), format!("number {sid}"), count);
+    assert_eq!(hits(), [named(7, 1), named(200, 2)]);
+    for port in 1..=300 {
+        assert!(passes(&mut function, &udp(port, b"fine")));
+    }
+    let all = hits();
+    // Those that had a counter keep it.
+    assert_eq!(all.len(), rules::MOST_SHOWN + 1);
+    assert!(all.contains(&named(200, 3)) && all.contains(&named(7, 2)));
+    assert_eq!(
+        all[rules::MOST_SHOWN],
+        ("others".to_string(), String::new(), 200)
+    );
+    let counts = counted.counts();
+    let passed = counts.iter().find(|it| it.name == "passed").unwrap();
+    assert_eq!((passed.kind, passed.count), (CountKind::Outcome, 303));
+    assert!(
+        counts
+            .iter()
+            .any(|it| it.name == "alerts" && it.count == 303)
+    );
+}
+
+#[test]
+fn packets_of_alerts_are_left_out_rather_than_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let rules = "alert udp any any -> any any (content:\"evil\"; sid:2;)\n";
+    let file = folder.path().join("alerts.pcapng");
+    let more = format!(
+        "alerts = \"{}\"\nalerts_size = \"64 kB\"\ncontrol = \"{}/sock\"",
+        file.display(),
+        folder.path().display()
+    );
+    let mut function = ips(folder.path(), rules, &more);
+    for _ in 0..2000 {
+        assert!(passes(&mut function, &udp(1, b"evil")));
+    }
+    let left_out = || {
+        ask(folder.path(), "{\"op\":\"status\"}\n")["notes"]["alerts_left_out"]
+            .as_u64()
+            .unwrap()
+    };
+    let begun = std::time::Instant::now();
+    while left_out() == 0 {
+        assert!(begun.elapsed() < Duration::from_secs(60));
+        std::thread::yield_now();
+    }
+    drop(function);
+    assert!(fs::metadata(&file).unwrap().len() <= 64 << 10);
+}
+
+#[test]
+fn bounds_that_are_none_are_said() {
+    let said = |text: &str| (ENTRY.build)(text.parse().unwrap()).err().unwrap().0;
+    for (text, part) in [
+        (
+            "max_time = \"50\"",
+            "max_time = \"50\": want a time such as \"50us\"",
+        ),
+        ("max_time = \"2s\"", "max_time: want 1us to 1s"),
+        ("max_time = \"0us\"", "max_time: want 1us to 1s"),
+        ("over_time = \"drop\"", "over_time: say max_time, too"),
+        ("alerts_size = \"1 MB\"", "alerts_size: say alerts, too"),
+        (
+            "alerts = \"x\"\nalerts_size = \"1 kB\"",
+            "want \"64 kB\" at least",
+        ),
+        ("max_time = \"1us\"\nover_time = \"reject\"", "reject"),
+    ] {
+        assert!(said(text).contains(part), "{text}: {}", said(text));
+    }
+}
+
+#[test]
 fn bits_of_a_flow_and_rates_hold_rules_back() {
     let folder = tempfile::tempdir().unwrap();
     let rules = "alert udp any any -> any any (content:\"one\"; flowbits:set,seen; flowbits:noalert; sid:1;)\n\
@@ -254,15 +639,7 @@ fn a_reload_changes_the_rules_and_one_with_mistakes_does_not() {
         "drop udp any any -> any any (content:\"old\"; sid:1;)",
         &socket,
     );
-    let ask = |text: &str| {
-        use std::io::{BufRead, BufReader, Write};
-        let mut stream =
-            std::os::unix::net::UnixStream::connect(folder.path().join("sock")).unwrap();
-        stream.write_all(text.as_bytes()).unwrap();
-        let mut line = String::new();
-        BufReader::new(stream).read_line(&mut line).unwrap();
-        serde_json::from_str::<Value>(&line).unwrap()
-    };
+    let ask = |text: &str| ask(folder.path(), text);
     assert!(!passes(&mut function, &udp(1, b"old")));
     fs::write(
         folder.path().join("rules"),

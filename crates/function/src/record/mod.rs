@@ -214,7 +214,7 @@ impl Function for Record {
         &self.counted.names
     }
 
-    fn counted(&mut self, counts: &[Option<u64>]) {
+    fn hear_counts(&mut self, counts: &[Option<u64>]) {
         let Some(together) = &self.together else {
             return;
         };
@@ -296,7 +296,7 @@ mod tests {
         assert!(record.wanted_counts().is_empty());
         record.prepare().unwrap();
         assert_eq!(record.wanted_counts(), ["route_changes"]);
-        record.counted(&[Some(7)]);
+        record.hear_counts(&[Some(7)]);
         let pool = PoolHandle::new(4, false).unwrap();
         let mut batch = Batch::new();
         pool.fill(&mut batch, 3, 100);
@@ -306,7 +306,7 @@ mod tests {
         };
         record.process(&mut batch, &context);
         for count in [Some(7), None, Some(7), Some(3), Some(5)] {
-            record.counted(&[count]);
+            record.hear_counts(&[count]);
         }
         drop(record);
         let files: Vec<_> = std::fs::read_dir(folder.path()).unwrap().collect();

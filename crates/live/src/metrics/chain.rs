@@ -1,7 +1,8 @@
 //! The state of a chain and its segments as OpenMetrics.
 
+use super::functions::function_metrics;
 use super::{Exposition, Kind};
-use taut_engine::CountersView;
+use taut_engine::{Count, CountersView};
 
 /// A segment of a chain, as metrics show it.
 pub struct SegmentView<'a> {
@@ -17,6 +18,8 @@ pub struct SegmentView<'a> {
     pub links_down: usize,
     /// Counts of its workers, all starts together.
     pub counters: &'a CountersView,
+    /// Counts of its functions, for those that tell.
+    pub functions: &'a [Count],
 }
 
 /// The metrics of the chain called `chain` at this moment.
@@ -104,6 +107,17 @@ pub fn chain_metrics(chain: &str, segments: &[SegmentView<'_>]) -> String {
             text.sample(&labels, value as f64);
         }
     }
+    let labels: Vec<_> = segments
+        .iter()
+        .map(|segment| [("chain", chain), ("segment", segment.name)])
+        .collect();
+    let functions = segments.iter().map(|segment| segment.functions);
+    let each: Vec<_> = labels
+        .iter()
+        .map(|labels| &labels[..])
+        .zip(functions)
+        .collect();
+    function_metrics(&mut text, "taut_chain", &each);
     text.finish()
 }
 
@@ -125,6 +139,7 @@ mod tests {
             lost_while_down: 7,
             links_down: 1,
             counters: &counters,
+            functions: &[],
         };
         let text = chain_metrics("edge", &[segment("1-nat", true), segment("2-aes", false)]);
         for line in [

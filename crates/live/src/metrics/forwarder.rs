@@ -1,10 +1,11 @@
 //! A worker's counters as OpenMetrics.
 
+use super::functions::function_metrics;
 use super::{Exposition, Kind};
-use taut_engine::CountersView;
+use taut_engine::{Count, CountersView};
 
-/// The metrics of a worker at this moment.
-pub fn forwarder_metrics(counters: &CountersView) -> String {
+/// The metrics of a worker at this moment, with what its functions count for others.
+pub fn forwarder_metrics(counters: &CountersView, functions: &[Count]) -> String {
     let mut text = Exposition::new();
     let totals = [
         (
@@ -82,6 +83,7 @@ pub fn forwarder_metrics(counters: &CountersView) -> String {
         "Share of time in which the core was taken away since the start.",
         counters.interrupted(),
     );
+    function_metrics(&mut text, "taut_forward", &[(&[], functions)]);
     text.finish()
 }
 
@@ -100,7 +102,7 @@ mod tests {
             interrupted_ticks: 2,
             ..CountersView::default()
         };
-        let text = forwarder_metrics(&counters);
+        let text = forwarder_metrics(&counters, &[]);
         for line in [
             "taut_forward_received_packets_total 5",
             "taut_forward_dropped_packets_total{cause=\"tx full\"} 2",

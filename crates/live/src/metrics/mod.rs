@@ -5,6 +5,7 @@ mod chain;
 mod endpoint;
 mod exposition;
 mod forwarder;
+mod functions;
 mod generator;
 
 pub use capture::capture_metrics;

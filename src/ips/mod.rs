@@ -1,15 +1,21 @@
-//! `taut ips`: reads rule files, and asks a running inspection (`taut forward` with the function `ips`) through its control socket.
+//! `taut ips`: reads rule files, says what they cost on this machine, and asks a running inspection (`taut forward`
+//! with the function `ips`) through its control socket.
+
+mod capacity;
 
 use crate::exit::Failure;
 use crate::terminal::conversation::Conversation;
 use crate::terminal::print;
 use serde_json::json;
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use taut_function::ips::{Answer, Costs, Request, read_files};
 use taut_inspect::compile::RuleSet;
 use taut_inspect::read::{Dialect, Options, Reading};
+use taut_port::pcap::{Annotated, write_annotated};
 use taut_sys::Clock;
 
 /// Mistakes that are printed; the others are counted.
@@ -19,6 +25,7 @@ const MOST_SAID: usize = 50;
 #[command(after_help = "Examples:
   taut ips check community.rules
   taut ips check --variable 'HOME_NET=[10.0.0.0/8]' --disabled *.rules
+  taut ips capacity community.rules
   taut ips status --control /run/ips.sock
   taut ips top --control /run/ips.sock --json
   taut ips reload --control /run/ips.sock")]
@@ -43,15 +50,23 @@ enum Command {
         /// Count rules that are commented out, too
         #[arg(long)]
         disabled: bool,
-        /// Count rules that are understood in part as the function does with `lenient`: they are loaded without that part
+        /// Count rules that are understood in part as the function does with `lenient`: they are loaded without that
+        /// part
         #[arg(long)]
         lenient: bool,
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Print 300 rules of our own, free of any licence, which use every option that is understood and fit nothing: for trials
-    Sample,
+    /// Say at what rate the queue fills on this machine, the latency below it, and how long a full ring lasts
+    Capacity(capacity::Arguments),
+    /// Print 300 rules of our own, free of any licence, which use every option that is understood and fit nothing:
+    /// for trials
+    Sample {
+        /// Write traffic that they are tried on instead, conversations of DNS, HTTP and TLS, to this pcapng file
+        #[arg(long, value_name = "FILE")]
+        traffic: Option<PathBuf>,
+    },
     /// Print what became of packets, and which rules are in force
     Status {
         #[command(flatten)]
@@ -107,10 +122,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
                 is_lenient: lenient,
                 ..Options::default()
             };
-            for text in &variable {
-                let (name, text) = text
-                    .split_once('=')
-                    .ok_or_else(|| Failure::Input(format!("--variable {text}: want NAME=TEXT")))?;
+            for (name, text) in variables(&variable)? {
                 options
                     .variables
                     .set(name, text)
@@ -118,10 +130,14 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
             }
             check(&files, &options, json)
         }
-        Command::Sample => {
+        Command::Capacity(arguments) => capacity::run(&arguments),
+        Command::Sample { traffic: None } => {
             print::line(taut_inspect::sample::rules().trim_end());
             Ok(())
         }
+        Command::Sample {
+            traffic: Some(path),
+        } => write_traffic(&path),
         Command::Status { asked } => {
             let (line, answer) = ask(&asked.control, &Request::Status {})?;
             if asked.json {
@@ -153,6 +169,40 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
             Ok(())
         }
     }
+}
+
+/// Names in rules and what they stand for.
+fn variables(texts: &[String]) -> Result<Vec<(&str, &str)>, Failure> {
+    let each = texts.iter().map(|text| {
+        let wrong = || Failure::Input(format!("--variable {text}: want NAME=TEXT"));
+        text.split_once('=').ok_or_else(wrong)
+    });
+    each.collect()
+}
+
+/// Frames of traffic of our own follow each other at this distance in a file.
+const FRAME_DISTANCE_NS: u64 = 100_000;
+
+fn write_traffic(path: &Path) -> Result<(), Failure> {
+    let frames =
+        taut_inspect::trace::mixed().map_err(|e| Failure::Missing(format!("traffic: {e}")))?;
+    let begin = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    let annotated = frames.iter().zip(0u64..).map(|(frame, number)| Annotated {
+        time_ns: begin.as_nanos() as u64 + number * FRAME_DISTANCE_NS,
+        frame,
+        len_bytes: frame.len(),
+        comment: "",
+    });
+    let written = File::create(path).and_then(|file| {
+        let mut file = BufWriter::new(file);
+        write_annotated(&mut file, annotated)?;
+        file.flush()
+    });
+    written.map_err(|e| Failure::of_file(&e, format!("{}: {e}", path.display())))?;
+    print::line(format!("{} frames in {}", frames.len(), path.display()));
+    Ok(())
 }
 
 fn ask(socket: &Path, request: &Request) -> Result<(String, Answer), Failure> {

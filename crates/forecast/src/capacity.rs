@@ -1,0 +1,538 @@
+//! What the inspection of packets costs on this machine, and at what rate its queue fills: the function is given
+//! packets from memory, without any port, and the model of overload is asked. (Gallenmüller 2021, section 5.4.7, eq.
+//! 5.10.)
+//!
+//! Where the paper takes the median latency of lonely packets for t_CPU, the mean time of packets in full batches is
+//! measured here, which is what a busy core takes. What takes longer in one round than the same packets do in the
+//! others is an interruption.
+
+use crate::ForecastError;
+use crate::overload::{Taken, published_errors};
+use serde::Serialize;
+use std::time::{Duration, Instant};
+use taut_function::ips::{Read, looking};
+use taut_function::{Context, Function};
+use taut_inspect::trace;
+use taut_measure::{median, median_interval};
+use taut_model::estimate::{Estimate, Prediction};
+use taut_model::overload::Overload;
+use taut_model::queueing::{Arrivals, Processor, Release, ServiceTime, Vacations, replicate};
+use taut_port::{BATCH_CAPACITY, Batch, PoolHandle};
+use taut_sys::{Clock, ticks};
+
+/// Sizes of the frames to port 53, check sequence included.
+pub const FRAME_BYTES: [usize; 6] = [64, 128, 256, 512, 1024, 1518];
+/// Frames of one size: they are the same but for a counter.
+const FRAMES: u64 = 256;
+/// Shares of R_max at which latency is told.
+pub const LOADS: [f64; 4] = [0.1, 0.5, 0.8, 0.95];
+/// Parts of the rounds whose means give the interval.
+const PARTS: usize = 6;
+/// Rounds that are made whatever time they take, those that are made at most, and those in front of them that do not
+/// count.
+const LEAST_ROUNDS: usize = 2 * PARTS;
+const MOST_ROUNDS: usize = 4096;
+const WARM_UP: usize = 3;
+/// An interruption takes longer than this, and than so many times what the packets take.
+const SHORTEST_INTERRUPTION_NS: f64 = 1000.0;
+const TIMES_USUAL: f64 = 4.0;
+/// Share of the core that interruptions may take before it is said.
+const DISTURBED: f64 = 0.05;
+/// How latency is simulated.
+const PACKETS: u64 = 30_000;
+const RUNS: u64 = 3;
+const SEED: u64 = 1;
+const CONFIDENCE: f64 = 0.95;
+
+/// What is asked.
+#[derive(Debug, Clone)]
+pub struct Inspection {
+    /// Settings of the function `ips`, as in a chain file. Events are not written, and nothing listens.
+    pub settings: toml::Table,
+    /// Packets taken from a port at a time at most, 64 at most.
+    pub burst: usize,
+    /// Places of the ring that packets wait in.
+    pub queue: usize,
+    /// Time that receiving and sending a packet takes beside the inspection, ns.
+    pub io_ns: f64,
+    /// Time that each kind of traffic is measured for.
+    pub duration: Duration,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Capacity {
+    /// Rules that were asked.
+    pub rules: usize,
+    /// Packets of a full batch.
+    pub burst: usize,
+    /// Places of the ring.
+    pub queue: usize,
+    /// Time that receiving and sending a packet was said to take, ns.
+    pub io_ns: f64,
+    /// By traffic.
+    pub traffic: Vec<OfTraffic>,
+    /// What to know about it.
+    pub notes: Vec<String>,
+}
+
+/// What came of one kind of traffic.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct OfTraffic {
+    /// Name of the traffic: `port 53` or `mixed`.
+    pub name: &'static str,
+    /// Bytes of a frame on average, check sequence included.
+    pub frame_bytes: f64,
+    /// Packets whose time was taken.
+    pub packets: u64,
+    /// Share of them that rules were asked about.
+    pub inspected: f64,
+    /// Time of packets that come alone.
+    pub alone: Alone,
+    /// Time of a packet in full batches, the mean, ns.
+    pub busy_ns: Estimate,
+    /// What took the core away.
+    pub interruptions: Taken,
+    /// The highest rate that a core keeps up with: R_max.
+    pub highest: Prediction,
+    /// Time that a packet waits in a full ring, ns.
+    pub ring_ns: f64,
+    /// Latency below R_max.
+    pub latency: Vec<AtLoad>,
+}
+
+/// Times of packets that come alone, ns: of each packet the median over all rounds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Alone {
+    /// Median of the packets.
+    pub p50_ns: f64,
+    /// 99th percentile.
+    pub p99_ns: f64,
+    /// Slowest packet.
+    pub max_ns: f64,
+}
+
+/// Latency at a share of R_max, where packets come at random (Poisson).
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct AtLoad {
+    /// Share of R_max.
+    pub share: f64,
+    /// Packets per second.
+    pub rate_pps: f64,
+    /// Median, ns.
+    pub p50_ns: f64,
+    /// 99th percentile, ns.
+    pub p99_ns: f64,
+    /// 99.9th percentile, ns.
+    pub p99_9_ns: f64,
+    /// Share of the packets that found the ring full.
+    pub loss: f64,
+}
+
+/// Measures the inspection with each kind of traffic, and asks the models. `told` hears what is measured next.
+///
+/// # Errors
+/// When settings or rules are wrong, the machine lacks memory, or interruptions take all of the core.
+pub fn capacity(asked: &Inspection, mut told: impl FnMut(&str)) -> Result<Capacity, ForecastError> {
+    // What is wrong is said before anything is measured.
+    let rules = looker(&asked.settings)?.1.rules;
+    let clock = Clock::calibrate(Duration::from_millis(20));
+    let mut kinds = Vec::new();
+    for size in FRAME_BYTES {
+        kinds.push(("port 53", trace::counters(size, FRAMES)));
+    }
+    kinds.push(("mixed", trace::mixed()));
+    let mut traffic = Vec::new();
+    for (name, frames) in kinds {
+        let frames = frames.map_err(|e| ForecastError::Wrong(format!("traffic {name}: {e}")))?;
+        let bytes: usize = frames.iter().map(Vec::len).sum();
+        // The check sequence is not in memory.
+        let frame_bytes = bytes as f64 / frames.len() as f64 + 4.0;
+        told(&format!("{name}, {frame_bytes:.0} bytes"));
+        // Flows that one kind has left are nothing to the next one.
+        let (mut function, _) = looker(&asked.settings)?;
+        function
+            .prepare()
+            .map_err(|e| ForecastError::Wrong(e.to_string()))?;
+        let half = asked.duration / 2;
+        let alone = Rounds::of(&mut *function, &frames, 1, half)?;
+        let busy = Rounds::of(
+            &mut *function,
+            &frames,
+            asked.burst.clamp(1, BATCH_CAPACITY),
+            half,
+        )?;
+        let asked_about = inspected(&*function);
+        let found = Found::of(&alone, &busy, &clock)?;
+        traffic.push(found.predict(asked, name, frame_bytes, asked_about)?);
+    }
+    Ok(Capacity {
+        rules,
+        burst: asked.burst,
+        queue: asked.queue,
+        io_ns: asked.io_ns,
+        notes: notes(asked, rules, &traffic),
+        traffic,
+    })
+}
+
+fn looker(settings: &toml::Table) -> Result<(Box<dyn Function>, Read), ForecastError> {
+    looking(settings.clone()).map_err(|e| ForecastError::Wrong(e.to_string()))
+}
+
+/// Share of the packets that rules were asked about.
+fn inspected(function: &dyn Function) -> f64 {
+    let (mut all, mut asked) = (0, 0);
+    for (name, count) in function.outcomes() {
+        all += count;
+        if matches!(
+            name,
+            "passed" | "dropped_by_rule" | "rejected" | "passed_over_time" | "dropped_over_time"
+        ) {
+            asked += count;
+        }
+    }
+    asked as f64 / f64::max(all as f64, 1.0)
+}
+
+fn notes(asked: &Inspection, rules: usize, traffic: &[OfTraffic]) -> Vec<String> {
+    let mut notes = Vec::new();
+    if rules == 0 {
+        notes.push("there are no rules: this is the engine alone".to_owned());
+    }
+    if asked.io_ns == 0.0 {
+        let text = "of the inspection alone: say by --io what a port and the worker take for a packet \
+                    (`taut bench io` measures it)";
+        notes.push(text.to_owned());
+    }
+    let taken = traffic.iter().map(|it| it.interruptions.share);
+    let taken = taken.fold(0.0, f64::max);
+    if taken > DISTURBED {
+        notes.push(format!(
+            "something took {:.0} % of the core meanwhile: measure on a quiet one (--core, `taut tune noise`)",
+            100.0 * taken
+        ));
+    }
+    let text = "packets lie in the caches, as a port's do that were just received; a core whose caches others use \
+                takes longer";
+    notes.push(text.to_owned());
+    if let Some(least) = traffic
+        .iter()
+        .min_by(|one, other| one.inspected.total_cmp(&other.inspected))
+        .filter(|it| it.inspected < 0.9)
+    {
+        notes.push(format!(
+            "rules were asked about {:.0} % of {} only, as flows passed or were dropped as a whole: \
+             other traffic costs more",
+            100.0 * least.inspected,
+            least.name
+        ));
+    }
+    notes
+}
+
+/// Ticks of each batch of a trace, round by round.
+#[derive(Debug, Clone, PartialEq)]
+struct Rounds {
+    /// Packets of each batch.
+    packets: Vec<usize>,
+    /// Ticks, by round and batch.
+    ticks: Vec<Vec<u64>>,
+}
+
+impl Rounds {
+    /// Gives the frames to the function again and again, in batches of so many.
+    fn of(
+        function: &mut dyn Function,
+        frames: &[Vec<u8>],
+        burst: usize,
+        duration: Duration,
+    ) -> Result<Self, ForecastError> {
+        let pool = PoolHandle::new(2 * BATCH_CAPACITY as u32, false)
+            .map_err(|e| ForecastError::Wrong(e.to_string()))?;
+        // What reading the clock twice takes is nobody's time.
+        let empty = (0..1000).map(|_| {
+            let before = ticks();
+            ticks().saturating_sub(before)
+        });
+        let empty = empty.min().unwrap_or(0);
+        let mut batch = Batch::new();
+        let mut rounds: Vec<Vec<u64>> = Vec::new();
+        let began = Instant::now();
+        for number in 0..WARM_UP + MOST_ROUNDS {
+            if number >= WARM_UP + LEAST_ROUNDS && began.elapsed() >= duration {
+                break;
+            }
+            let mut round = Vec::with_capacity(frames.len().div_ceil(burst));
+            for part in frames.chunks(burst) {
+                for frame in part {
+                    let Some(mut packet) = pool.take(frame.len() as u16) else {
+                        continue;
+                    };
+                    packet.bytes_mut().copy_from_slice(frame);
+                    batch.push(packet);
+                }
+                let before = ticks();
+                let context = Context {
+                    now_ticks: before,
+                    to_port: 1,
+                    ports: 2,
+                    ..Context::default()
+                };
+                function.process(&mut batch, &context);
+                round.push(ticks().saturating_sub(before).saturating_sub(empty));
+                batch.clear();
+            }
+            if number >= WARM_UP {
+                rounds.push(round);
+            }
+        }
+        Ok(Self {
+            packets: frames.chunks(burst).map(<[Vec<u8>]>::len).collect(),
+            ticks: rounds,
+        })
+    }
+
+    /// Ticks that each batch usually takes.
+    fn usual(&self) -> Vec<f64> {
+        let of_batch = |at: usize| {
+            let all: Vec<f64> = self.ticks.iter().map(|round| round[at] as f64).collect();
+            median(&all).unwrap_or(0.0)
+        };
+        (0..self.packets.len()).map(of_batch).collect()
+    }
+}
+
+/// What the rounds say.
+#[derive(Debug, Clone, PartialEq)]
+struct Found {
+    packets: u64,
+    /// Time of each packet by itself, ns.
+    alone_ns: Vec<f64>,
+    busy_ns: Estimate,
+    /// Lengths of interruptions, ns, and the time in which they were seen.
+    interruptions_ns: Vec<f64>,
+    seen_ns: f64,
+}
+
+impl Found {
+    fn of(alone: &Rounds, busy: &Rounds, clock: &Clock) -> Result<Self, ForecastError> {
+        let ns = 1e9 / clock.hz;
+        let (mut interruptions_ns, mut seen_ns, mut packets) = (Vec::new(), 0.0, 0);
+        // Those of the busy ones stay.
+        let mut means = Vec::new();
+        for rounds in [alone, busy] {
+            let usual = rounds.usual();
+            means.clear();
+            let of_round: usize = rounds.packets.iter().sum();
+            for part in rounds
+                .ticks
+                .chunks(rounds.ticks.len().div_ceil(PARTS).max(1))
+            {
+                let mut own_ns = 0.0;
+                for round in part {
+                    for (&took, &usual) in round.iter().zip(&usual) {
+                        let (took, usual) = (took as f64 * ns, usual * ns);
+                        seen_ns += took;
+                        let limit = SHORTEST_INTERRUPTION_NS.max((TIMES_USUAL - 1.0) * usual);
+                        if took - usual > limit {
+                            interruptions_ns.push(took - usual);
+                            own_ns += usual;
+                        } else {
+                            own_ns += took;
+                        }
+                    }
+                }
+                packets += (part.len() * of_round) as u64;
+                means.push(own_ns / f64::max((part.len() * of_round) as f64, 1.0));
+            }
+        }
+        let alone_ns: Vec<f64> = alone.usual().iter().map(|ticks| ticks * ns).collect();
+        let interval = median_interval(&means, CONFIDENCE)
+            .ok_or_else(|| ForecastError::Wrong("no packet was measured".to_owned()))?;
+        let busy_ns = Estimate::new(
+            interval.point,
+            interval.low.min(interval.point),
+            interval.high.max(interval.point),
+            interval.confidence,
+        )?;
+        Ok(Self {
+            packets,
+            alone_ns,
+            busy_ns,
+            interruptions_ns,
+            seen_ns,
+        })
+    }
+
+    fn predict(
+        self,
+        asked: &Inspection,
+        name: &'static str,
+        frame_bytes: f64,
+        inspected: f64,
+    ) -> Result<OfTraffic, ForecastError> {
+        let taken_ns: f64 = self.interruptions_ns.iter().sum();
+        let interruptions = Taken {
+            per_second: self.interruptions_ns.len() as f64 / self.seen_ns.max(1.0) * 1e9,
+            share: taken_ns / self.seen_ns.max(1.0),
+        };
+        let model = Overload {
+            cpu_us: self.busy_ns.map(|ns| (ns + asked.io_ns) / 1e3),
+            interrupted_us_per_s: 1e6 * interruptions.share,
+        };
+        let highest = model.highest_rate(published_errors());
+        let highest_pps = highest.estimate.value;
+        let mut vacations = Vacations::none();
+        if !self.interruptions_ns.is_empty() {
+            let lengths = ServiceTime::from_samples(&self.interruptions_ns)?;
+            vacations = vacations.with_random(interruptions.per_second, lengths)?;
+        }
+        // Shaped as lonely packets are, and as long as those of a busy core.
+        let mean_ns = self.alone_ns.iter().sum::<f64>() / self.alone_ns.len().max(1) as f64;
+        let service = ServiceTime::from_samples(&self.alone_ns)?
+            .shifted(self.busy_ns.value + asked.io_ns - mean_ns)?;
+        let mut latency = Vec::new();
+        for share in LOADS {
+            let rate_pps = share * highest_pps;
+            let processor = Processor::new(Arrivals::poisson(rate_pps)?, service.clone())
+                .with_ring(asked.queue)?
+                .with_receive_batch(asked.burst, Release::Batch)?
+                .with_vacations(vacations.clone());
+            let found = replicate(&processor, PACKETS, RUNS, SEED)?;
+            let quantile = |q: f64| found.latency.quantile(q).unwrap_or(0) as f64;
+            latency.push(AtLoad {
+                share,
+                rate_pps,
+                p50_ns: quantile(0.5),
+                p99_ns: quantile(0.99),
+                p99_9_ns: quantile(0.999),
+                loss: found.loss().map_or(0.0, |loss| loss.point),
+            });
+        }
+        let mut sorted = self.alone_ns.clone();
+        sorted.sort_by(f64::total_cmp);
+        let at = |q: f64| {
+            let place = (q * sorted.len() as f64).ceil() as usize;
+            sorted.get(place.saturating_sub(1)).copied().unwrap_or(0.0)
+        };
+        Ok(OfTraffic {
+            name,
+            frame_bytes,
+            packets: self.packets,
+            inspected,
+            alone: Alone {
+                p50_ns: at(0.5),
+                p99_ns: at(0.99),
+                max_ns: at(1.0),
+            },
+            busy_ns: self.busy_ns,
+            interruptions,
+            ring_ns: asked.queue as f64 / highest_pps * 1e9,
+            highest,
+            latency,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// A tick a nanosecond.
+    const CLOCK: Clock = Clock {
+        hz: 1e9,
+        error_ppm: 0.0,
+    };
+
+    fn asked(queue: usize) -> Inspection {
+        Inspection {
+            settings: toml::Table::new(),
+            burst: 4,
+            queue,
+            io_ns: 0.0,
+            duration: Duration::ZERO,
+        }
+    }
+
+    #[test]
+    fn r_max_is_what_interruptions_leave_over_the_time_of_a_busy_packet() {
+        // Two packets of 900 and 1,100 ns alone, and 1,600 ns together; one round in twelve is held up for 12 us.
+        let mut alone = Rounds {
+            packets: vec![1, 1],
+            ticks: vec![vec![900, 1100]; 12],
+        };
+        let busy = Rounds {
+            packets: vec![2],
+            ticks: vec![vec![1600]; 12],
+        };
+        let found = Found::of(&alone, &busy, &CLOCK).unwrap();
+        assert_eq!(found.packets, 48);
+        assert_eq!((found.busy_ns.value, found.busy_ns.high), (800.0, 800.0));
+        let quiet = found.predict(&asked(1000), "mixed", 64.0, 1.0).unwrap();
+        assert!((quiet.highest.estimate.value - 1.25e6).abs() < 1.0);
+        assert!((quiet.ring_ns - 800_000.0).abs() < 1.0);
+        assert_eq!((quiet.alone.p50_ns, quiet.alone.max_ns), (900.0, 1100.0));
+        alone.ticks[5][0] += 12_000;
+        let found = Found::of(&alone, &busy, &CLOCK).unwrap();
+        assert_eq!(found.interruptions_ns, [12_000.0]);
+        let share = 12_000.0 / (12.0 * 2000.0 + 12.0 * 1600.0 + 12_000.0);
+        let held_up = found.predict(&asked(1000), "mixed", 64.0, 1.0).unwrap();
+        assert!((held_up.interruptions.share - share).abs() < 1e-9);
+        let expected = (1.0 - share) * 1.25e6;
+        assert!((held_up.highest.estimate.value - expected).abs() < 1.0);
+        // Closer to it packets wait longer, and never longer than the ring lasts but for what is in service.
+        let of = |at: usize| held_up.latency[at];
+        assert!(of(0).p50_ns < of(2).p50_ns && of(2).p50_ns < of(3).p50_ns);
+        assert!((of(3).rate_pps - 0.95 * expected).abs() < 1.0);
+    }
+
+    #[test]
+    fn time_of_input_and_output_is_added_to_each_packet() {
+        let rounds = Rounds {
+            packets: vec![1],
+            ticks: vec![vec![400]; 12],
+        };
+        let found = Found::of(&rounds, &rounds, &CLOCK).unwrap();
+        let with_io = Inspection {
+            io_ns: 100.0,
+            ..asked(64)
+        };
+        let of = found.predict(&with_io, "mixed", 64.0, 1.0).unwrap();
+        assert!((of.highest.estimate.value - 2e6).abs() < 1.0);
+        assert!((of.ring_ns - 32_000.0).abs() < 1.0);
+        assert!(of.latency[0].p50_ns >= 500.0, "{of:?}");
+    }
+
+    #[test]
+    fn this_machine_is_measured_with_every_kind_of_traffic() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("rules");
+        std::fs::write(&path, taut_inspect::sample::rules()).unwrap();
+        let rules = toml::Value::Array(vec![path.display().to_string().into()]);
+        let asked = Inspection {
+            settings: [("rules".to_owned(), rules)].into_iter().collect(),
+            ..asked(512)
+        };
+        let mut told = 0;
+        let found = capacity(&asked, |_| told += 1).unwrap();
+        assert_eq!((found.rules, told), (taut_inspect::sample::RULES, 7));
+        assert_eq!(found.traffic.len(), 7);
+        for of in &found.traffic {
+            assert!(of.inspected > 0.9 && of.packets >= 24 * FRAMES, "{of:?}");
+            assert!(of.alone.p50_ns > 0.0 && of.busy_ns.value > 0.0, "{of:?}");
+            assert!(of.highest.estimate.value > 100.0 && of.ring_ns > 0.0);
+            assert_eq!(of.latency.len(), LOADS.len());
+        }
+        assert_eq!(found.traffic[0].frame_bytes, 64.0);
+        let wrong = Inspection {
+            settings: [("rulse".to_owned(), toml::Value::Boolean(true))]
+                .into_iter()
+                .collect(),
+            ..asked
+        };
+        let error = capacity(&wrong, |_| {}).unwrap_err().to_string();
+        assert!(error.contains("rulse"), "{error}");
+    }
+}
