@@ -1390,6 +1390,48 @@ mod tests {
         }
     }
 
+    /// Wants to know what others count.
+    struct Curious {
+        names: Vec<String>,
+        told: Rc<RefCell<Vec<Vec<Option<u64>>>>>,
+    }
+
+    impl Function for Curious {
+        fn process(&mut self, _: &mut Batch, _: &Context) {}
+
+        fn wanted_counts(&self) -> &[String] {
+            &self.names
+        }
+
+        fn counted(&mut self, counts: &[Option<u64>]) {
+            self.told.borrow_mut().push(counts.to_vec());
+        }
+    }
+
+    #[test]
+    fn functions_are_told_the_counts_of_others_and_of_the_worker() {
+        let clock = Clock::calibrate(Duration::from_millis(2));
+        let told = Rc::default();
+        let curious = Curious {
+            names: ["hoarded", "rx_packets", "nothing"]
+                .map(String::from)
+                .into(),
+            told: Rc::clone(&told),
+        };
+        let functions: Vec<Box<dyn Function>> =
+            vec![Box::new(Hoarder), Box::new(curious), Box::new(Hoarder)];
+        let mut worker = Worker::new(Vec::new(), functions, Flush::default(), &clock);
+        let own = CountersView {
+            rx_packets: 5,
+            ..CountersView::default()
+        };
+        worker.tell_counts(&own);
+        assert_eq!(*told.borrow(), [[Some(14), Some(5), None]]);
+        // When it begins, and when it ends.
+        worker.run(&AtomicBool::new(true));
+        assert_eq!(told.borrow().len(), 3);
+    }
+
     #[test]
     fn what_a_replaced_function_keeps_for_too_long_is_counted_as_lost() {
         let stop = AtomicBool::new(false);

@@ -112,6 +112,32 @@ fn handshake(function: &mut Box<dyn Function>) {
 }
 
 #[test]
+fn alerts_are_counted_by_name_and_by_rule() {
+    let folder = tempfile::tempdir().unwrap();
+    let rules = "alert udp any any -> any 5000 (sid:1;)\nalert udp any any -> any any (sid:2;)\n";
+    let mut function = ips(folder.path(), rules, "");
+    let count = |function: &Box<dyn Function>| {
+        [
+            "alerts", "alert 1", "alert 2", "alert 3", "alert x", "passed", "nothing",
+        ]
+        .map(|name| function.count_of(name))
+    };
+    passes(&mut function, &udp(5000, b"a"));
+    let before = count(&function);
+    passes(&mut function, &udp(5001, b"b"));
+    passes(&mut function, &udp(5001, b"c"));
+    let after = count(&function);
+    assert_eq!(
+        before,
+        [Some(2), Some(1), Some(1), None, None, Some(1), None]
+    );
+    assert_eq!(
+        after,
+        [Some(4), Some(1), Some(3), None, None, Some(3), None]
+    );
+}
+
+#[test]
 fn a_packet_that_a_rule_drops_is_dropped_with_all_that_follow_in_its_flow() {
     let folder = tempfile::tempdir().unwrap();
     let rules = "drop udp any any -> any 5000 (msg:\"bad\"; content:\"EVIL\"; nocase; sid:1; rev:3;)\n\

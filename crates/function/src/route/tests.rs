@@ -552,6 +552,13 @@ fn routes_change_while_packets_pass_and_memory_is_used_again() {
     assert!(
         matches!(bench.pass(0, &to_station), Fate::Slow(taut_port::Punt::Unresolved, sent) if sent.len() == 1)
     );
+    let changes = 2 * 3 * 32_768 + 2;
+    assert_eq!(bench.router.count_of("route_changes"), Some(changes));
+    // The same again is none.
+    let default = Prefix::of(ip("0.0.0.0"), 0);
+    let via = control.lock().unwrap().get(default).cloned().unwrap();
+    control.lock().unwrap().set(default, via).unwrap();
+    assert_eq!(bench.router.count_of("route_changes"), Some(changes));
 }
 
 #[test]
