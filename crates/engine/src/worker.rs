@@ -1403,7 +1403,7 @@ mod tests {
             &self.names
         }
 
-        fn counted(&mut self, counts: &[Option<u64>]) {
+        fn hear_counts(&mut self, counts: &[Option<u64>]) {
             self.told.borrow_mut().push(counts.to_vec());
         }
     }

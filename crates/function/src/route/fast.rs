@@ -294,6 +294,7 @@ impl Plane {
         // Addresses of one family lie side by side, so that the table is asked for all of them at once.
         let mut four = Asking::<u32>::new();
         let mut six = Asking::<[u8; 16]>::new();
+        batch.prefetch();
         for index in 0..batch.len() {
             if !batch.is_kept(index) {
                 continue;

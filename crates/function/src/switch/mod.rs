@@ -521,11 +521,7 @@ impl Plane {
         if wanted == 0 {
             return;
         }
-        for packet in batch.packets() {
-            if let Some(byte) = packet.bytes().first() {
-                prefetch(byte);
-            }
-        }
+        batch.prefetch();
         let tables = Tables {
             context,
             shape,
