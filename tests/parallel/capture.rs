@@ -407,6 +407,21 @@ fn what_is_compressed_is_read_by_others_and_by_taut_and_a_killed_capture_leaves_
     ];
     let ended = run(&mut taut(&forwarded)).success();
     assert!(!ended.stderr.contains("panicked"), "{ended:?}");
+    // What does not fit is said, also when the file that is captured ends before anybody has asked.
+    let full = run(&mut taut(&[
+        "capture",
+        "--ring",
+        "64M",
+        "--port",
+        &port,
+        "--write",
+        "/dev/full",
+    ]));
+    assert!(
+        full.success()
+            .stderr
+            .contains("packets were not written: No space left")
+    );
     let wrong = ["capture", "--port", "null:", "--zstd"];
     let refused = run(&mut taut(&wrong));
     assert_eq!(refused.code(), Some(2), "{refused:?}");

@@ -82,6 +82,8 @@ pub struct Settings {
     pub polls: bool,
     /// What times of packets are, as comments of files say.
     pub times: String,
+    /// Is told what went wrong while the capture ended, when nobody can ask it any more.
+    pub tell: fn(&str),
 }
 
 /// Counters of a trigger.
@@ -219,6 +221,8 @@ struct Together {
     dumping: Mutex<Vec<Dumped>>,
     dumps: Mutex<VecDeque<Dumped>>,
     pipe_trouble: Mutex<Option<String>>,
+    /// What went wrong while the capture ended.
+    last_words: Mutex<Vec<String>>,
     flows: Option<Shown>,
     looked_after: Delays,
     /// Time after which packets with a stamp are taken to be readable.
@@ -272,6 +276,7 @@ pub struct Capture {
     snap_bytes: usize,
     ports: Vec<String>,
     times: String,
+    tell: fn(&str),
     clock: Clock,
     clock_of_packets: PacketClock,
     disk: Option<Keeper>,
@@ -339,6 +344,7 @@ impl Capture {
             dumping: Mutex::default(),
             dumps: Mutex::default(),
             pipe_trouble: Mutex::default(),
+            last_words: Mutex::default(),
             flows: (settings.flows > 0).then(|| Shown::new(settings.flows)),
             looked_after: Delays::default(),
             slack: SLACK + ring.hold().unwrap_or_default(),
@@ -414,6 +420,7 @@ impl Capture {
             snap_bytes,
             ports: settings.ports,
             times: settings.times,
+            tell: settings.tell,
             clock,
             clock_of_packets,
             disk,
@@ -649,6 +656,9 @@ impl Drop for Capture {
         self.together.stop.store(true, Ordering::Release);
         for thread in self.threads.drain(..) {
             let _ = thread.join();
+        }
+        for words in lock(&self.together.last_words).drain(..) {
+            (self.tell)(&words);
         }
     }
 }
@@ -894,6 +904,12 @@ fn write_dumps(
         }
         let mut last = lock(&together.dumps);
         for dumped in ended {
+            if let Some(error) = &dumped.error
+                && together.stop.load(Ordering::Relaxed)
+            {
+                let words = format!("trigger {}: {error}", dumped.trigger);
+                lock(&together.last_words).push(words);
+            }
             if last.len() == REMEMBERED {
                 last.pop_front();
             }
@@ -901,6 +917,10 @@ fn write_dumps(
         }
         drop(last);
         if looked_ns == u64::MAX && running.is_empty() {
+            if let Some(error) = shared.as_ref().and_then(Output::failed) {
+                let words = format!("packets were not written: {error}");
+                lock(&together.last_words).push(words);
+            }
             return;
         }
         if !has_more {
@@ -970,6 +990,7 @@ mod tests {
             classic: None,
             polls: false,
             times: "times are those of a test".to_string(),
+            tell: |_| (),
         }
     }
 

@@ -116,17 +116,17 @@ fn alerts_are_counted_by_name_and_by_rule() {
     let folder = tempfile::tempdir().unwrap();
     let rules = "alert udp any any -> any 5000 (sid:1;)\nalert udp any any -> any any (sid:2;)\n";
     let mut function = ips(folder.path(), rules, "");
-    let count = |function: &Box<dyn Function>| {
+    let count = |function: &dyn Function| {
         [
             "alerts", "alert 1", "alert 2", "alert 3", "alert x", "passed", "nothing",
         ]
         .map(|name| function.count_of(name))
     };
     passes(&mut function, &udp(5000, b"a"));
-    let before = count(&function);
+    let before = count(&*function);
     passes(&mut function, &udp(5001, b"b"));
     passes(&mut function, &udp(5001, b"c"));
-    let after = count(&function);
+    let after = count(&*function);
     assert_eq!(
         before,
         [Some(2), Some(1), Some(1), None, None, Some(1), None]

@@ -426,6 +426,7 @@ impl Checked {
             classic: self.classic,
             polls: self.look == Look::Poll,
             times: times(stamped, &self.interfaces),
+            tell: |words| eprintln!("taut: capture: {words}"),
         };
         Capture::start(settings).map_err(|e| {
             PortError::system("function \"record\"", std::io::Error::other(e.to_string()))
