@@ -1,7 +1,6 @@
 //! A batch: up to 64 packets that travel together, who of them dropped out, and who goes another way than the others.
 
 use crate::{Packet, Pool};
-use taut_sys::prefetch;
 use taut_wire::Headers;
 
 /// Packets a batch holds at most: the bits of its drop-out masks.
@@ -312,17 +311,6 @@ impl Batch {
         self.read = all;
     }
 
-    /// Asks for the first bytes of all packets, so that whoever looks at one after the other waits for the first only: what another
-    /// core has written comes from its cache.
-    #[inline(always)]
-    pub fn prefetch(&self) {
-        for packet in &self.packets {
-            if let Some(first) = packet.bytes().first() {
-                prefetch(first);
-            }
-        }
-    }
-
     /// The headers of packet `index`: read once, by whoever asks first, as long as nobody changes it.
     ///
     /// # Panics
@@ -331,9 +319,6 @@ impl Batch {
     pub fn headers(&mut self, index: usize) -> Headers {
         let (bit, place) = (1 << (index & 63), index & 63);
         if self.read & bit == 0 {
-            if self.read == 0 {
-                self.prefetch();
-            }
             self.headers[place] = Headers::of(self.packets[index].bytes());
             self.read |= bit;
         }

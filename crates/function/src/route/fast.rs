@@ -30,7 +30,8 @@ const TTL_AT: usize = ETHERNET_BYTES + 8;
 const PROTOCOL_AT: usize = TTL_AT + 1;
 const CHECKSUM_AT: usize = TTL_AT + 2;
 const HOP_LIMIT_AT: usize = ETHERNET_BYTES + 7;
-const V6_DESTINATION_AT: usize = ETHERNET_BYTES + 24;
+const V6_SOURCE_AT: usize = ETHERNET_BYTES + 8;
+const V6_DESTINATION_AT: usize = V6_SOURCE_AT + 16;
 
 /// What becomes of a packet in the worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -294,7 +295,6 @@ impl Plane {
         // Addresses of one family lie side by side, so that the table is asked for all of them at once.
         let mut four = Asking::<u32>::new();
         let mut six = Asking::<[u8; 16]>::new();
-        batch.prefetch();
         for index in 0..batch.len() {
             if !batch.is_kept(index) {
                 continue;
@@ -544,19 +544,40 @@ fn look_v6(frame: &[u8], tagged: &[u8], ears: &Ears) -> Look {
     if head[14] >> 4 != 6 || ETHERNET_BYTES + length > frame.len() {
         return Look::Drop(Outcome::Malformed);
     }
-    let mut destination = [0; 16];
-    destination.copy_from_slice(&head[V6_DESTINATION_AT..]);
-    let source = &head[22..V6_DESTINATION_AT];
-    let is_none_or_loopback = |address: &[u8]| address[..15] == [0; 15] && address[15] <= 1;
-    let is_link_local = |address: &[u8]| address[0] == 0xfe && address[1] & 0xc0 == 0x80;
-    if is_none_or_loopback(source) || source[0] == 0xff || is_none_or_loopback(&destination) {
+    let address = |at: usize| {
+        let mut bytes = [0; 16];
+        bytes.copy_from_slice(&head[at..at + 16]);
+        bytes
+    };
+    let (source, destination) = (address(V6_SOURCE_AT), address(V6_DESTINATION_AT));
+    // Nearly all addresses are told apart from all others by their first bits.
+    if is_usual(source) && is_usual(destination) {
+        return Look::V6(destination);
+    }
+    look_v6_closely(tagged, source, destination, ears)
+}
+
+/// Whether an address of IPv6 is neither among the first ones, which are nobody's, nor among the last ones: those of links and groups.
+#[inline(always)]
+fn is_usual(address: [u8; 16]) -> bool {
+    let [high, low, ..] = address;
+    let first = u16::from_be_bytes([high, low]);
+    (1..0xfe80).contains(&first)
+}
+
+/// Looks at a packet of IPv6 one of whose addresses is unusual.
+#[cold]
+fn look_v6_closely(tagged: &[u8], source: [u8; 16], destination: [u8; 16], ears: &Ears) -> Look {
+    let is_none_or_loopback = |address: [u8; 16]| u128::from_be_bytes(address) <= 1;
+    let is_link_local = |address: [u8; 16]| address[0] == 0xfe && address[1] & 0xc0 == 0x80;
+    if is_none_or_loopback(source) || source[0] == 0xff || is_none_or_loopback(destination) {
         return Look::Drop(Outcome::Martian);
     }
     if destination[0] == 0xff {
         return Look::Drop(Outcome::NotForUs);
     }
     // Such addresses mean something on their link only (RFC 4291 section 2.5.6).
-    if is_link_local(source) || is_link_local(&destination) {
+    if is_link_local(source) || is_link_local(destination) {
         return match ears.concerned(tagged) {
             Some(cause) => Look::Punt(cause),
             None => Look::Drop(Outcome::Martian),

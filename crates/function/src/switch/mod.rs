@@ -521,7 +521,11 @@ impl Plane {
         if wanted == 0 {
             return;
         }
-        batch.prefetch();
+        for packet in batch.packets() {
+            if let Some(byte) = packet.bytes().first() {
+                prefetch(byte);
+            }
+        }
         let tables = Tables {
             context,
             shape,
