@@ -496,15 +496,22 @@ fn functions_of_users_allocate_nothing_for_packets() {
                 batch.clear();
             }
         };
-        // Lua compiles what it sees often, and its memory is counted apart.
         pass(1000);
-        let before = allocations();
-        pass(10_000);
-        assert_eq!(allocations() - before, 0, "{name}");
+        // Lua compiles what it sees often, and when it does is left to chance: then all packets that follow take nothing.
+        let mut rounds = 1000;
+        let least = (0..5).map(|_| {
+            let before = allocations();
+            pass(10_000);
+            rounds += 10_000;
+            allocations() - before
+        });
+        let tries = if name == "lua" { 5 } else { 1 };
+        assert!(least.take(tries).any(|made| made == 0), "{name}");
+        let swapped = rounds / 2 * (32 + 31);
         assert!(
             function
                 .outcomes()
-                .contains(&("MAC addresses swapped", 346_500)),
+                .contains(&("MAC addresses swapped", swapped)),
             "{name}"
         );
     }

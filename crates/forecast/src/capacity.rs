@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use taut_function::ips::{Read, looking};
 use taut_function::{Context, Function};
 use taut_inspect::trace;
+use taut_measure::rank::nearest_rank;
 use taut_measure::{median, median_interval};
 use taut_model::estimate::{Estimate, Prediction};
 use taut_model::overload::Overload;
@@ -413,8 +414,8 @@ impl Found {
         let mut sorted = self.alone_ns.clone();
         sorted.sort_by(f64::total_cmp);
         let at = |q: f64| {
-            let place = (q * sorted.len() as f64).ceil() as usize;
-            sorted.get(place.saturating_sub(1)).copied().unwrap_or(0.0)
+            let rank = nearest_rank(sorted.len() as u64, q);
+            rank.map_or(0.0, |rank| sorted[rank as usize])
         };
         Ok(OfTraffic {
             name,
