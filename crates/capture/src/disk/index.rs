@@ -480,12 +480,21 @@ impl<F: Source> Index<F> {
                 },
             }
         });
+        let (segment_bytes, blocks) = (long(0), blocks.collect::<Vec<_>>());
+        // Each lies behind the one before it, and all of them in the segment: nobody is to read a place again and again.
+        let end = blocks.iter().try_fold(0, |end, facts: &BlockFacts| {
+            let Stored { at, bytes } = facts.stored;
+            at.checked_add(bytes.into()).filter(|_| at >= end)
+        });
+        if end.is_none_or(|end| end > segment_bytes) {
+            return Err(damaged());
+        }
         Ok(Self {
-            segment_bytes: long(0),
+            segment_bytes,
             packets: long(8),
             first_ns: long(16),
             last_ns: long(24),
-            blocks: blocks.collect(),
+            blocks,
             firsts: (0..pages).map(|i| long(firsts_at + i * 8)).collect(),
             bytes_read,
             file,
@@ -675,6 +684,27 @@ mod tests {
         assert!(Index::open(changed.as_slice()).is_err());
         assert!(Index::open(&bytes[..len - 1]).is_err());
         assert!(Index::open(&[][..]).is_err());
+    }
+
+    #[test]
+    fn an_index_whose_blocks_lie_in_each_other_or_beyond_the_segment_is_refused() {
+        let open = |places: [(u64, u32); 2], segment_bytes| {
+            let mut finished = finished(&[BTreeSet::new(), BTreeSet::new()]);
+            for ((facts, _), (at, bytes)) in finished.blocks.iter_mut().zip(places) {
+                facts.stored = Stored { at, bytes };
+            }
+            Index::open(finished.encode(segment_bytes).as_slice()).is_ok()
+        };
+        assert!(open([(0, 10), (10, 5)], 15));
+        assert!(open([(0, 10), (11, 4)], 15));
+        for places in [
+            [(0, 10), (9, 5)],
+            [(0, 10), (10, 6)],
+            [(10, 5), (0, 10)],
+            [(0, 10), (u64::MAX, 1)],
+        ] {
+            assert!(!open(places, 15), "{places:?}");
+        }
     }
 
     #[test]
