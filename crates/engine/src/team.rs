@@ -115,8 +115,8 @@ impl Team {
         let mut parts: Vec<std::vec::IntoIter<Part>> = Vec::new();
         for spec in &chain.ports {
             let made = if chain.has_room() {
-                let mut part = spec.joinable()?;
-                let made: Result<Vec<Part>, _> = (0..of).map(|_| part()).collect();
+                let part = spec.joinable()?;
+                let made: Result<Vec<Part>, _> = (0..of).map(&part).collect();
                 joinable.push(part);
                 made?
             } else {
@@ -348,7 +348,7 @@ impl Exchange {
         if running.iter().all(|it| it.updates.is_ended()) {
             return unavailable("the workers have ended".to_string());
         }
-        let parts = more.ports.iter_mut().map(|part| part());
+        let parts = more.ports.iter().map(|part| part(number));
         let parts = parts.collect::<Result<_, _>>().map_err(ChainError::from)?;
         more.links.expect_another();
         let work = Work {

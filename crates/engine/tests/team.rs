@@ -84,9 +84,11 @@ fn workers_join_others_under_traffic_and_no_packet_is_lost() {
     let exchange = team.exchange();
 
     let mut resources = Resources::for_ports(&specs).unwrap();
-    let mut joinable = specs.each_ref().map(|spec| spec.joinable().unwrap());
-    let another = |joinable: &mut [Joinable; 2], resources: &mut Resources| {
-        let [west, east] = joinable.each_mut().map(|part| part().unwrap());
+    let joinable = specs.each_ref().map(|spec| spec.joinable().unwrap());
+    let another = |number: usize, resources: &mut Resources| {
+        let [west, east] = joinable
+            .each_ref()
+            .map(|part: &Joinable| part(number).unwrap());
         Far {
             west: west(resources).unwrap(),
             east: Some(east(resources).unwrap()),
@@ -94,7 +96,7 @@ fn workers_join_others_under_traffic_and_no_packet_is_lost() {
             seen: 0,
         }
     };
-    let mut far = vec![another(&mut joinable, &mut resources)];
+    let mut far = vec![another(0, &mut resources)];
     pass(&mut far, &resources, &exchange, 1000);
     for joined in 1..cores.len() {
         // Packets wait on the way while it joins, and the others go on meanwhile.
@@ -106,7 +108,7 @@ fn workers_join_others_under_traffic_and_no_packet_is_lost() {
             joins.join().unwrap().unwrap()
         });
         assert_eq!(core, cores[joined]);
-        far.push(another(&mut joinable, &mut resources));
+        far.push(another(joined, &mut resources));
         pass(&mut far, &resources, &exchange, 1000);
         // All of them get other functions, also those that come later.
         let stages = ["xor(key=7)", "forward"].map(|it| it.parse().unwrap());

@@ -64,7 +64,7 @@ fn open(spec: &PortSpec, resources: &mut Resources) -> Result<Box<dyn Port>, Por
 
 fn joinable(spec: &PortSpec) -> Result<Joinable, PortError> {
     let spec = spec.clone();
-    Ok(Box::new(move || {
+    Ok(Box::new(move |_| {
         let spec = spec.clone();
         Ok(Box::new(move |resources: &mut Resources| open(&spec, resources)) as Part)
     }))

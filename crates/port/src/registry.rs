@@ -35,8 +35,9 @@ pub type OpenPort = fn(&PortSpec, &mut Resources) -> Result<Box<dyn Port>, PortE
 /// Share that one of several workers has of a port: opened by it, on its own thread.
 pub type Part = Box<dyn FnOnce(&mut Resources) -> Result<Box<dyn Port>, PortError> + Send>;
 
-/// Maker of the parts of a port that another worker may join at any time: one part with each call.
-pub type Joinable = Box<dyn FnMut() -> Result<Part, PortError> + Send>;
+/// Maker of the parts of a port that another worker may join at any time: that of the worker of a number, the first one
+/// first.
+pub type Joinable = Box<dyn Fn(usize) -> Result<Part, PortError> + Send>;
 
 /// Way in which several workers share the ports of a backend. Each has a part (queues, rings, a socket of its own) that
 /// frames of one flow come to.
@@ -293,8 +294,8 @@ impl PortSpec {
         match self.backend.split {
             Split::Parts(split) if workers > 1 => split(self, workers),
             Split::Joinable(joinable) if workers > 1 => {
-                let mut part = joinable(self)?;
-                (0..workers).map(|_| part()).collect()
+                let part = joinable(self)?;
+                (0..workers).map(part).collect()
             }
             _ => {
                 let spec = self.clone();

@@ -162,7 +162,7 @@ type Group = Mutex<Option<(u32, u16)>>;
 /// A socket for each worker, among which the kernel spreads flows.
 fn joinable(spec: &PortSpec) -> Result<Joinable, PortError> {
     let (spec, group) = (spec.clone(), Arc::<Group>::default());
-    Ok(Box::new(move || {
+    Ok(Box::new(move |_| {
         let (spec, group) = (spec.clone(), Arc::clone(&group));
         Ok(Box::new(move |_: &mut Resources| open_in(&spec, Some(group))) as Part)
     }))

@@ -82,13 +82,12 @@ fn open(spec: &PortSpec, _: &mut Resources) -> Result<Box<dyn Port>, PortError> 
 
 /// A pair for each worker, so that the other end has as many.
 fn joinable(spec: &PortSpec) -> Result<Joinable, PortError> {
-    let (spec, mut worker) = (spec.clone(), 0);
-    Ok(Box::new(move || {
+    let spec = spec.clone();
+    Ok(Box::new(move |worker| {
         let (spec, name) = (
             spec.clone(),
             format!("{} of worker {worker}", spec.target()),
         );
-        worker += 1;
         Ok(Box::new(move |_: &mut Resources| open_called(&spec, &name)) as Part)
     }))
 }

@@ -71,14 +71,11 @@ fn open(spec: &PortSpec, resources: &mut Resources) -> Result<Box<dyn Port>, Por
 /// A queue for each worker.
 fn joinable(spec: &PortSpec) -> Result<Joinable, PortError> {
     let (spec, what, settings) = (spec.clone(), what(spec), settings(spec, true)?);
-    let mut has_first = false;
-    Ok(Box::new(move || {
-        let device = if has_first {
-            Device::queue(&what, spec.target(), &settings)?
-        } else {
-            Device::create(&what, spec.target(), &settings)?
+    Ok(Box::new(move |worker| {
+        let device = match worker {
+            0 => Device::create(&what, spec.target(), &settings)?,
+            _ => Device::queue(&what, spec.target(), &settings)?,
         };
-        has_first = true;
         let spec = spec.clone();
         Ok(
             Box::new(move |resources: &mut Resources| open_device(&spec, device, resources))
