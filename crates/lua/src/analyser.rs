@@ -316,8 +316,8 @@ fn remembered(table: Option<Table>) -> Result<Vec<String>, String> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::function::tests::datagrams;
     use taut_port::PoolHandle;
-    use taut_wire::UdpFlow;
 
     fn start_within(source: &str, limit: Duration) -> Result<AnalyserScript, String> {
         let settings = "most = 2".parse().unwrap();
@@ -332,22 +332,6 @@ mod tests {
 
     fn start(source: &str) -> Result<AnalyserScript, String> {
         start_within(source, Duration::from_secs(10))
-    }
-
-    /// Datagrams to ports 1, 2, ...
-    fn datagrams(pool: &PoolHandle, n: u16) -> Batch {
-        let mut batch = Batch::new();
-        for dst_port in 1..=n {
-            let flow = UdpFlow {
-                dst_port,
-                ..UdpFlow::default()
-            };
-            let frame = flow.frame(64).unwrap();
-            let mut packet = pool.take(frame.len() as u16).unwrap();
-            packet.bytes_mut().copy_from_slice(&frame);
-            batch.push(packet);
-        }
-        batch
     }
 
     fn facts(flow: Option<(usize, u8)>) -> PacketFacts {

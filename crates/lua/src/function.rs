@@ -391,4 +391,4 @@ pub(crate) fn print(lua: &Lua, values: MultiValue) -> mlua::Result<()> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

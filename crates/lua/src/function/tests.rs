@@ -27,7 +27,7 @@ fn start(source: &str) -> FunctionScript {
 }
 
 /// A batch of UDP datagrams to ports 1, 2, ...
-fn datagrams(pool: &PoolHandle, n: u16) -> Batch {
+pub(crate) fn datagrams(pool: &PoolHandle, n: u16) -> Batch {
     let mut batch = Batch::new();
     for dst_port in 1..=n {
         let flow = UdpFlow {
