@@ -2,7 +2,7 @@
 
 use crate::support::leftovers::Watch;
 use crate::support::program::{Finished, Program, run};
-use crate::support::{alone, scratch, taut};
+use crate::support::{alone, alone_and_root, scratch, taut};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::fs;
@@ -127,6 +127,25 @@ fn ctrl_c_and_its_kin_keep_what_is_complete_and_leave_nothing_else() {
         let kept = fs::read_dir(out.join("runs")).unwrap().count();
         assert_eq!(kept, runs(&out));
     }
+}
+
+#[test]
+fn what_had_to_be_killed_leaves_nothing() {
+    let Some(_turn) = alone_and_root() else {
+        return;
+    };
+    let (watch, folder) = (Watch::begin(), scratch());
+    let mut step = taut(&["node", "step", "--name", "deaf", "--limit", "60"]);
+    step.arg("--folder").arg(folder.path()).args([
+        "--",
+        "trap '' INT TERM; ip netns add taut-$$-0-gen && mkdir \"$TMPDIR/taut-$(stat -Lc %i /proc/self/ns/pid).$$-x\" && echo made; while :; do sleep 1; done",
+    ]);
+    let mut step = Program::start(watch.over(&mut step));
+    step.wait_for_stdout("made");
+    step.close_input();
+    let finished = step.finish();
+    assert_eq!(finished.code(), Some(143), "{finished:?}");
+    watch.nothing_is_left();
 }
 
 #[test]

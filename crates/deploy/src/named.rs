@@ -16,11 +16,27 @@ fn settings<'a>(
 /// The files that these functions read. One that is called `file` may also be written.
 pub(crate) fn files(functions: &[Stage]) -> Vec<PathBuf> {
     let paths = settings(functions, |key| key.ends_with("_file") || key == "load");
-    let of_others = functions
-        .iter()
-        .filter(|stage| matches!(stage.name.as_str(), "lua" | "plugin"));
-    let of_others = of_others.filter_map(|stage| stage.settings.get("file")?.as_str());
-    paths.chain(of_others).map(PathBuf::from).collect()
+    paths
+        .chain(functions.iter().flat_map(by_function))
+        .map(PathBuf::from)
+        .collect()
+}
+
+/// What a function reads under a key whose name does not say so.
+fn by_function(stage: &Stage) -> Vec<&str> {
+    let key = match stage.name.as_str() {
+        "lua" | "plugin" => "file",
+        "ips" => "rules",
+        "route" => "routes",
+        _ => return Vec::new(),
+    };
+    let value = stage.settings.get(key);
+    let one = value.and_then(|value| value.as_str());
+    // Routes of the kernel are in no file.
+    let one = one.filter(|text| key != "routes" || *text != "kernel");
+    let several = value.and_then(|value| value.as_array()).into_iter();
+    let several = several.flatten().filter_map(|value| value.as_str());
+    one.into_iter().chain(several).collect()
 }
 
 /// The names of the environment variables that these functions read.
@@ -42,9 +58,19 @@ mod tests {
             "aes(key_env=SECRET)",
             "plugin(file=/lib/mine.so)",
             "record(file=/tmp/out.pcapng)",
+            "ips(rules=[/etc/a.rules, /etc/b.rules])",
+            "route(routes=kernel)",
+            "route(routes=/etc/routes)",
         ];
         let functions = texts.map(|text| text.parse::<Stage>().unwrap());
-        let read = ["/keys/a.hex", "/lib/mine.so"].map(Path::new);
+        let read = [
+            "/keys/a.hex",
+            "/lib/mine.so",
+            "/etc/a.rules",
+            "/etc/b.rules",
+            "/etc/routes",
+        ]
+        .map(Path::new);
         assert_eq!(files(&functions), read);
         assert_eq!(variables(&functions), ["SECRET"]);
     }

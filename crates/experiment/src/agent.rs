@@ -15,7 +15,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant, SystemTime};
 use taut_host::private::{self, Claim, EXPERIMENT, LockError, MEASURING};
-use taut_host::process::{adopt_descendants, end_descendants, end_group};
+use taut_host::process::{adopt_descendants, end_descendants, end_group, sweep_left_behind};
 use taut_host::{Awake, Machine, Snapshot};
 use taut_results::hex;
 use taut_sys::Locked;
@@ -83,8 +83,12 @@ pub fn step(
         let _ = io::stdin().read_to_end(&mut Vec::new());
         let _ = events.send(Event::InputClosed);
     });
+    let mut was_ended = true;
     let mut code = match happened.recv_timeout(limit) {
-        Ok(Event::Ended(code)) => Some(code),
+        Ok(Event::Ended(code)) => {
+            was_ended = false;
+            Some(code)
+        }
         Ok(Event::InputClosed) | Err(RecvTimeoutError::Disconnected) => None,
         Err(RecvTimeoutError::Timeout) => {
             end_group(group, || {
@@ -102,6 +106,10 @@ pub fn step(
         });
     }
     end_descendants();
+    if was_ended {
+        // On a busy machine some may have had to be killed before they had taken away what they had made.
+        sweep_left_behind();
+    }
     let cpus: Vec<usize> = Machine::online().into_iter().collect();
     let activity = Snapshot::difference(&before, &Snapshot::take(), &cpus);
     let into = folder.join("activity");

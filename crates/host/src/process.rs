@@ -440,6 +440,14 @@ pub fn end_descendants() {
     }
 }
 
+/// Removes what processes that were killed have left: namespaces, and folders for temporary files. What cannot be removed
+/// (another user's) stays.
+pub fn sweep_left_behind() {
+    // Without the right to look for namespaces nothing of ours can have been left there.
+    let _ = crate::net::sweep_stale();
+    crate::private::sweep(&std::env::temp_dir());
+}
+
 fn children() -> Vec<Pid> {
     let threads = fs::read_dir("/proc/self/task")
         .into_iter()

@@ -93,7 +93,7 @@ pub fn run<B: Benchmark>(
     observer: &mut dyn Observer,
     stop: &AtomicBool,
 ) -> Result<PathBuf, BenchmarkError> {
-    scratch::sweep_stale();
+    scratch::sweep_left_behind();
     let cores = choose_cores();
     let clock = Clock::calibrate(Duration::from_millis(200));
     let rig = Rig {

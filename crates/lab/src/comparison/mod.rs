@@ -110,7 +110,7 @@ pub fn settings(
 /// # Errors
 /// When results cannot be written (a full disk), or the device cannot be measured.
 pub fn run(plan: &Plan, stop: &AtomicBool) -> Result<PathBuf, ComparisonError> {
-    scratch::sweep_stale();
+    scratch::sweep_left_behind();
     let cores = choose_cores();
     let lengths = Lengths::of(plan.settings.mode);
     let clock = Clock::calibrate(lengths.before);

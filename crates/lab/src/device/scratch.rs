@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 pub(crate) use taut_host::private::scratch as folder;
+pub(crate) use taut_host::process::sweep_left_behind;
 
 /// Where a device of ours notes when its core was taken away; gone when it is dropped.
 #[derive(Debug)]
@@ -31,11 +32,4 @@ impl Notes {
     pub fn path(&self) -> &Path {
         &self.path
     }
-}
-
-/// Removes the folders of processes that were killed. What cannot be removed (another user's) stays.
-pub(crate) fn sweep_stale() {
-    // Without the right to look for namespaces nothing of ours can have been left there.
-    let _ = taut_host::net::sweep_stale();
-    taut_host::private::sweep(&std::env::temp_dir());
 }

@@ -164,7 +164,7 @@ impl DeviceUnderTest {
     ) -> Result<T, RunError> {
         let specs = match self {
             Self::Made(device) => {
-                scratch::sweep_stale();
+                scratch::sweep_left_behind();
                 return with_instrument(site, device, traffic, stop, measure);
             }
             Self::Ports(specs) => specs,
