@@ -9,12 +9,16 @@ mod parallel {
     mod capture;
     mod capture_match;
     mod capture_page;
+    mod chain;
     mod chain_manifest;
     mod chain_plan;
     mod chain_vm;
     mod decode;
     mod experiment_slurm;
     mod experiment_ssh;
+    mod functions_in_kernel;
+    mod gtpu;
+    mod gtpu_in_kernel;
     mod host;
     mod ips;
     mod libraries;
@@ -27,6 +31,8 @@ mod parallel {
     mod route;
     mod route_agreement;
     mod route_driven;
+    mod route_frames;
+    mod route_in_kernel;
     mod route_vlans;
     mod serve;
     mod site;

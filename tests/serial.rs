@@ -13,7 +13,6 @@ mod serial {
     mod bench_io;
     mod bench_rfc2544;
     mod bench_switch;
-    mod chain;
     mod compared;
     mod control;
     mod disturbed;
@@ -22,11 +21,8 @@ mod serial {
     mod experiment;
     mod experiment_publish;
     mod forward_and_generate;
-    mod functions_in_kernel;
     mod generate_device;
     mod generate_output;
-    mod gtpu;
-    mod gtpu_in_kernel;
     mod impair;
     mod in_kernel;
     mod interruptions;
@@ -39,8 +35,6 @@ mod serial {
     mod reference;
     mod replay;
     mod rooms;
-    mod route_frames;
-    mod route_in_kernel;
     mod routed;
     mod scripts;
     mod set_up;
