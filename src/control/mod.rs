@@ -3,6 +3,7 @@
 mod challenge;
 mod controller;
 mod options;
+mod over;
 mod plant;
 mod run;
 mod show;

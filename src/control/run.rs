@@ -1,6 +1,7 @@
 //! `taut control run`: both sides, over sockets or in virtual time.
 
 use super::options::{LinkOptions, Loop, LoopOptions, within_an_hour};
+use super::over::{Between, Over};
 use super::{plant, show};
 use crate::exit::{self, Failure};
 use crate::terminal::quantity;
@@ -19,9 +20,11 @@ use taut_traffic::messages::Transport;
 #[command(after_help = "Examples:
   taut control run --periods 200
   taut control run --virtual --loss 5% --burst 3 --out results/lossy
+  taut control run --over medium:radio.toml --transport deadline
   taut control run --plant-in west --controller-in east --at 10.9.0.2
 
-The last one runs over whatever joins two network namespaces, such as a chain that `taut chain up` keeps between them; --at is the
+With --over, plant and controller get namespaces of their own, joined by a shared channel (a medium file) or by the functions of a
+chain file, whose ports do not count: it takes root. The last one runs over whatever joins two network namespaces, such as a chain that `taut chain up` keeps between them; --at is the
 controller's address there. Ends with code 1 if the plant fell.")]
 pub struct Arguments {
     #[command(flatten)]
@@ -47,6 +50,13 @@ pub struct Arguments {
         conflicts_with = "is_virtual"
     )]
     cores: Vec<usize>,
+    /// What lies between both: medium:FILE (a shared channel) or chain:FILE (the functions of a chain)
+    #[arg(
+        long,
+        value_name = "KIND:FILE",
+        conflicts_with_all = ["is_virtual", "plant_in", "controller_in", "at"]
+    )]
+    over: Option<Over>,
     /// Network namespace to run the plant in
     #[arg(long, value_name = "NAME", conflicts_with = "is_virtual")]
     plant_in: Option<String>,
@@ -86,6 +96,9 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let mut report = ControlReport::new(words, &of.model);
     report.settings = arguments.options.as_json(&of);
     report.settings["transport"] = serde_json::json!(over.transport);
+    if let Some(over) = &arguments.over {
+        report.settings["over"] = over.to_string().into();
+    }
     report.is_virtual = arguments.is_virtual;
     let (report, records) = if arguments.is_virtual {
         in_virtual_time(arguments, of, report)?
@@ -158,7 +171,14 @@ fn over_sockets(
             ));
         }
     };
-    let namespaces = [arguments.plant_in.clone(), arguments.controller_in.clone()];
+    let between = arguments.over.as_ref().map(Between::lay).transpose()?;
+    let (namespaces, at) = match &between {
+        Some(between) => (between.namespaces(), Some(between.controller())),
+        None => (
+            [arguments.plant_in.clone(), arguments.controller_in.clone()],
+            arguments.at,
+        ),
+    };
     for name in namespaces.iter().flatten() {
         if !taut_host::net::namespace_exists(name) {
             return Err(Failure::Input(format!(
@@ -166,12 +186,12 @@ fn over_sockets(
             )));
         }
     }
-    let to_plant = match arguments.at {
+    let to_plant = match at {
         None => "127.0.0.1:0",
         Some(at) if at.is_ipv4() => "0.0.0.0:0",
         Some(_) => "[::]:0",
     };
-    let at = arguments.at.unwrap_or([127, 0, 0, 1].into());
+    let at = at.unwrap_or([127, 0, 0, 1].into());
     let sides = Sides {
         program: exit::own_program()?,
         options: [arguments.options.words(), arguments.transport.words()].concat(),

@@ -211,6 +211,55 @@ fn the_loop_closes_between_two_namespaces() {
 }
 
 #[test]
+fn the_loop_closes_over_a_channel_and_over_a_chain() {
+    let Some(_turn) = alone_and_root() else {
+        return;
+    };
+    let (watch, folder) = (Watch::begin(), scratch());
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let radio = file("radio.toml", "[wlan]\nimplementation_us = 120\n");
+    let chain = file(
+        "chain.toml",
+        "ports = [\"null:\", \"null:\"]\nwait = \"yield\"\n[[function]]\nname = \"xor\"\nkey = 7\n\
+         [[function]]\nname = \"xor\"\nkey = 7\n",
+    );
+    for over in [format!("medium:{radio}"), format!("chain:{chain}")] {
+        // A stall of a shared machine lets the robot fall.
+        within_attempts(5, || {
+            let mut command = taut(&["control", "run", "--periods", "57", "--json", "--over"]);
+            let finished = run(watch.over(command.arg(&over)));
+            watch.nothing_is_left();
+            if finished.code() != Some(0) {
+                return Err(format!("{over}: {finished:?}"));
+            }
+            let found = finished.last_json();
+            assert_eq!(found["settings"]["over"], over.as_str(), "{found}");
+            assert!(
+                found["kpis"]["network"]["count"].as_u64() > Some(20),
+                "{found}"
+            );
+            Ok(())
+        });
+    }
+    let wrong = file("wrong.toml", "[wlan]\nstations = -1\n");
+    for (over, part) in [
+        (format!("medium:{wrong}"), "stations"),
+        ("medium:none.toml".to_owned(), "none.toml: No such file"),
+        ("chain:none.toml".to_owned(), "none.toml: No such file"),
+        ("wire".to_owned(), "want medium:FILE or chain:FILE"),
+    ] {
+        let finished = run(&mut taut(&["control", "run", "--over", &over]));
+        assert_eq!(finished.code(), Some(2), "{finished:?}");
+        assert!(finished.stderr.contains(part), "{part}: {finished:?}");
+    }
+    watch.nothing_is_left();
+}
+
+#[test]
 fn the_network_of_a_run_is_that_of_another_in_virtual_time() {
     let folder = scratch();
     let out = folder.path().join("out");

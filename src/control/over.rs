@@ -1,0 +1,113 @@
+//! What lies between both sides of `taut control run --over`: functions of a chain, between two namespaces of their own.
+
+use crate::exit::{self, Failure};
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use taut_deploy::Deployment;
+use taut_engine::{Chain, ChainError, Wait};
+use taut_host::net::Namespace;
+use taut_port::PortSpec;
+
+/// Addresses of plant and controller.
+const SIDES: [Ipv4Addr; 2] = [Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2)];
+
+/// What is asked for.
+#[derive(Debug, Clone)]
+pub enum Over {
+    /// A channel that both directions share, from a medium file.
+    Medium(PathBuf),
+    /// The functions of a chain file, as the file has them run.
+    Chain(PathBuf),
+}
+
+impl FromStr for Over {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once(':') {
+            Some(("medium", file)) if !file.is_empty() => Ok(Self::Medium(file.into())),
+            Some(("chain", file)) if !file.is_empty() => Ok(Self::Chain(file.into())),
+            _ => Err("want medium:FILE or chain:FILE".to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for Over {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self {
+            Self::Medium(_) => "medium",
+            Self::Chain(_) => "chain",
+        };
+        write!(f, "{kind}:{}", self.file().display())
+    }
+}
+
+impl Over {
+    fn file(&self) -> &Path {
+        match self {
+            Self::Medium(file) | Self::Chain(file) => file,
+        }
+    }
+
+    /// The chain, still between ports of its file.
+    fn chain(&self) -> Result<Chain, ChainError> {
+        let file = match self {
+            Self::Chain(file) => return Chain::load(file),
+            Self::Medium(file) => file,
+        };
+        let path = toml::Value::from(file.display().to_string());
+        let text = format!(
+            "ports = [\"null:\", \"null:\"]\n[[function]]\nname = \"medium\"\nfile = {path}\n"
+        );
+        let mut chain = Chain::parse(&text, "--over")?;
+        // Both sides sleep most of the time, and may have this core, too.
+        chain.wait = Wait::Yield;
+        Ok(chain)
+    }
+}
+
+/// The path, which is gone when it is dropped.
+pub struct Between {
+    // Ends before the namespaces that it reaches into.
+    _deployment: Deployment,
+    namespaces: [Namespace; 2],
+}
+
+impl Between {
+    /// Lays it.
+    ///
+    /// # Errors
+    /// The file is none, or a chain cannot be put up here; nothing is left then.
+    pub fn lay(over: &Over) -> Result<Self, Failure> {
+        let mut chain = over.chain()?;
+        let fresh = || Namespace::fresh().map_err(|e| Failure::Missing(e.to_string()));
+        let namespaces = [fresh()?, fresh()?];
+        let ports = namespaces.iter().zip(SIDES).map(|(namespace, address)| {
+            PortSpec::parse(&format!(
+                "veth:eth0,netns={},address={address}/24",
+                namespace.name()
+            ))
+        });
+        chain.ports = ports.collect::<Result<_, _>>()?;
+        chain.name = Some(format!("control-{}", std::process::id()));
+        let program = exit::own_program()?;
+        Ok(Self {
+            _deployment: Deployment::up(&chain, over.file(), &program, exit::stop_flag()?)?,
+            namespaces,
+        })
+    }
+
+    /// Names of the namespaces of plant and controller.
+    pub fn namespaces(&self) -> [Option<String>; 2] {
+        self.namespaces
+            .each_ref()
+            .map(|namespace| Some(namespace.name().to_owned()))
+    }
+
+    /// The address at which the controller is.
+    pub fn controller(&self) -> IpAddr {
+        SIDES[1].into()
+    }
+}
