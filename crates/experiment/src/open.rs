@@ -66,6 +66,7 @@ const REFERENCE: &[(&str, &str)] = built_in![
     "lange-fig6",
     "lange-fig7",
     "lange-control-load",
+    "scale",
     "queueing-check",
     "gateway-and-open-vswitch",
     "gateway-in-a-machine",

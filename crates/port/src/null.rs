@@ -4,7 +4,7 @@
 use crate::{Backend, Batch, Handling, Link, PoolHandle, Port, PortCounters, PortError, PortSpec};
 use crate::{Joinable, Part, Receives, Resources, Sends, Split, Supply};
 
-/// `null:[source=N][,size=BYTES]`.
+/// `null:[source=N][,size=BYTES | ,frames=FILE]`.
 pub(crate) const BACKEND: Backend = Backend {
     name: "null",
     summary: "no device: swallows what is sent; with source=N also delivers bursts of N packets",
@@ -17,6 +17,10 @@ pub(crate) const BACKEND: Backend = Backend {
         (
             "size",
             "length of their frames with check sequence, 64 to 1518 bytes (default 64)",
+        ),
+        (
+            "frames",
+            "capture whose frames they are, over and over, instead of frames of nothing; 64 MiB at most",
         ),
     ],
     frames: |_| 0,
@@ -38,12 +42,76 @@ const FRAME_BYTES: std::ops::RangeInclusive<u64> = 64..=1518;
 /// Length of the check sequence, which packets come without.
 const CHECK_BYTES: u16 = 4;
 
+/// Bytes of all frames of a capture at most: what is worth more than a ring of packets stays a file.
+const MOST_BYTES: usize = 64 << 20;
+
 struct NullPort {
     pool: PoolHandle,
     source: usize,
-    /// Length of the packets, bytes.
+    /// Length of the packets, bytes; with frames the longest.
     len_bytes: u16,
+    frames: Option<Frames>,
     counters: PortCounters,
+}
+
+/// Frames of a capture, in memory.
+struct Frames {
+    bytes: Vec<u8>,
+    /// Place behind each of them.
+    ends: Vec<usize>,
+    /// The next one, and its place.
+    next: (usize, usize),
+}
+
+impl Frames {
+    /// Reads all of them, once.
+    fn read(spec: &PortSpec, file: &str) -> Result<Self, PortError> {
+        let capture = PortSpec::parse(&format!("pcap:{file}"))?;
+        let mut resources = Resources::for_ports(std::slice::from_ref(&capture))?;
+        let mut port = capture.open(&mut resources)?;
+        let (mut bytes, mut ends) = (Vec::new(), Vec::new());
+        let mut batch = Batch::new();
+        loop {
+            let received = port.rx(&mut batch);
+            for packet in batch.packets() {
+                bytes.extend_from_slice(packet.bytes());
+                ends.push(bytes.len());
+            }
+            batch.clear();
+            if bytes.len() > MOST_BYTES {
+                return Err(spec.error(format!("frames={file}: more than 64 MiB of frames")));
+            }
+            match port.supply() {
+                _ if received > 0 => {}
+                Supply::Open => std::thread::yield_now(),
+                Supply::Broken(it) => return Err(spec.error(format!("frames={file}: {}", it.why))),
+                Supply::None | Supply::Ended => break,
+            }
+        }
+        if ends.is_empty() {
+            return Err(spec.error(format!("frames={file}: no frame in it")));
+        }
+        let next = (0, 0);
+        Ok(Self { bytes, ends, next })
+    }
+
+    /// Length of the longest, bytes.
+    fn longest(&self) -> usize {
+        let begins = std::iter::once(&0).chain(&self.ends);
+        let lengths = self.ends.iter().zip(begins).map(|(end, begin)| end - begin);
+        lengths.max().unwrap_or(0)
+    }
+
+    #[inline]
+    fn next(&mut self) -> &[u8] {
+        let (number, begin) = self.next;
+        let end = self.ends[number];
+        self.next = match number + 1 == self.ends.len() {
+            true => (0, 0),
+            false => (number + 1, end),
+        };
+        &self.bytes[begin..end]
+    }
 }
 
 fn open(spec: &PortSpec, resources: &mut Resources) -> Result<Box<dyn Port>, PortError> {
@@ -51,13 +119,30 @@ fn open(spec: &PortSpec, resources: &mut Resources) -> Result<Box<dyn Port>, Por
         return Err(spec.error("null has no target; write \"null:\""));
     }
     let source = spec.number("source", 0..=64)?.unwrap_or(0);
-    let size_bytes = spec
-        .number("size", FRAME_BYTES)?
-        .unwrap_or(*FRAME_BYTES.start());
+    let size = spec.number("size", FRAME_BYTES)?;
+    let frames = spec.option("frames");
+    if frames.is_some() && size.is_some() {
+        return Err(spec.error("frames have lengths of their own: leave out size"));
+    }
+    let frames = frames.map(|file| Frames::read(spec, file)).transpose()?;
+    let pool = resources.pool();
+    if let Some(longest) = frames.as_ref().map(Frames::longest)
+        && longest > pool.room()
+    {
+        let room = pool.room();
+        return Err(spec.error(format!(
+            "a frame of {longest} bytes; {room} fit into a packet"
+        )));
+    }
+    let len_bytes = match &frames {
+        Some(frames) => frames.longest() as u16,
+        None => size.unwrap_or(*FRAME_BYTES.start()) as u16 - CHECK_BYTES,
+    };
     Ok(Box::new(NullPort {
-        pool: resources.pool(),
+        pool,
         source: source as usize,
-        len_bytes: size_bytes as u16 - CHECK_BYTES,
+        len_bytes,
+        frames,
         counters: PortCounters::default(),
     }))
 }
@@ -73,9 +158,19 @@ fn joinable(spec: &PortSpec) -> Result<Joinable, PortError> {
 impl Port for NullPort {
     #[inline]
     fn rx(&mut self, batch: &mut Batch) -> usize {
+        let before = batch.len();
         let n = self.pool.fill(batch, self.source, self.len_bytes);
         self.counters.rx_packets += n as u64;
-        self.counters.rx_bytes += n as u64 * u64::from(self.len_bytes);
+        let Some(frames) = &mut self.frames else {
+            self.counters.rx_bytes += n as u64 * u64::from(self.len_bytes);
+            return n;
+        };
+        for packet in &mut batch.packets_mut()[before..] {
+            let frame = frames.next();
+            packet.truncate(frame.len() as u16);
+            packet.bytes_mut().copy_from_slice(frame);
+            self.counters.rx_bytes += frame.len() as u64;
+        }
         n
     }
 
@@ -102,5 +197,89 @@ impl Port for NullPort {
         } else {
             Supply::Open
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    fn opened(text: &str) -> Result<(Box<dyn Port>, Resources), PortError> {
+        let spec = PortSpec::parse(text)?;
+        let mut resources = Resources::for_ports(std::slice::from_ref(&spec))?;
+        Ok((spec.open(&mut resources)?, resources))
+    }
+
+    /// A capture of frames of these lengths, each of bytes with its number.
+    fn capture(path: &Path, lengths: &[u32]) {
+        let words = |words: &[u32]| words.iter().flat_map(|it| it.to_le_bytes()).collect();
+        let mut bytes: Vec<u8> = words(&[0xa1b2_c3d4, 4 << 16 | 2, 0, 0, 65535, 1]);
+        for (length, number) in lengths.iter().zip(1..) {
+            bytes.extend::<Vec<u8>>(words(&[0, 0, *length, *length]));
+            bytes.extend(vec![number; *length as usize]);
+        }
+        std::fs::write(path, bytes).unwrap();
+    }
+
+    #[test]
+    fn frames_of_a_capture_come_over_and_over_whatever_became_of_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("three.pcap");
+        capture(&path, &[60, 1514, 61]);
+        let (mut port, _resources) =
+            opened(&format!("null:source=4,frames={}", path.display())).unwrap();
+        let mut batch = Batch::new();
+        let mut seen = Vec::new();
+        for _ in 0..3 {
+            assert_eq!(port.rx(&mut batch), 4);
+            for packet in batch.packets_mut() {
+                assert!(packet.bytes().iter().all(|byte| *byte == packet.bytes()[0]));
+                seen.push((packet.bytes()[0], packet.len()));
+                packet.bytes_mut().fill(0);
+            }
+            port.tx(&mut batch);
+        }
+        let round = [(1, 60), (2, 1514), (3, 61)];
+        assert_eq!(seen, round.repeat(4));
+        let counters = port.counters();
+        assert_eq!((counters.rx_packets, counters.rx_bytes), (12, 4 * 1635));
+        assert_eq!((counters.tx_packets, counters.tx_bytes), (12, 4 * 1635));
+    }
+
+    #[test]
+    fn what_is_no_capture_is_said() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("some.pcap");
+        let text = format!("null:source=1,frames={}", path.display());
+        let refused = |text: &str| opened(text).err().unwrap().to_string();
+        assert!(
+            refused(&text).contains("No such file"),
+            "{}",
+            refused(&text)
+        );
+        capture(&path, &[]);
+        assert!(
+            refused(&text).contains("no frame in it"),
+            "{}",
+            refused(&text)
+        );
+        capture(&path, &[60]);
+        capture(&path, &[9000]);
+        let long = refused(&text);
+        assert!(
+            long.contains("a frame of 9000 bytes") || long.contains("no frame"),
+            "{long}"
+        );
+        capture(&path, &[60]);
+        let both = format!("{text},size=64");
+        assert!(
+            refused(&both).contains("leave out size"),
+            "{}",
+            refused(&both)
+        );
+        std::fs::write(&path, "no capture").unwrap();
+        assert!(refused(&text).contains("some.pcap"), "{}", refused(&text));
     }
 }

@@ -69,10 +69,7 @@ fn messages_go_there_and_back_in_time() {
     let [sent, in_time, back] = numbers[..] else {
         panic!("{client:?}");
     };
-    assert!(
-        sent == 300 && in_time > 0 && back > 0,
-        "{told}"
-    );
+    assert!(sent == 300 && in_time > 0 && back > 0, "{told}");
     let echoed = said.next().unwrap().unwrap();
     assert!(echoed.starts_with("echoed "), "{echoed}");
     assert!(server.0.wait().unwrap().success());
