@@ -9,7 +9,7 @@ use crate::evaluate::{Evaluator, FlowBits, Packet, Parts};
 use crate::rates::{Rated, Rates};
 use crate::read::Names;
 use crate::rule::*;
-use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
+use crate::search::{Matcher, Scratch, Search};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -45,22 +45,31 @@ struct ByPort {
 /// Rules that are asked together.
 #[derive(Debug, Default)]
 struct Group {
-    search: Option<AhoCorasick>,
+    search: Option<Search>,
     /// Rules by pattern.
     found: Vec<Box<[u32]>>,
     /// Rules without a pattern.
     always: Box<[u32]>,
 }
 
-/// Bytes of all patterns of a group up to which they are made a table of states, which is faster, and larger.
-const TABLE_BYTES: usize = 8 * 1024;
-
 impl RuleSet {
     /// Makes rules ready.
     ///
     /// # Errors
     /// When there are too many patterns in one group, in words.
-    pub fn new(mut rules: Vec<Rule>, names: Names) -> Result<Self, String> {
+    pub fn new(rules: Vec<Rule>, names: Names) -> Result<Self, String> {
+        Self::with_matcher(rules, names, Matcher::default())
+    }
+
+    /// Makes rules ready, whose patterns are looked for by that matcher.
+    ///
+    /// # Errors
+    /// When there are too many patterns in one group, or the matcher is not on this machine, in words.
+    pub fn with_matcher(
+        mut rules: Vec<Rule>,
+        names: Names,
+        matcher: Matcher,
+    ) -> Result<Self, String> {
         // Those that let pass are asked first, then those that drop.
         rules.sort_by_key(|rule| rule.action);
         let mut packets: [[Vec<u32>; 2]; 4] = Default::default();
@@ -89,11 +98,11 @@ impl RuleSet {
         };
         for (slot, directions) in packets.iter().enumerate() {
             for (direction, numbers) in directions.iter().enumerate() {
-                set.packets[slot][direction] = ByPorts::new(&rules, numbers)?;
+                set.packets[slot][direction] = ByPorts::new(&rules, numbers, matcher)?;
             }
         }
         for directions in &messages {
-            let group = |numbers: &[u32]| Group::new(&rules, numbers);
+            let group = |numbers: &[u32]| Group::new(&rules, numbers, matcher);
             set.messages
                 .push([group(&directions[0])?, group(&directions[1])?]);
         }
@@ -113,13 +122,23 @@ impl RuleSet {
 
     /// Bytes of memory that searches take.
     pub fn memory_bytes(&self) -> usize {
-        let of = |group: &Group| group.search.as_ref().map_or(0, AhoCorasick::memory_usage);
+        let of = |group: &Group| group.search.as_ref().map_or(0, Search::memory_bytes);
         let by_port = |by: &ByPort| by.groups.iter().map(of).sum::<usize>() + 2 * by.ports.len();
         let packets = self.packets.iter().flatten();
         let packets: usize = packets
             .map(|it| of(&it.any) + by_port(&it.receiver) + by_port(&it.sender))
             .sum();
         packets + self.messages.iter().flatten().map(of).sum::<usize>()
+    }
+
+    /// All searches.
+    fn searches(&self) -> impl Iterator<Item = &Search> {
+        let packets = self.packets.iter().flatten().flat_map(|it| {
+            let by_ports = it.receiver.groups.iter().chain(&it.sender.groups);
+            std::iter::once(&it.any).chain(by_ports)
+        });
+        let groups = packets.chain(self.messages.iter().flatten());
+        groups.filter_map(|group| group.search.as_ref())
     }
 
     /// Whether any rule looks into messages of inspectors.
@@ -203,7 +222,7 @@ fn rarity(byte: u8) -> u32 {
 }
 
 impl ByPorts {
-    fn new(rules: &[Rule], numbers: &[u32]) -> Result<Self, String> {
+    fn new(rules: &[Rule], numbers: &[u32], matcher: Matcher) -> Result<Self, String> {
         let (mut any, mut receiver, mut sender) = (Vec::new(), Vec::new(), Vec::new());
         for &number in numbers {
             let rule = &rules[number as usize];
@@ -216,15 +235,20 @@ impl ByPorts {
             }
         }
         Ok(Self {
-            any: Group::new(rules, &any)?,
-            receiver: ByPort::new(rules, &receiver, |rule| &rule.destination)?,
-            sender: ByPort::new(rules, &sender, |rule| &rule.source)?,
+            any: Group::new(rules, &any, matcher)?,
+            receiver: ByPort::new(rules, &receiver, matcher, |rule| &rule.destination)?,
+            sender: ByPort::new(rules, &sender, matcher, |rule| &rule.source)?,
         })
     }
 }
 
 impl ByPort {
-    fn new(rules: &[Rule], numbers: &[u32], side: impl Fn(&Rule) -> &Side) -> Result<Self, String> {
+    fn new(
+        rules: &[Rule],
+        numbers: &[u32],
+        matcher: Matcher,
+        side: impl Fn(&Rule) -> &Side,
+    ) -> Result<Self, String> {
         if numbers.is_empty() {
             return Ok(Self::default());
         }
@@ -251,7 +275,7 @@ impl ByPort {
             let group = match known.get(&here) {
                 Some(&group) => group,
                 None => {
-                    groups.push(Group::new(rules, &here)?);
+                    groups.push(Group::new(rules, &here, matcher)?);
                     let group = u16::try_from(groups.len())
                         .map_err(|_| "rules with too many different ports".to_string())?;
                     known.insert(here, group);
@@ -271,7 +295,7 @@ impl ByPort {
 }
 
 impl Group {
-    fn new(rules: &[Rule], numbers: &[u32]) -> Result<Self, String> {
+    fn new(rules: &[Rule], numbers: &[u32], matcher: Matcher) -> Result<Self, String> {
         let mut always = Vec::new();
         let mut patterns: Vec<Vec<u8>> = Vec::new();
         let mut found: Vec<Vec<u32>> = Vec::new();
@@ -290,20 +314,8 @@ impl Group {
             });
             found[place].push(number);
         }
-        let bytes: usize = patterns.iter().map(Vec::len).sum();
-        let kind = if bytes <= TABLE_BYTES {
-            AhoCorasickKind::DFA
-        } else {
-            AhoCorasickKind::ContiguousNFA
-        };
         let search = (!patterns.is_empty())
-            .then(|| {
-                AhoCorasick::builder()
-                    .ascii_case_insensitive(true)
-                    .match_kind(MatchKind::Standard)
-                    .kind(Some(kind))
-                    .build(&patterns)
-            })
+            .then(|| Search::new(&patterns, matcher))
             .transpose()
             .map_err(|e| format!("patterns of {} rules: {e}", numbers.len()))?;
         Ok(Self {
@@ -336,6 +348,7 @@ pub const MOST_MATCHES: usize = 15;
 pub struct Inspector {
     evaluator: Evaluator,
     rates: Rates,
+    scratch: Scratch,
     /// Rules to be asked, and a bit for each that is among them.
     asked: Vec<u32>,
     seen: Vec<u64>,
@@ -403,6 +416,7 @@ impl Inspector {
         Self {
             evaluator: Evaluator::default(),
             rates: Rates::new(counters),
+            scratch: Scratch::new(set.searches()),
             asked: Vec::with_capacity(rules),
             seen: vec![0; rules.div_ceil(64)],
             matches: Vec::with_capacity(MOST_MATCHES),
@@ -505,36 +519,36 @@ impl Inspector {
     #[inline]
     fn search(&mut self, group: &Group, data: &[u8], new_from: usize) {
         for &rule in &group.always {
-            self.ask_for(rule);
+            ask_for(&mut self.seen, &mut self.asked, rule);
         }
-        if let Some(search) = &group.search {
-            for found in search.find_overlapping_iter(data) {
-                // What was there before was found before.
-                if found.end() <= new_from {
-                    continue;
-                }
-                // Its first rule stands for all of them: what fills packets is found at every byte.
-                let rules = &group.found[found.pattern().as_usize()];
-                if rules.first().is_some_and(|&rule| self.is_asked_for(rule)) {
-                    continue;
-                }
-                for &rule in rules {
-                    self.ask_for(rule);
-                }
+        let Some(search) = &group.search else {
+            return;
+        };
+        let Self {
+            scratch,
+            seen,
+            asked,
+            ..
+        } = self;
+        let mut found = |pattern: usize, end: usize| {
+            // What was there before was found before.
+            if end <= new_from {
+                return;
             }
-        }
-    }
-
-    #[inline]
-    fn is_asked_for(&self, rule: u32) -> bool {
-        self.seen[rule as usize / 64] & (1 << (rule % 64)) != 0
-    }
-
-    #[inline]
-    fn ask_for(&mut self, rule: u32) {
-        if !self.is_asked_for(rule) {
-            self.seen[rule as usize / 64] |= 1 << (rule % 64);
-            self.asked.push(rule);
+            // Its first rule stands for all of them: what fills packets is found at every byte.
+            let rules = &group.found[pattern];
+            if rules.first().is_some_and(|&rule| is_asked_for(seen, rule)) {
+                return;
+            }
+            for &rule in rules {
+                ask_for(seen, asked, rule);
+            }
+        };
+        if !search.find(scratch, data, &mut found) {
+            // Without memory to search in, all of them are asked.
+            for pattern in 0..group.found.len() {
+                found(pattern, usize::MAX);
+            }
         }
     }
 
@@ -611,6 +625,19 @@ impl Inspector {
         asked.clear();
         self.asked = asked;
         verdict
+    }
+}
+
+#[inline]
+fn is_asked_for(seen: &[u64], rule: u32) -> bool {
+    seen[rule as usize / 64] & (1 << (rule % 64)) != 0
+}
+
+#[inline]
+fn ask_for(seen: &mut [u64], asked: &mut Vec<u32>, rule: u32) {
+    if !is_asked_for(seen, rule) {
+        seen[rule as usize / 64] |= 1 << (rule % 64);
+        asked.push(rule);
     }
 }
 

@@ -1,0 +1,189 @@
+//! The same rules over the same packets as Suricata had: alerts and drops, packet by packet, held against what it recorded
+//! (tests/data/suricata, made and recorded by the scripts in benches/peers/suricata).
+#![allow(clippy::unwrap_used)]
+
+use super::*;
+use crate::Punted;
+use crate::batch_of::batch_of;
+use flate2::read::GzDecoder;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::fs;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use taut_port::{Mark, Punt};
+
+/// Numbers of the rules that fit packets, and packets that were dropped, both by the packet's number, from 1.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Said {
+    alerts: BTreeMap<usize, Vec<u64>>,
+    dropped: BTreeSet<usize>,
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/data/suricata")
+}
+
+/// Frames of a capture with their times in us.
+fn frames(file: &Path) -> Vec<(u64, Vec<u8>)> {
+    let mut bytes = Vec::new();
+    let mut packed = GzDecoder::new(fs::File::open(file).unwrap());
+    packed.read_to_end(&mut bytes).unwrap();
+    let number = |at: usize| u64::from(u32::from_le_bytes(*bytes[at..].first_chunk().unwrap()));
+    assert_eq!(number(0), 0xa1b2_c3d4);
+    let (mut frames, mut at) = (Vec::new(), 24);
+    while at < bytes.len() {
+        let len = number(at + 8) as usize;
+        let at_us = number(at) * 1_000_000 + number(at + 4);
+        frames.push((at_us, bytes[at + 16..][..len].to_vec()));
+        at += 16 + len;
+    }
+    frames
+}
+
+/// What Suricata said: a line `NUMBER: SID SID...` for each packet that rules fit, and `dropped: NUMBER...`.
+fn recorded(text: &str) -> Said {
+    let mut said = Said::default();
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let (packet, list) = line.split_once(':').unwrap();
+        let numbers = list.split_whitespace().map(|it| it.parse().unwrap());
+        if packet == "dropped" {
+            said.dropped.extend(numbers.map(|it: u64| it as usize));
+        } else {
+            said.alerts
+                .insert(packet.parse().unwrap(), numbers.collect());
+        }
+    }
+    said
+}
+
+/// What the inspection says.
+fn inspected(rules: &str, frames: &[(u64, Vec<u8>)], more: &str) -> Said {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().display();
+    fs::write(folder.path().join("rules"), rules).unwrap();
+    let text = format!(
+        "rules = [\"{path}/rules\"]\nlanguage = \"suricata\"\nevents = \"{path}/eve.json\"\n{more}\
+         [variables]\nHOME_NET = \"10.0.0.0/8\"\nEXTERNAL_NET = \"!$HOME_NET\"\n"
+    );
+    let mut function = (ENTRY.build)(text.parse().unwrap()).unwrap();
+    function.prepare().unwrap();
+    let mut slow = function.handler().unwrap();
+    let counted = function.counted().unwrap();
+    let clock = Clock::calibrate(Duration::from_millis(2));
+    let begin_us = frames.first().map_or(0, |it| it.0);
+    let mut said = Said::default();
+    // Events come one behind the other: how many there are for each packet says whose they are.
+    let mut events = Vec::new();
+    for (number, (at_us, frame)) in (1..).zip(frames) {
+        let alerts = function.count_of("alerts").unwrap();
+        let fitted = fitted(&*counted);
+        let since_ns = (at_us - begin_us) as f64 * 1e3;
+        let from_port = usize::from(frame[5] == 1);
+        let context = Context {
+            now_ticks: clock.to_ticks(1e9 + since_ns) as u64,
+            from_port,
+            to_port: 1 - from_port,
+            ports: 2,
+        };
+        let mut batch = batch_of(frame, 64);
+        function.process(&mut batch, &context);
+        match batch.mark(0) {
+            Some(Mark::Punted(cause @ Punt::Fragment)) => {
+                let punted = Punted {
+                    frame,
+                    from_port,
+                    cause,
+                };
+                slow.handle(&punted, &mut |_, _| true);
+                // Alerts about datagrams are counted elsewhere; there are no rates among these.
+                events.push((number, self::fitted(&*counted) - fitted));
+            }
+            mark => {
+                events.push((number, function.count_of("alerts").unwrap() - alerts));
+                if mark.is_some() {
+                    said.dropped.insert(number);
+                }
+            }
+        }
+    }
+    drop((function, slow, counted));
+    let text = fs::read_to_string(folder.path().join("eve.json")).unwrap();
+    let lines = text
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let mut ids = lines
+        .filter(|it| it["event_type"] == "alert")
+        .map(|it| it["alert"]["signature_id"].as_u64().unwrap());
+    for (number, count) in events {
+        let mut of_packet: Vec<u64> = ids.by_ref().take(count as usize).collect();
+        assert_eq!(of_packet.len() as u64, count);
+        of_packet.sort_unstable();
+        if count > 0 {
+            said.alerts.insert(number, of_packet);
+        }
+    }
+    assert_eq!(ids.next(), None);
+    said
+}
+
+fn fitted(counted: &dyn Counted) -> u64 {
+    let of_rules = |it: &crate::Count| it.kind == crate::CountKind::Rule;
+    let counts = counted.counts().into_iter().filter(of_rules);
+    counts.map(|it| it.count).sum()
+}
+
+/// What differs, a line each.
+fn differences(name: &str, ours: &Said, theirs: &Said) -> Vec<String> {
+    let mut lines = Vec::new();
+    let none = Vec::new();
+    let packets: BTreeSet<_> = ours.alerts.keys().chain(theirs.alerts.keys()).collect();
+    for packet in packets {
+        let of = |said: &Said| said.alerts.get(packet).unwrap_or(&none).clone();
+        let (ours, theirs) = (of(ours), of(theirs));
+        for (mark, here, there) in [('+', &ours, &theirs), ('-', &theirs, &ours)] {
+            let mut left = there.clone();
+            for sid in here {
+                match left.iter().position(|it| it == sid) {
+                    Some(place) => drop(left.remove(place)),
+                    None => lines.push(format!("{name} {packet} {mark}{sid}")),
+                }
+            }
+        }
+    }
+    for packet in ours.dropped.symmetric_difference(&theirs.dropped) {
+        let mark = if ours.dropped.contains(packet) {
+            '+'
+        } else {
+            '-'
+        };
+        lines.push(format!("{name} {packet} {mark}dropped"));
+    }
+    lines
+}
+
+#[test]
+fn alerts_and_drops_are_those_of_suricata() {
+    let mut names: Vec<String> = fs::read_dir(folder())
+        .unwrap()
+        .filter_map(|it| {
+            let name = it.unwrap().file_name().into_string().unwrap();
+            name.strip_suffix(".alerts").map(str::to_string)
+        })
+        .collect();
+    names.sort();
+    assert!(names.len() >= 14, "{names:?}");
+    let mut found = Vec::new();
+    for name in &names {
+        let read = |end: &str| fs::read_to_string(folder().join(format!("{name}.{end}"))).unwrap();
+        let theirs = recorded(&read("alerts"));
+        let frames = frames(&folder().join(format!("{name}.pcap.gz")));
+        let ours = inspected(&read("rules"), &frames, "");
+        found.extend(differences(name, &ours, &theirs));
+    }
+    let mut text = String::new();
+    for line in found {
+        let _ = writeln!(text, "{line}");
+    }
+    assert_eq!(text, "");
+}
