@@ -297,13 +297,12 @@ def headers():
     by("ipopts:lsrr", dict(options=[IPOption(b"\x83\x07\x04\x0a\x00\x00\x01")]), dict())
     by("ipopts:any", dict(options=[IPOption(b"\x07\x07\x04\x00\x00\x00\x00")]), dict())
     # Such rules are about all of IP, so contents tell their packets apart.
-    for number, (test, protocols) in enumerate([("47", [47, 50]), ("!17", [47, 17]), (">50", [50, 51]), ("gre", [47, 50])]):
-        word = f"protocol {number}"
-        part.rule("ip any any -> any any", f'ip_proto:{test}; content:"{word}"')
+    # Suricata looks into tunnels, so the numbers are of protocols that are none; each rule has a sender of its own.
+    for number, (test, protocols) in enumerate([("253", [253, 254]), ("!254", [253, 254]), (">253", [253, 254]), ("esp", [50, 254])]):
+        source = f"10.4.0.{number + 1}"
+        part.rule(f"ip {source} any -> any any", f"ip_proto:{test}")
         for protocol in protocols:
-            # In front of it what headers of GRE, AH and UDP may be.
-            head = bytes(UDP(sport=9, dport=9, len=8 + len(word), chksum=0)) if protocol == 17 else bytes([0, 0, 0x88, 0xBE, 0, 0, 0, 0])
-            part.send(IP(src=CLIENT, dst=SERVER, proto=protocol) / Raw(head + word.encode()))
+            part.send(IP(src=source, dst=SERVER, proto=protocol) / Raw(bytes(20)))
     port = part.rule("udp any any -> any $PORT", "sameip")
     part.send(IP(src=CLIENT, dst=CLIENT) / UDP(sport=9, dport=port) / Raw(b"same"))
     part.send(IP(src=CLIENT, dst=SERVER) / UDP(sport=9, dport=port) / Raw(b"same"))
@@ -318,7 +317,8 @@ def headers():
     by_flags("flags:S+", {}, dict(flags="SP"), dict(flags="A"))
     by_flags("flags:+SF", {}, dict(flags="SF"), dict(flags="SFP"))
     by_flags("flags:*SF", {}, dict(flags="F"), dict(flags="A"))
-    by_flags("flags:!S", {}, dict(flags="A"))
+    part.by_tcp("flags:!S", (b"question", b"answer"))
+    part.by_tcp("flags:A+", (b"question", b"answer"))
     by_flags("flags:S,CE", {}, dict(flags="SEC"), dict(flags="SA"))
     by_flags("flags:S,12", {}, dict(flags="SEC"), dict(flags="SA"))
     by_flags("tcp.flags:FPU", {}, dict(flags="FPU"))
@@ -343,10 +343,10 @@ def icmp():
             header = IPv6(src=source, dst=SERVER6) if six else IP(src=source, dst=SERVER)
             part.send(header / packet / Raw(b"abcdefgh"))
 
-    by("itype:8", ICMP(type=8), ICMP(type=13))
-    by("itype:>8", ICMP(type=8), ICMP(type=13))
-    by("itype:<9", ICMP(type=8), ICMP(type=13))
-    by("itype:8<>14", ICMP(type=8), ICMP(type=13), ICMP(type=14))
+    by("itype:8", ICMP(type=8), ICMP(type=13, ts_ori=1, ts_rx=1, ts_tx=1))
+    by("itype:>8", ICMP(type=8), ICMP(type=13, ts_ori=1, ts_rx=1, ts_tx=1))
+    by("itype:<9", ICMP(type=8), ICMP(type=13, ts_ori=1, ts_rx=1, ts_tx=1))
+    by("itype:8<>14", ICMP(type=8), ICMP(type=13, ts_ori=1, ts_rx=1, ts_tx=1), ICMP(type=14))
     by("icode:3", ICMP(type=3, code=3), ICMP(type=3, code=1))
     by("icode:>1", ICMP(type=3, code=3), ICMP(type=3, code=1))
     by("itype:8; icode:0", ICMP(type=8), ICMP(type=8, code=1))
@@ -711,7 +711,7 @@ def actions():
         part.send(IP(src=CLIENT, dst=SERVER) / TCP(sport=part.flow, dport=port, flags="S", window=window))
     port = part.rule("icmp 10.3.0.77 any -> any any", "itype:8", "drop")
     part.send(IP(src="10.3.0.77", dst=SERVER) / ICMP(type=8) / Raw(b"1"))
-    part.send(IP(src="10.3.0.77", dst=SERVER) / ICMP(type=13) / Raw(b"1"))
+    part.send(IP(src="10.3.0.77", dst=SERVER) / ICMP(type=13, ts_ori=1, ts_rx=1, ts_tx=1) / Raw(b"1"))
     port = part.rule("udp any any -> any $PORT", 'detection_filter:track by_src,count 2,seconds 60', "drop")
     part.udp(port, *[b"often"] * 5)
     port = part.rule("udp any any -> any $PORT", 'threshold:type limit,track by_src,count 1,seconds 60', "drop")

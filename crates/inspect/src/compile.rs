@@ -48,6 +48,8 @@ struct Group {
     search: Option<Search>,
     /// Rules by pattern.
     found: Vec<Box<[u32]>>,
+    /// Those of them that may fit once bytes behind the pattern have come.
+    going_on: Vec<Box<[u32]>>,
     /// Rules without a pattern.
     always: Box<[u32]>,
 }
@@ -70,8 +72,9 @@ impl RuleSet {
         names: Names,
         matcher: Matcher,
     ) -> Result<Self, String> {
-        // Those that let pass are asked first, then those that drop.
-        rules.sort_by_key(|rule| rule.action);
+        // Those that let pass are asked first, then those that drop; among them those that change bits of flows, so that others see
+        // what the same packet has changed.
+        rules.sort_by_key(|rule| (rule.action, bits_order(rule)));
         let mut packets: [[Vec<u32>; 2]; 4] = Default::default();
         let mut messages: Vec<[Vec<u32>; 2]> = vec![Default::default(); Buffer::COUNT];
         for (rule, number) in rules.iter().zip(0u32..) {
@@ -146,6 +149,27 @@ impl RuleSet {
         let asks = |group: &Group| group.search.is_some() || !group.always.is_empty();
         self.messages.iter().flatten().any(asks)
     }
+}
+
+/// Place of a rule among others by what it does with bits of flows: those that only change them come first, those that only ask behind.
+fn bits_order(rule: &Rule) -> u8 {
+    let asks = |bit: &FlowBit| matches!(bit, FlowBit::IsSet { .. } | FlowBit::IsNotSet(_));
+    let (has_asked, has_changed) = (
+        rule.bits.iter().any(asks),
+        rule.bits.iter().any(|bit| !asks(bit)),
+    );
+    match (has_changed, has_asked) {
+        (true, false) => 0,
+        (true, true) => 1,
+        (false, true) => 2,
+        (false, false) => 3,
+    }
+}
+
+/// Whether bytes behind the pattern of a rule may make it fit.
+fn goes_on(rule: &Rule) -> bool {
+    let in_payload = |step: &&Step| step.buffer == Buffer::Payload;
+    !rule.is_positional && rule.steps.iter().filter(in_payload).count() > 1
 }
 
 /// Number of the groups of packets of that protocol.
@@ -318,8 +342,14 @@ impl Group {
             .then(|| Search::new(&patterns, matcher))
             .transpose()
             .map_err(|e| format!("patterns of {} rules: {e}", numbers.len()))?;
+        let going_on = found.iter().map(|here| {
+            let each = here.iter().copied();
+            each.filter(|&number| goes_on(&rules[number as usize]))
+                .collect()
+        });
         Ok(Self {
             search,
+            going_on: going_on.collect(),
             found: found.into_iter().map(Into::into).collect(),
             always: always.into(),
         })
@@ -349,7 +379,7 @@ pub struct Inspector {
     evaluator: Evaluator,
     rates: Rates,
     scratch: Scratch,
-    /// Rules to be asked, and a bit for each that is among them.
+    /// Rules to be asked, twice their numbers and one more if their pattern came before; and a bit for each of these that is among them.
     asked: Vec<u32>,
     seen: Vec<u64>,
     /// Rules that fitted and are to be written down.
@@ -417,8 +447,8 @@ impl Inspector {
             evaluator: Evaluator::default(),
             rates: Rates::new(counters),
             scratch: Scratch::new(set.searches()),
-            asked: Vec::with_capacity(rules),
-            seen: vec![0; rules.div_ceil(64)],
+            asked: Vec::with_capacity(2 * rules),
+            seen: vec![0; rules.div_ceil(32)],
             matches: Vec::with_capacity(MOST_MATCHES),
             counters: (0..rules).map(|_| RuleCounters::default()).collect(),
             until_timed: TIMED_ONE_IN,
@@ -519,7 +549,7 @@ impl Inspector {
     #[inline]
     fn search(&mut self, group: &Group, data: &[u8], new_from: usize) {
         for &rule in &group.always {
-            ask_for(&mut self.seen, &mut self.asked, rule);
+            ask_for(&mut self.seen, &mut self.asked, 2 * rule);
         }
         let Some(search) = &group.search else {
             return;
@@ -531,17 +561,23 @@ impl Inspector {
             ..
         } = self;
         let mut found = |pattern: usize, end: usize| {
-            // What was there before was found before.
+            // What was there before was found before, but not all that a rule wants may have been there.
             if end <= new_from {
+                for &rule in &group.going_on[pattern] {
+                    ask_for(seen, asked, 2 * rule + 1);
+                }
                 return;
             }
             // Its first rule stands for all of them: what fills packets is found at every byte.
             let rules = &group.found[pattern];
-            if rules.first().is_some_and(|&rule| is_asked_for(seen, rule)) {
+            if rules
+                .first()
+                .is_some_and(|&rule| is_asked_for(seen, 2 * rule))
+            {
                 return;
             }
             for &rule in rules {
-                ask_for(seen, asked, rule);
+                ask_for(seen, asked, 2 * rule);
             }
         };
         if !search.find(scratch, data, &mut found) {
@@ -569,14 +605,27 @@ impl Inspector {
         self.asked.sort_unstable();
         let mut verdict = Verdict::None;
         let mut asked = std::mem::take(&mut self.asked);
-        for &number in &asked {
-            self.seen[number as usize / 64] &= !(1 << (number % 64));
-            if verdict == Verdict::Pass || !self.has_time() {
+        let mut last = None;
+        for &entry in &asked {
+            self.seen[entry as usize / 64] &= !(1 << (entry % 64));
+            let (number, came_before) = (entry / 2, entry % 2 == 1);
+            let is_again = last.replace(number) == Some(number);
+            if is_again || verdict == Verdict::Pass || !self.has_time() {
                 continue;
             }
             let rule = &set.rules[number as usize];
             let began = if is_timed { taut_sys::ticks() } else { 0 };
-            let fits = self.evaluator.fits(rule, packet, parts, bits);
+            let mut fits = self.evaluator.fits(rule, packet, parts, bits);
+            if fits && came_before {
+                // It is written down once, when the last of what it wants has come.
+                let payload = parts.payload.get(..parts.new_from).unwrap_or_default();
+                let before = Parts {
+                    payload,
+                    new_from: 0,
+                    ..*parts
+                };
+                fits = !self.evaluator.fits(rule, packet, &before, bits);
+            }
             let counters = &self.counters[number as usize];
             add(&counters.asked, 1);
             let took = if is_timed {
@@ -629,15 +678,15 @@ impl Inspector {
 }
 
 #[inline]
-fn is_asked_for(seen: &[u64], rule: u32) -> bool {
-    seen[rule as usize / 64] & (1 << (rule % 64)) != 0
+fn is_asked_for(seen: &[u64], entry: u32) -> bool {
+    seen[entry as usize / 64] & (1 << (entry % 64)) != 0
 }
 
 #[inline]
-fn ask_for(seen: &mut [u64], asked: &mut Vec<u32>, rule: u32) {
-    if !is_asked_for(seen, rule) {
-        seen[rule as usize / 64] |= 1 << (rule % 64);
-        asked.push(rule);
+fn ask_for(seen: &mut [u64], asked: &mut Vec<u32>, entry: u32) {
+    if !is_asked_for(seen, entry) {
+        seen[entry as usize / 64] |= 1 << (entry % 64);
+        asked.push(entry);
     }
 }
 

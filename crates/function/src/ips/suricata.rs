@@ -7,11 +7,73 @@ use crate::Punted;
 use crate::batch_of::batch_of;
 use flate2::read::GzDecoder;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use taut_port::{Mark, Punt};
+
+/// Where both differ, and why: part of the corpus and number of the packet, then `+` for what is only said here and `-` for what
+/// is only said there. The reference of the function has the reasons.
+const DIFFERENCES: &[(&str, &[&str])] = &[
+    (
+        "a flow of ICMP is all ICMP between two hosts, so what follows a dropped request is dropped with it",
+        &["actions 77 +dropped"],
+    ),
+    (
+        "the language says that others than the bits of `+` may be set; Suricata wants one of them to be",
+        &["headers 21 +4000010"],
+    ),
+    (
+        "the language says that `any` fits every option; in Suricata it fits none",
+        &["headers 33 +4000015"],
+    ),
+    (
+        "the language says that `!` fits where the flags are not set; in Suricata it fits nothing",
+        &[
+            "headers 59 +4000025",
+            "headers 60 +4000025",
+            "headers 63 +4000025",
+            "headers 66 +4000025",
+        ],
+    ),
+    (
+        "segments that TCP itself refuses are left to the hosts; Suricata drops them as invalid",
+        &[
+            "headers 52 -dropped",
+            "headers 53 -dropped",
+            "headers 55 -dropped",
+            "headers 84 -dropped",
+        ],
+    ),
+    (
+        "a stream that begins with a word of capital letters and a space is held for HTTP, as methods may be new",
+        &["http 1414 +9000066"],
+    ),
+    (
+        "rules about HTTP are asked when all headers are there, not when the line is that they look into",
+        &["http 1428 -9000067", "http 1432 +9000067"],
+    ),
+    (
+        "a match is written once; Suricata writes it again while its bytes are within its window",
+        &[
+            "streams 42 -13000004",
+            "streams 52 -13000005",
+            "streams 54 -13000005",
+        ],
+    ),
+    (
+        "rules that say where something is are asked about the packet alone, not about its stream",
+        &[
+            "streams 84 -13000008",
+            "streams 188 -13000018",
+            "streams 238 -13000023",
+        ],
+    ),
+    (
+        "a segment that fills a gap is looked at with what came early; Suricata in line does not look back",
+        &["streams 158 +13000015"],
+    ),
+];
 
 /// Numbers of the rules that fit packets, and packets that were dropped, both by the packet's number, from 1.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -181,9 +243,18 @@ fn alerts_and_drops_are_those_of_suricata() {
         let ours = inspected(&read("rules"), &frames, "");
         found.extend(differences(name, &ours, &theirs));
     }
-    let mut text = String::new();
-    for line in found {
-        let _ = writeln!(text, "{line}");
-    }
-    assert_eq!(text, "");
+    let known: BTreeSet<_> = DIFFERENCES.iter().flat_map(|it| it.1.iter()).collect();
+    let unknown: Vec<_> = found
+        .iter()
+        .filter(|it| !known.contains(&it.as_str()))
+        .collect();
+    assert!(
+        unknown.is_empty(),
+        "not as Suricata has it, nor a difference that is known: {unknown:#?}"
+    );
+    assert_eq!(
+        found.len(),
+        known.len(),
+        "some of the known differences are gone; left are {found:#?}"
+    );
 }
