@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Makes the corpus by which the function `ips` is held against Suricata: corpus.py FOLDER writes NAME.rules and NAME.pcap.gz for
-each part. Every rule has a port of its own, to which packets go that it fits and packets that it does not. Needs scapy
-(python3-scapy), so that whoever makes the frames is neither of the two programs."""
+each part, but for sample.rules, which `taut ips sample` prints. Every other rule has a port of its own, to which packets go that it
+fits and packets that it does not. Needs scapy (python3-scapy), so that whoever makes the frames is neither of the two programs."""
 
+import base64
 import gzip
 import io
 import os
@@ -76,8 +77,9 @@ class Part:
 
     def write(self, folder):
         """Writes both files."""
-        with open(os.path.join(folder, f"{self.name}.rules"), "w", encoding="utf-8") as file:
-            file.write("# Made by benches/peers/suricata/corpus.py.\n" + "".join(rule + "\n" for rule in self.rules))
+        if self.rules:
+            with open(os.path.join(folder, f"{self.name}.rules"), "w", encoding="utf-8") as file:
+                file.write("# Made by benches/peers/suricata/corpus.py.\n" + "".join(rule + "\n" for rule in self.rules))
         captured = io.BytesIO()
         captured.write(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65_535, 1))
         for at_us, frame in self.frames:
@@ -346,7 +348,7 @@ def icmp():
     by("itype:8", ICMP(type=8), ICMP(type=13, ts_ori=1, ts_rx=1, ts_tx=1))
     by("itype:>8", ICMP(type=8), ICMP(type=13, ts_ori=1, ts_rx=1, ts_tx=1))
     by("itype:<9", ICMP(type=8), ICMP(type=13, ts_ori=1, ts_rx=1, ts_tx=1))
-    by("itype:8<>14", ICMP(type=8), ICMP(type=13, ts_ori=1, ts_rx=1, ts_tx=1), ICMP(type=14))
+    by("itype:8<>14", ICMP(type=8), ICMP(type=13, ts_ori=1, ts_rx=1, ts_tx=1), ICMP(type=14, ts_ori=1, ts_rx=1, ts_tx=1))
     by("icode:3", ICMP(type=3, code=3), ICMP(type=3, code=1))
     by("icode:>1", ICMP(type=3, code=3), ICMP(type=3, code=1))
     by("itype:8; icode:0", ICMP(type=8), ICMP(type=8, code=1))
@@ -788,7 +790,63 @@ def fragments():
     return part
 
 
-PARTS = [contents, expressions, numbers, headers, icmp, sides, flows, rates, http, dns, tls, actions, streams, fragments]
+def sample():
+    """Packets for rules of `taut ips sample`, which are in sample.rules: for some that alert and some that drop."""
+    part = Part("sample", 0)
+    part.flow = 20_000
+
+    def over_tcp(port, *said):
+        connection = Connection(part, port)
+        connection.open()
+        for turn, bytes_ in enumerate(said):
+            connection.say(bytes_, turn % 2 == 0)
+        connection.close()
+
+    def query(name):
+        part.udp(53, bytes(DNS(id=part.flow, rd=1, qd=DNSQR(qname=name))))
+
+    get = lambda line="GET / HTTP/1.1", body=b"", **fields: request(line, body, **fields)
+    plain = response()
+    for first in [0, 75]:
+        word = [f"taut{(number * 40_503 + 0x1D2B) & 0xFFFF:04x}" for number in range(first, first + 25)]
+        text = [it.encode() for it in word]
+        part.udp(53, bytes(12) + text[0], text[0])
+        part.udp(53, b"xx\x01\x00\x00\x01xxxx" + text[1].upper(), b"xx\x01\x00\x00\x01" + text[1])
+        for name in [f"{word[2]}.example", f"x{word[2]}.example", f"{word[3]}1234.long.example", f"{word[3]}12.long.example"]:
+            query(name)
+        over_tcp(8000, get(f"POST /{word[4]}.php HTTP/1.1", b"x=1"), plain)
+        over_tcp(8000, get(f"POST /{word[4]}.php?x HTTP/1.1", b"x=1"), plain)
+        over_tcp(8000, get(f"GET /%2f{word[5].upper()} HTTP/1.1"), plain)
+        over_tcp(8000, get(host=f"www.{word[6]}.example", user_agent="Badger/1"), plain)
+        over_tcp(8000, get(host=f"www.{word[6]}.example", user_agent="Mozilla/5.0"), plain)
+        over_tcp(8000, get(**{f"x_{word[7]}": "1", "cookie": f"id={word[7]}"}), plain)
+        over_tcp(8000, get("POST / HTTP/1.1", text[8] + b" user=me"), plain)
+        over_tcp(8000, get(), response(b"a <script>" + text[9]))
+        over_tcp(8000, get(f"GET /{word[10]} HTTP/1.0", referer=word[10]), plain)
+        over_tcp(8000, get(), response(line=f"HTTP/1.1 200 {word[11]}", content_type="text/html"))
+        over_tcp(8000, get(accept=word[12]), plain)
+        over_tcp(8000, hello(b"www." + text[13] + b".example", record_version=0x0303), server_hello())
+        over_tcp(21, text[14].upper() + b" abc abc\r\n", b"no\r\n")
+        over_tcp(21, text[14] + b" abc abd\r\n", b"no\r\n")
+        over_tcp(8445, b"none of them")
+        over_tcp(445, b"xxxx\xffSMBxxx\x04\x00x\x80xx" + text[15])
+        over_tcp(2000, text[16] + b"\x00\x0200ff", b"no")
+        over_tcp(2000, text[16] + b"\x00\x020001", b"no")
+        over_tcp(6667, b"PRIVMSG " + text[17] + b"\x05\x08", b"PRIVMSG " + text[17] + b"\x05\x09")
+        over_tcp(2000, b"BEGIN " + text[18], b"no")
+        for _ in range(32):
+            part.send(IP(src=CLIENT, dst=SERVER) / ICMP(type=8, id=4660, seq=22136) / Raw(text[21]))
+        for ttl in [2, 3]:
+            part.send(IP(src=CLIENT, dst=CLIENT, ttl=ttl, tos=8, id=4660, flags="DF") / ICMP(type=8, id=ttl) / Raw(text[22]))
+        for options in [[IPOption(b"\x83\x07\x04\x0a\x00\x00\x01")], []]:
+            part.flow += 1
+            part.send(IP(src=CLIENT, dst=SERVER, options=options) / UDP(sport=part.flow, dport=9) / Raw(text[23]))
+        over_tcp(80, get(authorization="Basic " + base64.b64encode(b"me:" + text[24]).decode()), plain)
+        over_tcp(80, get(authorization="Basic " + word[24]), plain)
+    return part
+
+
+PARTS = [sample, contents, expressions, numbers, headers, icmp, sides, flows, rates, http, dns, tls, actions, streams, fragments]
 
 
 def main():
