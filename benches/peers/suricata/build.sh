@@ -5,9 +5,12 @@
 set -eu
 
 VERSION=8.0.6
-NEEDS="autoconf automake libtool make gcc pkg-config cbindgen libpcre2-dev libyaml-dev libjansson-dev libpcap-dev libmagic-dev zlib1g-dev"
+NEEDS="autoconf automake libtool make gcc pkg-config cbindgen libpcre2-dev libyaml-dev libjansson-dev libpcap-dev libmagic-dev libnet1-dev zlib1g-dev"
 
-[ $# -ge 1 ] && [ $# -le 2 ] || { echo "usage: build.sh FOLDER [TARBALL or CHECKOUT]" >&2; exit 2; }
+if [ $# -lt 1 ] || [ $# -gt 2 ]; then
+	echo "usage: build.sh FOLDER [TARBALL or CHECKOUT]" >&2
+	exit 2
+fi
 mkdir -p "$1"
 folder=$(cd "$1" && pwd)
 source=${2:-}
@@ -18,6 +21,8 @@ done
 for library in libpcre2-8 yaml-0.1 jansson libpcap zlib; do
 	pkg-config --exists $library || { echo "build.sh: needs $library: apt-get install $NEEDS" >&2; exit 3; }
 done
+# Without it there are no rules that reject.
+[ -e /usr/include/libnet.h ] || { echo "build.sh: needs libnet: apt-get install $NEEDS" >&2; exit 3; }
 
 rm -rf "$folder/source"
 mkdir "$folder/source"

@@ -13,6 +13,16 @@ pub enum Matcher {
     Vectorscan,
 }
 
+impl Matcher {
+    /// Says whether it is on this machine.
+    ///
+    /// # Errors
+    /// What is missing, in words.
+    pub fn check(self) -> Result<(), String> {
+        Search::new(&[b"a pattern".to_vec()], self).map(drop)
+    }
+}
+
 /// Patterns of a group, made ready to be looked for; letters of ASCII fit in either case.
 #[derive(Debug)]
 pub enum Search {

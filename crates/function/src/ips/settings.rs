@@ -175,6 +175,13 @@ impl Settings {
         if self.rules.len() > 4096 {
             return error("rules: more than 4096 files".to_string());
         }
+        let matcher = match self.matcher {
+            Matcher::AhoCorasick => search::Matcher::AhoCorasick,
+            Matcher::Vectorscan => search::Matcher::Vectorscan,
+        };
+        if let Err(reason) = matcher.check() {
+            return error(format!("matcher: {reason}"));
+        }
         Ok(Checked {
             rules: self.rules,
             options: Options {
@@ -186,10 +193,7 @@ impl Settings {
                 with_disabled: false,
                 is_lenient: self.lenient,
             },
-            matcher: match self.matcher {
-                Matcher::AhoCorasick => search::Matcher::AhoCorasick,
-                Matcher::Vectorscan => search::Matcher::Vectorscan,
-            },
+            matcher,
             alert_only: self.alert_only,
             events: self.events,
             alerts: self

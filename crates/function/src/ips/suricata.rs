@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
+use taut_inspect::search::Matcher;
 use taut_port::{Mark, Punt};
 
 /// Where both differ, and why: part of the corpus and number of the packet, then `+` for what is only said here and `-` for what
@@ -275,4 +276,19 @@ fn alerts_and_drops_are_those_of_suricata() {
         known.len(),
         "some of the known differences are gone; left are {found:#?}"
     );
+}
+
+#[test]
+fn vectorscan_finds_what_the_automaton_finds() {
+    if let Err(reason) = Matcher::Vectorscan.check() {
+        println!("skipped: {reason}");
+        return;
+    }
+    for name in ["contents", "flows", "http", "sample", "streams"] {
+        let rules = fs::read_to_string(folder().join(format!("{name}.rules"))).unwrap();
+        let frames = frames(&folder().join(format!("{name}.pcap.gz")));
+        let automaton = inspected(&rules, &frames, "");
+        let other = inspected(&rules, &frames, "matcher = \"vectorscan\"\n");
+        assert_eq!(automaton, other, "{name}");
+    }
 }
