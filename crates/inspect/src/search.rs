@@ -131,6 +131,36 @@ mod tests {
         vec(byte, 1..most)
     }
 
+    #[test]
+    fn patterns_at_the_end_are_found_among_hundreds() {
+        let mut random = fastrand::Rng::with_seed(7);
+        let patterns: Vec<Vec<u8>> = (0..300)
+            .map(|number| {
+                let word: String = (0..random.usize(2..10))
+                    .map(|_| random.lowercase())
+                    .collect();
+                format!("{word}{number:04x}").into_bytes()
+            })
+            .collect();
+        let searches = match Search::new(&patterns, Matcher::Vectorscan) {
+            Err(reason) => return println!("skipped: {reason}"),
+            Ok(other) => [Search::new(&patterns, Matcher::AhoCorasick).unwrap(), other],
+        };
+        let text =
+            b"Accept: text/html, and what else is written here is of no importance.\r\n".repeat(7);
+        for (number, pattern) in patterns.iter().enumerate() {
+            for len in [pattern.len() + number % 9, 22, 100, 470] {
+                let len = len.max(pattern.len());
+                let mut data = text[..len].to_vec();
+                let at = (len - pattern.len()).saturating_sub(number % 40);
+                data[at..][..pattern.len()].copy_from_slice(pattern);
+                let found = searches.each_ref().map(|search| ends(search, &data));
+                assert_eq!(found[0], found[1], "{:?}", String::from_utf8_lossy(&data));
+                assert!(found[0].contains(&(at + pattern.len(), number)));
+            }
+        }
+    }
+
     proptest! {
         #[test]
         fn both_find_the_same_patterns_at_the_same_ends(
