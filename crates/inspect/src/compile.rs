@@ -714,13 +714,82 @@ fn change_bits(change: &FlowBit, bits: &mut FlowBits) -> bool {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::read::{Options, Reading};
+    use crate::read::{Dialect, Options, Reading};
 
     fn set(rules: &str) -> RuleSet {
         let mut reading = Reading::default();
         reading.read(rules, &Options::default());
         assert_eq!(reading.mistakes, []);
         RuleSet::new(reading.rules, reading.names).unwrap()
+    }
+
+    #[test]
+    fn a_rule_means_what_its_language_says() {
+        let fits = |dialect, options: &str, payload: &[u8]| {
+            let mut reading = Reading::default();
+            let options = format!("alert udp any any -> any any ({options}; sid:1;)");
+            let dialect = Options {
+                dialect: Some(dialect),
+                ..Options::default()
+            };
+            reading.read(&options, &dialect);
+            assert_eq!(reading.mistakes, []);
+            let set = RuleSet::new(reading.rules, reading.names).unwrap();
+            let mut inspector = Inspector::new(&set, 16);
+            let packet = Packet {
+                protocol: 17,
+                ttl: payload.len() as u8,
+                ..Packet::default()
+            };
+            let parts = Parts {
+                payload,
+                ..Parts::default()
+            };
+            let (none, bits) = (BufferSet::default(), &mut FlowBits::default());
+            inspector.begin(u64::MAX);
+            inspector.inspect(&set, &packet, &parts, true, none, bits, 0);
+            inspector.matches().len() == 1
+        };
+        for (options, payload, in_snort, in_suricata) in [
+            ("content:\"k\"; isdataat:3,relative", "k123", false, true),
+            ("content:\"k\"; isdataat:3,relative", "k1234", true, true),
+            ("content:\"k\"; isdataat:!1,relative", "k1", true, false),
+            ("isdataat:4", "k123", false, false),
+            ("ttl:2-4", "12", true, false),
+            ("ttl:2-4", "123", true, true),
+            ("content:\"k\"; pcre:\"/^1/R\"", "k1", true, true),
+        ] {
+            let found = [Dialect::Snort3, Dialect::Suricata]
+                .map(|dialect| fits(dialect, options, payload.as_bytes()));
+            assert_eq!(found, [in_snort, in_suricata], "{options} {payload}");
+        }
+    }
+
+    #[test]
+    fn what_a_rule_wants_may_come_in_pieces_and_is_said_once() {
+        let set = set(
+            "alert tcp any any -> any any (content:\"longest\"; content:\"b\"; distance:0; sid:1;)\n\
+                       alert tcp any any -> any any (content:\"longest\"; sid:2;)\n",
+        );
+        let mut inspector = Inspector::new(&set, 16);
+        let packet = Packet {
+            protocol: 6,
+            ..Packet::default()
+        };
+        let mut found = Vec::new();
+        for (payload, new_from) in [("longest", 0), ("longest b", 7), ("longest b, b", 9)] {
+            let parts = Parts {
+                payload: payload.as_bytes(),
+                new_from,
+                ..Parts::default()
+            };
+            inspector.begin(u64::MAX);
+            let (none, bits) = (BufferSet::default(), &mut FlowBits::default());
+            inspector.inspect(&set, &packet, &parts, true, none, bits, 0);
+            let ids = |&rule: &u32| set.rules()[rule as usize].about.id;
+            found.push(inspector.matches().iter().map(ids).collect::<Vec<_>>());
+        }
+        assert_eq!(found, [vec![2], vec![1], vec![]]);
     }
 
     #[test]
