@@ -1,7 +1,7 @@
 #!/bin/sh
-# Builds Suricata into a folder: build.sh FOLDER [SOURCE]. SOURCE is a release tarball, a checkout, or nothing: then the release
-# is downloaded from the project's address. Takes about 15 minutes on two cores. Nothing in taut needs it: what Suricata says of the
-# corpus is recorded in tests/data/suricata.
+# Builds Suricata into a folder: build.sh FOLDER [SOURCE]. SOURCE is a release tarball, a checkout, or nothing: then the
+# release is downloaded from the project's address. Takes about 15 minutes on two cores. Nothing in taut needs it: what
+# Suricata says of the corpus is recorded in tests/data/suricata.
 set -eu
 
 VERSION=8.0.6

@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
-"""Makes the corpus by which the function `ips` is held against Suricata: corpus.py FOLDER writes NAME.rules and NAME.pcap.gz for
-each part, but for sample.rules, which `taut ips sample` prints. Every other rule has a port of its own, to which packets go that it
-fits and packets that it does not. Needs scapy (python3-scapy), so that whoever makes the frames is neither of the two programs."""
+"""Makes the corpus by which the function `ips` is held against Suricata.
+
+corpus.py FOLDER writes NAME.rules and NAME.pcap.gz for each part, but for sample.rules, which `taut ips sample` prints. Every
+other rule has a port of its own, to which packets go that it fits and packets that it does not. Needs scapy (python3-scapy), so
+that whoever makes the frames is neither of the two programs.
+"""
 
 import base64
 import gzip
@@ -11,7 +14,21 @@ import struct
 import sys
 
 from scapy.all import (
-    DNS, DNSQR, DNSRR, ICMP, IP, TCP, UDP, Ether, ICMPv6EchoRequest, ICMPv6EchoReply, IPOption, IPv6, IPv6ExtHdrFragment, Raw, fragment,
+    DNS,
+    DNSQR,
+    DNSRR,
+    ICMP,
+    IP,
+    TCP,
+    UDP,
+    Ether,
+    ICMPv6EchoRequest,
+    ICMPv6EchoReply,
+    IPOption,
+    IPv6,
+    IPv6ExtHdrFragment,
+    Raw,
+    fragment,
     fragment6,
 )
 
@@ -31,7 +48,7 @@ class Part:
         self.identification = 0
 
     def rule(self, header, options, action="alert"):
-        """Adds a rule, `$PORT` in whose header is a port of its own, and returns the port. It is named in front of the colon."""
+        """Adds a rule, `$PORT` in whose header is a port of its own, and returns the port."""
         self.sid += 1
         port = 10_000 + self.sid % 10_000
         options = options.strip().rstrip(";")
@@ -65,8 +82,11 @@ class Part:
 
     def by_tcp(self, options, *sayings, protocol="tcp", action="alert"):
         """A rule about a protocol over TCP, and connections of which each says what it says, the client first."""
-        port = self.rule(f"{protocol} any any -> any $PORT" if "to_client" not in options
-                         else f"{protocol} any $PORT -> any any", options, action)
+        port = self.rule(
+            f"{protocol} any any -> any $PORT" if "to_client" not in options else f"{protocol} any $PORT -> any any",
+            options,
+            action,
+        )
         for saying in sayings:
             connection = Connection(self, port)
             connection.open()
@@ -79,7 +99,9 @@ class Part:
         """Writes both files."""
         if self.rules:
             with open(os.path.join(folder, f"{self.name}.rules"), "w", encoding="utf-8") as file:
-                file.write("# Made by benches/peers/suricata/corpus.py.\n" + "".join(rule + "\n" for rule in self.rules))
+                file.write(
+                    "# Made by benches/peers/suricata/corpus.py.\n" + "".join(rule + "\n" for rule in self.rules)
+                )
         captured = io.BytesIO()
         captured.write(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65_535, 1))
         for at_us, frame in self.frames:
@@ -92,6 +114,7 @@ class Part:
 
 class Connection:
     """A connection of TCP from a client port of its own."""
+
     ports = 30_000
 
     def __init__(self, part, port, step_us=STEP_US, six=False):
@@ -106,7 +129,15 @@ class Connection:
         here, there = (0, 1) if to_server else (1, 0)
         begin = self.next[here] if sequence is None else sequence
         acknowledged = self.next[there] if "A" in flags else 0
-        header = TCP(sport=self.ports[here], dport=self.ports[there], flags=flags, seq=begin, ack=acknowledged, window=65_000, **more)
+        header = TCP(
+            sport=self.ports[here],
+            dport=self.ports[there],
+            flags=flags,
+            seq=begin,
+            ack=acknowledged,
+            window=65_000,
+            **more,
+        )
         layer = IPv6 if ":" in self.ends[0] else IP
         packet = layer(src=self.ends[here], dst=self.ends[there]) / header
         self.part.send(packet / Raw(payload) if payload else packet, to_server, self.step_us)
@@ -122,7 +153,7 @@ class Connection:
         """Says something in so many segments, which the other side acknowledges."""
         size = -(-len(payload) // parts)
         for begin in range(0, len(payload), size):
-            self.segment(to_server, "PA", payload[begin:begin + size])
+            self.segment(to_server, "PA", payload[begin : begin + size])
             self.segment(not to_server, "A")
 
     def close(self):
@@ -158,23 +189,32 @@ def contents():
     by('content:"whole"; startswith; endswith', b"whole", b"whole whole", b"the whole")
     by('content:"end"; offset:4; endswith', b"the end", b"the  end", b"end")
     by('content:"raw"; rawbytes', b"raw", b"war")
-    by('content:"a"; content:"b"; within:1; content:"c"; within:1; content:"d"; within:1', b"ababcabcd", b"abcabd", b"abcd")
+    by(
+        'content:"a"; content:"b"; within:1; content:"c"; within:1; content:"d"; within:1',
+        b"ababcabcd",
+        b"abcabd",
+        b"abcd",
+    )
     by('content:"Ab"; nocase; content:"cD"; distance:0; nocase', b"aBxxCd", b"cdab")
     by('content:"one"; offset:0; content:"two"; offset:10', b"one       two", b"one two", b"xxonexxxxxxxxtwo")
     by('content:"aaa"; content:"aaa"; distance:0', b"aaaaaa", b"aaaaa")
     by('content:"aa"; content:"aa"; distance:-1', b"aaa", b"aa")
-    by('isdataat:9', b"0123456789", b"012345678", b"")
+    by("isdataat:9", b"0123456789", b"012345678", b"")
     by('content:"k"; isdataat:!5', b"k1234", b"k12345")
     by('content:"k="; isdataat:3,relative', b"k=1234", b"k=12", b"k=123")
     by('content:"k="; isdataat:!1,relative', b"k=", b"k=1", b"xk=")
     by('content:"k="; isdataat:!1,relative,rawbytes', b"k=", b"k=1")
-    by('dsize:4', b"1234", b"123", b"12345")
-    by('dsize:>4', b"1234", b"12345")
-    by('dsize:<4', b"123", b"1234")
-    by('dsize:3<>6', b"123", b"1234", b"12345", b"123456")
-    by('dsize:!4', b"1234", b"123")
+    by("dsize:4", b"1234", b"123", b"12345")
+    by("dsize:>4", b"1234", b"12345")
+    by("dsize:<4", b"123", b"1234")
+    by("dsize:3<>6", b"123", b"1234", b"12345", b"123456")
+    by("dsize:!4", b"1234", b"123")
     by('pkt_data; content:"packet"; depth:6', b"packet", b"a packet")
-    by('content:"x"; msg:"all that people read"; classtype:misc-activity; priority:3; reference:url,example.org; metadata:k v, l w; gid:1; target:src_ip', b"x", b"y")
+    by(
+        'content:"x"; msg:"all that people read"; classtype:misc-activity; priority:3; reference:url,example.org; metadata:k v, l w; gid:1; target:src_ip',
+        b"x",
+        b"y",
+    )
     by('msg:"nothing is asked"', b"anything", b"1")
     by('content:"ab"; content:!"cd"; distance:0; within:4', b"abcd", b"abxcd", b"abxxxcd", b"cdab")
     return part
@@ -197,7 +237,13 @@ def expressions():
     by(r'pcre:"/(ab)+?c/G"', b"ababc", b"ab")
     by(r'content:"key="; pcre:"/^[0-9]{4}/R"', b"key=1234", b"key=12", b"1234key=")
     by(r'content:"key="; pcre:"/[0-9]{4}/R"', b"key=xx1234", b"1234key=xx")
-    by(r'pcre:"/key=/"; content:"value"; distance:1; within:7', b"key=value", b"key= value", b"key=   value", b"value key=")
+    by(
+        r'pcre:"/key=/"; content:"value"; distance:1; within:7',
+        b"key=value",
+        b"key= value",
+        b"key=   value",
+        b"value key=",
+    )
     by(r'content:"x"; pcre:!"/y[0-9]/"', b"x y1", b"x y", b"y2")
     by(r'pcre:"/(a|b)\1/"', b"aa", b"ab", b"bb")
     by(r'pcre:"/a(?=b)/"', b"ab", b"ac")
@@ -234,41 +280,75 @@ def numbers():
     by("byte_test:4,>,1000,0,string,dec", b"1001", b"1000", b"99x9", b"  99")
     by("byte_test:4,=,0x1a,0,string,hex", b"001a", b"1a  ", b"001b", b"0x1a")
     by("byte_test:3,=,8,0,string,oct", b"010", b"008", b"10 ")
-    by("byte_test:2,=,0x3,0,bitmask 0x0f00", be(0x0345), be(0x0445), be(0xf3ff))
+    by("byte_test:2,=,0x3,0,bitmask 0x0f00", be(0x0345), be(0x0445), be(0xF3FF))
     by("byte_test:8,>,5,0", be(6, 8), be(5, 8), be(2**63 + 1, 8))
     by('byte_jump:1,0; content:"end"; within:3', b"\x02xxend", b"\x03xxend", b"\x00end", b"\x09end")
     by('byte_jump:2,0,little; content:"end"; distance:0; within:3', le(1) + b"xend", le(2) + b"xend")
     by('content:"L"; byte_jump:1,0,relative; content:"end"; within:3', b"xxL\x02xxend", b"L\x01xxend")
     by('byte_jump:1,0,multiplier 3; content:"end"; within:3', b"\x02xxxxxxend", b"\x02xxend")
-    by('byte_jump:1,0,align; content:"end"; within:3', b"\x02xxxxend", b"\x04xxxxend", b"\x02xxend", b"\x03xxxend", b"\x01xxxend")
-    by('content:"zz"; byte_jump:1,2,from_beginning; content:"end"; within:3', b"zz\x05xxend", b"zz\x02xxend", b"zz\x06xxxend")
+    by(
+        'byte_jump:1,0,align; content:"end"; within:3',
+        b"\x02xxxxend",
+        b"\x04xxxxend",
+        b"\x02xxend",
+        b"\x03xxxend",
+        b"\x01xxxend",
+    )
+    by(
+        'content:"zz"; byte_jump:1,2,from_beginning; content:"end"; within:3',
+        b"zz\x05xxend",
+        b"zz\x02xxend",
+        b"zz\x06xxxend",
+    )
     by('byte_jump:1,0,from_end,post_offset -4; content:"end"; within:3', b"\x00xxxend.", b"\x01xxxend.", b"\x01xxxend")
     by('byte_jump:1,0,post_offset 2; content:"end"; within:3', b"\x01xxxend", b"\x01xend")
     by('byte_jump:2,0,string,dec; content:"end"; within:3', b"04xxxxend", b"03xxxxend", b"xxend")
-    by('byte_jump:1,0; isdataat:!1,relative', b"\x02xx", b"\x02xxx", b"\x03xx")
+    by("byte_jump:1,0; isdataat:!1,relative", b"\x02xx", b"\x02xxx", b"\x03xx")
     by('byte_extract:1,0,size; content:"end"; offset:size', b"\x04xxxend", b"\x05xxxend", b"\x02xend")
     by('byte_extract:1,0,size; content:"end"; depth:size', b"\x04end", b"\x03end", b"\x05xxend")
     by('byte_extract:1,0,size; content:"a"; content:"b"; distance:size', b"\x02axxb", b"\x03axxb", b"\x01axxb")
     by('byte_extract:1,0,size; content:"a"; content:"b"; within:size', b"\x02axb", b"\x02axxb", b"\x03axxb")
-    by('byte_extract:1,0,size; byte_test:1,>,size,1', b"\x02\x03", b"\x02\x02")
-    by('byte_extract:1,0,size; byte_test:1,=,9,size', b"\x02\x01\x09", b"\x01\x01\x09")
-    by('byte_extract:1,0,size; isdataat:size', b"\x02xx", b"\x03xx")
-    by('content:"k"; byte_extract:1,0,size,relative,multiplier 2; byte_test:1,=,size,0,relative', b"k\x02\x04", b"k\x02\x02", b"\x02\x04k\x02\x02")
-    by('byte_extract:2,0,size,string,dec; byte_test:1,=,size,2', b"12\x0c", b"12\x0d")
-    by('byte_extract:2,0,size,little; byte_test:1,=,size,2', b"\x05\x00\x05", b"\x00\x05\x05")
-    by('byte_extract:1,0,size,align 4; byte_test:1,=,size,1', b"\x05\x08", b"\x05\x05", b"\x04\x04")
-    by('byte_math:bytes 1,offset 0,oper +,rvalue 3,result sum; byte_test:1,=,sum,1', b"\x02\x05", b"\x02\x02")
-    by('byte_math:bytes 1,offset 0,oper -,rvalue 3,result sum; byte_test:1,=,sum,1', b"\x05\x02", b"\x05\x05")
-    by('byte_math:bytes 1,offset 0,oper *,rvalue 3,result sum; byte_test:1,=,sum,1', b"\x02\x06", b"\x02\x02")
-    by('byte_math:bytes 1,offset 0,oper /,rvalue 3,result sum; byte_test:1,=,sum,1', b"\x07\x02", b"\x07\x07")
-    by('byte_math:bytes 1,offset 0,oper <<,rvalue 2,result sum; byte_test:1,=,sum,1', b"\x01\x04", b"\x01\x01")
-    by('byte_math:bytes 1,offset 0,oper >>,rvalue 1,result sum; byte_test:1,=,sum,1', b"\x08\x04", b"\x08\x08")
-    by('content:"k"; byte_math:bytes 2,offset 0,oper +,rvalue 1,result sum,relative,endian little; byte_test:1,=,sum,2,relative', b"k\x04\x00\x05", b"k\x00\x04\x05")
-    by('byte_math:bytes 2,offset 0,oper +,rvalue 1,result sum,string dec; byte_test:1,=,sum,2', b"12\x0d", b"12\x0c")
-    by('byte_math:bytes 1,offset 0,oper +,rvalue 0,result sum,bitmask 0xf0; byte_test:1,=,sum,1', b"\x35\x03", b"\x35\x35")
-    by('byte_extract:1,0,one; byte_math:bytes 1,offset 1,oper +,rvalue one,result sum; byte_test:1,=,sum,2', b"\x02\x03\x05", b"\x02\x03\x03")
+    by("byte_extract:1,0,size; byte_test:1,>,size,1", b"\x02\x03", b"\x02\x02")
+    by("byte_extract:1,0,size; byte_test:1,=,9,size", b"\x02\x01\x09", b"\x01\x01\x09")
+    by("byte_extract:1,0,size; isdataat:size", b"\x02xx", b"\x03xx")
+    by(
+        'content:"k"; byte_extract:1,0,size,relative,multiplier 2; byte_test:1,=,size,0,relative',
+        b"k\x02\x04",
+        b"k\x02\x02",
+        b"\x02\x04k\x02\x02",
+    )
+    by("byte_extract:2,0,size,string,dec; byte_test:1,=,size,2", b"12\x0c", b"12\x0d")
+    by("byte_extract:2,0,size,little; byte_test:1,=,size,2", b"\x05\x00\x05", b"\x00\x05\x05")
+    by("byte_extract:1,0,size,align 4; byte_test:1,=,size,1", b"\x05\x08", b"\x05\x05", b"\x04\x04")
+    by("byte_math:bytes 1,offset 0,oper +,rvalue 3,result sum; byte_test:1,=,sum,1", b"\x02\x05", b"\x02\x02")
+    by("byte_math:bytes 1,offset 0,oper -,rvalue 3,result sum; byte_test:1,=,sum,1", b"\x05\x02", b"\x05\x05")
+    by("byte_math:bytes 1,offset 0,oper *,rvalue 3,result sum; byte_test:1,=,sum,1", b"\x02\x06", b"\x02\x02")
+    by("byte_math:bytes 1,offset 0,oper /,rvalue 3,result sum; byte_test:1,=,sum,1", b"\x07\x02", b"\x07\x07")
+    by("byte_math:bytes 1,offset 0,oper <<,rvalue 2,result sum; byte_test:1,=,sum,1", b"\x01\x04", b"\x01\x01")
+    by("byte_math:bytes 1,offset 0,oper >>,rvalue 1,result sum; byte_test:1,=,sum,1", b"\x08\x04", b"\x08\x08")
+    by(
+        'content:"k"; byte_math:bytes 2,offset 0,oper +,rvalue 1,result sum,relative,endian little; byte_test:1,=,sum,2,relative',
+        b"k\x04\x00\x05",
+        b"k\x00\x04\x05",
+    )
+    by("byte_math:bytes 2,offset 0,oper +,rvalue 1,result sum,string dec; byte_test:1,=,sum,2", b"12\x0d", b"12\x0c")
+    by(
+        "byte_math:bytes 1,offset 0,oper +,rvalue 0,result sum,bitmask 0xf0; byte_test:1,=,sum,1",
+        b"\x35\x03",
+        b"\x35\x35",
+    )
+    by(
+        "byte_extract:1,0,one; byte_math:bytes 1,offset 1,oper +,rvalue one,result sum; byte_test:1,=,sum,2",
+        b"\x02\x03\x05",
+        b"\x02\x03\x03",
+    )
     by('base64_decode; base64_data; content:"secret"', b"c2VjcmV0", b"c2VjcmV1", b"secret")
-    by('content:"b="; base64_decode:bytes 8,offset 1,relative; base64_data; content:"secret"; depth:6', b"b=xc2VjcmV0", b"b=c2VjcmV0", b"c2VjcmV0b=")
+    by(
+        'content:"b="; base64_decode:bytes 8,offset 1,relative; base64_data; content:"secret"; depth:6',
+        b"b=xc2VjcmV0",
+        b"b=c2VjcmV0",
+        b"c2VjcmV0b=",
+    )
     by('base64_decode:bytes 12; base64_data; content:"se"; startswith', b"c2VjcmV0IHRoaW5n", b"xc2VjcmV0")
     by('base64_decode; base64_data; pcre:"/^sec.et$/"', b"c2VjcmV0", b"c2VjcmV0eA==")
     return part
@@ -295,12 +375,19 @@ def headers():
     by("fragbits:+D", dict(flags="DF"), dict())
     by("fragbits:*DR", dict(flags="DF"), dict(), dict(flags="evil"))
     by("fragoffset:0", dict(), dict(flags="DF"))
-    by("ipopts:rr", dict(options=[IPOption(b"\x07\x07\x04\x00\x00\x00\x00")]), dict(), dict(options=[IPOption(b"\x83\x07\x04\x0a\x00\x00\x01")]))
+    by(
+        "ipopts:rr",
+        dict(options=[IPOption(b"\x07\x07\x04\x00\x00\x00\x00")]),
+        dict(),
+        dict(options=[IPOption(b"\x83\x07\x04\x0a\x00\x00\x01")]),
+    )
     by("ipopts:lsrr", dict(options=[IPOption(b"\x83\x07\x04\x0a\x00\x00\x01")]), dict())
     by("ipopts:any", dict(options=[IPOption(b"\x07\x07\x04\x00\x00\x00\x00")]), dict())
     # Such rules are about all of IP, so contents tell their packets apart.
     # Suricata looks into tunnels, so the numbers are of protocols that are none; each rule has a sender of its own.
-    for number, (test, protocols) in enumerate([("253", [253, 254]), ("!254", [253, 254]), (">253", [253, 254]), ("esp", [50, 254])]):
+    for number, (test, protocols) in enumerate(
+        [("253", [253, 254]), ("!254", [253, 254]), (">253", [253, 254]), ("esp", [50, 254])]
+    ):
         source = f"10.4.0.{number + 1}"
         part.rule(f"ip {source} any -> any any", f"ip_proto:{test}")
         for protocol in protocols:
@@ -313,7 +400,10 @@ def headers():
         port = part.rule("tcp any any -> any $PORT", options)
         for fields in segments:
             part.flow += 1
-            part.send(IP(src=CLIENT, dst=SERVER) / TCP(**{"sport": part.flow, "dport": port, "flags": "S", "seq": part.flow, **fields}))
+            part.send(
+                IP(src=CLIENT, dst=SERVER)
+                / TCP(**{"sport": part.flow, "dport": port, "flags": "S", "seq": part.flow, **fields})
+            )
 
     by_flags("flags:S", {}, dict(flags="SA"), dict(flags="SP"))
     by_flags("flags:S+", {}, dict(flags="SP"), dict(flags="A"))
@@ -348,7 +438,12 @@ def icmp():
     by("itype:8", ICMP(type=8), ICMP(type=13, ts_ori=1, ts_rx=1, ts_tx=1))
     by("itype:>8", ICMP(type=8), ICMP(type=13, ts_ori=1, ts_rx=1, ts_tx=1))
     by("itype:<9", ICMP(type=8), ICMP(type=13, ts_ori=1, ts_rx=1, ts_tx=1))
-    by("itype:8<>14", ICMP(type=8), ICMP(type=13, ts_ori=1, ts_rx=1, ts_tx=1), ICMP(type=14, ts_ori=1, ts_rx=1, ts_tx=1))
+    by(
+        "itype:8<>14",
+        ICMP(type=8),
+        ICMP(type=13, ts_ori=1, ts_rx=1, ts_tx=1),
+        ICMP(type=14, ts_ori=1, ts_rx=1, ts_tx=1),
+    )
     by("icode:3", ICMP(type=3, code=3), ICMP(type=3, code=1))
     by("icode:>1", ICMP(type=3, code=3), ICMP(type=3, code=1))
     by("itype:8; icode:0", ICMP(type=8), ICMP(type=8, code=1))
@@ -371,7 +466,9 @@ def sides():
         for source, sport, destination, dport in packets:
             layer = IPv6 if ":" in source else IP
             number = lambda text: port if text == "$PORT" else text
-            part.send(layer(src=source, dst=destination) / UDP(sport=number(sport), dport=number(dport)) / Raw(b"sides"))
+            part.send(
+                layer(src=source, dst=destination) / UDP(sport=number(sport), dport=number(dport)) / Raw(b"sides")
+            )
 
     a, b, c, d = "10.1.0.1", "10.1.0.2", "10.2.0.1", "192.0.2.9"
     by("udp 10.1.0.1 any -> any $PORT", (a, 1, c, "$PORT"), (b, 1, c, "$PORT"))
@@ -381,13 +478,24 @@ def sides():
     by("udp [10.1.0.0/16,!10.1.0.2] any -> any $PORT", (a, 5, c, "$PORT"), (b, 5, c, "$PORT"), (d, 5, c, "$PORT"))
     by("udp any any -> [10.2.0.0/16,192.0.2.9] $PORT", (a, 6, c, "$PORT"), (a, 6, d, "$PORT"), (a, 6, b, "$PORT"))
     by("udp $HOME_NET any -> $EXTERNAL_NET $PORT", (a, 7, d, "$PORT"), (d, 7, a, "$PORT"), (a, 7, c, "$PORT"))
-    by("udp any [1000,2000:2010,!2005] -> any $PORT", (a, 1000, c, "$PORT"), (a, 2000, c, "$PORT"), (a, 2005, c, "$PORT"), (a, 2011, c, "$PORT"))
+    by(
+        "udp any [1000,2000:2010,!2005] -> any $PORT",
+        (a, 1000, c, "$PORT"),
+        (a, 2000, c, "$PORT"),
+        (a, 2005, c, "$PORT"),
+        (a, 2011, c, "$PORT"),
+    )
     by("udp any !1000 -> any $PORT", (a, 1000, c, "$PORT"), (a, 1001, c, "$PORT"))
     by("udp any 60000: -> any $PORT", (a, 60000, c, "$PORT"), (a, 59999, c, "$PORT"))
     by("udp any :99 -> any $PORT", (a, 99, c, "$PORT"), (a, 100, c, "$PORT"))
     by("udp any $PORT -> any any", (a, "$PORT", c, 8), (a, 8, c, "$PORT"))
     by("udp 10.1.0.1 any <> 10.2.0.1 $PORT", (a, 9, c, "$PORT"), (c, "$PORT", a, 9), (b, 9, c, "$PORT"))
-    by("udp 2001:db8:1::/48 any -> any $PORT", (CLIENT6, 10, SERVER6, "$PORT"), (SERVER6, 10, CLIENT6, "$PORT"), (a, 10, c, "$PORT"))
+    by(
+        "udp 2001:db8:1::/48 any -> any $PORT",
+        (CLIENT6, 10, SERVER6, "$PORT"),
+        (SERVER6, 10, CLIENT6, "$PORT"),
+        (a, 10, c, "$PORT"),
+    )
     by("udp !2001:db8:1::1 any -> any $PORT", (CLIENT6, 11, SERVER6, "$PORT"), (SERVER6, 11, CLIENT6, "$PORT"))
     return part
 
@@ -404,7 +512,7 @@ def flows():
     by('flow:stateless; content:"question"', (ask, answer))
     by('flow:to_server,no_stream; content:"question"', (ask, answer))
     by('flow:to_server,only_stream; content:"question"', (ask, answer))
-    by('flow:not_established; flags:S', (ask, answer))
+    by("flow:not_established; flags:S", (ask, answer))
     # Segments of no connection, which nobody has opened.
     port = part.rule("tcp any any -> any $PORT", 'flow:established; content:"question"')
     Connection(part, port).segment(True, "PA", ask)
@@ -438,15 +546,29 @@ def flows():
             for bytes_ in saying:
                 part.udp(port, bytes_, client_port=part.flow)
 
-    bits(['content:"login"; flowbits:set,in', 'content:"get"; flowbits:isset,in'], (b"get", b"login", b"get"), (b"get",))
-    bits(['content:"login"; flowbits:set,quiet; flowbits:noalert', 'content:"get"; flowbits:isset,quiet'], (b"login", b"get"))
+    bits(
+        ['content:"login"; flowbits:set,in', 'content:"get"; flowbits:isset,in'], (b"get", b"login", b"get"), (b"get",)
+    )
+    bits(
+        ['content:"login"; flowbits:set,quiet; flowbits:noalert', 'content:"get"; flowbits:isset,quiet'],
+        (b"login", b"get"),
+    )
     bits(['content:"login"; flowbits:set,silent; noalert', 'content:"get"; flowbits:isset,silent'], (b"login", b"get"))
     bits(['content:"login"; flowbits:set,not', 'content:"get"; flowbits:isnotset,not'], (b"get", b"login", b"get"))
-    bits(['content:"login"; flowbits:set,un', 'content:"logout"; flowbits:unset,un', 'content:"get"; flowbits:isset,un'],
-         (b"login", b"get", b"logout", b"get"))
-    bits(['content:"flip"; flowbits:toggle,flip', 'content:"get"; flowbits:isset,flip'], (b"flip", b"get", b"flip", b"get"))
-    bits(['content:"one"; flowbits:set,a1', 'content:"two"; flowbits:set,a2', 'content:"get"; flowbits:isset,a1|a2'],
-         (b"get",), (b"one", b"get"), (b"two", b"get"))
+    bits(
+        ['content:"login"; flowbits:set,un', 'content:"logout"; flowbits:unset,un', 'content:"get"; flowbits:isset,un'],
+        (b"login", b"get", b"logout", b"get"),
+    )
+    bits(
+        ['content:"flip"; flowbits:toggle,flip', 'content:"get"; flowbits:isset,flip'],
+        (b"flip", b"get", b"flip", b"get"),
+    )
+    bits(
+        ['content:"one"; flowbits:set,a1', 'content:"two"; flowbits:set,a2', 'content:"get"; flowbits:isset,a1|a2'],
+        (b"get",),
+        (b"one", b"get"),
+        (b"two", b"get"),
+    )
     # Both in one packet: which one comes first?
     bits(['content:"both"; flowbits:set,same', 'content:"both"; flowbits:isset,same'], (b"both", b"both"))
     bits(['content:"both"; flowbits:isset,later', 'content:"both"; flowbits:set,later'], (b"both", b"both"))
@@ -503,28 +625,53 @@ def http():
     get = lambda path: request(f"GET {path} HTTP/1.1")
     by('flow:to_server; http.method; content:"POST"', request("POST / HTTP/1.1", b"x=1"), get("/"))
     by('flow:to_server; content:"POST"; http_method', request("POST / HTTP/1.1", b"x=1"), get("/POST"))
-    by('flow:to_server; http.uri; content:"/secret"', get("/a/secret"), get("/a/se%63ret"), get("/a/x/../secret"), get("/"))
+    by(
+        'flow:to_server; http.uri; content:"/secret"',
+        get("/a/secret"),
+        get("/a/se%63ret"),
+        get("/a/x/../secret"),
+        get("/"),
+    )
     by('flow:to_server; content:"/secret"; http_uri', get("/a/secret"), get("/a/se%63ret"))
     by('flow:to_server; uricontent:"/secret"', get("/a/secret"), get("/"))
     by('flow:to_server; http.uri.raw; content:"se%63ret"', get("/se%63ret"), get("/secret"))
     by('flow:to_server; content:"se%63ret"; http_raw_uri', get("/se%63ret"), get("/secret"))
     by('flow:to_server; http.uri; content:"a b"', get("/a%20b"), get("/a+b"))
     by('flow:to_server; http.uri; content:"?q=1"', get("/s?q=1"), get("/q=1"))
-    by('flow:to_server; http.uri; bsize:9', get("/12345678"), get("/1234567"))
-    by('flow:to_server; urilen:9', get("/12345678"), get("/1234567"))
-    by('flow:to_server; urilen:>9', get("/123456789"), get("/12345678"))
-    by('flow:to_server; urilen:<9', get("/1234567"), get("/12345678"))
-    by('flow:to_server; urilen:5<>9', get("/1234"), get("/12345"), get("/1234567"), get("/12345678"))
-    by('flow:to_server; urilen:4,norm', get("/%61%62c"), get("/abcd"))
-    by('flow:to_server; urilen:8,raw', get("/%61%62c"), get("/1234567"))
+    by("flow:to_server; http.uri; bsize:9", get("/12345678"), get("/1234567"))
+    by("flow:to_server; urilen:9", get("/12345678"), get("/1234567"))
+    by("flow:to_server; urilen:>9", get("/123456789"), get("/12345678"))
+    by("flow:to_server; urilen:<9", get("/1234567"), get("/12345678"))
+    by("flow:to_server; urilen:5<>9", get("/1234"), get("/12345"), get("/1234567"), get("/12345678"))
+    by("flow:to_server; urilen:4,norm", get("/%61%62c"), get("/abcd"))
+    by("flow:to_server; urilen:8,raw", get("/%61%62c"), get("/1234567"))
     by('flow:to_server; http.protocol; content:"HTTP/1.0"', request("GET / HTTP/1.0"), get("/"))
     by('flow:to_server; http.request_line; content:"GET /line HTTP/1.1"', get("/line"), get("/lines"))
-    by('flow:to_client; http.response_line; content:"HTTP/1.1 404 Not Found"', (get("/"), response(line="HTTP/1.1 404 Not Found")), get("/"))
-    by('flow:to_server; http.host; content:"evil.example"', request(host="evil.example"), request(host="EVIL.example:8080"), get("/"))
+    by(
+        'flow:to_client; http.response_line; content:"HTTP/1.1 404 Not Found"',
+        (get("/"), response(line="HTTP/1.1 404 Not Found")),
+        get("/"),
+    )
+    by(
+        'flow:to_server; http.host; content:"evil.example"',
+        request(host="evil.example"),
+        request(host="EVIL.example:8080"),
+        get("/"),
+    )
     by('flow:to_server; content:"evil.example"; http_host', request(host="evil.example"), get("/"))
-    by('flow:to_server; http.user_agent; content:"Badger/1"', request(user_agent="Badger/1"), request(user_agent="Fox"), get("/"))
+    by(
+        'flow:to_server; http.user_agent; content:"Badger/1"',
+        request(user_agent="Badger/1"),
+        request(user_agent="Fox"),
+        get("/"),
+    )
     by('flow:to_server; content:"Badger/1"; http_user_agent', request(user_agent="Badger/1"), get("/"))
-    by('flow:to_server; http.user_agent; content:!"Mozilla"', request(user_agent="Badger/1"), request(user_agent="Mozilla"), get("/"))
+    by(
+        'flow:to_server; http.user_agent; content:!"Mozilla"',
+        request(user_agent="Badger/1"),
+        request(user_agent="Mozilla"),
+        get("/"),
+    )
     by('flow:to_server; http.referer; content:"from.example"', request(referer="http://from.example/"), get("/"))
     by('flow:to_server; http.cookie; content:"id=7"', request(cookie="a=1; id=7"), get("/"))
     by('flow:to_server; content:"id=7"; http_cookie', request(cookie="a=1; id=7"), get("/"))
@@ -535,22 +682,58 @@ def http():
     by('flow:to_server; http.header; content:"Cookie"', request(cookie="id=7"), request(x_cookie="1"))
     by('flow:to_server; http.header.raw; content:"|0d 0a|X-Odd|3a 20|one"', request(x_odd="one"), request(x_odd="two"))
     by('flow:to_server; content:"Odd|3a| one"; http_raw_header', request(x_odd="one"), request(x_odd="two"))
-    by('flow:to_server; http.content_type; content:"text/odd"', request("POST / HTTP/1.1", b"x", content_type="text/odd"), get("/"))
+    by(
+        'flow:to_server; http.content_type; content:"text/odd"',
+        request("POST / HTTP/1.1", b"x", content_type="text/odd"),
+        get("/"),
+    )
     by('flow:to_client; http.content_type; content:"text/odd"', (get("/"), response(content_type="text/odd")), get("/"))
     by('flow:to_server; http.accept; content:"image/odd"', request(accept="image/odd"), get("/"))
-    by('flow:to_server; http.request_body; content:"user=root"', request("POST / HTTP/1.1", b"a=1&user=root"), request("POST / HTTP/1.1", b"user=me"))
-    by('flow:to_server; content:"user=root"; http_client_body', request("POST / HTTP/1.1", b"a=1&user=root"), get("/user=root"))
+    by(
+        'flow:to_server; http.request_body; content:"user=root"',
+        request("POST / HTTP/1.1", b"a=1&user=root"),
+        request("POST / HTTP/1.1", b"user=me"),
+    )
+    by(
+        'flow:to_server; content:"user=root"; http_client_body',
+        request("POST / HTTP/1.1", b"a=1&user=root"),
+        get("/user=root"),
+    )
     by('flow:to_client; http.response_body; content:"<script>"', (get("/"), response(b"a <script> b")), get("/"))
     by('flow:to_client; content:"<script>"; http_server_body', (get("/"), response(b"a <script> b")), get("/"))
-    by('flow:to_client; file_data; content:"<script>"; depth:10', (get("/"), response(b"a <script> b")), (get("/"), response(b"long in front <script> b")))
+    by(
+        'flow:to_client; file_data; content:"<script>"; depth:10',
+        (get("/"), response(b"a <script> b")),
+        (get("/"), response(b"long in front <script> b")),
+    )
     by('flow:to_client; file.data; content:"<script>"', (get("/"), response(b"a <script> b")), get("/"))
     by('flow:to_server; file.data; content:"upload"', request("POST / HTTP/1.1", b"an upload"), get("/upload"))
-    by('flow:to_client; http.stat_code; content:"404"', (get("/"), response(line="HTTP/1.1 404 Not Found")), get("/404"))
-    by('flow:to_client; content:"404"; http_stat_code', (get("/"), response(line="HTTP/1.1 404 Not Found")), get("/404"))
-    by('flow:to_client; http.stat_msg; content:"Not Found"', (get("/"), response(line="HTTP/1.1 404 Not Found")), get("/"))
-    by('flow:to_client; content:"Not Found"; http_stat_msg', (get("/"), response(line="HTTP/1.1 404 Not Found")), get("/"))
-    by('flow:to_server; http.method; content:"GET"; http.uri; content:"/two"; http.host; content:"two.example"',
-       request("GET /two HTTP/1.1", host="two.example"), request("GET /two HTTP/1.1"), get("/one"))
+    by(
+        'flow:to_client; http.stat_code; content:"404"',
+        (get("/"), response(line="HTTP/1.1 404 Not Found")),
+        get("/404"),
+    )
+    by(
+        'flow:to_client; content:"404"; http_stat_code',
+        (get("/"), response(line="HTTP/1.1 404 Not Found")),
+        get("/404"),
+    )
+    by(
+        'flow:to_client; http.stat_msg; content:"Not Found"',
+        (get("/"), response(line="HTTP/1.1 404 Not Found")),
+        get("/"),
+    )
+    by(
+        'flow:to_client; content:"Not Found"; http_stat_msg',
+        (get("/"), response(line="HTTP/1.1 404 Not Found")),
+        get("/"),
+    )
+    by(
+        'flow:to_server; http.method; content:"GET"; http.uri; content:"/two"; http.host; content:"two.example"',
+        request("GET /two HTTP/1.1", host="two.example"),
+        request("GET /two HTTP/1.1"),
+        get("/one"),
+    )
     by(r'flow:to_server; pcre:"/\/p[0-9]+$/U"', get("/p12"), get("/p12x"), get("/%7012"))
     by(r'flow:to_server; http.uri; pcre:"/^\/p[0-9]+$/"', get("/p12"), get("/xp12"))
     by(r'flow:to_server; pcre:"/a[0-9]b/P"', request("POST / HTTP/1.1", b"a1b"), get("/a1b"))
@@ -560,14 +743,28 @@ def http():
     by(r'flow:to_server; pcre:"/^www\.ex/W"', get("/"), request(host="ww.example"))
     by(r'flow:to_client; pcre:"/^40[0-9]/S"', (get("/"), response(line="HTTP/1.1 404 Not Found")), get("/"))
     by(r'flow:to_client; pcre:"/scr.pt/Q"', (get("/"), response(b"a <script> b")), get("/"))
-    by('flow:to_server; http.uri; content:"/n"; content:"k="; distance:0; isdataat:!3,relative', get("/n?k=12"), get("/n?k=1234"))
-    by('flow:to_server; http.uri; content:"/n"; startswith; content:"z"; endswith', get("/n-z"), get("/m-z"), get("/n-za"))
+    by(
+        'flow:to_server; http.uri; content:"/n"; content:"k="; distance:0; isdataat:!3,relative',
+        get("/n?k=12"),
+        get("/n?k=1234"),
+    )
+    by(
+        'flow:to_server; http.uri; content:"/n"; startswith; content:"z"; endswith',
+        get("/n-z"),
+        get("/m-z"),
+        get("/n-za"),
+    )
     by('flow:to_server; http.uri; content:"/upper"; nocase', get("/UPPER"), get("/lower"))
-    by('flow:to_server; http.host; dotprefix; content:".dot.example"; endswith', request(host="dot.example"), request(host="a.dot.example"), request(host="adot.example"))
+    by(
+        'flow:to_server; http.host; dotprefix; content:".dot.example"; endswith',
+        request(host="dot.example"),
+        request(host="a.dot.example"),
+        request(host="adot.example"),
+    )
     by('flow:to_server,established; content:"GET /payload"', get("/payload"), get("/"))
     by('flow:to_server; content:"GET "; depth:4; http.uri; content:"/mixed"', get("/mixed"), get("/"))
     # No options at all: the protocol is what is asked.
-    by('flow:to_server', get("/"))
+    by("flow:to_server", get("/"))
     port = part.rule("tcp any any -> any $PORT", 'app-layer-protocol:http; flow:to_server; content:"GET"')
     for said in [(get("/"), plain), (b"GETTING on", b"OK")]:
         connection = Connection(part, port)
@@ -602,7 +799,14 @@ def dns():
     def ask(name, to_server=True, tcp=False, kind="A"):
         ports[0] += 1
         query = DNS(id=ports[0], rd=1, qd=DNSQR(qname=name, qtype=kind))
-        answer = DNS(id=ports[0], qr=1, rd=1, ra=1, qd=DNSQR(qname=name, qtype=kind), an=DNSRR(rrname=name, ttl=60, rdata="192.0.2.1"))
+        answer = DNS(
+            id=ports[0],
+            qr=1,
+            rd=1,
+            ra=1,
+            qd=DNSQR(qname=name, qtype=kind),
+            an=DNSRR(rrname=name, ttl=60, rdata="192.0.2.1"),
+        )
         if tcp:
             connection = Connection(part, 53)
             connection.open()
@@ -612,8 +816,8 @@ def dns():
             connection.close()
             return
         for turn, message in enumerate([query, answer]):
-            ends = [CLIENT, SERVER][::-1 if turn else 1]
-            numbers = [ports[0], 53][::-1 if turn else 1]
+            ends = [CLIENT, SERVER][:: -1 if turn else 1]
+            numbers = [ports[0], 53][:: -1 if turn else 1]
             part.send(IP(src=ends[0], dst=ends[1]) / UDP(sport=numbers[0], dport=numbers[1]) / message, not turn)
 
     part.rule("dns any any -> any any", 'dns.query; content:"plain"')
@@ -628,9 +832,29 @@ def dns():
     part.rule("dns any any -> any any", 'dns.query; content:"not"; content:!"but"')
     part.rule("tcp any any -> any 53", 'dns.query; content:"overtcp"')
     part.rule("dns any any -> any any", 'flow:to_client; content:"|08|answered"')
-    for name in ["plain.example", "explain.example", "older.example", "case.example", "CASE.example", "dot.example", "a.dot.example",
-                 "adot.example", "start.example", "restart.example", "long.example", "very.very.very.long.example", "ab123.example",
-                 "abc123.example", "bytes.example", "app.example", "not.example", "not.but.example", "overtcp.example", "answered.example", "quiet.example"]:
+    for name in [
+        "plain.example",
+        "explain.example",
+        "older.example",
+        "case.example",
+        "CASE.example",
+        "dot.example",
+        "a.dot.example",
+        "adot.example",
+        "start.example",
+        "restart.example",
+        "long.example",
+        "very.very.very.long.example",
+        "ab123.example",
+        "abc123.example",
+        "bytes.example",
+        "app.example",
+        "not.example",
+        "not.but.example",
+        "overtcp.example",
+        "answered.example",
+        "quiet.example",
+    ]:
         ask(name)
     for name in ["overtcp.example", "plain.example", "a.dot.example", "quiet.example"]:
         ask(name, tcp=True)
@@ -643,7 +867,13 @@ def hello(name, version=0x0303, record_version=0x0301):
     with_len = lambda width, text: len(text).to_bytes(width, "big") + text
     extensions = b"\0\0" + with_len(2, with_len(2, b"\0" + with_len(2, name))) if name else b""
     extensions += b"\0\x0a\0\x04\0\x02\0\x1d"
-    body = version.to_bytes(2, "big") + bytes(range(32)) + with_len(1, b"") + with_len(2, b"\xc0\x2f\0\x2f") + with_len(1, b"\0")
+    body = (
+        version.to_bytes(2, "big")
+        + bytes(range(32))
+        + with_len(1, b"")
+        + with_len(2, b"\xc0\x2f\0\x2f")
+        + with_len(1, b"\0")
+    )
     body += with_len(2, extensions)
     return b"\x16" + record_version.to_bytes(2, "big") + with_len(2, b"\x01" + with_len(3, body))
 
@@ -661,19 +891,29 @@ def tls():
         part.by_tcp(options, *said, protocol="tls")
 
     pair = lambda name, version=0x0303: (hello(name, version), server_hello(version))
-    by('flow:to_server; tls.sni; content:"evil.example"', pair(b"www.evil.example"), pair(b"www.good.example"), pair(b""))
+    by(
+        'flow:to_server; tls.sni; content:"evil.example"',
+        pair(b"www.evil.example"),
+        pair(b"www.good.example"),
+        pair(b""),
+    )
     by('flow:to_server; tls_sni; content:"evil.example"', pair(b"evil.example"), pair(b"good.example"))
     by('flow:to_server; tls.sni; content:"EVIL"; nocase', pair(b"www.evil.example"), pair(b"good.example"))
-    by('flow:to_server; tls.sni; dotprefix; content:".dot.example"; endswith', pair(b"dot.example"), pair(b"a.dot.example"), pair(b"adot.example"))
-    by('flow:to_server; tls.sni; bsize:12', pair(b"123.56789.12"), pair(b"1.example"))
+    by(
+        'flow:to_server; tls.sni; dotprefix; content:".dot.example"; endswith',
+        pair(b"dot.example"),
+        pair(b"a.dot.example"),
+        pair(b"adot.example"),
+    )
+    by("flow:to_server; tls.sni; bsize:12", pair(b"123.56789.12"), pair(b"1.example"))
     by('flow:to_server; tls.sni; pcre:"/^[a-z]{3}[0-9]\\./"', pair(b"abc1.example"), pair(b"ab1.example"))
-    by('flow:to_server; ssl_state:client_hello', pair(b"a.example"))
-    by('flow:to_client; ssl_state:server_hello', pair(b"a.example"))
-    by('flow:to_server; ssl_state:!client_hello', pair(b"a.example"))
-    by('flow:to_client; tls.version:1.2', pair(b"a.example"), pair(b"a.example", 0x0302))
-    by('flow:to_client; ssl_version:tls1.2', pair(b"a.example"), pair(b"a.example", 0x0302))
+    by("flow:to_server; ssl_state:client_hello", pair(b"a.example"))
+    by("flow:to_client; ssl_state:server_hello", pair(b"a.example"))
+    by("flow:to_server; ssl_state:!client_hello", pair(b"a.example"))
+    by("flow:to_client; tls.version:1.2", pair(b"a.example"), pair(b"a.example", 0x0302))
+    by("flow:to_client; ssl_version:tls1.2", pair(b"a.example"), pair(b"a.example", 0x0302))
     by('flow:to_server; content:"a.example"', pair(b"a.example"), pair(b"b.example"))
-    by('flow:to_server', pair(b"a.example"))
+    by("flow:to_server", pair(b"a.example"))
     port = part.rule("tls any any -> any $PORT", 'flow:to_server; tls.sni; content:"cut.example"')
     connection = Connection(part, port)
     connection.open()
@@ -704,9 +944,24 @@ def actions():
     get = lambda path: request(f"GET {path} HTTP/1.1")
     plain = response()
     part.by_tcp('flow:to_server; content:"bad"', (b"good", b"so so", b"bad", b"?", b"good"), action="drop")
-    part.by_tcp('flow:to_server; http.uri; content:"/bad"', (get("/good"), plain, get("/bad"), plain, get("/good"), plain), protocol="http", action="drop")
-    part.by_tcp('flow:to_server; http.uri; content:"/bad"', (get("/good"), plain, get("/bad"), plain), protocol="http", action="reject")
-    part.by_tcp('flow:to_client; http.stat_code; content:"404"', (get("/"), response(line="HTTP/1.1 404 Not Found"), get("/"), plain), protocol="http", action="drop")
+    part.by_tcp(
+        'flow:to_server; http.uri; content:"/bad"',
+        (get("/good"), plain, get("/bad"), plain, get("/good"), plain),
+        protocol="http",
+        action="drop",
+    )
+    part.by_tcp(
+        'flow:to_server; http.uri; content:"/bad"',
+        (get("/good"), plain, get("/bad"), plain),
+        protocol="http",
+        action="reject",
+    )
+    part.by_tcp(
+        'flow:to_client; http.stat_code; content:"404"',
+        (get("/"), response(line="HTTP/1.1 404 Not Found"), get("/"), plain),
+        protocol="http",
+        action="drop",
+    )
     port = part.rule("tcp any any -> any $PORT", "flags:S; window:4321", "drop")
     for window in [4321, 1234]:
         part.flow += 1
@@ -714,9 +969,9 @@ def actions():
     port = part.rule("icmp 10.3.0.77 any -> any any", "itype:8", "drop")
     part.send(IP(src="10.3.0.77", dst=SERVER) / ICMP(type=8) / Raw(b"1"))
     part.send(IP(src="10.3.0.77", dst=SERVER) / ICMP(type=13, ts_ori=1, ts_rx=1, ts_tx=1) / Raw(b"1"))
-    port = part.rule("udp any any -> any $PORT", 'detection_filter:track by_src,count 2,seconds 60', "drop")
+    port = part.rule("udp any any -> any $PORT", "detection_filter:track by_src,count 2,seconds 60", "drop")
     part.udp(port, *[b"often"] * 5)
-    port = part.rule("udp any any -> any $PORT", 'threshold:type limit,track by_src,count 1,seconds 60', "drop")
+    port = part.rule("udp any any -> any $PORT", "threshold:type limit,track by_src,count 1,seconds 60", "drop")
     part.udp(port, *[b"often"] * 3)
     return part
 
@@ -748,7 +1003,7 @@ def streams():
     over('content:"at the cut"; offset:4', b"xxxxat t", b"he cut")
     over('content:"beginning"; depth:9', b"beginning", b"beginning")
     over('content:"begin"; startswith', b"begin", b"begin")
-    over('dsize:5', b"12345", b"123456")
+    over("dsize:5", b"12345", b"123456")
     over('content:"a"; dsize:5', b"a2345", b"a23456", b"b2345")
     over('flow:no_stream; content:"over the cut"', b"over th", b"e cut", b"over the cut")
     over('flow:only_stream; content:"over the cut"', b"over th", b"e cut")
@@ -773,7 +1028,9 @@ def fragments():
         part.flow = getattr(part, "flow", 20_000) + 1
         ports = UDP(sport=part.flow, dport=port)
         if six:
-            pieces = fragment6(IPv6(src=CLIENT6, dst=SERVER6) / IPv6ExtHdrFragment(id=part.flow) / ports / Raw(payload), 120)
+            pieces = fragment6(
+                IPv6(src=CLIENT6, dst=SERVER6) / IPv6ExtHdrFragment(id=part.flow) / ports / Raw(payload), 120
+            )
         else:
             pieces = fragment(IP(src=CLIENT, dst=SERVER, id=part.flow) / ports / Raw(payload), 64)
         for number in order or range(len(pieces)):
@@ -785,7 +1042,7 @@ def fragments():
     over('content:"over the cut"', text, [0])
     over('content:"over the cut"', b"x" * 60 + b"over the cut" + b"y" * 60, six=True)
     over('content:"not there"', text)
-    over(f'dsize:{len(text)}', text)
+    over(f"dsize:{len(text)}", text)
     over('content:"over the cut"; offset:50; depth:12', text)
     return part
 
@@ -812,7 +1069,12 @@ def sample():
         text = [it.encode() for it in word]
         part.udp(53, bytes(12) + text[0], text[0])
         part.udp(53, b"xx\x01\x00\x00\x01xxxx" + text[1].upper(), b"xx\x01\x00\x00\x01" + text[1])
-        for name in [f"{word[2]}.example", f"x{word[2]}.example", f"{word[3]}1234.long.example", f"{word[3]}12.long.example"]:
+        for name in [
+            f"{word[2]}.example",
+            f"x{word[2]}.example",
+            f"{word[3]}1234.long.example",
+            f"{word[3]}12.long.example",
+        ]:
             query(name)
         over_tcp(8000, get(f"POST /{word[4]}.php HTTP/1.1", b"x=1"), plain)
         over_tcp(8000, get(f"POST /{word[4]}.php?x HTTP/1.1", b"x=1"), plain)
@@ -837,7 +1099,9 @@ def sample():
         for _ in range(32):
             part.send(IP(src=CLIENT, dst=SERVER) / ICMP(type=8, id=4660, seq=22136) / Raw(text[21]))
         for ttl in [2, 3]:
-            part.send(IP(src=CLIENT, dst=CLIENT, ttl=ttl, tos=8, id=4660, flags="DF") / ICMP(type=8, id=ttl) / Raw(text[22]))
+            part.send(
+                IP(src=CLIENT, dst=CLIENT, ttl=ttl, tos=8, id=4660, flags="DF") / ICMP(type=8, id=ttl) / Raw(text[22])
+            )
         for options in [[IPOption(b"\x83\x07\x04\x0a\x00\x00\x01")], []]:
             part.flow += 1
             part.send(IP(src=CLIENT, dst=SERVER, options=options) / UDP(sport=part.flow, dport=9) / Raw(text[23]))
@@ -846,7 +1110,23 @@ def sample():
     return part
 
 
-PARTS = [sample, contents, expressions, numbers, headers, icmp, sides, flows, rates, http, dns, tls, actions, streams, fragments]
+PARTS = [
+    sample,
+    contents,
+    expressions,
+    numbers,
+    headers,
+    icmp,
+    sides,
+    flows,
+    rates,
+    http,
+    dns,
+    tls,
+    actions,
+    streams,
+    fragments,
+]
 
 
 def main():

@@ -1,5 +1,6 @@
-//! What it costs to look for all patterns of a group: the automaton of the `aho-corasick` crate and Vectorscan in turns, for payloads
-//! of three lengths that hold no pattern, one, or nothing but beginnings of patterns. `cargo bench -p taut-inspect --bench search`.
+//! What it costs to look for all patterns of a group: the automaton of the `aho-corasick` crate and Vectorscan in
+//! turns, for payloads of three lengths that hold no pattern, one, or nothing but beginnings of patterns.
+//! `cargo bench -p taut-inspect --bench search`.
 #![allow(clippy::unwrap_used)]
 
 use std::hint::black_box;

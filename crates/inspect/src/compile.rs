@@ -72,8 +72,8 @@ impl RuleSet {
         names: Names,
         matcher: Matcher,
     ) -> Result<Self, String> {
-        // Those that let pass are asked first, then those that drop; among them those that change bits of flows, so that others see
-        // what the same packet has changed.
+        // Those that let pass are asked first, then those that drop; among them those that change bits of flows, so
+        // that others see what the same packet has changed.
         rules.sort_by_key(|rule| (rule.action, bits_order(rule)));
         let mut packets: [[Vec<u32>; 2]; 4] = Default::default();
         let mut messages: Vec<[Vec<u32>; 2]> = vec![Default::default(); Buffer::COUNT];
@@ -151,7 +151,8 @@ impl RuleSet {
     }
 }
 
-/// Place of a rule among others by what it does with bits of flows: those that only change them come first, those that only ask behind.
+/// Place of a rule among others by what it does with bits of flows: those that only change them come first, those that
+/// only ask behind.
 fn bits_order(rule: &Rule) -> u8 {
     let asks = |bit: &FlowBit| matches!(bit, FlowBit::IsSet { .. } | FlowBit::IsNotSet(_));
     let (has_asked, has_changed) = (
@@ -379,7 +380,8 @@ pub struct Inspector {
     evaluator: Evaluator,
     rates: Rates,
     scratch: Scratch,
-    /// Rules to be asked, twice their numbers and one more if their pattern came before; and a bit for each of these that is among them.
+    /// Rules to be asked, twice their numbers and one more if their pattern came before; and a bit for each of these
+    /// that is among them.
     asked: Vec<u32>,
     seen: Vec<u64>,
     /// Rules that fitted and are to be written down.

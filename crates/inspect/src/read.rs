@@ -1125,7 +1125,8 @@ fn number_or_name(text: &str, variables: &[String]) -> Read<Number> {
     })
 }
 
-/// A comparison: `5`, `>5`, `<=5`, `!5`, `5<>9` (between), `5<=>9` (and the ends), `5-9` (and the ends in Snort, between in Suricata).
+/// A comparison: `5`, `>5`, `<=5`, `!5`, `5<>9` (between), `5<=>9` (and the ends), `5-9` (and the ends in Snort,
+/// between in Suricata).
 fn within(text: &str, with_ends: bool) -> Read<Within> {
     let (not, text) = negated(text);
     let is = |least, most| Ok(Within { least, most, not });

@@ -1,4 +1,5 @@
-//! One search for all patterns of a group: by an automaton of the `aho-corasick` crate, or by Vectorscan where that is on the machine.
+//! One search for all patterns of a group: by an automaton of the `aho-corasick` crate, or by Vectorscan where that is
+//! on the machine.
 
 use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 use taut_sys::{PatternDatabase, PatternScratch};
@@ -60,8 +61,8 @@ impl Search {
             .map_err(|e| e.to_string())
     }
 
-    /// Tells of every place at which a pattern ends, by the pattern's place and that of the byte behind it. False if there is no memory
-    /// to look with, and nothing was told.
+    /// Tells of every place at which a pattern ends, by the pattern's place and that of the byte behind it. False if
+    /// there is no memory to look with, and nothing was told.
     #[inline]
     pub fn find(
         &self,

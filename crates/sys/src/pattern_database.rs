@@ -16,8 +16,8 @@ const CASELESS: c_uint = 1;
 /// What is looked into lies in one piece (HS_MODE_BLOCK).
 const BLOCK: c_uint = 1;
 
-/// Zeroes behind what is looked into: version 5.4.9 overlooks patterns that end within the last 34 bytes, if there are some hundred
-/// patterns and the processor has AVX-512.
+/// Zeroes behind what is looked into: version 5.4.9 overlooks patterns that begin within the last 34 bytes, if there
+/// are some hundred patterns (seen on a processor with AVX-512).
 const BEHIND: [u8; 64] = [0; 64];
 
 /// Why there is no database.
@@ -52,8 +52,8 @@ impl PatternDatabase {
     /// Makes one; patterns are known by their places.
     ///
     /// # Errors
-    /// [`PatternDatabaseError`], where the library is not there or refuses the patterns, as it does if there is none, or
-    /// if one has no bytes.
+    /// [`PatternDatabaseError`], where the library is not there or refuses the patterns, as it does if there is none,
+    /// or if one has no bytes.
     pub fn new(patterns: &[impl AsRef<[u8]>]) -> Result<Self, PatternDatabaseError> {
         let library = library()?;
         let refused = |reason: &str| PatternDatabaseError::Refused(reason.to_string());
@@ -66,8 +66,8 @@ impl PatternDatabase {
         let flags = vec![CASELESS; patterns.len()];
         let ids: Vec<c_uint> = (0..count).collect();
         let (mut database, mut error) = (ptr::null_mut(), ptr::null_mut());
-        // SAFETY: three arrays of `count`, whose pointers are those of C strings that outlive the call; both last ones are
-        // written by it.
+        // SAFETY: three arrays of `count`, whose pointers are those of C strings that outlive the call; both last ones
+        // are written by it.
         let answer = unsafe {
             (library.compile)(
                 begins.as_ptr(),
@@ -99,8 +99,9 @@ impl PatternDatabase {
         bytes
     }
 
-    /// Tells of every place at which a pattern ends, by the pattern's place and that of the byte behind it, in the order
-    /// of ends. False if it could not look: the scratch memory has no room for this database, or there are 4 GiB or more.
+    /// Tells of every place at which a pattern ends, by the pattern's place and that of the byte behind it, in the
+    /// order of ends. False if it could not look: the scratch memory has no room for this database, or there are 4 GiB
+    /// or more.
     #[inline]
     pub fn find<F: FnMut(usize, usize)>(
         &self,
@@ -161,7 +162,8 @@ impl Drop for PatternDatabase {
     }
 }
 
-/// The expression of these bytes. There are functions that take bytes as they are, but no pattern that begins with a zero.
+/// The expression of these bytes. There are functions that take bytes as they are, but no pattern that begins with a
+/// zero.
 fn literal(bytes: &[u8]) -> CString {
     let digit = |value: u8| b"0123456789abcdef"[usize::from(value & 15)];
     let each = bytes
@@ -219,8 +221,8 @@ impl PatternScratch {
     /// When there is no memory: then there is room for none.
     pub fn make_room(&mut self, database: &PatternDatabase) -> Result<(), PatternDatabaseError> {
         let library = database.library;
-        // SAFETY: null or scratch memory of this library, which the call may replace by a larger one; the database is one
-        // of this library.
+        // SAFETY: null or scratch memory of this library, which the call may replace by a larger one; the database is
+        // one of this library.
         let answer =
             unsafe { (library.alloc_scratch)(database.database.as_ptr(), &mut self.memory) };
         if answer != SUCCESS {

@@ -1,5 +1,5 @@
-//! The same rules over the same packets as Suricata had: alerts and drops, packet by packet, held against what it recorded
-//! (tests/data/suricata, made and recorded by the scripts in benches/peers/suricata).
+//! The same rules over the same packets as Suricata had: alerts and drops, packet by packet, held against what it
+//! recorded (tests/data/suricata, made and recorded by the scripts in benches/peers/suricata).
 #![allow(clippy::unwrap_used)]
 
 use super::*;
@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use taut_inspect::search::Matcher;
 use taut_port::{Mark, Punt};
 
-/// Where both differ, and why: part of the corpus and number of the packet, then `+` for what is only said here and `-` for what
-/// is only said there. The reference of the function has the reasons.
+/// Where both differ, and why: part of the corpus and number of the packet, then `+` for what is only said here and `-`
+/// for what is only said there. The reference of the function has the reasons.
 const DIFFERENCES: &[(&str, &[&str])] = &[
     (
         "a flow of ICMP is all ICMP between two hosts, so what follows a dropped request is dropped with it, unasked",
