@@ -60,7 +60,8 @@ enum Command {
     },
     /// Say at what rate the queue fills on this machine, the latency below it, and how long a full ring lasts
     Capacity(capacity::Arguments),
-    /// Print 300 rules of our own, free of any licence, which use every option that is understood and fit nothing:
+    /// Print 300 rules of our own, free of any licence, which use every option that taut and Suricata understand and
+    /// fit nothing:
     /// for trials
     Sample {
         /// Write traffic that they are tried on instead, conversations of DNS, HTTP and TLS, to this pcapng file

@@ -238,6 +238,12 @@ fn click_passes_packets_both_ways() {
 }
 
 #[test]
+fn suricata_in_line_passes_packets_both_ways() {
+    passes_both_ways_and_leaves_nothing("veth-suricata");
+    passes_both_ways_and_leaves_nothing("veth-suricata-rules");
+}
+
+#[test]
 fn a_router_does_not_pass_frames_that_are_not_addressed_to_it() {
     let Some(baseline) = installed("veth-routing") else {
         return;

@@ -9,7 +9,7 @@ use crate::evaluate::{Evaluator, FlowBits, Packet, Parts};
 use crate::rates::{Rated, Rates};
 use crate::read::Names;
 use crate::rule::*;
-use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
+use crate::search::{Matcher, Scratch, Search};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -45,24 +45,36 @@ struct ByPort {
 /// Rules that are asked together.
 #[derive(Debug, Default)]
 struct Group {
-    search: Option<AhoCorasick>,
+    search: Option<Search>,
     /// Rules by pattern.
     found: Vec<Box<[u32]>>,
+    /// Those of them that may fit once bytes behind the pattern have come.
+    going_on: Vec<Box<[u32]>>,
     /// Rules without a pattern.
     always: Box<[u32]>,
 }
-
-/// Bytes of all patterns of a group up to which they are made a table of states, which is faster, and larger.
-const TABLE_BYTES: usize = 8 * 1024;
 
 impl RuleSet {
     /// Makes rules ready.
     ///
     /// # Errors
     /// When there are too many patterns in one group, in words.
-    pub fn new(mut rules: Vec<Rule>, names: Names) -> Result<Self, String> {
-        // Those that let pass are asked first, then those that drop.
-        rules.sort_by_key(|rule| rule.action);
+    pub fn new(rules: Vec<Rule>, names: Names) -> Result<Self, String> {
+        Self::with_matcher(rules, names, Matcher::default())
+    }
+
+    /// Makes rules ready, whose patterns are looked for by that matcher.
+    ///
+    /// # Errors
+    /// When there are too many patterns in one group, or the matcher is not on this machine, in words.
+    pub fn with_matcher(
+        mut rules: Vec<Rule>,
+        names: Names,
+        matcher: Matcher,
+    ) -> Result<Self, String> {
+        // Those that let pass are asked first, then those that drop; among them those that change bits of flows, so
+        // that others see what the same packet has changed.
+        rules.sort_by_key(|rule| (rule.action, bits_order(rule)));
         let mut packets: [[Vec<u32>; 2]; 4] = Default::default();
         let mut messages: Vec<[Vec<u32>; 2]> = vec![Default::default(); Buffer::COUNT];
         for (rule, number) in rules.iter().zip(0u32..) {
@@ -89,11 +101,11 @@ impl RuleSet {
         };
         for (slot, directions) in packets.iter().enumerate() {
             for (direction, numbers) in directions.iter().enumerate() {
-                set.packets[slot][direction] = ByPorts::new(&rules, numbers)?;
+                set.packets[slot][direction] = ByPorts::new(&rules, numbers, matcher)?;
             }
         }
         for directions in &messages {
-            let group = |numbers: &[u32]| Group::new(&rules, numbers);
+            let group = |numbers: &[u32]| Group::new(&rules, numbers, matcher);
             set.messages
                 .push([group(&directions[0])?, group(&directions[1])?]);
         }
@@ -113,7 +125,7 @@ impl RuleSet {
 
     /// Bytes of memory that searches take.
     pub fn memory_bytes(&self) -> usize {
-        let of = |group: &Group| group.search.as_ref().map_or(0, AhoCorasick::memory_usage);
+        let of = |group: &Group| group.search.as_ref().map_or(0, Search::memory_bytes);
         let by_port = |by: &ByPort| by.groups.iter().map(of).sum::<usize>() + 2 * by.ports.len();
         let packets = self.packets.iter().flatten();
         let packets: usize = packets
@@ -122,11 +134,43 @@ impl RuleSet {
         packets + self.messages.iter().flatten().map(of).sum::<usize>()
     }
 
+    /// All searches.
+    fn searches(&self) -> impl Iterator<Item = &Search> {
+        let packets = self.packets.iter().flatten().flat_map(|it| {
+            let by_ports = it.receiver.groups.iter().chain(&it.sender.groups);
+            std::iter::once(&it.any).chain(by_ports)
+        });
+        let groups = packets.chain(self.messages.iter().flatten());
+        groups.filter_map(|group| group.search.as_ref())
+    }
+
     /// Whether any rule looks into messages of inspectors.
     pub fn asks_messages(&self) -> bool {
         let asks = |group: &Group| group.search.is_some() || !group.always.is_empty();
         self.messages.iter().flatten().any(asks)
     }
+}
+
+/// Place of a rule among others by what it does with bits of flows: those that only change them come first, those that
+/// only ask behind.
+fn bits_order(rule: &Rule) -> u8 {
+    let asks = |bit: &FlowBit| matches!(bit, FlowBit::IsSet { .. } | FlowBit::IsNotSet(_));
+    let (has_asked, has_changed) = (
+        rule.bits.iter().any(asks),
+        rule.bits.iter().any(|bit| !asks(bit)),
+    );
+    match (has_changed, has_asked) {
+        (true, false) => 0,
+        (true, true) => 1,
+        (false, true) => 2,
+        (false, false) => 3,
+    }
+}
+
+/// Whether bytes behind the pattern of a rule may make it fit.
+fn goes_on(rule: &Rule) -> bool {
+    let in_payload = |step: &&Step| step.buffer == Buffer::Payload;
+    !rule.is_positional && rule.steps.iter().filter(in_payload).count() > 1
 }
 
 /// Number of the groups of packets of that protocol.
@@ -203,7 +247,7 @@ fn rarity(byte: u8) -> u32 {
 }
 
 impl ByPorts {
-    fn new(rules: &[Rule], numbers: &[u32]) -> Result<Self, String> {
+    fn new(rules: &[Rule], numbers: &[u32], matcher: Matcher) -> Result<Self, String> {
         let (mut any, mut receiver, mut sender) = (Vec::new(), Vec::new(), Vec::new());
         for &number in numbers {
             let rule = &rules[number as usize];
@@ -216,15 +260,20 @@ impl ByPorts {
             }
         }
         Ok(Self {
-            any: Group::new(rules, &any)?,
-            receiver: ByPort::new(rules, &receiver, |rule| &rule.destination)?,
-            sender: ByPort::new(rules, &sender, |rule| &rule.source)?,
+            any: Group::new(rules, &any, matcher)?,
+            receiver: ByPort::new(rules, &receiver, matcher, |rule| &rule.destination)?,
+            sender: ByPort::new(rules, &sender, matcher, |rule| &rule.source)?,
         })
     }
 }
 
 impl ByPort {
-    fn new(rules: &[Rule], numbers: &[u32], side: impl Fn(&Rule) -> &Side) -> Result<Self, String> {
+    fn new(
+        rules: &[Rule],
+        numbers: &[u32],
+        matcher: Matcher,
+        side: impl Fn(&Rule) -> &Side,
+    ) -> Result<Self, String> {
         if numbers.is_empty() {
             return Ok(Self::default());
         }
@@ -251,7 +300,7 @@ impl ByPort {
             let group = match known.get(&here) {
                 Some(&group) => group,
                 None => {
-                    groups.push(Group::new(rules, &here)?);
+                    groups.push(Group::new(rules, &here, matcher)?);
                     let group = u16::try_from(groups.len())
                         .map_err(|_| "rules with too many different ports".to_string())?;
                     known.insert(here, group);
@@ -271,7 +320,7 @@ impl ByPort {
 }
 
 impl Group {
-    fn new(rules: &[Rule], numbers: &[u32]) -> Result<Self, String> {
+    fn new(rules: &[Rule], numbers: &[u32], matcher: Matcher) -> Result<Self, String> {
         let mut always = Vec::new();
         let mut patterns: Vec<Vec<u8>> = Vec::new();
         let mut found: Vec<Vec<u32>> = Vec::new();
@@ -290,24 +339,18 @@ impl Group {
             });
             found[place].push(number);
         }
-        let bytes: usize = patterns.iter().map(Vec::len).sum();
-        let kind = if bytes <= TABLE_BYTES {
-            AhoCorasickKind::DFA
-        } else {
-            AhoCorasickKind::ContiguousNFA
-        };
         let search = (!patterns.is_empty())
-            .then(|| {
-                AhoCorasick::builder()
-                    .ascii_case_insensitive(true)
-                    .match_kind(MatchKind::Standard)
-                    .kind(Some(kind))
-                    .build(&patterns)
-            })
+            .then(|| Search::new(&patterns, matcher))
             .transpose()
             .map_err(|e| format!("patterns of {} rules: {e}", numbers.len()))?;
+        let going_on = found.iter().map(|here| {
+            let each = here.iter().copied();
+            each.filter(|&number| goes_on(&rules[number as usize]))
+                .collect()
+        });
         Ok(Self {
             search,
+            going_on: going_on.collect(),
             found: found.into_iter().map(Into::into).collect(),
             always: always.into(),
         })
@@ -336,7 +379,9 @@ pub const MOST_MATCHES: usize = 15;
 pub struct Inspector {
     evaluator: Evaluator,
     rates: Rates,
-    /// Rules to be asked, and a bit for each that is among them.
+    scratch: Scratch,
+    /// Rules to be asked, twice their numbers and one more if their pattern came before; and a bit for each of these
+    /// that is among them.
     asked: Vec<u32>,
     seen: Vec<u64>,
     /// Rules that fitted and are to be written down.
@@ -403,8 +448,9 @@ impl Inspector {
         Self {
             evaluator: Evaluator::default(),
             rates: Rates::new(counters),
-            asked: Vec::with_capacity(rules),
-            seen: vec![0; rules.div_ceil(64)],
+            scratch: Scratch::new(set.searches()),
+            asked: Vec::with_capacity(2 * rules),
+            seen: vec![0; rules.div_ceil(32)],
             matches: Vec::with_capacity(MOST_MATCHES),
             counters: (0..rules).map(|_| RuleCounters::default()).collect(),
             until_timed: TIMED_ONE_IN,
@@ -505,36 +551,42 @@ impl Inspector {
     #[inline]
     fn search(&mut self, group: &Group, data: &[u8], new_from: usize) {
         for &rule in &group.always {
-            self.ask_for(rule);
+            ask_for(&mut self.seen, &mut self.asked, 2 * rule);
         }
-        if let Some(search) = &group.search {
-            for found in search.find_overlapping_iter(data) {
-                // What was there before was found before.
-                if found.end() <= new_from {
-                    continue;
+        let Some(search) = &group.search else {
+            return;
+        };
+        let Self {
+            scratch,
+            seen,
+            asked,
+            ..
+        } = self;
+        let mut found = |pattern: usize, end: usize| {
+            // What was there before was found before, but not all that a rule wants may have been there.
+            if end <= new_from {
+                for &rule in &group.going_on[pattern] {
+                    ask_for(seen, asked, 2 * rule + 1);
                 }
-                // Its first rule stands for all of them: what fills packets is found at every byte.
-                let rules = &group.found[found.pattern().as_usize()];
-                if rules.first().is_some_and(|&rule| self.is_asked_for(rule)) {
-                    continue;
-                }
-                for &rule in rules {
-                    self.ask_for(rule);
-                }
+                return;
             }
-        }
-    }
-
-    #[inline]
-    fn is_asked_for(&self, rule: u32) -> bool {
-        self.seen[rule as usize / 64] & (1 << (rule % 64)) != 0
-    }
-
-    #[inline]
-    fn ask_for(&mut self, rule: u32) {
-        if !self.is_asked_for(rule) {
-            self.seen[rule as usize / 64] |= 1 << (rule % 64);
-            self.asked.push(rule);
+            // Its first rule stands for all of them: what fills packets is found at every byte.
+            let rules = &group.found[pattern];
+            if rules
+                .first()
+                .is_some_and(|&rule| is_asked_for(seen, 2 * rule))
+            {
+                return;
+            }
+            for &rule in rules {
+                ask_for(seen, asked, 2 * rule);
+            }
+        };
+        if !search.find(scratch, data, &mut found) {
+            // Without memory to search in, all of them are asked.
+            for pattern in 0..group.found.len() {
+                found(pattern, usize::MAX);
+            }
         }
     }
 
@@ -555,14 +607,27 @@ impl Inspector {
         self.asked.sort_unstable();
         let mut verdict = Verdict::None;
         let mut asked = std::mem::take(&mut self.asked);
-        for &number in &asked {
-            self.seen[number as usize / 64] &= !(1 << (number % 64));
-            if verdict == Verdict::Pass || !self.has_time() {
+        let mut last = None;
+        for &entry in &asked {
+            self.seen[entry as usize / 64] &= !(1 << (entry % 64));
+            let (number, came_before) = (entry / 2, entry % 2 == 1);
+            let is_again = last.replace(number) == Some(number);
+            if is_again || verdict == Verdict::Pass || !self.has_time() {
                 continue;
             }
             let rule = &set.rules[number as usize];
             let began = if is_timed { taut_sys::ticks() } else { 0 };
-            let fits = self.evaluator.fits(rule, packet, parts, bits);
+            let mut fits = self.evaluator.fits(rule, packet, parts, bits);
+            if fits && came_before {
+                // It is written down once, when the last of what it wants has come.
+                let payload = parts.payload.get(..parts.new_from).unwrap_or_default();
+                let before = Parts {
+                    payload,
+                    new_from: 0,
+                    ..*parts
+                };
+                fits = !self.evaluator.fits(rule, packet, &before, bits);
+            }
             let counters = &self.counters[number as usize];
             add(&counters.asked, 1);
             let took = if is_timed {
@@ -614,6 +679,19 @@ impl Inspector {
     }
 }
 
+#[inline]
+fn is_asked_for(seen: &[u64], entry: u32) -> bool {
+    seen[entry as usize / 64] & (1 << (entry % 64)) != 0
+}
+
+#[inline]
+fn ask_for(seen: &mut [u64], asked: &mut Vec<u32>, entry: u32) {
+    if !is_asked_for(seen, entry) {
+        seen[entry as usize / 64] |= 1 << (entry % 64);
+        asked.push(entry);
+    }
+}
+
 /// Does to the bits of the flow what the rule says; false if there was no room.
 fn change_bits(change: &FlowBit, bits: &mut FlowBits) -> bool {
     match change {
@@ -638,13 +716,82 @@ fn change_bits(change: &FlowBit, bits: &mut FlowBits) -> bool {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::read::{Options, Reading};
+    use crate::read::{Dialect, Options, Reading};
 
     fn set(rules: &str) -> RuleSet {
         let mut reading = Reading::default();
         reading.read(rules, &Options::default());
         assert_eq!(reading.mistakes, []);
         RuleSet::new(reading.rules, reading.names).unwrap()
+    }
+
+    #[test]
+    fn a_rule_means_what_its_language_says() {
+        let fits = |dialect, options: &str, payload: &[u8]| {
+            let mut reading = Reading::default();
+            let options = format!("alert udp any any -> any any ({options}; sid:1;)");
+            let dialect = Options {
+                dialect: Some(dialect),
+                ..Options::default()
+            };
+            reading.read(&options, &dialect);
+            assert_eq!(reading.mistakes, []);
+            let set = RuleSet::new(reading.rules, reading.names).unwrap();
+            let mut inspector = Inspector::new(&set, 16);
+            let packet = Packet {
+                protocol: 17,
+                ttl: payload.len() as u8,
+                ..Packet::default()
+            };
+            let parts = Parts {
+                payload,
+                ..Parts::default()
+            };
+            let (none, bits) = (BufferSet::default(), &mut FlowBits::default());
+            inspector.begin(u64::MAX);
+            inspector.inspect(&set, &packet, &parts, true, none, bits, 0);
+            inspector.matches().len() == 1
+        };
+        for (options, payload, in_snort, in_suricata) in [
+            ("content:\"k\"; isdataat:3,relative", "k123", false, true),
+            ("content:\"k\"; isdataat:3,relative", "k1234", true, true),
+            ("content:\"k\"; isdataat:!1,relative", "k1", true, false),
+            ("isdataat:4", "k123", false, false),
+            ("ttl:2-4", "12", true, false),
+            ("ttl:2-4", "123", true, true),
+            ("content:\"k\"; pcre:\"/^1/R\"", "k1", true, true),
+        ] {
+            let found = [Dialect::Snort3, Dialect::Suricata]
+                .map(|dialect| fits(dialect, options, payload.as_bytes()));
+            assert_eq!(found, [in_snort, in_suricata], "{options} {payload}");
+        }
+    }
+
+    #[test]
+    fn what_a_rule_wants_may_come_in_pieces_and_is_said_once() {
+        let set = set(
+            "alert tcp any any -> any any (content:\"longest\"; content:\"b\"; distance:0; sid:1;)\n\
+                       alert tcp any any -> any any (content:\"longest\"; sid:2;)\n",
+        );
+        let mut inspector = Inspector::new(&set, 16);
+        let packet = Packet {
+            protocol: 6,
+            ..Packet::default()
+        };
+        let mut found = Vec::new();
+        for (payload, new_from) in [("longest", 0), ("longest b", 7), ("longest b, b", 9)] {
+            let parts = Parts {
+                payload: payload.as_bytes(),
+                new_from,
+                ..Parts::default()
+            };
+            inspector.begin(u64::MAX);
+            let (none, bits) = (BufferSet::default(), &mut FlowBits::default());
+            inspector.inspect(&set, &packet, &parts, true, none, bits, 0);
+            let ids = |&rule: &u32| set.rules()[rule as usize].about.id;
+            found.push(inspector.matches().iter().map(ids).collect::<Vec<_>>());
+        }
+        assert_eq!(found, [vec![2], vec![1], vec![]]);
     }
 
     #[test]

@@ -261,7 +261,10 @@ impl Evaluator {
                 not,
                 relative,
             } => {
-                let mut at = if *relative { end } else { 0 };
+                // A relative one begins behind the last match: nothing in front is seen, and `^` fits there.
+                let base = if *relative { end } else { 0 };
+                let data = data.get(base..).unwrap_or_default();
+                let mut at = 0;
                 loop {
                     if !self.has_steps() {
                         return false;
@@ -272,7 +275,7 @@ impl Evaluator {
                         }
                         None => return false,
                         Some((begin, behind)) => {
-                            if self.next(rest, parts, place, behind) {
+                            if self.next(rest, parts, place, base + behind) {
                                 return true;
                             }
                             if !depends(rest, place) {
@@ -292,7 +295,8 @@ impl Evaluator {
                 let Some((read, _)) = self.read(field, data, end) else {
                     return false;
                 };
-                let (read, value) = (read as i64, self.value(*value));
+                // Fields of eight bytes have no sign.
+                let (read, value) = (i128::from(read), i128::from(self.value(*value)));
                 let fits = match how {
                     Comparison::Less => read < value,
                     Comparison::Greater => read > value,
@@ -339,7 +343,7 @@ impl Evaluator {
                 align,
                 into,
             } => {
-                let Some((read, _)) = self.read(field, data, end) else {
+                let Some((read, behind)) = self.read(field, data, end) else {
                     return false;
                 };
                 let number = (read as i64).saturating_mul(*times);
@@ -350,7 +354,7 @@ impl Evaluator {
                     number.saturating_add(align - over)
                 };
                 self.variables[usize::from(*into) % MOST_VARIABLES] = number;
-                self.next(rest, parts, place, end)
+                self.next(rest, parts, place, behind)
             }
             Test::Math {
                 field,
@@ -358,7 +362,7 @@ impl Evaluator {
                 value,
                 into,
             } => {
-                let Some((read, _)) = self.read(field, data, end) else {
+                let Some((read, behind)) = self.read(field, data, end) else {
                     return false;
                 };
                 let (read, value) = (read as i64, self.value(*value));
@@ -375,12 +379,17 @@ impl Evaluator {
                     return false;
                 };
                 self.variables[usize::from(*into) % MOST_VARIABLES] = result;
-                self.next(rest, parts, place, end)
+                self.next(rest, parts, place, behind)
             }
-            Test::DataAt { at, relative, not } => {
+            Test::DataAt {
+                at,
+                relative,
+                to_end,
+                not,
+            } => {
                 let base = if *relative { end as i64 } else { 0 };
                 let at = base.saturating_add(self.value(*at));
-                let has = (0..data.len() as i64).contains(&at);
+                let has = (0..data.len() as i64 + i64::from(*to_end)).contains(&at);
                 has != *not && self.next(rest, parts, place, end)
             }
             Test::Len(within) => {

@@ -7,9 +7,10 @@
 //! - [`compile::RuleSet`]: rules made ready, in groups with one search each; [`compile::Inspector`] asks them, for one worker.
 //! - [`evaluate::Packet`] and [`evaluate::Parts`]: what can be asked of a packet, and the buffers that it has.
 //!
-//! `syntax.rs` splits files into rules and options, `read.rs` says what they mean, `compile.rs` decides which rules a packet is asked
-//! about, `evaluate.rs` asks one. Inspectors fill the buffers: `http.rs`, `dns.rs`, `tls.rs`; `stream.rs` puts the bytes of a TCP
-//! connection in order, `fragments.rs` those of a datagram.
+//! `syntax.rs` splits files into rules and options, `read.rs` says what they mean, `compile.rs` decides which rules a
+//! packet is asked about, with one search for all of a group (`search.rs`), `evaluate.rs` asks one. Inspectors fill the
+//! buffers: `http.rs`, `dns.rs`, `tls.rs`; `stream.rs` puts the bytes of a TCP connection in order, `fragments.rs`
+//! those of a datagram.
 //!
 //! `sample.rs` and `trace.rs` are rules and traffic of our own, for trials.
 //!
@@ -31,6 +32,7 @@ pub mod rates;
 pub mod read;
 pub mod rule;
 pub mod sample;
+pub mod search;
 pub mod stream;
 pub mod syntax;
 pub mod tls;

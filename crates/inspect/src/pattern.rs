@@ -48,6 +48,13 @@ impl Regex {
     /// # Errors
     /// What is wrong with it, in words.
     pub fn new(expression: &str, flags: Flags) -> Result<Self, String> {
+        let ending;
+        let expression = if flags.very_end && !flags.lines {
+            ending = at_very_end(expression);
+            &ending
+        } else {
+            expression
+        };
         if means_the_same(expression, flags)
             && let Ok(regex) = regex::bytes::RegexBuilder::new(expression)
                 .unicode(false)
@@ -63,10 +70,8 @@ impl Regex {
         }
         let inner = [(flags.lazy, "(?U)"), (flags.anchored, "\\G")];
         let inner: String = inner.iter().filter(|it| it.0).map(|it| it.1).collect();
-        let very_end = if flags.very_end { "(?-m)" } else { "" };
-        let limited = format!(
-            "(*LIMIT_MATCH={MOST_STEPS})(*LIMIT_HEAP={MOST_HEAP_KIB}){very_end}{inner}{expression}"
-        );
+        let limited =
+            format!("(*LIMIT_MATCH={MOST_STEPS})(*LIMIT_HEAP={MOST_HEAP_KIB}){inner}{expression}");
         let regex = pcre2::bytes::RegexBuilder::new()
             .caseless(flags.any_case)
             .dotall(flags.dot_all)
@@ -111,7 +116,11 @@ impl Regex {
                 .next()
                 .unwrap_or_default(),
         };
-        expression.contains(['^', '$']) || expression.contains("\\A") || expression.contains("\\G")
+        let ends = ["\\z", "\\Z"];
+        expression.contains(['^', '$'])
+            || ends.iter().any(|end| expression.contains(end))
+            || expression.contains("\\A")
+            || expression.contains("\\G")
     }
 
     /// Times that it took too many steps, and was taken for not fitting.
@@ -123,10 +132,30 @@ impl Regex {
     }
 }
 
+/// The expression with dollars that fit at the very end only. In lines the flag means nothing.
+fn at_very_end(expression: &str) -> String {
+    let (mut in_class, mut escaped) = (false, false);
+    let mut ending = String::with_capacity(expression.len() + 1);
+    for sign in expression.chars() {
+        match sign {
+            '$' if !in_class && !escaped => ending.push_str("\\z"),
+            _ => ending.push(sign),
+        }
+        match sign {
+            _ if escaped => {}
+            '[' => in_class = true,
+            ']' => in_class = false,
+            _ => {}
+        }
+        escaped = sign == '\\' && !escaped;
+    }
+    ending
+}
+
 /// Whether the expression means to the `regex` crate what it means to PCRE. Where this is not sure it is said to be no.
 fn means_the_same(expression: &str, flags: Flags) -> bool {
     // A dollar also fits in front of a line end that is the last byte.
-    if flags.anchored || flags.very_end || (expression.contains('$') && !flags.lines) {
+    if flags.anchored || (expression.contains('$') && !flags.lines) {
         return false;
     }
     // In multi-line mode PCRE's `$` does not fit between CR and LF either, but `^` does not fit behind the last line end.
@@ -203,6 +232,17 @@ mod tests {
         };
         assert_eq!(with("b", anchored).find_at(b"ab", 0), None);
         assert_eq!(with("b", anchored).find_at(b"ab", 1), Some((1, 2)));
+        let very_end = Flags {
+            very_end: true,
+            ..Flags::default()
+        };
+        for (text, fits) in [(&b"a$b"[..], true), (b"a$b\n", false)] {
+            assert_eq!(with(r"[$]b$", very_end).find_at(text, 0).is_some(), fits);
+            assert_eq!(
+                with(r"(?=b)*\$b$", very_end).find_at(text, 0).is_some(),
+                fits
+            );
+        }
         let lazy = Flags {
             lazy: true,
             ..Flags::default()

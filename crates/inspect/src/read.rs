@@ -304,7 +304,7 @@ impl Reader<'_> {
             });
         }
         let in_payload = |step: &&Step| step.buffer == Buffer::Payload;
-        rule.is_positional = rule
+        rule.is_positional |= rule
             .steps
             .iter()
             .filter(in_payload)
@@ -333,7 +333,10 @@ impl Reader<'_> {
         };
         (rule.protocol, rule.applications) = match protocol.text {
             "ip" => (Protocol::Ip, Vec::new()),
-            "tcp" | "tcp-pkt" | "tcp-stream" => (Protocol::Tcp, Vec::new()),
+            "tcp" | "tcp-pkt" | "tcp-stream" => {
+                rule.is_positional = protocol.text == "tcp-pkt";
+                (Protocol::Tcp, Vec::new())
+            }
             "udp" => (Protocol::Udp, Vec::new()),
             "icmp" | "icmpv4" | "icmpv6" => (Protocol::Icmp, Vec::new()),
             "http" | "http1" => (Protocol::Tcp, vec![Application::Http]),
@@ -450,16 +453,18 @@ impl Reader<'_> {
                         return Err(Refusal::NotUnderstood);
                     }
                 }
+                let relative = parts.contains(&"relative");
                 let test = Test::DataAt {
                     at: self.number_or_name(parts[0])?,
-                    relative: parts.contains(&"relative"),
+                    relative,
+                    to_end: relative && self.dialect == Dialect::Suricata,
                     not,
                 };
                 self.push(test, rule);
             }
             "bufferlen" | "bsize" => {
                 let value = value.split(',').next().unwrap_or_default();
-                self.push(Test::Len(within(value)?), rule);
+                self.push(Test::Len(self.within(value)?), rule);
             }
             "urilen" => {
                 let (value, kind) = value.split_once(',').unwrap_or((value, "raw"));
@@ -471,7 +476,7 @@ impl Reader<'_> {
                 rule.steps.push(Step {
                     buffer,
                     dotted: false,
-                    test: Test::Len(within(value)?),
+                    test: Test::Len(self.within(value)?),
                 });
             }
             "dotprefix" => self.dotted = true,
@@ -495,22 +500,26 @@ impl Reader<'_> {
                 );
             }
 
-            "dsize" => rule.headers.push(HeaderTest::PayloadLen(within(value)?)),
-            "ttl" => rule.headers.push(HeaderTest::Ttl(within(value)?)),
-            "id" => rule.headers.push(HeaderTest::IpId(within(value)?)),
-            "tos" => rule.headers.push(HeaderTest::Tos(within(value)?)),
-            "window" | "tcp.window" => rule.headers.push(HeaderTest::TcpWindow(within(value)?)),
+            "dsize" => rule
+                .headers
+                .push(HeaderTest::PayloadLen(self.within(value)?)),
+            "ttl" => rule.headers.push(HeaderTest::Ttl(self.within(value)?)),
+            "id" => rule.headers.push(HeaderTest::IpId(self.within(value)?)),
+            "tos" => rule.headers.push(HeaderTest::Tos(self.within(value)?)),
+            "window" | "tcp.window" => rule
+                .headers
+                .push(HeaderTest::TcpWindow(self.within(value)?)),
             "seq" => rule.headers.push(HeaderTest::TcpSequence(number(value)?)),
             "ack" => rule
                 .headers
                 .push(HeaderTest::TcpAcknowledgement(number(value)?)),
-            "itype" => rule.headers.push(HeaderTest::IcmpType(within(value)?)),
-            "icode" => rule.headers.push(HeaderTest::IcmpCode(within(value)?)),
+            "itype" => rule.headers.push(HeaderTest::IcmpType(self.within(value)?)),
+            "icode" => rule.headers.push(HeaderTest::IcmpCode(self.within(value)?)),
             "icmp_id" => rule.headers.push(HeaderTest::IcmpId(number(value)?)),
             "icmp_seq" => rule.headers.push(HeaderTest::IcmpSequence(number(value)?)),
             "fragoffset" => rule
                 .headers
-                .push(HeaderTest::FragmentOffset(within(value)?)),
+                .push(HeaderTest::FragmentOffset(self.within(value)?)),
             "sameip" => rule.headers.push(HeaderTest::SameAddresses),
             "ip_proto" => rule
                 .headers
@@ -681,7 +690,9 @@ impl Reader<'_> {
                 "to_client" | "from_server" => rule.flow.to_server = Some(false),
                 "established" => rule.flow.established = Some(true),
                 "not_established" => rule.flow.established = Some(false),
-                "stateless" | "no_stream" | "only_stream" | "no_frag" => {}
+                // It is asked of a packet by itself.
+                "no_stream" => rule.is_positional = true,
+                "stateless" | "only_stream" | "no_frag" => {}
                 "only_frag" => return Err(Refusal::NotUnderstood),
                 other => {
                     return wrong(format!(
@@ -726,6 +737,11 @@ impl Reader<'_> {
             }
         });
         Ok(())
+    }
+
+    /// A comparison with a number.
+    fn within(&self, text: &str) -> Read<Within> {
+        within(text, self.dialect == Dialect::Snort3)
     }
 
     fn number_or_name(&self, text: &str) -> Read<Number> {
@@ -1109,8 +1125,9 @@ fn number_or_name(text: &str, variables: &[String]) -> Read<Number> {
     })
 }
 
-/// A comparison: `5`, `>5`, `<=5`, `!5`, `5<>9` (between), `5<=>9` (and the ends), `5-9`.
-fn within(text: &str) -> Read<Within> {
+/// A comparison: `5`, `>5`, `<=5`, `!5`, `5<>9` (between), `5<=>9` (and the ends), `5-9` (and the ends in Snort,
+/// between in Suricata).
+fn within(text: &str, with_ends: bool) -> Read<Within> {
     let (not, text) = negated(text);
     let is = |least, most| Ok(Within { least, most, not });
     if let Some((least, most)) = text.split_once("<=>") {
@@ -1135,7 +1152,8 @@ fn within(text: &str) -> Read<Within> {
     if let Some((least, most)) = text.trim().split_once('-')
         && !least.is_empty()
     {
-        return is(signed(least)?, signed(most)?);
+        let less = i64::from(!with_ends);
+        return is(signed(least)? + less, signed(most)? - less);
     }
     let one = signed(text)?;
     is(one, one)
@@ -1222,7 +1240,7 @@ fn ip_protocol(value: &str) -> Read<Within> {
             most: number,
             not,
         }),
-        None => within(value),
+        None => within(value, true),
     }
 }
 

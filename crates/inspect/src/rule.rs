@@ -308,6 +308,9 @@ pub enum Test {
         at: Number,
         /// Whether it is counted from the last match.
         relative: bool,
+        /// Whether the place behind the last byte counts, too: in Suricata so many bytes behind the last match are
+        /// enough.
+        to_end: bool,
         /// Whether there must be none.
         not: bool,
     },

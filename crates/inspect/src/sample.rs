@@ -1,5 +1,5 @@
 //! Three hundred rules of our own, free of any licence, in the language of Suricata: for trials, measurements and tests. They use every
-//! option that is understood, and none of them fits what `taut generate` sends.
+//! option that both understand, and none of them fits what `taut generate` sends.
 
 use std::fmt::Write as _;
 
@@ -20,7 +20,7 @@ const FORMS: &[&str] = &[
     "http any any -> any any (flow:to_client,established; http.stat_code; content:\"200\"; http.response_body; content:\"<script>@\"; nocase",
     "http any any -> any any (flow:to_server,established; http.request_line; content:\"GET /@ HTTP/1.0\"; http.referer; content:\"@\"; http.protocol; content:\"HTTP/1.0\"",
     "http any any -> any any (flow:to_client,established; http.stat_msg; content:\"@\"; http.content_type; content:\"text/html\"; http.response_line; content:\"@\"",
-    "http any any -> any any (flow:to_server,established; http.accept; content:\"@\"; http.header.raw; content:\"|0d 0a|Accept|3a 20|@\"; http_raw_cookie",
+    "http any any -> any any (flow:to_server,established; http.accept; content:\"@\"; http.header.raw; content:\"|0d 0a|Accept|3a 20|@\"",
     "tls any any -> any any (tls.sni; content:\"@.example\"; nocase; endswith; ssl_state:client_hello; tls.version:1.2",
     "tcp any any -> any [21,25,110,143] (flow:to_server,established; content:\"@ \"; depth:24; nocase; pcre:\"/^@\\s+(\\S+)\\s+\\1/i\"",
     "tcp any any -> any 445 (flow:to_server,established; content:\"|ff|SMB\"; offset:4; depth:4; byte_test:1,&,128,6,relative; byte_jump:2,3,relative,little,align,post_offset -2; content:\"@\"; distance:0",
@@ -46,7 +46,7 @@ const FORMS: &[&str] = &[
 /// ```
 pub fn rules() -> String {
     let mut text = String::from(
-        "# Rules for trials: they use every option that is understood, and mean nothing.\n",
+        "# Rules for trials: they use every option that taut and Suricata understand, and mean nothing.\n",
     );
     for number in 0..RULES {
         let (form, turn) = (number % FORMS.len(), number / FORMS.len());
@@ -56,8 +56,7 @@ pub fn rules() -> String {
         let action = if turn % 4 == 3 { "drop" } else { "alert" };
         let _ = writeln!(
             text,
-            "{action} {}; msg:\"trial {number}\"; classtype:misc-activity; reference:url,example.org/{word}; metadata:made_for trials; sid:{}; rev:1;)",
-            rule.replacen('(', "(rem:\"made by taut\"; ", 1),
+            "{action} {rule}; msg:\"trial {number}\"; classtype:misc-activity; reference:url,example.org/{word}; metadata:made_for trials; sid:{}; rev:1;)",
             9_000_001 + number
         );
     }

@@ -5,7 +5,7 @@
 //! notes it in an [`InterruptionLog`] that other processes read. [`Mapping`] is memory that may be shared with another
 //! process, of which packet pools and rings are made; an [`AlignedTable`] is on huge pages, and `lanes` are sixteen numbers
 //! that a vector instruction loads from one at once; [`interface`] says what the kernel knows of a network interface;
-//! [`compile_packet_filter`] has libpcap read an expression.
+//! [`compile_packet_filter`] has libpcap read an expression; a [`PatternDatabase`] is Vectorscan's.
 //! What the system refuses is an [`Error`], which says what would help.
 //!
 //! Begin with `clock.rs`. There is `unsafe` here, as system calls take pointers; what is `unsafe` to call says what its
@@ -31,6 +31,7 @@ mod linked_lines;
 mod locked;
 mod memory;
 mod packet_filter;
+mod pattern_database;
 mod prefetch;
 mod private_socket;
 mod stamped_socket;
@@ -60,6 +61,7 @@ pub use packet_filter::ask_libpcap;
 pub use packet_filter::{
     FilterInstruction, LONGEST_EXPRESSION_BYTES, PacketFilterError, compile_packet_filter,
 };
+pub use pattern_database::{PatternDatabase, PatternDatabaseError, PatternScratch};
 pub use prefetch::prefetch;
 pub use private_socket::listen_privately;
 pub use stamped_socket::{receive_stamped, stamp_arrivals};

@@ -15,6 +15,8 @@ mod server;
 mod settings;
 mod slow;
 #[cfg(test)]
+mod suricata;
+#[cfg(test)]
 mod tests;
 mod tunnel;
 
@@ -46,7 +48,7 @@ pub(crate) const ENTRY: Entry = Entry {
     build: |table| {
         let checked = settings::<Settings>(table)?.check()?;
         // Mistakes in rules are said when the chain is read.
-        let compiled = compile(&checked.rules, &checked.options).map_err(SettingsError)?;
+        let compiled = compile(&checked).map_err(SettingsError)?;
         Ok(Box::new(Ips::new(checked, compiled)) as Box<dyn Function>)
     },
     in_kernel: KernelVersion::No("it keeps flows and looks into payloads"),
@@ -65,7 +67,7 @@ pub fn looking(table: toml::Table) -> Result<(Box<dyn Function>, Read), Settings
         alert_only: true,
         ..settings::<Settings>(table)?.check()?
     };
-    let compiled = compile(&checked.rules, &checked.options).map_err(SettingsError)?;
+    let compiled = compile(&checked).map_err(SettingsError)?;
     let read = compiled.1.clone();
     Ok((Box::new(Ips::new(checked, compiled)), read))
 }

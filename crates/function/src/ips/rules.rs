@@ -140,7 +140,7 @@ impl Rules {
     /// # Errors
     /// What is wrong, in one line.
     pub fn reload(&self) -> Result<Read, String> {
-        let (set, read) = compile(&self.checked.rules, &self.checked.options)?;
+        let (set, read) = compile(&self.checked)?;
         let about = describe(&set);
         let (version, workers) = {
             let state = self.lock();
@@ -305,17 +305,15 @@ pub fn read_files<P: AsRef<Path>>(files: &[P], options: &Options) -> Result<Read
 ///
 /// # Errors
 /// The first mistake, with file, line and column, and how many there are besides.
-pub(super) fn compile<P: AsRef<Path>>(files: &[P], options: &Options) -> Result<Compiled, String> {
-    let reading = read_files(files, options)?;
+pub(super) fn compile(checked: &Checked) -> Result<Compiled, String> {
+    let files = &checked.rules;
+    let reading = read_files(files, &checked.options)?;
     if let Some((file, mistake)) = reading.mistakes.first() {
         let more = match reading.mistakes.len() - 1 {
             0 => String::new(),
             n => format!(" (and {n} mistakes more; `taut ips check` lists them)"),
         };
-        return Err(format!(
-            "{}:{mistake}{more}",
-            files[*file].as_ref().display()
-        ));
+        return Err(format!("{}:{mistake}{more}", files[*file].display()));
     }
     let mut read = Read {
         rules: reading.rules.len(),
@@ -329,7 +327,7 @@ pub(super) fn compile<P: AsRef<Path>>(files: &[P], options: &Options) -> Result<
             .collect(),
         memory_bytes: 0,
     };
-    let set = RuleSet::new(reading.rules, reading.names)?;
+    let set = RuleSet::with_matcher(reading.rules, reading.names, checked.matcher)?;
     read.memory_bytes = set.memory_bytes();
     Ok((set, read))
 }

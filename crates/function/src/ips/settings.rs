@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 use taut_inspect::read::{Dialect, Options};
+use taut_inspect::search;
 use taut_inspect::variables::Variables;
 use taut_settings::{Size, duration};
 
@@ -51,6 +52,15 @@ enum Language {
     Suricata,
 }
 
+/// What looks for the patterns of rules.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Matcher {
+    #[default]
+    AhoCorasick,
+    Vectorscan,
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Settings {
@@ -77,6 +87,8 @@ pub(super) struct Settings {
     over_time: Option<OverTime>,
     #[serde(default)]
     inner: bool,
+    #[serde(default)]
+    matcher: Matcher,
 }
 
 /// Settings that make sense.
@@ -86,6 +98,8 @@ pub(super) struct Checked {
     pub rules: Vec<PathBuf>,
     /// How they are read.
     pub options: Options,
+    /// What looks for their patterns.
+    pub matcher: search::Matcher,
     /// Whether nothing is dropped.
     pub alert_only: bool,
     /// Where events go: a file, or a Unix socket behind `unix:`.
@@ -161,6 +175,13 @@ impl Settings {
         if self.rules.len() > 4096 {
             return error("rules: more than 4096 files".to_string());
         }
+        let matcher = match self.matcher {
+            Matcher::AhoCorasick => search::Matcher::AhoCorasick,
+            Matcher::Vectorscan => search::Matcher::Vectorscan,
+        };
+        if let Err(reason) = matcher.check() {
+            return error(format!("matcher: {reason}"));
+        }
         Ok(Checked {
             rules: self.rules,
             options: Options {
@@ -172,6 +193,7 @@ impl Settings {
                 with_disabled: false,
                 is_lenient: self.lenient,
             },
+            matcher,
             alert_only: self.alert_only,
             events: self.events,
             alerts: self

@@ -10,6 +10,7 @@ mod l3fwd;
 mod linux_routing;
 pub(crate) mod open_vswitch;
 pub(crate) mod step;
+mod suricata;
 mod testpmd;
 mod vpp;
 
@@ -105,6 +106,8 @@ pub fn baselines() -> &'static [Baseline] {
         open_vswitch::VETH_DPDK,
         click::ENTRY,
         click::ROUTER,
+        suricata::ENTRY,
+        suricata::WITH_RULES,
     ]
 }
 

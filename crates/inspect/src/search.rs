@@ -1,0 +1,188 @@
+//! One search for all patterns of a group: by an automaton of the `aho-corasick` crate, or by Vectorscan where that is
+//! on the machine.
+
+use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
+use taut_sys::{PatternDatabase, PatternScratch};
+
+/// What looks for patterns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Matcher {
+    /// An automaton that goes by each byte once.
+    #[default]
+    AhoCorasick,
+    /// Vectorscan's, which looks at many bytes at once.
+    Vectorscan,
+}
+
+impl Matcher {
+    /// Says whether it is on this machine.
+    ///
+    /// # Errors
+    /// What is missing, in words.
+    pub fn check(self) -> Result<(), String> {
+        Search::new(&[b"a pattern".to_vec()], self).map(drop)
+    }
+}
+
+/// Patterns of a group, made ready to be looked for; letters of ASCII fit in either case.
+#[derive(Debug)]
+pub enum Search {
+    /// By an automaton.
+    AhoCorasick(AhoCorasick),
+    /// By Vectorscan.
+    Vectorscan(PatternDatabase),
+}
+
+/// Bytes of all patterns of a group up to which they are made a table of states, which is faster, and larger.
+const TABLE_BYTES: usize = 8 * 1024;
+
+impl Search {
+    /// Makes one; patterns are known by their places.
+    ///
+    /// # Errors
+    /// When there are too many patterns, one is empty, or the matcher is not on this machine, in words.
+    pub fn new(patterns: &[Vec<u8>], matcher: Matcher) -> Result<Self, String> {
+        if matcher == Matcher::Vectorscan {
+            let made = PatternDatabase::new(patterns).map(Self::Vectorscan);
+            return made.map_err(|e| e.to_string());
+        }
+        let bytes: usize = patterns.iter().map(Vec::len).sum();
+        let kind = if bytes <= TABLE_BYTES {
+            AhoCorasickKind::DFA
+        } else {
+            AhoCorasickKind::ContiguousNFA
+        };
+        AhoCorasick::builder()
+            .ascii_case_insensitive(true)
+            .match_kind(MatchKind::Standard)
+            .kind(Some(kind))
+            .build(patterns)
+            .map(Self::AhoCorasick)
+            .map_err(|e| e.to_string())
+    }
+
+    /// Tells of every place at which a pattern ends, by the pattern's place and that of the byte behind it. False if
+    /// there is no memory to look with, and nothing was told.
+    #[inline]
+    pub fn find(
+        &self,
+        scratch: &mut Scratch,
+        data: &[u8],
+        each: &mut impl FnMut(usize, usize),
+    ) -> bool {
+        match self {
+            Self::AhoCorasick(search) => {
+                for found in search.find_overlapping_iter(data) {
+                    each(found.pattern().as_usize(), found.end());
+                }
+                true
+            }
+            Self::Vectorscan(database) => database.find(&mut scratch.0, data, each),
+        }
+    }
+
+    /// Bytes of memory that it takes.
+    pub fn memory_bytes(&self) -> usize {
+        match self {
+            Self::AhoCorasick(search) => search.memory_usage(),
+            Self::Vectorscan(database) => database.memory_bytes(),
+        }
+    }
+}
+
+/// Memory that looking takes, of one worker.
+#[derive(Debug, Default)]
+pub struct Scratch(PatternScratch);
+
+impl Scratch {
+    /// Makes it for these searches.
+    pub fn new<'a>(searches: impl Iterator<Item = &'a Search>) -> Self {
+        let mut scratch = PatternScratch::default();
+        for search in searches {
+            if let Search::Vectorscan(database) = search
+                && scratch.make_room(database).is_err()
+            {
+                // Searches say that there is no memory for them.
+                return Self::default();
+            }
+        }
+        Self(scratch)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    fn ends(search: &Search, data: &[u8]) -> Vec<(usize, usize)> {
+        let mut scratch = Scratch::new(std::iter::once(search));
+        let mut ends = Vec::new();
+        let each = &mut |pattern, end| ends.push((end, pattern));
+        assert!(search.find(&mut scratch, data, each));
+        ends.sort_unstable();
+        ends
+    }
+
+    /// Bytes of which some are alike but for the case.
+    fn bytes(most: usize) -> impl Strategy<Value = Vec<u8>> {
+        let byte = prop_oneof![4 => prop::sample::select(&b"abAB\0\xff[\\."[..]), 1 => any::<u8>()];
+        vec(byte, 1..most)
+    }
+
+    #[test]
+    fn patterns_at_the_end_are_found_among_hundreds() {
+        let mut random = fastrand::Rng::with_seed(7);
+        let patterns: Vec<Vec<u8>> = (0..300)
+            .map(|number| {
+                let word: String = (0..random.usize(2..10))
+                    .map(|_| random.lowercase())
+                    .collect();
+                format!("{word}{number:04x}").into_bytes()
+            })
+            .collect();
+        let searches = match Search::new(&patterns, Matcher::Vectorscan) {
+            Err(reason) => return println!("skipped: {reason}"),
+            Ok(other) => [Search::new(&patterns, Matcher::AhoCorasick).unwrap(), other],
+        };
+        let text =
+            b"Accept: text/html, and what else is written here is of no importance.\r\n".repeat(7);
+        for (number, pattern) in patterns.iter().enumerate() {
+            for len in [pattern.len() + number % 9, 22, 100, 470] {
+                let len = len.max(pattern.len());
+                let mut data = text[..len].to_vec();
+                let at = (len - pattern.len()).saturating_sub(number % 40);
+                data[at..][..pattern.len()].copy_from_slice(pattern);
+                let found = searches.each_ref().map(|search| ends(search, &data));
+                assert_eq!(found[0], found[1], "{:?}", String::from_utf8_lossy(&data));
+                assert!(found[0].contains(&(at + pattern.len(), number)));
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn both_find_the_same_patterns_at_the_same_ends(
+            patterns in vec(bytes(6), 1..12),
+            data in vec(bytes(40), 0..4),
+        ) {
+            let mut patterns = patterns;
+            for pattern in &mut patterns {
+                pattern.make_ascii_lowercase();
+            }
+            patterns.sort();
+            patterns.dedup();
+            let data = data.concat();
+            let automaton = Search::new(&patterns, Matcher::AhoCorasick).unwrap();
+            match Search::new(&patterns, Matcher::Vectorscan) {
+                Err(reason) if reason.starts_with("needs") => println!("skipped: {reason}"),
+                other => {
+                    let other = other.unwrap();
+                    prop_assert_eq!(ends(&automaton, &data), ends(&other, &data));
+                }
+            }
+        }
+    }
+}

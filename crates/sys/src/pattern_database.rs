@@ -1,0 +1,408 @@
+//! Many patterns looked for at once by Vectorscan (or Hyperscan, which it comes from), which is loaded when the first
+//! database is made.
+//!
+//! So taut builds and runs without it. Patterns are bytes, in which letters of ASCII fit in either case.
+
+use crate::Library;
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_ulonglong, c_void};
+use std::ptr::{self, NonNull};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Answer of all functions when they have done what they were asked (HS_SUCCESS).
+const SUCCESS: c_int = 0;
+/// Letters fit in either case (HS_FLAG_CASELESS).
+const CASELESS: c_uint = 1;
+/// What is looked into lies in one piece (HS_MODE_BLOCK).
+const BLOCK: c_uint = 1;
+
+/// Zeroes behind what is looked into: version 5.4.9 overlooks patterns that begin within the last 34 bytes, if there
+/// are some hundred patterns (seen on a processor with AVX-512).
+const BEHIND: [u8; 64] = [0; 64];
+
+/// Why there is no database.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PatternDatabaseError {
+    /// There is no Vectorscan on this machine, and what the loader says.
+    #[error("needs Vectorscan: apt install libvectorscan5 ({0})")]
+    Missing(String),
+    /// It makes no database of the patterns, and why, in its words.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// Patterns made ready to be looked for. It does not change, so many threads may look into it.
+#[derive(Debug)]
+pub struct PatternDatabase {
+    library: &'static Vectorscan,
+    database: NonNull<c_void>,
+    /// Number that no other one has.
+    serial: usize,
+}
+
+// SAFETY: the database is memory of its own that the library only reads once it is made.
+unsafe impl Send for PatternDatabase {}
+// SAFETY: as above.
+unsafe impl Sync for PatternDatabase {}
+
+/// Databases that were made.
+static SERIAL: AtomicUsize = AtomicUsize::new(0);
+
+impl PatternDatabase {
+    /// Makes one; patterns are known by their places.
+    ///
+    /// # Errors
+    /// [`PatternDatabaseError`], where the library is not there or refuses the patterns, as it does if there is none,
+    /// or if one has no bytes.
+    pub fn new(patterns: &[impl AsRef<[u8]>]) -> Result<Self, PatternDatabaseError> {
+        let library = library()?;
+        let refused = |reason: &str| PatternDatabaseError::Refused(reason.to_string());
+        let count = c_uint::try_from(patterns.len()).map_err(|_| refused("too many patterns"))?;
+        if patterns.iter().any(|it| it.as_ref().is_empty()) {
+            return Err(refused("a pattern without bytes"));
+        }
+        let expressions: Vec<CString> = patterns.iter().map(|it| literal(it.as_ref())).collect();
+        let begins: Vec<_> = expressions.iter().map(|it| it.as_ptr()).collect();
+        let flags = vec![CASELESS; patterns.len()];
+        let ids: Vec<c_uint> = (0..count).collect();
+        let (mut database, mut error) = (ptr::null_mut(), ptr::null_mut());
+        // SAFETY: three arrays of `count`, whose pointers are those of C strings that outlive the call; both last ones
+        // are written by it.
+        let answer = unsafe {
+            (library.compile)(
+                begins.as_ptr(),
+                flags.as_ptr(),
+                ids.as_ptr(),
+                count,
+                BLOCK,
+                ptr::null(),
+                &mut database,
+                &mut error,
+            )
+        };
+        match NonNull::new(database) {
+            Some(database) if answer == SUCCESS => Ok(Self {
+                library,
+                database,
+                // Relaxed: only that each is another one counts.
+                serial: SERIAL.fetch_add(1, Ordering::Relaxed),
+            }),
+            _ => Err(PatternDatabaseError::Refused(library.taken(error))),
+        }
+    }
+
+    /// Bytes of memory that it takes.
+    pub fn memory_bytes(&self) -> usize {
+        let mut bytes = 0;
+        // SAFETY: the database is one of this library, and the number is written by the call.
+        unsafe { (self.library.database_size)(self.database.as_ptr(), &mut bytes) };
+        bytes
+    }
+
+    /// Tells of every place at which a pattern ends, by the pattern's place and that of the byte behind it, in the
+    /// order of ends. False if it could not look: the scratch memory has no room for this database, or there are 4 GiB
+    /// or more.
+    #[inline]
+    pub fn find<F: FnMut(usize, usize)>(
+        &self,
+        scratch: &mut PatternScratch,
+        data: &[u8],
+        each: &mut F,
+    ) -> bool {
+        if !scratch.has_room(self.serial) {
+            return false;
+        }
+        scratch.copied.clear();
+        scratch.copied.extend_from_slice(data);
+        scratch.copied.extend_from_slice(&BEHIND);
+        let Ok(len) = c_uint::try_from(scratch.copied.len()) else {
+            return false;
+        };
+        let mut within = |id: usize, end: usize| {
+            if end <= data.len() {
+                each(id, end);
+            }
+        };
+        // SAFETY: so many bytes that outlive the call, and scratch memory with room that is lent to this call alone.
+        let answer = unsafe { self.scan(&scratch.copied, len, scratch.memory, &mut within) };
+        answer == SUCCESS
+    }
+
+    /// Calls the library.
+    ///
+    /// # Safety
+    /// There are `len` bytes, and scratch memory that has room for this database and is in nobody else's hands.
+    #[inline]
+    unsafe fn scan<F: FnMut(usize, usize)>(
+        &self,
+        bytes: &[u8],
+        len: c_uint,
+        memory: *mut c_void,
+        each: &mut F,
+    ) -> c_int {
+        // SAFETY: as the caller says; the function takes what stands behind the pointer for what it is.
+        unsafe {
+            (self.library.scan)(
+                self.database.as_ptr(),
+                bytes.as_ptr().cast(),
+                len,
+                0,
+                memory,
+                found::<F>,
+                ptr::from_mut(each).cast(),
+            )
+        }
+    }
+}
+
+impl Drop for PatternDatabase {
+    fn drop(&mut self) {
+        // SAFETY: made by this library, and not used again.
+        unsafe { (self.library.free_database)(self.database.as_ptr()) };
+    }
+}
+
+/// The expression of these bytes. There are functions that take bytes as they are, but no pattern that begins with a
+/// zero.
+fn literal(bytes: &[u8]) -> CString {
+    let digit = |value: u8| b"0123456789abcdef"[usize::from(value & 15)];
+    let each = bytes
+        .iter()
+        .flat_map(|byte| [b'\\', b'x', digit(byte >> 4), digit(*byte)]);
+    CString::new(each.collect::<Vec<u8>>()).unwrap_or_default()
+}
+
+/// Hands a match on.
+unsafe extern "C" fn found<F: FnMut(usize, usize)>(
+    id: c_uint,
+    _from: c_ulonglong,
+    to: c_ulonglong,
+    _flags: c_uint,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: `find` has given it a pointer to an `F` that is lent to that call alone.
+    let each = unsafe { &mut *context.cast::<F>() };
+    each(id as usize, to as usize);
+    0
+}
+
+/// Memory that looking takes, of one thread.
+#[derive(Debug)]
+pub struct PatternScratch {
+    memory: *mut c_void,
+    /// What is looked into, with zeroes behind it.
+    copied: Vec<u8>,
+    /// Bits by the serial numbers of databases that there is room for, and the number of the first word.
+    room: Vec<usize>,
+    first: usize,
+}
+
+// SAFETY: memory of its own, which whoever has it uses alone.
+unsafe impl Send for PatternScratch {}
+
+impl Default for PatternScratch {
+    fn default() -> Self {
+        Self {
+            memory: ptr::null_mut(),
+            copied: Vec::new(),
+            room: Vec::new(),
+            first: 0,
+        }
+    }
+}
+
+const BITS: usize = usize::BITS as usize;
+const COPIED_BYTES: usize = 1 << 17;
+
+impl PatternScratch {
+    /// Makes room for looking into a database, besides those that there is room for already.
+    ///
+    /// # Errors
+    /// When there is no memory: then there is room for none.
+    pub fn make_room(&mut self, database: &PatternDatabase) -> Result<(), PatternDatabaseError> {
+        let library = database.library;
+        // SAFETY: null or scratch memory of this library, which the call may replace by a larger one; the database is
+        // one of this library.
+        let answer =
+            unsafe { (library.alloc_scratch)(database.database.as_ptr(), &mut self.memory) };
+        if answer != SUCCESS {
+            // The library has freed what there was.
+            *self = Self::default();
+            let reason = format!("no scratch memory (error {answer})");
+            return Err(PatternDatabaseError::Refused(reason));
+        }
+        // No more is asked for later, but for what is longer than any packet with a piece of its stream.
+        self.copied.reserve(COPIED_BYTES);
+        let word = database.serial / BITS;
+        if self.room.is_empty() {
+            self.first = word;
+        }
+        let in_front = self.first.saturating_sub(word);
+        self.room.splice(0..0, std::iter::repeat_n(0, in_front));
+        self.first -= in_front;
+        let place = word - self.first;
+        self.room.resize(self.room.len().max(place + 1), 0);
+        self.room[place] |= 1 << (database.serial % BITS);
+        Ok(())
+    }
+
+    #[inline]
+    fn has_room(&self, serial: usize) -> bool {
+        let word = (serial / BITS).wrapping_sub(self.first);
+        self.room
+            .get(word)
+            .is_some_and(|word| word >> (serial % BITS) & 1 == 1)
+    }
+}
+
+impl Drop for PatternScratch {
+    fn drop(&mut self) {
+        if let (Ok(library), false) = (library(), self.memory.is_null()) {
+            // SAFETY: made by this library, and not used again.
+            unsafe { (library.free_scratch)(self.memory) };
+        }
+    }
+}
+
+/// `hs_compile_error_t`.
+#[repr(C)]
+struct CompileError {
+    message: *const c_char,
+    expression: c_int,
+}
+
+/// What is called of the library.
+#[derive(Debug)]
+struct Vectorscan {
+    compile: Compile,
+    free_error: FreeError,
+    free_database: FreeDatabase,
+    database_size: DatabaseSize,
+    alloc_scratch: AllocScratch,
+    free_scratch: FreeScratch,
+    scan: Scan,
+}
+
+type Compile = unsafe extern "C" fn(
+    *const *const c_char,
+    *const c_uint,
+    *const c_uint,
+    c_uint,
+    c_uint,
+    *const c_void,
+    *mut *mut c_void,
+    *mut *mut CompileError,
+) -> c_int;
+type FreeError = unsafe extern "C" fn(*mut CompileError) -> c_int;
+type FreeDatabase = unsafe extern "C" fn(*mut c_void) -> c_int;
+type DatabaseSize = unsafe extern "C" fn(*const c_void, *mut usize) -> c_int;
+type AllocScratch = unsafe extern "C" fn(*const c_void, *mut *mut c_void) -> c_int;
+type FreeScratch = unsafe extern "C" fn(*mut c_void) -> c_int;
+type Found = unsafe extern "C" fn(c_uint, c_ulonglong, c_ulonglong, c_uint, *mut c_void) -> c_int;
+type Scan = unsafe extern "C" fn(
+    *const c_void,
+    *const c_char,
+    c_uint,
+    c_uint,
+    *mut c_void,
+    Found,
+    *mut c_void,
+) -> c_int;
+
+impl Vectorscan {
+    /// What is said about patterns that it refuses.
+    fn taken(&self, error: *mut CompileError) -> String {
+        let Some(said) = NonNull::new(error) else {
+            return "Vectorscan gives no reason".to_string();
+        };
+        // SAFETY: an error of this library, the message of which is null or a C string within it; freed once, here.
+        unsafe {
+            let message = said.as_ref().message;
+            let text = match message.is_null() {
+                true => "Vectorscan gives no reason".to_string(),
+                false => CStr::from_ptr(message).to_string_lossy().into_owned(),
+            };
+            (self.free_error)(error);
+            text
+        }
+    }
+}
+
+/// The library, loaded on first use; it stays.
+fn library() -> Result<&'static Vectorscan, PatternDatabaseError> {
+    static LIBRARY: OnceLock<Result<Vectorscan, String>> = OnceLock::new();
+    let loaded = LIBRARY.get_or_init(load).as_ref();
+    loaded.map_err(|reason| PatternDatabaseError::Missing(reason.clone()))
+}
+
+fn load() -> Result<Vectorscan, String> {
+    // SAFETY: what it does when it is loaded asks nothing of us.
+    let library = unsafe { Library::load(&[c"libhs.so.5"]) }?;
+    let symbol = |name: &CStr| library.symbol(name).map(NonNull::as_ptr);
+    // SAFETY: not null, and functions of these types in every version with this name of the library that has them all
+    // (hs/hs_compile.h, hs/hs_runtime.h, hs/hs_common.h); the library is never unloaded.
+    unsafe {
+        use std::mem::transmute;
+        Ok(Vectorscan {
+            compile: transmute::<*mut c_void, Compile>(symbol(c"hs_compile_multi")?),
+            free_error: transmute::<*mut c_void, FreeError>(symbol(c"hs_free_compile_error")?),
+            free_database: transmute::<*mut c_void, FreeDatabase>(symbol(c"hs_free_database")?),
+            database_size: transmute::<*mut c_void, DatabaseSize>(symbol(c"hs_database_size")?),
+            alloc_scratch: transmute::<*mut c_void, AllocScratch>(symbol(c"hs_alloc_scratch")?),
+            free_scratch: transmute::<*mut c_void, FreeScratch>(symbol(c"hs_free_scratch")?),
+            scan: transmute::<*mut c_void, Scan>(symbol(c"hs_scan")?),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn all_ends_of_all_patterns_are_told_of_in_either_case() {
+        let database = match PatternDatabase::new(&["ab", "b\0", "bab", "\0"]) {
+            Err(PatternDatabaseError::Missing(_)) => return println!("skipped: needs Vectorscan"),
+            other => other.unwrap(),
+        };
+        let mut ends = Vec::new();
+        let mut scratch = PatternScratch::default();
+        // Without memory it does not look.
+        assert!(!database.find(&mut scratch, b"ab", &mut |_, _| panic!("found")));
+        scratch.make_room(&database).unwrap();
+        assert!(database.find(&mut scratch, b"abABb\0", &mut |id, end| {
+            ends.push((end, id))
+        }));
+        ends.sort_unstable();
+        assert_eq!(ends, [(2, 0), (4, 0), (4, 2), (6, 1), (6, 3)]);
+        assert!(database.memory_bytes() > 0);
+        // Memory for one is none for another, until it is asked for.
+        let many: Vec<String> = (0..2000)
+            .map(|it| format!("pattern {it} of many"))
+            .collect();
+        let more = PatternDatabase::new(&many).unwrap();
+        assert!(!more.find(&mut scratch, b"", &mut |_, _| panic!("found")));
+        scratch.make_room(&more).unwrap();
+        let mut count = 0;
+        assert!(
+            more.find(&mut scratch, b"PATTERN 77 of many", &mut |id, _| {
+                assert_eq!(id, 77);
+                count += 1;
+            })
+        );
+        assert_eq!(count, 1);
+        assert!(database.find(&mut scratch, b"ab", &mut |_, _| count += 1) && count == 2);
+    }
+
+    #[test]
+    fn what_is_no_pattern_is_refused_in_words() {
+        for patterns in [&[][..], &[""], &["a", ""]] {
+            match PatternDatabase::new(patterns) {
+                Err(PatternDatabaseError::Missing(_)) => println!("skipped: needs Vectorscan"),
+                Err(PatternDatabaseError::Refused(reason)) => assert!(!reason.is_empty()),
+                Ok(_) => panic!("{patterns:?}"),
+            }
+        }
+    }
+}
