@@ -27,6 +27,7 @@ mod parallel {
     mod route;
     mod route_agreement;
     mod route_driven;
+    mod route_scapy;
     mod route_vlans;
     mod serve;
     mod site;

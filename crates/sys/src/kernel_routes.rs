@@ -7,14 +7,16 @@
 
 use netlink_packet_core::{
     NLM_F_ACK, NLM_F_APPEND, NLM_F_CREATE, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REPLACE,
-    NLM_F_REQUEST, NetlinkBuffer, NetlinkHeader, NetlinkMessage, NetlinkPayload, Parseable,
+    NLM_F_REQUEST, NetlinkBuffer, NetlinkHeader, NetlinkMessage, NetlinkPayload, NlasIterator,
+    Parseable, ParseableParametrized,
 };
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
 use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
 };
 use netlink_packet_route::route::{
-    RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteNextHopFlags, RouteType, RouteVia,
+    RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteLwEnCapType, RouteMessage,
+    RouteNextHopFlags, RouteType, RouteVia,
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -37,6 +39,15 @@ const KEPT_BYTES: usize = 256 << 20;
 const BUFFER_BYTES: usize = 256 << 10;
 /// Messages that are received after one wait, at most.
 const AT_ONCE: usize = 256;
+/// Messages about routes (RTM_NEWROUTE, RTM_DELROUTE of linux/rtnetlink.h).
+const NEW_ROUTE: u16 = 24;
+const GONE_ROUTE: u16 = 25;
+/// Bytes of the header of a message, and of that of a route in it.
+const HEADER_BYTES: usize = 16;
+const ROUTE_HEADER_BYTES: usize = 12;
+/// Attributes of a route that are looked at: where it goes (RTA_DST), through which interface (RTA_OIF), by which neighbours
+/// (RTA_GATEWAY, RTA_MULTIPATH, RTA_VIA), its metric (RTA_PRIORITY) and table (RTA_TABLE).
+const ROUTE_ATTRIBUTES: [u16; 7] = [1, 4, 5, 9, 18, 6, 15];
 /// Messages about next-hop objects (RTM_NEWNEXTHOP, RTM_DELNEXTHOP).
 const NEXT_HOP_OBJECTS: std::ops::RangeInclusive<u16> = 104..=105;
 /// The kernel's own numbers of tables (RT_TABLE_MAIN, RT_TABLE_LOCAL).
@@ -331,16 +342,22 @@ fn fact(header: &NetlinkHeader, message: &[u8]) -> Option<KernelFact> {
     if NEXT_HOP_OBJECTS.contains(&header.message_type) {
         return Some(KernelFact::NextHopObject);
     }
+    // There may be a million routes, of which little is wanted.
+    match header.message_type {
+        NEW_ROUTE => {
+            let is_appended = header.flags & NLM_F_APPEND != 0;
+            return route(message.get(HEADER_BYTES..)?, is_appended).map(KernelFact::Route);
+        }
+        GONE_ROUTE => {
+            return route(message.get(HEADER_BYTES..)?, false).map(KernelFact::RouteGone);
+        }
+        _ => {}
+    }
     let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(message).ok()?;
     let NetlinkPayload::InnerMessage(message) = message.payload else {
         return None;
     };
-    let is_appended = header.flags & NLM_F_APPEND != 0;
     match message {
-        RouteNetlinkMessage::NewRoute(message) => {
-            route(message, is_appended).map(KernelFact::Route)
-        }
-        RouteNetlinkMessage::DelRoute(message) => route(message, false).map(KernelFact::RouteGone),
         RouteNetlinkMessage::NewNeighbour(message) => neighbour(&message, true),
         RouteNetlinkMessage::DelNeighbour(message) => neighbour(&message, false),
         RouteNetlinkMessage::NewAddress(message) => address(&message, true),
@@ -352,8 +369,9 @@ fn fact(header: &NetlinkHeader, message: &[u8]) -> Option<KernelFact> {
     }
 }
 
-fn route(message: RouteMessage, is_appended: bool) -> Option<KernelRoute> {
-    let header = &message.header;
+/// The route that a message is about; none where it is not understood, or the router has nothing to do with it.
+fn route(message: &[u8], is_appended: bool) -> Option<KernelRoute> {
+    let header = RouteHeader::parse(message).ok()?;
     let kind = match header.kind {
         RouteType::Unicast => KernelRouteKind::Unicast,
         RouteType::Local | RouteType::Broadcast | RouteType::Anycast => KernelRouteKind::Local,
@@ -384,8 +402,13 @@ fn route(message: RouteMessage, is_appended: bool) -> Option<KernelRoute> {
     };
     let is_dead = header.flags.bits() & RouteNextHopFlags::Dead.bits() as u32 != 0;
     let (mut only, mut via) = (None, None);
-    for attribute in message.attributes {
-        match attribute {
+    let family_and_kind = (header.address_family, header.kind, RouteLwEnCapType::None);
+    for attribute in NlasIterator::new(message.get(ROUTE_HEADER_BYTES..)?) {
+        let attribute = attribute.ok()?;
+        if !ROUTE_ATTRIBUTES.contains(&attribute.kind()) {
+            continue;
+        }
+        match RouteAttribute::parse_with_param(&attribute, family_and_kind).ok()? {
             RouteAttribute::Destination(address) => route.to.0 = address_of(&address)?,
             RouteAttribute::Table(table) => route.table = table,
             RouteAttribute::Priority(metric) => route.metric = metric,

@@ -10,6 +10,7 @@ use super::server::{NeighbourText, RouteText, Status};
 use super::settings::{Addresses, Checked, Interface, Network, Prefix, is_link_local};
 use super::text::{Asked, Target, Way, text_of};
 use crate::changes::Sender;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -436,13 +437,22 @@ impl Control {
     /// When there is no room; nothing has changed then.
     pub fn set(&mut self, network: impl Into<Network>, target: Target) -> Result<(), Refused> {
         let network = network.into();
-        let is_change = self.routes.get(&network) != Some(&target);
         let hop = self.take(&target)?;
         if let Err(e) = self.write(network, Some(hop)) {
             self.give_back(&target);
             return Err(e);
         }
-        match self.routes.insert(network, target) {
+        let (is_change, before) = match self.routes.entry(network) {
+            Entry::Vacant(entry) => {
+                entry.insert(target);
+                (true, None)
+            }
+            Entry::Occupied(mut entry) => {
+                let is_change = *entry.get() != target;
+                (is_change, Some(entry.insert(target)))
+            }
+        };
+        match before {
             Some(before) => self.give_back(&before),
             // A station that was there has it in its route's place.
             None => self.drop_station(network),
@@ -645,6 +655,9 @@ impl Control {
 
     /// Takes the route of a station away, if the network is one; a route that is asked for stays.
     fn drop_station(&mut self, network: Network) {
+        if !network.prefix.is_host() {
+            return;
+        }
         let mut stations = self.stations.keys();
         let station = stations.find(|at| self.station(**at) == network);
         let Some(at) = station.copied() else { return };

@@ -305,20 +305,18 @@ fn meaning(
         KernelRouteKind::Unreachable => Some(Target::Unreachable),
         KernelRouteKind::Prohibit => Some(Target::Prohibited),
         KernelRouteKind::Unicast => {
-            let ours = route.next_hops.iter();
-            let ours: Vec<_> = ours
-                .filter_map(|hop| Some((interface(hop.interface)?, hop)))
-                .collect();
-            let neighbours = ours.iter().filter_map(|(port, hop)| {
-                let at = (*port, hop.via?);
+            let hops = route.next_hops.iter();
+            let mut ours = hops.filter_map(|hop| Some((interface(hop.interface)?, hop)));
+            let neighbours = ours.clone().filter_map(|(port, hop)| {
+                let at = (port, hop.via?);
                 let weight = hop.weight;
                 Some(Way { at, weight })
             });
             let neighbours: Vec<Way> = neighbours.collect();
-            match (ours.first(), route.next_hops.is_empty()) {
+            match (ours.next(), route.next_hops.is_empty()) {
                 (_, true) => None,
                 (Some(_), _) if !neighbours.is_empty() => Some(Target::Neighbours(neighbours)),
-                (Some((port, _)), _) => Some(Target::Connected(*port)),
+                (Some((port, _)), _) => Some(Target::Connected(port)),
                 // It leaves by an interface that is no port's: that is the kernel's business.
                 (None, _) => Some(Target::Local),
             }
@@ -347,7 +345,7 @@ impl Follower {
         let stop = Arc::new(AtomicBool::new(false));
         let (stopped, taps, control) = (Arc::clone(&stop), Arc::clone(taps), Arc::clone(control));
         let thread = spawn_background("kernel-routes", move || {
-            follow(kernel, &taps, &control, &stopped);
+            follow(kernel, |number| taps.interface(number), &control, &stopped);
         })?;
         Ok(Self {
             stop,
@@ -369,7 +367,13 @@ fn lock(control: &Mutex<Control>) -> MutexGuard<'_, Control> {
     control.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn follow(mut kernel: KernelRoutes, taps: &Taps, control: &Mutex<Control>, stop: &AtomicBool) {
+/// Follows the kernel's routes until it is told to stop. `interface` gives the number of the router's interface for the kernel's.
+pub(super) fn follow(
+    mut kernel: KernelRoutes,
+    interface: impl Fn(u32) -> Option<u8>,
+    control: &Mutex<Control>,
+    stop: &AtomicBool,
+) {
     let mut mirror = Mirror {
         wants_all: Some(Instant::now()),
         ..Mirror::default()
@@ -382,7 +386,7 @@ fn follow(mut kernel: KernelRoutes, taps: &Taps, control: &Mutex<Control>, stop:
         let now = Instant::now();
         let mut control = lock(control);
         for fact in facts.drain(..) {
-            mirror.take(fact, |number| taps.interface(number), &mut control, now);
+            mirror.take(fact, &interface, &mut control, now);
         }
         control.set_kernel_status(mirror.status);
     };

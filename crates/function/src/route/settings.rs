@@ -73,6 +73,14 @@ impl Prefix {
     pub fn host(address: IpAddr) -> Self {
         Self::of(address, 128)
     }
+
+    /// Whether it is that of one address.
+    pub fn is_host(self) -> bool {
+        match self {
+            Self::V4(prefix) => prefix.length() == 32,
+            Self::V6(prefix) => prefix.length() == 128,
+        }
+    }
 }
 
 /// A prefix in one of the tables of a router, by number of the table.
