@@ -231,7 +231,7 @@ mod tests {
             "triggers": [{"name": "by-hand", "fired": 3, "begun": 2, "limited": 1}],
             "disk": null,
             "analysers": [
-                {"name": "ttl", "packets": 31_000, "missed": 6, "failed": 1, "room": 4096, "known": 33, "forgotten": 34,
+                {"name": "ttl", "packets": 31_000, "missed": 6, "failed": 1, "room": 400, "known": 33, "forgotten": 34,
                  "fired": 35, "counts": {"odd": 36}},
                 {"name": "quic", "packets": 1, "missed": 0, "failed": 0, "room": 10, "known": 1, "forgotten": 0,
                  "fired": 0, "error": "line 3: no"},
@@ -264,7 +264,7 @@ mod tests {
             "lost: 4 at ports, 2 for want of memory; 7 not looked at",
             "up to 2M",
             "by-hand",
-            "33 of 4,096",
+            "33 of 400",
             "36 odd",
             "line 3: no",
             "10 flows known, 20 forgotten",

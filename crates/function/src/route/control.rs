@@ -10,6 +10,7 @@ use super::server::{NeighbourText, RouteText, Status};
 use super::settings::{Addresses, Checked, Interface, Network, Prefix, is_link_local};
 use super::text::{Asked, Target, Way, text_of};
 use crate::changes::Sender;
+use crate::mix::Seeded;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -123,7 +124,7 @@ pub(super) struct Control {
     /// What stands for each table in texts.
     table_ids: Arc<[u32]>,
     hops: Arc<Hops>,
-    in_use: HashMap<Key, InUse>,
+    in_use: HashMap<Key, InUse, Seeded>,
     groups: HashMap<Vec<Way>, (u8, Group)>,
     free_groups: Vec<u8>,
     free: Vec<NextHop>,
@@ -172,7 +173,7 @@ impl Control {
                 .collect::<Result<_, _>>()?,
             table_ids: Arc::clone(&checked.tables),
             hops: Arc::new(Hops::new()),
-            in_use: HashMap::new(),
+            in_use: HashMap::default(),
             groups: HashMap::new(),
             free_groups: (0..MOST_GROUPS as u32).rev().map(|it| it as u8).collect(),
             free: (1..MOST_HOPS as u32)
@@ -880,7 +881,7 @@ fn write_group(
     number: u8,
     group: &Group,
     members: &[Way],
-    in_use: &HashMap<Key, InUse>,
+    in_use: &HashMap<Key, InUse, Seeded>,
 ) {
     for (bucket, member) in group.buckets().iter().enumerate() {
         let at = members.get(usize::from(*member));

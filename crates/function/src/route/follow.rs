@@ -9,8 +9,10 @@ use super::control::Control;
 use super::settings::{Network, Prefix};
 use super::taps::Taps;
 use super::text::{Target, Way};
+use crate::mix::Seeded;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,6 +30,9 @@ const LISTEN: Duration = Duration::from_millis(100);
 const SETTLE: Duration = Duration::from_millis(50);
 /// Facts that are taken in while the slow path waits for its turn.
 const TOGETHER: usize = 256;
+
+/// Rest after a few changes, as more of the same may follow: each time that the thread wakes up costs as much as several routes.
+const REST: Duration = Duration::from_millis(1);
 
 /// State of the router's picture of the kernel.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,7 +69,7 @@ struct Known {
 /// What the kernel has said.
 #[derive(Debug, Default)]
 pub(super) struct Mirror {
-    known: HashMap<Network, Known>,
+    known: HashMap<Network, Known, Seeded>,
     /// Counts times that all is asked for.
     asking: u64,
     /// Whether what is taken in is all there is, and not what changes.
@@ -168,19 +173,21 @@ impl Mirror {
         control: &mut Control,
     ) {
         let asking = self.asking;
-        let Some(known) = self.known.get_mut(&network) else {
-            match control.set(network, target) {
-                Ok(()) => {
-                    let known = Known {
-                        rank: rank(route),
-                        others: Vec::new(),
-                        told: asking,
-                    };
-                    self.known.insert(network, known);
+        let known = match self.known.entry(network) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => {
+                match control.set(network, target) {
+                    Ok(()) => {
+                        place.insert(Known {
+                            rank: rank(route),
+                            others: Vec::new(),
+                            told: asking,
+                        });
+                    }
+                    Err(_) => self.status.refused += 1,
                 }
-                Err(_) => self.status.refused += 1,
+                return;
             }
-            return;
         };
         // The first time in a round in which all is told, worse ones are to be told again.
         if std::mem::replace(&mut known.told, asking) != asking && self.is_told_all {
@@ -413,8 +420,10 @@ pub(super) fn follow(
             }
         }
         let heard = kernel.listen(LISTEN.min(patience(&mirror)), |fact| facts.push(fact));
+        let are_few = facts.len() < TOGETHER;
         take(&mut mirror, &mut facts);
         match heard {
+            Ok(Heard::Some) if are_few => std::thread::sleep(REST),
             Ok(Heard::Overrun) => {
                 mirror.status.overruns += 1;
                 mirror.wants_all.get_or_insert(Instant::now());

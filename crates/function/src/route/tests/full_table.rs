@@ -57,7 +57,8 @@ fn what_the_kernels_full_table_costs_until_it_is_the_routers() {
     // Programs that the thread starts are in it too.
     enter(&namespace.0).unwrap();
     for words in [
-        "link add lan type dummy",
+        "link add lan type veth peer name far",
+        "link set far up",
         "address add 10.0.0.1/24 dev lan",
         "link set lan up",
     ] {
