@@ -512,3 +512,99 @@ fn address(message: &AddressMessage, is_there: bool) -> Option<KernelFact> {
         is_there,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use netlink_packet_route::route::{RouteNextHop, RoutePreference};
+    use std::net::Ipv4Addr;
+
+    fn address(last: u8) -> RouteAddress {
+        RouteAddress::Inet(Ipv4Addr::new(10, 0, 0, last))
+    }
+
+    /// A message about a route as the kernel writes it.
+    fn message(attributes: Vec<RouteAttribute>) -> Vec<u8> {
+        let mut route = RouteMessage::default();
+        route.header.address_family = AddressFamily::Inet;
+        route.header.destination_prefix_length = 16;
+        route.header.table = MAIN_TABLE as u8;
+        route.header.kind = RouteType::Unicast;
+        route.attributes = attributes;
+        let payload = NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewRoute(route));
+        let mut message = NetlinkMessage::new(NetlinkHeader::default(), payload);
+        message.finalize();
+        let mut bytes = vec![0; message.buffer_len()];
+        message.serialize(&mut bytes);
+        bytes
+    }
+
+    fn facts(bytes: &[u8]) -> Vec<KernelFact> {
+        messages(bytes)
+            .filter_map(|(header, message)| fact(&header, message))
+            .collect()
+    }
+
+    #[test]
+    fn a_route_is_read_whatever_else_its_message_says() {
+        let destination =
+            RouteAttribute::Destination(RouteAddress::Inet(Ipv4Addr::new(10, 9, 0, 0)));
+        let one = message(vec![
+            RouteAttribute::Table(1000),
+            destination.clone(),
+            RouteAttribute::Priority(7),
+            RouteAttribute::PrefSource(address(1)),
+            RouteAttribute::Gateway(address(2)),
+            RouteAttribute::Preference(RoutePreference::High),
+            RouteAttribute::Oif(5),
+        ]);
+        let hop = |interface, last, weight| KernelNextHop {
+            interface,
+            via: Some(Ipv4Addr::new(10, 0, 0, last).into()),
+            weight,
+        };
+        let route = KernelRoute {
+            table: 1000,
+            to: (Ipv4Addr::new(10, 9, 0, 0).into(), 16),
+            metric: 7,
+            kind: KernelRouteKind::Unicast,
+            next_hops: vec![hop(5, 2, 1)],
+            is_appended: false,
+        };
+        assert_eq!(facts(&one), [KernelFact::Route(route.clone())]);
+        let next_hop = |interface, last, hops| {
+            let mut next_hop = RouteNextHop::default();
+            next_hop.interface_index = interface;
+            next_hop.hops = hops;
+            next_hop.attributes = vec![RouteAttribute::Gateway(address(last))];
+            next_hop
+        };
+        let several = message(vec![
+            destination,
+            RouteAttribute::MultiPath(vec![next_hop(5, 2, 0), next_hop(6, 3, 9)]),
+        ]);
+        let route = KernelRoute {
+            table: MAIN_TABLE,
+            metric: 0,
+            next_hops: vec![hop(5, 2, 1), hop(6, 3, 10)],
+            ..route
+        };
+        assert_eq!(facts(&several), [KernelFact::Route(route)]);
+        // Both, one behind the other; and cut short anywhere.
+        let both = [one.clone(), several].concat();
+        assert_eq!(facts(&both).len(), 2);
+        for end in 0..both.len() {
+            assert_eq!(facts(&both[..end]).len(), usize::from(end >= one.len()));
+        }
+        // A message whose own length ends it early, and one that has an attribute beyond its end.
+        for end in 16..one.len() {
+            let mut short = one[..end].to_vec();
+            short[..4].copy_from_slice(&(end as u32).to_ne_bytes());
+            assert!(facts(&short).len() <= 1);
+        }
+        let mut wrong = one;
+        wrong[28] = 0xff;
+        assert_eq!(facts(&wrong), []);
+    }
+}
