@@ -58,14 +58,17 @@ fn a_page_shows_a_capture_and_its_triggers_fire_for_it_alone() {
         let of_ping = flows.into_iter().find(|it| it["protocol"] == 1);
         of_ping.map(|it| (it["packets"].clone(), it["addresses"].clone()))
     };
-    // What is asked for is told the next time.
-    let expected = (10.into(), serde_json::json!(["10.8.0.1", "10.8.0.2"]));
+    // What is asked for is told the next time. More than five echoes were there if an answer came late.
+    let ends = serde_json::json!(["10.8.0.1", "10.8.0.2"]);
     capturing.wait_until("the flow of the pings", |_, _| {
         let state = curl(&["--fail", &status]).success().last_json();
         assert_eq!(state["ports"][0]["rx_overrun"], 0, "{state}");
         // The analyser knows the flow of the pings as well.
         let known = state["analysers"][0]["known"].as_u64().unwrap();
-        known > 0 && echoes(&state).as_ref() == Some(&expected)
+        let is_it = |(packets, of): (serde_json::Value, serde_json::Value)| {
+            packets.as_u64() >= Some(10) && of == ends
+        };
+        known > 0 && echoes(&state).is_some_and(is_it)
     });
     let trigger = format!("{page}trigger/by-hand");
     let code = |arguments: &[&str]| {
