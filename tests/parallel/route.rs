@@ -1,7 +1,7 @@
 //! Routers between hosts that know nothing of them.
 
 use crate::support::hosts::{
-    Hosts, Namespace, Transport, hops, ip, mtr_hops, ping, pinged, transfer,
+    Hosts, Namespace, Transport, hops, in_namespace, ip, mtr_hops, ping, pinged, transfer,
 };
 use crate::support::program::{Finished, Program, run};
 use crate::support::{scratch, taut};
