@@ -15,15 +15,15 @@ use std::time::{Duration, Instant};
 use taut_host::testbed::{DEVICE_INTERFACES, GENERATOR_INTERFACES};
 use taut_host::{CorePlan, DeviceProcess, Testbed};
 use taut_port::{Batch, PortSpec, Resources};
+use taut_wire::UdpFlow;
 
 /// Packets a second; the last one is as fast as one core sends.
 const RATES: [u64; 5] = [125_000, 250_000, 500_000, 1_000_000, u64::MAX];
 const DURATION: Duration = Duration::from_secs(1);
 const REPETITIONS: usize = 3;
 const PATIENCE: Duration = Duration::from_secs(20);
-const FRAME_BYTES: u16 = 60;
-/// Place and bytes of the mark of each frame.
-const MARK_AT: usize = 20;
+const FRAME_BYTES: usize = 60;
+/// Last bytes of each frame.
 const MARK: [u8; 16] = *b"taut-recorders:)";
 
 /// Frames that were sent, and those of them that are in the files.
@@ -79,6 +79,7 @@ fn send(rate: u64) -> Result<(u64, f64), taut_port::PortError> {
     let mut resources = Resources::for_ports(&specs)?;
     let mut port = specs[0].open(&mut resources)?;
     let pool = resources.pool();
+    let frame = marked_frame();
     let mut out = Batch::new();
     let (begun, mut sent) = (Instant::now(), 0);
     loop {
@@ -88,21 +89,25 @@ fn send(rate: u64) -> Result<(u64, f64), taut_port::PortError> {
         }
         let due = (elapsed.as_secs_f64() * rate as f64) as u64;
         if out.is_empty() && sent + 32 <= due {
-            pool.fill(&mut out, 32, FRAME_BYTES);
+            pool.fill(&mut out, 32, FRAME_BYTES as u16);
             for packet in out.packets_mut() {
-                let bytes = packet.bytes_mut();
-                bytes.fill(0);
-                // To all stations; of a type that nobody has.
-                bytes[..6].fill(0xff);
-                bytes[6] = 2;
-                bytes[12..14].copy_from_slice(&[0x88, 0xb5]);
-                bytes[MARK_AT..MARK_AT + MARK.len()].copy_from_slice(&MARK);
+                packet.bytes_mut().copy_from_slice(&frame);
             }
         }
         let before = out.len();
         port.tx(&mut out);
         sent += (before - out.len()) as u64;
     }
+}
+
+/// A datagram with the mark behind its headers.
+fn marked_frame() -> Vec<u8> {
+    let flow = UdpFlow::default();
+    // With a check sequence, which is not there.
+    let mut frame = flow.frame(FRAME_BYTES + 4).unwrap();
+    let at = frame.len() - MARK.len();
+    frame[at..].copy_from_slice(&MARK);
+    frame
 }
 
 /// The marks in all files once no more are added.
