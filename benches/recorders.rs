@@ -1,9 +1,11 @@
-//! How many packets programs that record write into their files, beside each other: `taut capture`, tcpdump, dumpcap, netsniff-ng,
-//! stenotype, and Zeek's Time Machine where it is built. Frames of 64 bytes over the same veth and packet sockets, a second at each
-//! rate, in turns. Needs root. `cargo bench --bench recorders`; an argument asks for those with that part of the name.
+//! How many packets programs that record write into their files, beside each other: `taut capture`, tcpdump, dumpcap,
+//! netsniff-ng, stenotype, and Zeek's Time Machine where it is built. Frames of 64 bytes over the same veth and packet
+//! sockets, a second at each rate, in turns. Needs root. `cargo bench --bench recorders`; an argument asks for those
+//! with that part of the name.
 //!
-//! What is in the files is counted, not what a program says: each frame has a mark that is looked for in all that it has written,
-//! whatever the form of its files. A rate is one without loss if every frame that the interface took is there.
+//! What is in the files is counted, not what a program says: each frame has a mark that is looked for in all that it
+//! has written, whatever the form of its files. A rate is one without loss if every frame that the interface took is
+//! there.
 #![allow(clippy::unwrap_used)]
 
 #[path = "peers/recorder/mod.rs"]

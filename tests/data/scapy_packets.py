@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Prints frames for a router, right and broken, as scapy makes them. What is to become of each: tests/parallel/route_scapy.rs
+"""Prints frames for a router, right and broken, as scapy makes them.
 
-A line each: name, a tab, the frame in hexadecimal digits, a tab, the frame as it goes on if it goes on: scapy makes the checksum of
-that anew. The first lines, whose names begin with "neighbour", are questions by which the router learns where its neighbours are.
+What is to become of each: tests/parallel/route_scapy.rs. A line each: name, a tab, the frame in hexadecimal digits, a
+tab, the frame as it goes on if it goes on: scapy makes the checksum of that anew. The first lines, whose names begin
+with "neighbour", are questions by which the router learns where its neighbours are.
 """
 
 import logging

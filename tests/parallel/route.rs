@@ -100,8 +100,8 @@ fn three_routers_in_a_row_carry_what_hosts_say_and_tell_what_is_wrong() {
     ping(a, "10.8.23.3", 3, &["-i", "0.02"], 3);
     let way_of_4 = ["10.8.1.1", "10.8.12.2", "10.8.23.3", "10.8.2.2"];
     let way_of_6 = ["fd00:1::1", "fd00:12::2", "fd00:23::3", "fd00:2::2"];
-    // By echo requests, by datagrams and by connections; several times, and none of them is lost. All at once, as mtr waits for
-    // those that may come late.
+    // By echo requests, by datagrams and by connections; several times, and none of them is lost. All at once, as mtr
+    // waits for those that may come late.
     std::thread::scope(|scope| {
         let mut traced = Vec::new();
         for (protocol, to, way) in [("-4", "10.8.2.2", way_of_4), ("-6", "fd00:2::2", way_of_6)] {

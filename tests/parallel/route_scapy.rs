@@ -1,5 +1,6 @@
-//! What a router makes of packets that scapy makes: options, lying lengths, wrong versions, fragments that overlap, every extension header.
-//! Each meets its named fate, and is counted by it. (tests/serial/route_frames.rs has such packets of our own, and asks tshark.)
+//! What a router makes of packets that scapy makes: options, lying lengths, wrong versions, fragments that overlap,
+//! every extension header. Each meets its named fate, and is counted by it. (tests/serial/route_frames.rs has such
+//! packets of our own, and asks tshark.)
 
 use crate::support::between::{Between, is_about_neighbours};
 use crate::support::program::run;
@@ -30,10 +31,12 @@ type Fate = (&'static str, Option<(u8, u8)>, &'static [&'static str]);
 const FATES: &[Fate] = &[
     // Options are not read, and what is in the packet is nobody's business but its receiver's.
     (FORWARDED, None, &[
-        "option: no operation", "option: end of list first", "option: loose source route", "option: strict source route",
+        "option: no operation", "option: end of list first", "option: loose source route",
+        "option: strict source route",
         "option: record route", "option: timestamp", "option: security", "option: router alert", "option: stream",
         "option: MTU probe", "option: traceroute", "option: directed broadcast", "option: address extension",
-        "option: unknown option", "option: option of no length", "option: option of one byte", "option: option beyond the header",
+        "option: unknown option", "option: option of no length", "option: option of one byte",
+        "option: option beyond the header",
         "option: 40 bytes of options",
         // Shorter than its frame: the rest is padding.
         "length: 20 of 68", "length: 27 of 68", "length: 67 of 68", "length: nothing behind the header",
@@ -43,9 +46,11 @@ const FATES: &[Fate] = &[
     ]),
     // Fragments are not put together.
     (FORWARDED, None, &[
-        "fragment 0", "fragment 1", "fragment 2", "overlapping fragment 0", "overlapping fragment 1", "overlapping fragment 2",
+        "fragment 0", "fragment 1", "fragment 2", "overlapping fragment 0", "overlapping fragment 1",
+        "overlapping fragment 2",
         "overlapping fragment 3", "overlapping fragment 4", "overlapping fragment 5", "fragment within the first",
-        "fragment of no bytes", "fragment of odd length with more to come", "fragment beyond 64 KiB", "tiny first fragment",
+        "fragment of no bytes", "fragment of odd length with more to come", "fragment beyond 64 KiB",
+        "tiny first fragment",
         "fragment of a TCP header's rest", "fragment that must not be cut", "fragment of IPv6 0", "fragment of IPv6 1",
         "overlapping fragment of IPv6 at 0, more", "overlapping fragment of IPv6 at 1, more",
         "overlapping fragment of IPv6 at 2, last", "overlapping fragment of IPv6 at 8191, more",
@@ -56,7 +61,8 @@ const FATES: &[Fate] = &[
         "extension: hop-by-hop", "extension: router alert", "extension: destination options", "extension: home address",
         "extension: routing of type 0", "extension: routing of type 2", "extension: routing of type 253",
         "extension: segment routing", "extension: atomic fragment", "extension: first fragment",
-        "extension: reserved bits of a fragment", "extension: authenticated", "extension: encapsulated", "extension: mobility",
+        "extension: reserved bits of a fragment", "extension: authenticated", "extension: encapsulated",
+        "extension: mobility",
         "extension: nothing behind", "extension: number 139", "extension: number 140", "extension: number 253",
         "extension: number 254", "extension: number 255", "extension: all", "extension: all, the last one first",
         "extension: 60 of a kind", "extension: beyond the packet", "extension: option beyond its header",
@@ -64,7 +70,8 @@ const FATES: &[Fate] = &[
         "payload: 0 of 48", "payload: 1 of 48", "payload: 47 of 48", "payload: none", "traffic class and flow label",
     ]),
     ("dropped: malformed", None, &[
-        "length: 0 of 68", "length: 1 of 68", "length: 19 of 68", "length: 69 of 68", "length: 32768 of 68", "length: 65535 of 68",
+        "length: 0 of 68", "length: 1 of 68", "length: 19 of 68", "length: 69 of 68", "length: 32768 of 68",
+        "length: 65535 of 68",
         "header length: 0", "header length: 1", "header length: 2", "header length: 3", "header length: 4",
         "header length: 15, beyond the packet",
         "cut after 20 bytes", "cut after 33 bytes", "cut after 34 bytes", "cut after 60 bytes",

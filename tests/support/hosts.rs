@@ -182,7 +182,8 @@ pub fn hops(host: &Namespace, protocol: &str, to: &str) -> Vec<String> {
     hops.collect()
 }
 
-/// The next hops that `mtr` finds with these options, each with the share of its probes that nothing came back of, in percent.
+/// The next hops that `mtr` finds with these options, each with the share of its probes that nothing came back of, in
+/// percent.
 pub fn mtr_hops(host: &Namespace, options: &[&str], to: &str) -> Vec<(String, f64)> {
     let mut command = in_namespace(&host.0, "mtr");
     let traced = run(command

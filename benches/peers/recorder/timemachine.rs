@@ -1,5 +1,6 @@
-//! Zeek's Time Machine (Maier et al., "Enriching Network Security Analysis with Time Travel", SIGCOMM 2008), where it is built:
-//! <https://github.com/zeek/time-machine>. Debian's package `timemachine` is another program, which records sound.
+//! Zeek's Time Machine (Maier et al., "Enriching Network Security Analysis with Time Travel", SIGCOMM 2008), where it
+//! is built: <https://github.com/zeek/time-machine>. Debian's package `timemachine` is another program, which records
+//! sound.
 //!
 //! `TIMEMACHINE` names it where it is not on the path.
 
@@ -25,8 +26,8 @@ fn is_there() -> bool {
     said.is_ok_and(|said| String::from_utf8_lossy(&said.stderr).contains("[-c config file]"))
 }
 
-/// One class for all packets, nothing of any connection cut off, and no index: what costs the least. Memory is as in its example: what
-/// is there, a hundred of the packets, never gets into a file.
+/// One class for all packets, nothing of any connection cut off, and no index: what costs the least. Memory is as in
+/// its example: what is there, a hundred of the packets, never gets into a file.
 fn command(testbed: &Testbed, interface: &str, folder: &Path) -> Command {
     // A line each: what stands between the first and the last quote of a line is one word to it.
     let place = folder.display();

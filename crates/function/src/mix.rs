@@ -11,7 +11,8 @@ pub(crate) fn mix(state: u64, word: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Makes hashers for a map. Each map draws a number of its own, so that nobody can choose keys that fall onto each other.
+/// Makes hashers for a map. Each map draws a number of its own, so that nobody can choose keys that fall onto each
+/// other.
 #[derive(Debug, Clone)]
 pub(crate) struct Seeded(u64);
 

@@ -45,8 +45,8 @@ const GONE_ROUTE: u16 = 25;
 /// Bytes of the header of a message, and of that of a route in it.
 const HEADER_BYTES: usize = 16;
 const ROUTE_HEADER_BYTES: usize = 12;
-/// Attributes of a route that are looked at: where it goes (RTA_DST), through which interface (RTA_OIF), by which neighbours
-/// (RTA_GATEWAY, RTA_MULTIPATH, RTA_VIA), its metric (RTA_PRIORITY) and table (RTA_TABLE).
+/// Attributes of a route that are looked at: where it goes (RTA_DST), through which interface (RTA_OIF), by which
+/// neighbours (RTA_GATEWAY, RTA_MULTIPATH, RTA_VIA), its metric (RTA_PRIORITY) and table (RTA_TABLE).
 const ROUTE_ATTRIBUTES: [u16; 7] = [1, 4, 5, 9, 18, 6, 15];
 /// Messages about next-hop objects (RTM_NEWNEXTHOP, RTM_DELNEXTHOP).
 const NEXT_HOP_OBJECTS: std::ops::RangeInclusive<u16> = 104..=105;

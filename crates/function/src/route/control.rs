@@ -23,8 +23,8 @@ use taut_xdp::router::KernelRouter;
 
 /// /24 networks that may have longer prefixes in them: all that there can be.
 const BLOCKS: usize = v4::MOST_BLOCKS;
-/// Room for routes of IPv6 that come later, beside those that are there at first: for a full table, which takes some 13,000 nodes and
-/// 73,000 lines, and most of another one.
+/// Room for routes of IPv6 that come later, beside those that are there at first: for a full table, which takes some
+/// 13,000 nodes and 73,000 lines, and most of another one.
 const SPARE_NODES: usize = 1 << 15;
 const SPARE_LINES: usize = 1 << 17;
 /// Next hops are looked at so often, whether all are asked for.

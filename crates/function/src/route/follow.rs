@@ -31,7 +31,8 @@ const SETTLE: Duration = Duration::from_millis(50);
 /// Facts that are taken in while the slow path waits for its turn.
 const TOGETHER: usize = 256;
 
-/// Rest after a few changes, as more of the same may follow: each time that the thread wakes up costs as much as several routes.
+/// Rest after a few changes, as more of the same may follow: each time that the thread wakes up costs as much as
+/// several routes.
 const REST: Duration = Duration::from_millis(1);
 
 /// State of the router's picture of the kernel.
@@ -374,7 +375,8 @@ fn lock(control: &Mutex<Control>) -> MutexGuard<'_, Control> {
     control.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Follows the kernel's routes until it is told to stop. `interface` gives the number of the router's interface for the kernel's.
+/// Follows the kernel's routes until it is told to stop. `interface` gives the number of the router's interface for the
+/// kernel's.
 pub(super) fn follow(
     mut kernel: KernelRoutes,
     interface: impl Fn(u32) -> Option<u8>,

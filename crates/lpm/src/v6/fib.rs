@@ -241,8 +241,9 @@ impl Fib {
         }
     }
 
-    /// Goes on where next hops lie further down than those of networks that are announced to others: entries lie behind so many bits of
-    /// their addresses. Only those that are not there yet go through a level, and all of them before any goes through the next one.
+    /// Goes on where next hops lie further down than those of networks that are announced to others: entries lie behind
+    /// so many bits of their addresses. Only those that are not there yet go through a level, and all of them before
+    /// any goes through the next one.
     #[inline(never)]
     pub(super) fn go_on<const N: usize>(
         &self,

@@ -115,8 +115,8 @@ fn what_the_kernels_full_table_costs_until_it_is_the_routers() {
         stop.store(true, Ordering::Relaxed);
         let cpu_s = follower.join().unwrap();
         println!(
-            "{round}: {count} routes as they come: {kernel_s:.2} s until the kernel has them, {behind_s:.2} s more until the router has; \
-             {cpu_s:.2} s of CPU time of its thread, {:.0} ns each; {overruns} overruns",
+            "{round}: {count} routes as they come: {kernel_s:.2} s until the kernel has them, {behind_s:.2} s more \
+             until the router has; {cpu_s:.2} s of CPU time of its thread, {:.0} ns each; {overruns} overruns",
             each_ns(cpu_s)
         );
         drop(control);
@@ -281,7 +281,8 @@ fn how_long_a_worker_pauses_while_a_full_table_is_loaded() {
         }
     });
     println!(
-        "{count} routes; longest pause of the worker (when its core was taken away): while nothing changes, and while all routes change"
+        "{count} routes; longest pause of the worker (when its core was taken away): while nothing changes, and while \
+         all routes change"
     );
     for round in 0..8 {
         let text = &texts[round % 2];
@@ -291,7 +292,8 @@ fn how_long_a_worker_pauses_while_a_full_table_is_loaded() {
         });
         let (_, [idle, idle_taken, idle_each]) = pauses.over(|| std::thread::sleep(took));
         println!(
-            "  {idle:.1} us ({idle_taken:.0}), {idle_each:.0} ns a batch; {own:.1} us ({taken:.0}), {each:.0} ns a batch, in {:.2} s",
+            "  {idle:.1} us ({idle_taken:.0}), {idle_each:.0} ns a batch; {own:.1} us ({taken:.0}), {each:.0} ns a \
+             batch, in {:.2} s",
             took.as_secs_f64()
         );
     }
