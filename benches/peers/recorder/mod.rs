@@ -28,7 +28,8 @@ pub const RECORDERS: [Recorder; 6] = [
         is_there: || true,
         command: |testbed, interface, folder| {
             let mut command = testbed.command_in_device(env!("CARGO_BIN_EXE_taut"));
-            let port = format!("af_packet:{interface}");
+            // Frames of 2 KiB: a ring of as many bytes as the others'.
+            let port = format!("af_packet:{interface},ring={}", SOCKET_MIB << 9);
             command.args(["capture", "--quiet", "--ring", "256M", "--port", &port]);
             command.arg("--write").arg(folder.join("all.pcapng"));
             command.arg("--control").arg(folder.join("control"));
