@@ -31,6 +31,8 @@ pub const RECORDERS: [Recorder; 6] = [
             // Frames of 2 KiB: a ring of as many bytes as the others'.
             let port = format!("af_packet:{interface},ring={}", SOCKET_MIB << 9);
             command.args(["capture", "--quiet", "--ring", "256M", "--port", &port]);
+            // All of its threads have one core, as the others have: who writes needs it as well.
+            command.args(["--wait", "sleep(50us)"]);
             command.arg("--write").arg(folder.join("all.pcapng"));
             command.arg("--control").arg(folder.join("control"));
             command
