@@ -33,6 +33,7 @@ mod parallel {
     mod route_driven;
     mod route_frames;
     mod route_in_kernel;
+    mod route_scapy;
     mod route_vlans;
     mod serve;
     mod site;

@@ -25,7 +25,11 @@ fn a_page_shows_a_capture_and_its_triggers_fire_for_it_alone() {
         "--page",
         "0",
     ]);
-    capture.args(["--metrics", "127.0.0.1:0"]);
+    capture.args(["--metrics", "127.0.0.1:0", "--trigger", "ttl", "--analyse"]);
+    capture.arg(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/examples/capture/ttl.lua"
+    ));
     capture.arg("--dump").arg(&dumps);
     capture.arg("--control").arg(&control);
     let mut capturing = Program::start(&mut capture);
@@ -44,6 +48,7 @@ fn a_page_shows_a_capture_and_its_triggers_fire_for_it_alone() {
     };
     // It stands alone.
     let html = curl(&["--fail", &page]).success().stdout;
+    assert!(html.contains("Analysers") && !html.contains("src="));
     assert!(html.contains("Fire") && !html.contains("src="), "{html}");
     let token = html.split("const token = \"").nth(1).unwrap();
     let token = token.split('"').next().unwrap();
@@ -53,12 +58,17 @@ fn a_page_shows_a_capture_and_its_triggers_fire_for_it_alone() {
         let of_ping = flows.into_iter().find(|it| it["protocol"] == 1);
         of_ping.map(|it| (it["packets"].clone(), it["addresses"].clone()))
     };
-    // What is asked for is told the next time.
-    let expected = (10.into(), serde_json::json!(["10.8.0.1", "10.8.0.2"]));
+    // What is asked for is told the next time. More than five echoes were there if an answer came late.
+    let ends = serde_json::json!(["10.8.0.1", "10.8.0.2"]);
     capturing.wait_until("the flow of the pings", |_, _| {
         let state = curl(&["--fail", &status]).success().last_json();
         assert_eq!(state["ports"][0]["rx_overrun"], 0, "{state}");
-        echoes(&state).as_ref() == Some(&expected)
+        // The analyser knows the flow of the pings as well.
+        let known = state["analysers"][0]["known"].as_u64().unwrap();
+        let is_it = |(packets, of): (serde_json::Value, serde_json::Value)| {
+            packets.as_u64() >= Some(10) && of == ends
+        };
+        known > 0 && echoes(&state).is_some_and(is_it)
     });
     let trigger = format!("{page}trigger/by-hand");
     let code = |arguments: &[&str]| {
@@ -96,6 +106,11 @@ fn a_page_shows_a_capture_and_its_triggers_fire_for_it_alone() {
         metrics.contains("taut_capture_triggers_fired_total{trigger=\"by-hand\"} 1"),
         "{metrics}"
     );
+    let is_known = |line: &str| {
+        let flows = "taut_capture_analyser_known_flows{analyser=\"ttl\",number=\"1\"} ";
+        line.strip_prefix(flows).is_some_and(|count| count != "0")
+    };
+    assert!(metrics.lines().any(is_known), "{metrics}");
     let flows = |more: &[&str]| {
         let mut asked = taut(&["capture", "flows", "--control"]);
         run(asked.arg(&control).args(more)).success()

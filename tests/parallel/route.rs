@@ -1,6 +1,8 @@
 //! Routers between hosts that know nothing of them.
 
-use crate::support::hosts::{Hosts, Namespace, Transport, hops, ip, ping, pinged, transfer};
+use crate::support::hosts::{
+    Hosts, Namespace, Transport, hops, in_namespace, ip, mtr_hops, ping, pinged, transfer,
+};
 use crate::support::program::{Finished, Program, run};
 use crate::support::{scratch, taut};
 use std::fs;
@@ -18,6 +20,7 @@ fn three_routers_in_a_row_carry_what_hosts_say_and_tell_what_is_wrong() {
     let programs = [
         ("ping", "iputils-ping"),
         ("traceroute", "traceroute"),
+        ("mtr", "mtr-tiny"),
         ("iperf3", "iperf3"),
     ];
     let Some(hosts) = Hosts::new(2, &programs) else {
@@ -86,19 +89,35 @@ fn three_routers_in_a_row_carry_what_hosts_say_and_tell_what_is_wrong() {
             host.0
         ));
     }
+    // Who looks for a way has each of its probes answered by the last host as well.
+    for setting in ["net.ipv4.icmp_ratelimit=0", "net.ipv6.icmp.ratelimit=0"] {
+        run(in_namespace(&b.0, "sysctl").args(["-qw", setting])).success();
+    }
     // The first ones wait for those who are asked; none is lost.
     ping(a, "10.8.2.2", 5, &["-i", "0.2"], 5);
     ping(a, "fd00:2::2", 5, &["-i", "0.2"], 5);
     ping(b, "10.8.1.2", 5, &["-i", "0.02"], 5);
     ping(a, "10.8.23.3", 3, &["-i", "0.02"], 3);
-    assert_eq!(
-        hops(a, "-4", "10.8.2.2"),
-        ["10.8.1.1", "10.8.12.2", "10.8.23.3", "10.8.2.2"]
-    );
-    assert_eq!(
-        hops(a, "-6", "fd00:2::2"),
-        ["fd00:1::1", "fd00:12::2", "fd00:23::3", "fd00:2::2"]
-    );
+    let way_of_4 = ["10.8.1.1", "10.8.12.2", "10.8.23.3", "10.8.2.2"];
+    let way_of_6 = ["fd00:1::1", "fd00:12::2", "fd00:23::3", "fd00:2::2"];
+    // By echo requests, by datagrams and by connections; several times, and none of them is lost. All at once, as mtr
+    // waits for those that may come late.
+    std::thread::scope(|scope| {
+        let mut traced = Vec::new();
+        for (protocol, to, way) in [("-4", "10.8.2.2", way_of_4), ("-6", "fd00:2::2", way_of_6)] {
+            assert_eq!(hops(a, protocol, to), way);
+            for probes in [None, Some("--udp"), Some("--tcp")] {
+                let options: Vec<_> = [protocol].into_iter().chain(probes).collect();
+                let wanted = way.map(|hop| (hop.to_string(), 0.0));
+                let found = scope.spawn(move || (mtr_hops(a, &options, to), options));
+                traced.push((found, wanted));
+            }
+        }
+        for (found, wanted) in traced {
+            let (found, options) = found.join().unwrap();
+            assert_eq!(found, wanted, "{options:?}");
+        }
+    });
     // A link in between takes 1300 bytes. What may be cut arrives whole; of the rest the sender is told how much fits.
     ping(
         a,

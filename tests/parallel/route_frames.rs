@@ -1,7 +1,7 @@
 //! What a router makes of frames that are wrong, odd or in trouble, each with its named fate, in user space and in the kernel; and tshark
 //! finds nothing wrong with what it tells their senders.
 
-use crate::support::between::decoded;
+use crate::support::between::{decoded, is_about_neighbours};
 use crate::support::in_kernel::InKernel;
 use crate::support::{alone_and_root, scratch};
 use std::collections::BTreeMap;
@@ -289,12 +289,6 @@ fn question(port: usize, who: IpAddr, at: Mac) -> Vec<u8> {
         }
     };
     frame[..length.unwrap()].to_vec()
-}
-
-/// Whether a frame is no packet but says or asks where a neighbour is.
-fn is_about_neighbours(frame: &[u8]) -> bool {
-    let ethernet = Ethernet::new(frame).unwrap();
-    ethernet.ethertype() == EtherType::ARP || resolution::neighbour_message(&ethernet).is_some()
 }
 
 /// A frame as it goes on to its next hop.

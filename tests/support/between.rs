@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 use taut_port::{Batch, PoolHandle, Port, PortSpec, Resources};
+use taut_wire::{EtherType, Ethernet, resolution};
 
 /// A forwarder whose ports 0 and 1 a test sends to and receives from.
 pub struct Between {
@@ -109,6 +110,12 @@ pub fn send(port: &mut dyn Port, pool: &PoolHandle, frames: &[Vec<u8>]) {
             port.tx(&mut batch);
         }
     }
+}
+
+/// Whether a frame is no packet but says or asks where a neighbour is.
+pub fn is_about_neighbours(frame: &[u8]) -> bool {
+    let ethernet = Ethernet::new(frame).unwrap();
+    ethernet.ethertype() == EtherType::ARP || resolution::neighbour_message(&ethernet).is_some()
 }
 
 /// A capture file of Ethernet frames.

@@ -1,11 +1,12 @@
-//! The dashboard's picture of a capture: its rate over time, how far memory reaches back, what was lost, triggers and
-//! flows.
+//! The dashboard's picture of a capture: its rate over time, how far memory reaches back, what was lost, triggers,
+//! analysers and flows.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Style, Stylize};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Paragraph, Row, Sparkline, Table};
+use taut_capture::analyser::AnalyserStatus;
 use taut_capture::capture::Status;
 use taut_measure::quantity;
 
@@ -29,11 +30,17 @@ pub struct CaptureView<'a> {
 pub(super) fn draw(frame: &mut Frame<'_>, view: &CaptureView<'_>) {
     let status = view.status;
     let trouble = status.trouble.len().min(3) as u16;
-    let [title, numbers, rate, triggers, flows, bottom] = Layout::vertical([
+    // Those of few scripts; none takes any room where there is none.
+    let analysers_rows = match status.analysers.len().min(4) as u16 {
+        0 => 0,
+        some => some + 3,
+    };
+    let [title, numbers, rate, triggers, analysers, flows, bottom] = Layout::vertical([
         Constraint::Length(1),
         Constraint::Length(2),
         Constraint::Length(8),
         Constraint::Length(status.triggers.len().min(8) as u16 + 3),
+        Constraint::Length(analysers_rows),
         Constraint::Min(0),
         Constraint::Length(1 + trouble),
     ])
@@ -43,6 +50,9 @@ pub(super) fn draw(frame: &mut Frame<'_>, view: &CaptureView<'_>) {
     draw_numbers(frame, numbers, view);
     draw_rate(frame, rate, view.packets);
     draw_triggers(frame, triggers, status);
+    if analysers_rows > 0 {
+        draw_analysers(frame, analysers, &status.analysers);
+    }
     draw_flows(frame, flows, status);
     let red = Style::new().fg(Color::Red);
     let lines = status.trouble.iter().take(3);
@@ -127,6 +137,54 @@ fn draw_triggers(frame: &mut Frame<'_>, area: Rect, status: &Status) {
     frame.render_widget(table, area);
 }
 
+fn draw_analysers(frame: &mut Frame<'_>, area: Rect, analysers: &[AnalyserStatus]) {
+    let rows = analysers.iter().map(|it| {
+        let counts = it.counts.iter();
+        let counts = counts.map(|(name, count)| format!("{} {name}", quantity::count(*count)));
+        // What goes wrong is worth more than what is counted.
+        let said = match &it.error {
+            Some(error) => Span::styled(error.as_str(), Style::new().fg(Color::Red)),
+            None => counts.collect::<Vec<_>>().join(", ").into(),
+        };
+        Row::new([
+            Span::from(it.name.as_str()),
+            quantity::count(it.packets).into(),
+            bad(it.missed + it.failed),
+            format!(
+                "{} of {}",
+                quantity::count(it.known),
+                quantity::count(it.room)
+            )
+            .into(),
+            quantity::count(it.forgotten).into(),
+            quantity::count(it.fired).into(),
+            said,
+        ])
+    });
+    let widths = [
+        Constraint::Min(12),
+        Constraint::Length(15),
+        Constraint::Length(11),
+        Constraint::Length(24),
+        Constraint::Length(11),
+        Constraint::Length(9),
+        Constraint::Fill(1),
+    ];
+    let header = Row::new([
+        "analyser",
+        "packets",
+        "not seen",
+        "flows",
+        "forgotten",
+        "fired",
+        "counts",
+    ]);
+    let table = Table::new(rows, widths)
+        .header(header.style(Style::new().dim()))
+        .block(Block::bordered());
+    frame.render_widget(table, area);
+}
+
 fn draw_flows(frame: &mut Frame<'_>, area: Rect, status: &Status) {
     let Some(flows) = &status.flows else {
         return;
@@ -172,6 +230,12 @@ mod tests {
             "passed_over": 0, "not_looked_at": 7, "dumping": [], "dumps": [], "trouble": ["the disk is full"],
             "triggers": [{"name": "by-hand", "fired": 3, "begun": 2, "limited": 1}],
             "disk": null,
+            "analysers": [
+                {"name": "ttl", "packets": 31_000, "missed": 6, "failed": 1, "room": 400, "known": 33, "forgotten": 34,
+                 "fired": 35, "counts": {"odd": 36}},
+                {"name": "quic", "packets": 1, "missed": 0, "failed": 0, "room": 10, "known": 1, "forgotten": 0,
+                 "fired": 0, "error": "line 3: no"},
+            ],
             "flows": {"room": 100, "known": 10, "forgotten": 20, "top": [{
                 "protocol": 6, "addresses": ["10.0.0.1", "10.0.0.2"], "ports": [80, 1000], "packets": 12,
                 "bytes": 768, "first_ns": 1, "last_ns": 2, "tcp_flags": 2, "packets_per_second": 6,
@@ -193,13 +257,16 @@ mod tests {
 
     #[test]
     fn everything_that_matters_is_on_the_screen_and_none_is_too_small() {
-        let text = drawn(110, 32, &[1000, 2_000_000]);
+        let text = drawn(140, 36, &[1000, 2_000_000]);
         for part in [
             "eth0  3 s",
             "2.00 Mpkt/s, 8Mbit/s; looks back 2.5 s in 1 GB",
             "lost: 4 at ports, 2 for want of memory; 7 not looked at",
             "up to 2M",
             "by-hand",
+            "33 of 400",
+            "36 odd",
+            "line 3: no",
             "10 flows known, 20 forgotten",
             "TCP 10.0.0.1:80 - 10.0.0.2:1000",
             "the disk is full",

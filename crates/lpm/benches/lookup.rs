@@ -383,8 +383,12 @@ fn v6_cases() -> Vec<Case<u128>> {
     let base = 0x2001_0db8 << 96;
     let route = |i: usize| (PrefixV6::of(base | (i as u128) << 80, 48), hop(i * 7));
     let dense: Rib<u128> = (0..1 << 16).map(route).collect();
+    // Links between routers of that network, each in a /64 of its own.
+    let link = |i: usize| (PrefixV6::of(base | (i as u128) << 64, 126), hop(i * 7));
+    let links: Rib<u128> = (0..1 << 12).map(link).collect();
     for (name, rib) in [
         ("2^16 /48", dense),
+        ("2^12 /126", links),
         ("full table", synthetic::full_table_v6(1, 64)),
     ] {
         let prefixes: Vec<PrefixV6> = rib.iter().map(|(prefix, _)| prefix).collect();

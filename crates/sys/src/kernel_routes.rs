@@ -7,14 +7,16 @@
 
 use netlink_packet_core::{
     NLM_F_ACK, NLM_F_APPEND, NLM_F_CREATE, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REPLACE,
-    NLM_F_REQUEST, NetlinkBuffer, NetlinkHeader, NetlinkMessage, NetlinkPayload, Parseable,
+    NLM_F_REQUEST, NetlinkBuffer, NetlinkHeader, NetlinkMessage, NetlinkPayload, NlasIterator,
+    Parseable, ParseableParametrized,
 };
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
 use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
 };
 use netlink_packet_route::route::{
-    RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteNextHopFlags, RouteType, RouteVia,
+    RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteLwEnCapType, RouteMessage,
+    RouteNextHopFlags, RouteType, RouteVia,
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -37,6 +39,15 @@ const KEPT_BYTES: usize = 256 << 20;
 const BUFFER_BYTES: usize = 256 << 10;
 /// Messages that are received after one wait, at most.
 const AT_ONCE: usize = 256;
+/// Messages about routes (RTM_NEWROUTE, RTM_DELROUTE of linux/rtnetlink.h).
+const NEW_ROUTE: u16 = 24;
+const GONE_ROUTE: u16 = 25;
+/// Bytes of the header of a message, and of that of a route in it.
+const HEADER_BYTES: usize = 16;
+const ROUTE_HEADER_BYTES: usize = 12;
+/// Attributes of a route that are looked at: where it goes (RTA_DST), through which interface (RTA_OIF), by which
+/// neighbours (RTA_GATEWAY, RTA_MULTIPATH, RTA_VIA), its metric (RTA_PRIORITY) and table (RTA_TABLE).
+const ROUTE_ATTRIBUTES: [u16; 7] = [1, 4, 5, 9, 18, 6, 15];
 /// Messages about next-hop objects (RTM_NEWNEXTHOP, RTM_DELNEXTHOP).
 const NEXT_HOP_OBJECTS: std::ops::RangeInclusive<u16> = 104..=105;
 /// The kernel's own numbers of tables (RT_TABLE_MAIN, RT_TABLE_LOCAL).
@@ -331,16 +342,22 @@ fn fact(header: &NetlinkHeader, message: &[u8]) -> Option<KernelFact> {
     if NEXT_HOP_OBJECTS.contains(&header.message_type) {
         return Some(KernelFact::NextHopObject);
     }
+    // There may be a million routes, of which little is wanted.
+    match header.message_type {
+        NEW_ROUTE => {
+            let is_appended = header.flags & NLM_F_APPEND != 0;
+            return route(message.get(HEADER_BYTES..)?, is_appended).map(KernelFact::Route);
+        }
+        GONE_ROUTE => {
+            return route(message.get(HEADER_BYTES..)?, false).map(KernelFact::RouteGone);
+        }
+        _ => {}
+    }
     let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(message).ok()?;
     let NetlinkPayload::InnerMessage(message) = message.payload else {
         return None;
     };
-    let is_appended = header.flags & NLM_F_APPEND != 0;
     match message {
-        RouteNetlinkMessage::NewRoute(message) => {
-            route(message, is_appended).map(KernelFact::Route)
-        }
-        RouteNetlinkMessage::DelRoute(message) => route(message, false).map(KernelFact::RouteGone),
         RouteNetlinkMessage::NewNeighbour(message) => neighbour(&message, true),
         RouteNetlinkMessage::DelNeighbour(message) => neighbour(&message, false),
         RouteNetlinkMessage::NewAddress(message) => address(&message, true),
@@ -352,8 +369,9 @@ fn fact(header: &NetlinkHeader, message: &[u8]) -> Option<KernelFact> {
     }
 }
 
-fn route(message: RouteMessage, is_appended: bool) -> Option<KernelRoute> {
-    let header = &message.header;
+/// The route that a message is about; none where it is not understood, or the router has nothing to do with it.
+fn route(message: &[u8], is_appended: bool) -> Option<KernelRoute> {
+    let header = RouteHeader::parse(message).ok()?;
     let kind = match header.kind {
         RouteType::Unicast => KernelRouteKind::Unicast,
         RouteType::Local | RouteType::Broadcast | RouteType::Anycast => KernelRouteKind::Local,
@@ -384,8 +402,13 @@ fn route(message: RouteMessage, is_appended: bool) -> Option<KernelRoute> {
     };
     let is_dead = header.flags.bits() & RouteNextHopFlags::Dead.bits() as u32 != 0;
     let (mut only, mut via) = (None, None);
-    for attribute in message.attributes {
-        match attribute {
+    let family_and_kind = (header.address_family, header.kind, RouteLwEnCapType::None);
+    for attribute in NlasIterator::new(message.get(ROUTE_HEADER_BYTES..)?) {
+        let attribute = attribute.ok()?;
+        if !ROUTE_ATTRIBUTES.contains(&attribute.kind()) {
+            continue;
+        }
+        match RouteAttribute::parse_with_param(&attribute, family_and_kind).ok()? {
             RouteAttribute::Destination(address) => route.to.0 = address_of(&address)?,
             RouteAttribute::Table(table) => route.table = table,
             RouteAttribute::Priority(metric) => route.metric = metric,
@@ -488,4 +511,100 @@ fn address(message: &AddressMessage, is_there: bool) -> Option<KernelFact> {
         address: (local.or(other)?, message.header.prefix_len),
         is_there,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use netlink_packet_route::route::{RouteNextHop, RoutePreference};
+    use std::net::Ipv4Addr;
+
+    fn address(last: u8) -> RouteAddress {
+        RouteAddress::Inet(Ipv4Addr::new(10, 0, 0, last))
+    }
+
+    /// A message about a route as the kernel writes it.
+    fn message(attributes: Vec<RouteAttribute>) -> Vec<u8> {
+        let mut route = RouteMessage::default();
+        route.header.address_family = AddressFamily::Inet;
+        route.header.destination_prefix_length = 16;
+        route.header.table = MAIN_TABLE as u8;
+        route.header.kind = RouteType::Unicast;
+        route.attributes = attributes;
+        let payload = NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewRoute(route));
+        let mut message = NetlinkMessage::new(NetlinkHeader::default(), payload);
+        message.finalize();
+        let mut bytes = vec![0; message.buffer_len()];
+        message.serialize(&mut bytes);
+        bytes
+    }
+
+    fn facts(bytes: &[u8]) -> Vec<KernelFact> {
+        messages(bytes)
+            .filter_map(|(header, message)| fact(&header, message))
+            .collect()
+    }
+
+    #[test]
+    fn a_route_is_read_whatever_else_its_message_says() {
+        let destination =
+            RouteAttribute::Destination(RouteAddress::Inet(Ipv4Addr::new(10, 9, 0, 0)));
+        let one = message(vec![
+            RouteAttribute::Table(1000),
+            destination.clone(),
+            RouteAttribute::Priority(7),
+            RouteAttribute::PrefSource(address(1)),
+            RouteAttribute::Gateway(address(2)),
+            RouteAttribute::Preference(RoutePreference::High),
+            RouteAttribute::Oif(5),
+        ]);
+        let hop = |interface, last, weight| KernelNextHop {
+            interface,
+            via: Some(Ipv4Addr::new(10, 0, 0, last).into()),
+            weight,
+        };
+        let route = KernelRoute {
+            table: 1000,
+            to: (Ipv4Addr::new(10, 9, 0, 0).into(), 16),
+            metric: 7,
+            kind: KernelRouteKind::Unicast,
+            next_hops: vec![hop(5, 2, 1)],
+            is_appended: false,
+        };
+        assert_eq!(facts(&one), [KernelFact::Route(route.clone())]);
+        let next_hop = |interface, last, hops| {
+            let mut next_hop = RouteNextHop::default();
+            next_hop.interface_index = interface;
+            next_hop.hops = hops;
+            next_hop.attributes = vec![RouteAttribute::Gateway(address(last))];
+            next_hop
+        };
+        let several = message(vec![
+            destination,
+            RouteAttribute::MultiPath(vec![next_hop(5, 2, 0), next_hop(6, 3, 9)]),
+        ]);
+        let route = KernelRoute {
+            table: MAIN_TABLE,
+            metric: 0,
+            next_hops: vec![hop(5, 2, 1), hop(6, 3, 10)],
+            ..route
+        };
+        assert_eq!(facts(&several), [KernelFact::Route(route)]);
+        // Both, one behind the other; and cut short anywhere.
+        let both = [one.clone(), several].concat();
+        assert_eq!(facts(&both).len(), 2);
+        for end in 0..both.len() {
+            assert_eq!(facts(&both[..end]).len(), usize::from(end >= one.len()));
+        }
+        // A message whose own length ends it early, and one that has an attribute beyond its end.
+        for end in 16..one.len() {
+            let mut short = one[..end].to_vec();
+            short[..4].copy_from_slice(&(end as u32).to_ne_bytes());
+            assert!(facts(&short).len() <= 1);
+        }
+        let mut wrong = one;
+        wrong[28] = 0xff;
+        assert_eq!(facts(&wrong), []);
+    }
 }

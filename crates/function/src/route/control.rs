@@ -10,6 +10,8 @@ use super::server::{NeighbourText, RouteText, Status};
 use super::settings::{Addresses, Checked, Interface, Network, Prefix, is_link_local};
 use super::text::{Asked, Target, Way, text_of};
 use crate::changes::Sender;
+use crate::mix::Seeded;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -21,8 +23,9 @@ use taut_xdp::router::KernelRouter;
 
 /// /24 networks that may have longer prefixes in them: all that there can be.
 const BLOCKS: usize = v4::MOST_BLOCKS;
-/// Room for routes of IPv6 that come later, beside those that are there at first.
-const SPARE_NODES: usize = 1 << 12;
+/// Room for routes of IPv6 that come later, beside those that are there at first: for a full table, which takes some
+/// 13,000 nodes and 73,000 lines, and most of another one.
+const SPARE_NODES: usize = 1 << 15;
 const SPARE_LINES: usize = 1 << 17;
 /// Next hops are looked at so often, whether all are asked for.
 const LOOK: Duration = Duration::from_secs(1);
@@ -122,7 +125,7 @@ pub(super) struct Control {
     /// What stands for each table in texts.
     table_ids: Arc<[u32]>,
     hops: Arc<Hops>,
-    in_use: HashMap<Key, InUse>,
+    in_use: HashMap<Key, InUse, Seeded>,
     groups: HashMap<Vec<Way>, (u8, Group)>,
     free_groups: Vec<u8>,
     free: Vec<NextHop>,
@@ -171,7 +174,7 @@ impl Control {
                 .collect::<Result<_, _>>()?,
             table_ids: Arc::clone(&checked.tables),
             hops: Arc::new(Hops::new()),
-            in_use: HashMap::new(),
+            in_use: HashMap::default(),
             groups: HashMap::new(),
             free_groups: (0..MOST_GROUPS as u32).rev().map(|it| it as u8).collect(),
             free: (1..MOST_HOPS as u32)
@@ -436,13 +439,22 @@ impl Control {
     /// When there is no room; nothing has changed then.
     pub fn set(&mut self, network: impl Into<Network>, target: Target) -> Result<(), Refused> {
         let network = network.into();
-        let is_change = self.routes.get(&network) != Some(&target);
         let hop = self.take(&target)?;
         if let Err(e) = self.write(network, Some(hop)) {
             self.give_back(&target);
             return Err(e);
         }
-        match self.routes.insert(network, target) {
+        let (is_change, before) = match self.routes.entry(network) {
+            Entry::Vacant(entry) => {
+                entry.insert(target);
+                (true, None)
+            }
+            Entry::Occupied(mut entry) => {
+                let is_change = *entry.get() != target;
+                (is_change, Some(entry.insert(target)))
+            }
+        };
+        match before {
             Some(before) => self.give_back(&before),
             // A station that was there has it in its route's place.
             None => self.drop_station(network),
@@ -645,6 +657,9 @@ impl Control {
 
     /// Takes the route of a station away, if the network is one; a route that is asked for stays.
     fn drop_station(&mut self, network: Network) {
+        if !network.prefix.is_host() {
+            return;
+        }
         let mut stations = self.stations.keys();
         let station = stations.find(|at| self.station(**at) == network);
         let Some(at) = station.copied() else { return };
@@ -867,7 +882,7 @@ fn write_group(
     number: u8,
     group: &Group,
     members: &[Way],
-    in_use: &HashMap<Key, InUse>,
+    in_use: &HashMap<Key, InUse, Seeded>,
 ) {
     for (bucket, member) in group.buckets().iter().enumerate() {
         let at = members.get(usize::from(*member));

@@ -9,8 +9,10 @@ use super::control::Control;
 use super::settings::{Network, Prefix};
 use super::taps::Taps;
 use super::text::{Target, Way};
+use crate::mix::Seeded;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,6 +30,10 @@ const LISTEN: Duration = Duration::from_millis(100);
 const SETTLE: Duration = Duration::from_millis(50);
 /// Facts that are taken in while the slow path waits for its turn.
 const TOGETHER: usize = 256;
+
+/// Rest after a few changes, as more of the same may follow: each time that the thread wakes up costs as much as
+/// several routes.
+const REST: Duration = Duration::from_millis(1);
 
 /// State of the router's picture of the kernel.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,7 +70,7 @@ struct Known {
 /// What the kernel has said.
 #[derive(Debug, Default)]
 pub(super) struct Mirror {
-    known: HashMap<Network, Known>,
+    known: HashMap<Network, Known, Seeded>,
     /// Counts times that all is asked for.
     asking: u64,
     /// Whether what is taken in is all there is, and not what changes.
@@ -168,19 +174,21 @@ impl Mirror {
         control: &mut Control,
     ) {
         let asking = self.asking;
-        let Some(known) = self.known.get_mut(&network) else {
-            match control.set(network, target) {
-                Ok(()) => {
-                    let known = Known {
-                        rank: rank(route),
-                        others: Vec::new(),
-                        told: asking,
-                    };
-                    self.known.insert(network, known);
+        let known = match self.known.entry(network) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => {
+                match control.set(network, target) {
+                    Ok(()) => {
+                        place.insert(Known {
+                            rank: rank(route),
+                            others: Vec::new(),
+                            told: asking,
+                        });
+                    }
+                    Err(_) => self.status.refused += 1,
                 }
-                Err(_) => self.status.refused += 1,
+                return;
             }
-            return;
         };
         // The first time in a round in which all is told, worse ones are to be told again.
         if std::mem::replace(&mut known.told, asking) != asking && self.is_told_all {
@@ -305,20 +313,18 @@ fn meaning(
         KernelRouteKind::Unreachable => Some(Target::Unreachable),
         KernelRouteKind::Prohibit => Some(Target::Prohibited),
         KernelRouteKind::Unicast => {
-            let ours = route.next_hops.iter();
-            let ours: Vec<_> = ours
-                .filter_map(|hop| Some((interface(hop.interface)?, hop)))
-                .collect();
-            let neighbours = ours.iter().filter_map(|(port, hop)| {
-                let at = (*port, hop.via?);
+            let hops = route.next_hops.iter();
+            let mut ours = hops.filter_map(|hop| Some((interface(hop.interface)?, hop)));
+            let neighbours = ours.clone().filter_map(|(port, hop)| {
+                let at = (port, hop.via?);
                 let weight = hop.weight;
                 Some(Way { at, weight })
             });
             let neighbours: Vec<Way> = neighbours.collect();
-            match (ours.first(), route.next_hops.is_empty()) {
+            match (ours.next(), route.next_hops.is_empty()) {
                 (_, true) => None,
                 (Some(_), _) if !neighbours.is_empty() => Some(Target::Neighbours(neighbours)),
-                (Some((port, _)), _) => Some(Target::Connected(*port)),
+                (Some((port, _)), _) => Some(Target::Connected(port)),
                 // It leaves by an interface that is no port's: that is the kernel's business.
                 (None, _) => Some(Target::Local),
             }
@@ -347,7 +353,7 @@ impl Follower {
         let stop = Arc::new(AtomicBool::new(false));
         let (stopped, taps, control) = (Arc::clone(&stop), Arc::clone(taps), Arc::clone(control));
         let thread = spawn_background("kernel-routes", move || {
-            follow(kernel, &taps, &control, &stopped);
+            follow(kernel, |number| taps.interface(number), &control, &stopped);
         })?;
         Ok(Self {
             stop,
@@ -369,7 +375,14 @@ fn lock(control: &Mutex<Control>) -> MutexGuard<'_, Control> {
     control.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn follow(mut kernel: KernelRoutes, taps: &Taps, control: &Mutex<Control>, stop: &AtomicBool) {
+/// Follows the kernel's routes until it is told to stop. `interface` gives the number of the router's interface for the
+/// kernel's.
+pub(super) fn follow(
+    mut kernel: KernelRoutes,
+    interface: impl Fn(u32) -> Option<u8>,
+    control: &Mutex<Control>,
+    stop: &AtomicBool,
+) {
     let mut mirror = Mirror {
         wants_all: Some(Instant::now()),
         ..Mirror::default()
@@ -382,7 +395,7 @@ fn follow(mut kernel: KernelRoutes, taps: &Taps, control: &Mutex<Control>, stop:
         let now = Instant::now();
         let mut control = lock(control);
         for fact in facts.drain(..) {
-            mirror.take(fact, |number| taps.interface(number), &mut control, now);
+            mirror.take(fact, &interface, &mut control, now);
         }
         control.set_kernel_status(mirror.status);
     };
@@ -409,8 +422,10 @@ fn follow(mut kernel: KernelRoutes, taps: &Taps, control: &Mutex<Control>, stop:
             }
         }
         let heard = kernel.listen(LISTEN.min(patience(&mirror)), |fact| facts.push(fact));
+        let are_few = facts.len() < TOGETHER;
         take(&mut mirror, &mut facts);
         match heard {
+            Ok(Heard::Some) if are_few => std::thread::sleep(REST),
             Ok(Heard::Overrun) => {
                 mirror.status.overruns += 1;
                 mirror.wants_all.get_or_insert(Instant::now());

@@ -219,7 +219,7 @@ const KERNELS: &str =
     "the routes are the kernel's: change them there (ip route, or a routing daemon)";
 
 /// Adds routes in order, and says how many are in force where one is refused.
-fn add(text: &str, replace: bool, control: &Mutex<Control>) -> Answer {
+pub(super) fn add(text: &str, replace: bool, control: &Mutex<Control>) -> Answer {
     if lock(control).are_kernels() {
         return Answer::wrong(KERNELS);
     }

@@ -15,7 +15,7 @@ use taut_wire::Mac;
 const MOST_INTERFACES: usize = 256;
 /// Ports of a chain.
 const MOST_PORTS: u8 = 64;
-/// Tables there can be: each takes some 70 MB.
+/// Tables there can be: each takes some 100 MB.
 const MOST_TABLES: usize = 16;
 /// VLANs that a tag can name (IEEE 802.1Q-2018 section 9.6).
 const VLANS: std::ops::RangeInclusive<u16> = 1..=4094;
@@ -72,6 +72,14 @@ impl Prefix {
     /// The prefix of one address.
     pub fn host(address: IpAddr) -> Self {
         Self::of(address, 128)
+    }
+
+    /// Whether it is that of one address.
+    pub fn is_host(self) -> bool {
+        match self {
+            Self::V4(prefix) => prefix.length() == 32,
+            Self::V6(prefix) => prefix.length() == 128,
+        }
     }
 }
 

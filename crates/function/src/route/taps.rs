@@ -101,7 +101,7 @@ impl Taps {
 }
 
 /// Takes the calling thread into a network namespace.
-fn enter(namespace: &str) -> rustix::io::Result<()> {
+pub(super) fn enter(namespace: &str) -> rustix::io::Result<()> {
     let path = Path::new(NAMESPACES).join(namespace);
     let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))

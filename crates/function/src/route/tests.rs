@@ -1,6 +1,7 @@
 //! The router as a whole, with its slow path, in one thread.
 #![allow(clippy::unwrap_used)]
 
+mod full_table;
 mod in_kernel;
 mod vlans;
 

@@ -1,6 +1,7 @@
 //! The state of a capture as OpenMetrics.
 
 use super::{Exposition, Kind};
+use taut_capture::analyser::AnalyserStatus;
 use taut_capture::capture::Status;
 use taut_engine::AtPort;
 
@@ -108,6 +109,7 @@ pub fn capture_metrics(status: &Status, ports: &[AtPort]) -> String {
             text.sample(&[("trigger", &trigger.name)], values[at] as f64);
         }
     }
+    add_analysers(&mut text, &status.analysers);
     let mut gauges = vec![
         (
             "taut_capture_look_back_seconds",
@@ -140,6 +142,91 @@ pub fn capture_metrics(status: &Status, ports: &[AtPort]) -> String {
         text.single(name, Kind::Gauge, unit, help, value);
     }
     text.finish()
+}
+
+/// What there is to tell of an analyser.
+type OfAnalyser = fn(&AnalyserStatus) -> u64;
+
+/// Those of analysers, which have a number each as well as a name: two may have the same one.
+fn add_analysers(text: &mut Exposition, analysers: &[AnalyserStatus]) {
+    if analysers.is_empty() {
+        return;
+    }
+    let families: [(_, _, _, _, OfAnalyser); 7] = [
+        (
+            "taut_capture_analyser_packets",
+            Kind::Counter,
+            "packets",
+            "That an analyser has looked at.",
+            |it| it.packets,
+        ),
+        (
+            "taut_capture_analyser_missed_packets",
+            Kind::Counter,
+            "packets",
+            "Written over before an analyser could look at them.",
+            |it| it.missed,
+        ),
+        (
+            "taut_capture_analyser_failed_packets",
+            Kind::Counter,
+            "packets",
+            "That an analyser was shown when it failed, or after.",
+            |it| it.failed,
+        ),
+        (
+            "taut_capture_analyser_fired",
+            Kind::Counter,
+            "",
+            "Triggers that an analyser has had fire.",
+            |it| it.fired,
+        ),
+        (
+            "taut_capture_analyser_known_flows",
+            Kind::Gauge,
+            "flows",
+            "That an analyser remembers at the moment.",
+            |it| it.known,
+        ),
+        (
+            "taut_capture_analyser_most_flows",
+            Kind::Gauge,
+            "flows",
+            "That an analyser has room for.",
+            |it| it.room,
+        ),
+        (
+            "taut_capture_analyser_forgotten_flows",
+            Kind::Counter,
+            "flows",
+            "That had to go for others.",
+            |it| it.forgotten,
+        ),
+    ];
+    let numbered = || (1_usize..).map(|it| it.to_string()).zip(analysers);
+    for (name, kind, unit, help, value) in families {
+        text.family(name, kind, unit, help);
+        for (number, it) in numbered() {
+            let labels = [("analyser", it.name.as_str()), ("number", &number)];
+            text.sample(&labels, value(it) as f64);
+        }
+    }
+    text.family(
+        "taut_capture_analyser_counted",
+        Kind::Counter,
+        "",
+        "What an analyser counts itself, by name.",
+    );
+    for (number, it) in numbered() {
+        for (count, value) in &it.counts {
+            let labels = [
+                ("analyser", it.name.as_str()),
+                ("number", &number),
+                ("count", count),
+            ];
+            text.sample(&labels, *value as f64);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -181,20 +268,35 @@ mod tests {
         ] {
             assert!(without.lines().any(|l| l == line), "{line} in {without}");
         }
-        assert!(
-            !without.contains("_disk_") && !without.contains("_flows"),
-            "{without}"
-        );
+        for left_out in ["_disk_", "_flows", "_analyser_"] {
+            assert!(!without.contains(left_out), "{without}");
+        }
         status["disk"] = serde_json::json!({
             "folder": "/a", "packets": 4, "lost": 3, "missed": 2, "removed": 1, "error": null,
         });
         status["flows"] = serde_json::json!({"room": 100, "known": 10, "forgotten": 20, "top": []});
+        let analyser = |packets: u64| {
+            serde_json::json!({
+                "name": "ttl", "packets": packets, "missed": 12, "failed": 13, "room": 1000, "known": 14,
+                "forgotten": 15, "fired": 16, "counts": {"odd ones": 17},
+            })
+        };
+        status["analysers"] = serde_json::json!([analyser(11), analyser(21)]);
         let with = text(&status);
         for line in [
             "taut_capture_disk_packets_total 4",
             "taut_capture_disk_missed_packets_total 2",
             "taut_capture_known_flows 10",
             "taut_capture_forgotten_flows_total 20",
+            "taut_capture_analyser_packets_total{analyser=\"ttl\",number=\"1\"} 11",
+            "taut_capture_analyser_packets_total{analyser=\"ttl\",number=\"2\"} 21",
+            "taut_capture_analyser_missed_packets_total{analyser=\"ttl\",number=\"1\"} 12",
+            "taut_capture_analyser_failed_packets_total{analyser=\"ttl\",number=\"1\"} 13",
+            "taut_capture_analyser_known_flows{analyser=\"ttl\",number=\"1\"} 14",
+            "taut_capture_analyser_most_flows{analyser=\"ttl\",number=\"1\"} 1000",
+            "taut_capture_analyser_forgotten_flows_total{analyser=\"ttl\",number=\"1\"} 15",
+            "taut_capture_analyser_fired_total{analyser=\"ttl\",number=\"1\"} 16",
+            "taut_capture_analyser_counted_total{analyser=\"ttl\",number=\"1\",count=\"odd ones\"} 17",
         ] {
             assert!(with.lines().any(|l| l == line), "{line} in {with}");
         }

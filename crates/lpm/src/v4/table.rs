@@ -154,6 +154,10 @@ impl Table {
     /// Sends the addresses of `prefix` to `hop`, those aside that have a route of a longer prefix.
     fn paint(&self, prefix: PrefixV4, hop: NextHop) {
         let mut from = u64::from(prefix.network());
+        // Most routes of a full table: nothing is within them, and nobody has to look.
+        if prefix.length() == FIRST_BITS && self.fib.first_of(prefix.network()).block().is_none() {
+            return self.write(from, end(prefix), hop);
+        }
         for (inner, _) in self.rib.within(prefix).filter(|(it, _)| *it != prefix) {
             // What lies within another longer prefix has been passed with it.
             if u64::from(inner.network()) >= from {

@@ -20,7 +20,7 @@ pub(super) const IS_LINE: u32 = 1 << 30;
 const TOGETHER: usize = 64;
 /// Addresses of a smaller batch.
 const FEW: usize = 32;
-/// Bytes behind which addresses of a batch go on one by one: what is announced to others ends at /48.
+/// Bytes behind which only those of a batch go on that have not got there: what is announced to others ends at /48.
 pub(super) const BATCH_BYTES: usize = 8;
 
 /// What an entry says.
@@ -204,7 +204,7 @@ impl Fib {
     /// Goes on from the first level, whose entries are given, to next hops. Addresses that are there already go
     /// through the same steps without effect: that costs less than to tell them apart.
     fn look_further<const N: usize>(&self, addresses: &[[u8; 16]; N], entries: &mut [u32; N]) {
-        let mut bytes = [FIRST_BITS / 8; N];
+        let mut depths = [FIRST_BITS; N];
         let mut any = entries.iter().fold(0, |any, entry| any | entry);
         for byte in usize::from(FIRST_BITS / 8)..BATCH_BYTES {
             if any & IS_NODE == 0 {
@@ -212,37 +212,74 @@ impl Fib {
             }
             fence(Ordering::Acquire);
             any = 0;
-            for ((address, entry), its_byte) in addresses.iter().zip(&mut *entries).zip(&mut bytes)
-            {
+            for ((address, entry), depth) in addresses.iter().zip(&mut *entries).zip(&mut depths) {
                 let is_node = *entry & IS_NODE != 0;
                 let node = select_unpredictable(is_node, *entry & !IS_NODE, 0) as usize;
                 let place = node * NODE_ENTRIES + usize::from(address[byte]);
                 let next = self.nodes[place].load(Ordering::Relaxed);
                 *entry = select_unpredictable(is_node, next, *entry);
-                *its_byte += u8::from(is_node);
+                *depth += select_unpredictable(is_node, NODE_BITS, 0);
                 any |= *entry;
             }
         }
         if any & IS_LINE != 0 {
             fence(Ordering::Acquire);
             any = 0;
-            for ((address, entry), byte) in addresses.iter().zip(&mut *entries).zip(bytes) {
+            for ((address, entry), depth) in addresses.iter().zip(&mut *entries).zip(&mut depths) {
                 let is_line = *entry & IS_LINE != 0;
                 let line = select_unpredictable(is_line, *entry & !IS_LINE, 0);
                 let line = self.line(line);
-                let place = entry_of(line, key(u128::from_be_bytes(*address), byte * 8));
+                let place = entry_of(line, key(u128::from_be_bytes(*address), *depth));
                 let next = line[place].load(Ordering::Relaxed);
                 *entry = select_unpredictable(is_line, next, *entry);
+                *depth += select_unpredictable(is_line, LINE_BITS, 0);
                 any |= *entry;
             }
         }
         if any & (IS_NODE | IS_LINE) != 0 {
-            // Hosts, and networks that are not announced to others.
-            for (address, entry) in addresses.iter().zip(entries) {
-                if *entry & (IS_NODE | IS_LINE) != 0 {
-                    *entry = self.lookup(*address).bits().into();
-                }
+            self.go_on(addresses, entries, depths);
+        }
+    }
+
+    /// Goes on where next hops lie further down than those of networks that are announced to others: entries lie behind
+    /// so many bits of their addresses. Only those that are not there yet go through a level, and all of them before
+    /// any goes through the next one.
+    #[inline(never)]
+    pub(super) fn go_on<const N: usize>(
+        &self,
+        addresses: &[[u8; 16]; N],
+        entries: &mut [u32; N],
+        mut depths: [u8; N],
+    ) {
+        // Numbers of those that go on, written without a branch that could be guessed wrong.
+        let mut left = [0_u8; N];
+        let mut count = 0;
+        for (at, entry) in entries.iter().enumerate() {
+            left[count] = at as u8;
+            count += usize::from(*entry & (IS_NODE | IS_LINE) != 0);
+        }
+        while count > 0 {
+            fence(Ordering::Acquire);
+            let mut still = 0;
+            for at in 0..count {
+                let number = left[at];
+                let at = usize::from(number);
+                let key = key(u128::from_be_bytes(addresses[at]), depths[at]);
+                let (next, bits) = match Entry::of_bits(entries[at]) {
+                    Entry::Node(node) => (&self.node(node)[(key >> 24) as usize], NODE_BITS),
+                    Entry::Line(line) => {
+                        let line = self.line(line);
+                        (&line[entry_of(line, key)], LINE_BITS)
+                    }
+                    Entry::Hop(_) => continue,
+                };
+                let next = next.load(Ordering::Relaxed);
+                entries[at] = next;
+                depths[at] += bits;
+                left[still] = number;
+                still += usize::from(next & (IS_NODE | IS_LINE) != 0);
             }
+            count = still;
         }
     }
 }

@@ -6,7 +6,8 @@ use taut_sys::lanes::{ALL_LANES, LANES, Lanes, OnLanes, Which, Wide};
 
 use super::fib::{BATCH_BYTES, Fib, IS_LINE, IS_NODE};
 use super::{
-    FIRST_BITS, HALF_ENTRIES, HALF_RANGES, LINE_ENTRIES, MOST_LINES, MOST_NODES, NODE_BITS,
+    FIRST_BITS, HALF_ENTRIES, HALF_RANGES, LINE_BITS, LINE_ENTRIES, MOST_LINES, MOST_NODES,
+    NODE_BITS,
 };
 use crate::NextHop;
 
@@ -102,12 +103,10 @@ fn further<const G: usize>(
     }
     let rest = having(IS_NODE | IS_LINE, entries);
     if any(&rest) {
-        // Hosts, and networks that are not announced to others.
-        for (at, which) in rest.into_iter().enumerate() {
+        for (at, group) in groups.iter().enumerate().filter(|(at, _)| rest[*at] != 0) {
+            let depths = depths[at].plus_in(lines[at], all(u32::from(LINE_BITS)));
             let mut found = entries[at].numbers();
-            for lane in (0..LANES).filter(|lane| which >> lane & 1 != 0) {
-                found[lane] = fib.lookup(groups[at][lane]).bits().into();
-            }
+            fib.go_on(group, &mut found, depths.numbers().map(|depth| depth as u8));
             entries[at] = wide.lanes(&found);
         }
     }

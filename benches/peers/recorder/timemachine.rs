@@ -1,0 +1,44 @@
+//! Zeek's Time Machine (Maier et al., "Enriching Network Security Analysis with Time Travel", SIGCOMM 2008), where it
+//! is built: <https://github.com/zeek/time-machine>. Debian's package `timemachine` is another program, which records
+//! sound.
+//!
+//! `TIMEMACHINE` names it where it is not on the path.
+
+use super::Recorder;
+use std::path::Path;
+use std::process::Command;
+use taut_host::Testbed;
+
+pub const RECORDER: Recorder = Recorder {
+    name: "Time Machine",
+    needs: "timemachine (zeek/time-machine, built from its source; TIMEMACHINE=PATH)",
+    is_there,
+    command,
+};
+
+fn program() -> String {
+    std::env::var("TIMEMACHINE").unwrap_or_else(|_| "timemachine".to_string())
+}
+
+/// Whether it is the one that asks for a file of settings.
+fn is_there() -> bool {
+    let said = Command::new(program()).arg("-h").output();
+    said.is_ok_and(|said| String::from_utf8_lossy(&said.stderr).contains("[-c config file]"))
+}
+
+/// One class for all packets, nothing of any connection cut off, and no index: what costs the least. Memory is as in
+/// its example: what is there, a hundred of the packets, never gets into a file.
+fn command(testbed: &Testbed, interface: &str, folder: &Path) -> Command {
+    // A line each: what stands between the first and the last quote of a line is one word to it.
+    let place = folder.display();
+    let settings = format!(
+        "main {{\nworkdir \"{place}\";\nindexdir \"{place}\";\nqueryfiledir \"{place}\";\nlogfile \"log\";\n\
+         daemon 0;\nconsole 0;\nrmtconsole 0;\nbro_listen 0;\nlog_interval 60;\nconn_timeout 180;\n}}\n\
+         class \"all\" {{\nfilter \"\";\nprecedence 1;\ncutoff no;\ndisk 2g;\nfilesize 1g;\nmem 10k;\n}}\n"
+    );
+    let file = folder.join("timemachine.cfg");
+    std::fs::write(&file, settings).unwrap();
+    let mut command = testbed.command_in_device(program());
+    command.args(["-i", interface, "-c"]).arg(file);
+    command
+}
