@@ -35,7 +35,6 @@ mod parallel {
     mod route_in_kernel;
     mod route_scapy;
     mod route_vlans;
-    mod serve;
     mod site;
     mod switch;
     mod transport;

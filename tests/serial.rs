@@ -37,6 +37,7 @@ mod serial {
     mod rooms;
     mod routed;
     mod scripts;
+    mod serve;
     mod set_up;
     mod stamps;
     mod standards;

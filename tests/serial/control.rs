@@ -228,10 +228,10 @@ fn the_loop_closes_over_a_channel_and_over_a_chain() {
          [[function]]\nname = \"xor\"\nkey = 7\n",
     );
     for over in [format!("medium:{radio}"), format!("chain:{chain}")] {
-        // A stall of a shared machine lets the robot fall.
         within_attempts(5, || {
-            let mut command = taut(&["control", "run", "--periods", "57", "--json", "--over"]);
-            let finished = run(watch.over(command.arg(&over)));
+            // A plant that forgives.
+            let mut command = taut(&["control", "run", "--plant", "conveyor", "--periods", "40"]);
+            let finished = run(watch.over(command.args(["--json", "--over", &over])));
             watch.nothing_is_left();
             if finished.code() != Some(0) {
                 return Err(format!("{over}: {finished:?}"));

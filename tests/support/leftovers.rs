@@ -135,9 +135,14 @@ fn shared_things() -> BTreeSet<String> {
     things
 }
 
-/// The names of network namespaces of testbeds.
+/// The names of network namespaces of testbeds, which have the number of a process in them. Tests have some of their own beside these.
 fn namespaces() -> impl Iterator<Item = String> {
-    names("/run/netns").filter(|name| name.starts_with("taut-"))
+    names("/run/netns").filter(|name| {
+        let owner = name
+            .strip_prefix("taut-")
+            .and_then(|it| it.split('-').next());
+        owner.is_some_and(|it| it.parse::<u32>().is_ok())
+    })
 }
 
 /// The names of what lies in `folder`.

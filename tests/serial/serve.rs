@@ -1,7 +1,7 @@
 //! `taut serve`: results of two small experiments in a browser's place: the list, reports, a comparison, files; by curl.
 
 use crate::support::program::{Program, run};
-use crate::support::{is_installed, scratch, taut};
+use crate::support::{alone, is_installed, scratch, taut};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -39,6 +39,8 @@ fn experiment(folder: &Path, out: &str) {
 
 #[test]
 fn results_are_listed_shown_compared_and_handed_out_to_who_has_the_address() {
+    // One experiment at a time has the machine.
+    let _turn = alone();
     if !is_installed("curl") {
         return println!("skipped: needs curl (package curl)");
     }
