@@ -148,7 +148,10 @@ fn wrong_wishes_say_what_there_is() {
         let refused = run(&mut taut(&command));
         assert_eq!(refused.code(), Some(2), "{refused:?}");
         assert!(refused.stderr.contains(part), "{}", refused.stderr);
-        assert_eq!(refused.stderr.trim_end().lines().count(), 1);
+        // A test beside this one may measure for a moment.
+        let lines = refused.stderr.trim_end().lines();
+        let own = lines.filter(|line| !line.contains("another taut measures on this machine"));
+        assert_eq!(own.count(), 1, "{refused:?}");
         assert!(!out.exists());
     }
 }
