@@ -16,8 +16,11 @@ function analyse(packet, flow)
         return
     elseif packet.ip4.present then
         ttl = packet.ip4.ttl
-    else
+    elseif packet.ip6.present then
         ttl = packet.ip6.hop_limit
+    else
+        -- Longer than what is kept of it, as frames are that a card has put together.
+        return
     end
     local side = packet.side
     local n, m = flow[count[side]], flow[mean[side]]
