@@ -126,22 +126,20 @@ fn open(spec: &PortSpec, resources: &mut Resources) -> Result<Box<dyn Port>, Por
     }
     let frames = frames.map(|file| Frames::read(spec, file)).transpose()?;
     let pool = resources.pool();
-    if let Some(longest) = frames.as_ref().map(Frames::longest)
-        && longest > pool.room()
-    {
-        let room = pool.room();
+    let len_bytes = match &frames {
+        Some(frames) => frames.longest(),
+        None => size.unwrap_or(*FRAME_BYTES.start()) as usize - usize::from(CHECK_BYTES),
+    };
+    let room = pool.room();
+    if frames.is_some() && len_bytes > room {
         return Err(spec.error(format!(
-            "a frame of {longest} bytes; {room} fit into a packet"
+            "a frame of {len_bytes} bytes; {room} fit into a packet"
         )));
     }
-    let len_bytes = match &frames {
-        Some(frames) => frames.longest() as u16,
-        None => size.unwrap_or(*FRAME_BYTES.start()) as u16 - CHECK_BYTES,
-    };
     Ok(Box::new(NullPort {
         pool,
         source: source as usize,
-        len_bytes,
+        len_bytes: len_bytes as u16,
         frames,
         counters: PortCounters::default(),
     }))
@@ -265,7 +263,6 @@ mod tests {
             "{}",
             refused(&text)
         );
-        capture(&path, &[60]);
         capture(&path, &[9000]);
         let long = refused(&text);
         assert!(
