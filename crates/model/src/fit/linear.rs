@@ -119,7 +119,7 @@ impl LinearFit {
 ///
 /// # Errors
 /// [`FitError::TooFewRows`] unless there are more runs than terms, [`FitError::Singular`] if terms cannot be told
-/// apart, [`FitError::Value`] for a confidence outside (0, 1).
+/// apart, [`FitError::Value`] for a confidence outside (0, 1) or runs whose coefficients are not finite.
 pub fn least_squares(design: &Design, confidence: f64) -> Result<LinearFit, FitError> {
     let scales = design.scales();
     let solved = Solved::new(design, &scales)?;
@@ -277,17 +277,20 @@ impl Solved {
     ) -> Result<LinearFit, FitError> {
         let degrees_of_freedom = design.rows() - design.names().len();
         let quantile = student(degrees_of_freedom as f64, confidence)?;
+        // Runs of which each number is finite may still have a sum or a square that is not.
         let coefficients = design.names().iter().enumerate().map(|(i, name)| {
+            let what = format!("the coefficient of {name}");
             let standard_error = covariance[(i, i)].max(0.0).sqrt();
-            let value = self.coefficients[i];
-            Coefficient {
+            let value = finite(&what, self.coefficients[i])?;
+            Ok(Coefficient {
                 name: name.clone(),
                 value,
-                low: value - quantile * standard_error,
-                high: value + quantile * standard_error,
+                low: finite(&what, value - quantile * standard_error)?,
+                high: finite(&what, value + quantile * standard_error)?,
                 standard_error,
-            }
+            })
         });
+        let coefficients = coefficients.collect::<Result<Vec<_>, FitError>>()?;
         let measured = design.responses();
         let predicted = design.columns() * &self.coefficients;
         let residuals = measured - &predicted;
@@ -297,7 +300,7 @@ impl Solved {
             (measured - residual / (1.0 - leverage), *measured)
         });
         Ok(LinearFit {
-            coefficients: coefficients.collect(),
+            coefficients,
             confidence,
             spread: design.spread(),
             rows: design.rows(),

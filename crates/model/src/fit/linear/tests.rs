@@ -264,6 +264,17 @@ fn a_perfect_fit_has_finite_criteria() {
     assert!(fit.in_sample.unwrap().max < 1e-12);
 }
 
+#[test]
+fn runs_whose_coefficients_are_beyond_all_numbers_are_refused() {
+    let mut rows = vec![vec![0.0]; 11];
+    rows.push(vec![1e-150]);
+    let mut y = vec![0.0; 11];
+    y.push(1e300);
+    let design = Design::new(&["tiny"], &rows, &y, Spread::Absolute).unwrap();
+    let refused = least_squares(&design, 0.95).unwrap_err().to_string();
+    assert!(refused.contains("the coefficient of tiny"), "{refused}");
+}
+
 proptest! {
     #[test]
     fn whatever_the_runs_a_fit_is_finite_or_refused(
