@@ -2,6 +2,7 @@
 
 mod challenge;
 mod controller;
+mod live;
 mod options;
 mod over;
 mod plant;

@@ -1,5 +1,6 @@
 //! `taut control plant`: the plant's side as a process.
 
+use super::live::{Live, TICK};
 use super::options::{LoopOptions, address};
 use super::show;
 use crate::exit::{self, Failure};
@@ -8,10 +9,11 @@ use crate::terminal::{print, quantity};
 use crate::transport::TransportOptions;
 use serde_json::json;
 use std::path::PathBuf;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use taut_control::protocol::{COMMAND_PORT, MOST_BYTES, REPORT_PORT};
-use taut_control::{Kpis, plant};
+use taut_control::{Kpis, Standing, plant};
 use taut_lab::controlled::{ControlReport, write_report};
 use taut_results::refuse_results;
 use taut_traffic::control::{End, PlantSide};
@@ -19,7 +21,7 @@ use taut_traffic::control::{End, PlantSide};
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   taut control plant 127.0.0.1
-  taut control plant 192.0.2.2 --protocol taut --plant pendulum --out results/pendulum
+  taut control plant 192.0.2.2 --protocol taut --plant pendulum --live --out results/pendulum
 
 Sends a report each period and applies what is answered, as the robot of NCSbench does: its unmodified controller balances
 this one. Whatever ends it leaves the plant at 0 V. Ends with code 1 if the plant fell or nobody answered.")]
@@ -39,6 +41,9 @@ pub struct Arguments {
     /// End when standard input closes: for programs that start the plant and must not leave it behind
     #[arg(long)]
     until_stdin_closes: bool,
+    /// Watch the plant: drawn on a terminal; with --json an object for each reading that is seen
+    #[arg(long)]
+    live: bool,
     /// Write rounds and summary into this folder
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
@@ -73,19 +78,36 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         || format!("{} at {at}, controlled from {controller}", of.model.name()),
     ));
     let stop = AtomicBool::new(false);
+    let seen = Mutex::new(Standing::default());
+    let title = format!("{}, controlled from {controller}", of.model.name());
+    let mut live = arguments
+        .live
+        .then(|| Live::open(&of, title, arguments.json));
     let (ended, open) =
         std::io::pipe().map_err(|e| Failure::Missing(format!("cannot make a pipe: {e}")))?;
     let found = std::thread::scope(|scope| {
-        let stop = &stop;
+        let (stop, seen) = (&stop, &seen);
         let side = &mut side;
         let body = plant::plant(&of.model, of.seed);
         let running = scope.spawn(move || {
-            let found = side.run(body, of.format, of.station, arguments.patience, stop);
+            let patience = arguments.patience;
+            let found = side.run(body, of.format, of.station, patience, stop, seen);
             // Closed, it wakes who waits below.
             drop(open);
             found
         });
-        forward::wait(signalled, &[&ended], arguments.until_stdin_closes, None);
+        loop {
+            let until = live.is_some().then(|| Instant::now() + TICK);
+            if forward::wait(signalled, &[&ended], arguments.until_stdin_closes, until) {
+                break;
+            }
+            let standing = seen.lock().map(|it| *it).unwrap_or_default();
+            if live.as_mut().is_some_and(|live| live.show(&standing)) {
+                break;
+            }
+        }
+        // Gives the terminal back before anything is printed.
+        drop(live.take());
         stop.store(true, Ordering::Relaxed);
         let found = running.join();
         found.map_err(|_| Failure::Missing("the plant's thread died".to_owned()))

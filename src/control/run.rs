@@ -1,5 +1,6 @@
 //! `taut control run`: both sides, over sockets or in virtual time.
 
+use super::live::{Event, Live};
 use super::options::{LinkOptions, Loop, LoopOptions, within_an_hour};
 use super::over::{Between, Over};
 use super::{plant, show};
@@ -9,9 +10,9 @@ use crate::transport::TransportOptions;
 use std::path::PathBuf;
 use std::time::Duration;
 use taut_control::protocol::MOST_BYTES;
-use taut_control::{Kpis, Record, Scenario, simulate};
+use taut_control::{Kpis, Record, Scenario, Standing, simulate};
 use taut_host::cores_for;
-use taut_lab::controlled::{self, ControlReport, Sides, write_report};
+use taut_lab::controlled::{self, ControlReport, Node, Sides, write_report};
 use taut_results::refuse_results;
 use taut_traffic::control::End;
 use taut_traffic::messages::Transport;
@@ -21,11 +22,13 @@ use taut_traffic::messages::Transport;
   taut control run --periods 200
   taut control run --virtual --loss 5% --burst 3 --out results/lossy
   taut control run --over medium:radio.toml --transport deadline
-  taut control run --plant-in west --controller-in east --at 10.9.0.2
+  taut control run --plant-in west --controller-in east --at 10.9.0.2 --live
+  taut control run --controller-in ssh://root@10.1.2.3 --at 10.1.2.3
 
 With --over, plant and controller get namespaces of their own, joined by a shared channel (a medium file) or by the functions of a
-chain file, whose ports do not count: it takes root. The last one runs over whatever joins two network namespaces, such as a chain that `taut chain up` keeps between them; --at is the
-controller's address there. Ends with code 1 if the plant fell.")]
+chain file, whose ports do not count: it takes root. The last but one runs over whatever joins two network namespaces, such as a
+chain that `taut chain up` keeps between them; --at is the controller's address there. Over SSH, both have clocks of their own, so
+that what each way takes is not known. Ends with code 1 if the plant fell.")]
 pub struct Arguments {
     #[command(flatten)]
     options: LoopOptions,
@@ -57,13 +60,16 @@ pub struct Arguments {
         conflicts_with_all = ["is_virtual", "plant_in", "controller_in", "at"]
     )]
     over: Option<Over>,
+    /// Watch the plant: drawn on a terminal, or a line each second
+    #[arg(long, conflicts_with_all = ["is_virtual", "json"])]
+    live: bool,
     /// Network namespace to run the plant in
     #[arg(long, value_name = "NAME", conflicts_with = "is_virtual")]
     plant_in: Option<String>,
-    /// Network namespace to run the controller in
+    /// Network namespace to run the controller in, or another machine, which has this taut on its search path
     #[arg(
         long,
-        value_name = "NAME",
+        value_name = "NAME|ssh://USER@HOST:PORT",
         conflicts_with = "is_virtual",
         requires = "at"
     )]
@@ -179,7 +185,29 @@ fn over_sockets(
             arguments.at,
         ),
     };
-    for name in namespaces.iter().flatten() {
+    let node = |name: Option<String>| match name {
+        Some(name) if name.starts_with("ssh://") => {
+            let address = name
+                .parse()
+                .map_err(|e| Failure::Input(format!("{name}: {e}")));
+            address.map(Node::Ssh)
+        }
+        Some(name) => Ok(Node::Namespace(name)),
+        None => Ok(Node::Here),
+    };
+    let [plant, controller] = namespaces;
+    let nodes = [node(plant)?, node(controller)?];
+    if let Node::Ssh(_) = nodes[0] {
+        return Err(Failure::Input(
+            "--plant-in: results are written where the plant is; start `taut control run` on that machine, with --controller-in this \
+             one"
+                .to_owned(),
+        ));
+    }
+    for node in &nodes {
+        let Node::Namespace(name) = node else {
+            continue;
+        };
         if !taut_host::net::namespace_exists(name) {
             return Err(Failure::Input(format!(
                 "{name}: no such network namespace; `ip netns` lists those there are"
@@ -195,13 +223,28 @@ fn over_sockets(
     let sides = Sides {
         program: exit::own_program()?,
         options: [arguments.options.words(), arguments.transport.words()].concat(),
+        watched: arguments.live,
         cores,
-        namespaces,
+        nodes,
         addresses: [
             std::net::SocketAddr::new(at, 0).to_string(),
             to_plant.to_owned(),
         ],
         inputs: of.model.inputs(),
     };
-    Ok(controlled::run(&sides, report, exit::stop_flag()?)?)
+    let title = match &arguments.over {
+        Some(over) => format!("{} over {over}", of.model.name()),
+        None => of.model.name().to_owned(),
+    };
+    let mut live = arguments.live.then(|| Live::open(of, title, false));
+    let mut standing = Standing::default();
+    let found = controlled::run(&sides, report, exit::stop_flag()?, |line| {
+        if let Some(Ok(Event::Standing(now))) = line.map(serde_json::from_str) {
+            standing = now;
+        }
+        live.as_mut().is_some_and(|live| live.show(&standing))
+    });
+    // Gives the terminal back before anything is printed.
+    drop(live);
+    Ok(found?)
 }

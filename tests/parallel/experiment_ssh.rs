@@ -318,6 +318,42 @@ fn assert_missing(checked: &Finished, parts: &[&str]) {
 }
 
 #[test]
+fn a_plant_is_controlled_from_another_machine() {
+    let Some(machines) = Machines::new() else {
+        return;
+    };
+    let words = [
+        "control",
+        "run",
+        "--plant",
+        "conveyor",
+        "--periods",
+        "40",
+        "--json",
+        "--controller-in",
+        "ssh://root@10.0.2.2:2222",
+        "--at",
+        "10.0.2.2",
+    ];
+    let run = || Program::start(&mut machines.taut(&words)).finish_within(PATIENCE);
+    let refused = run();
+    assert_eq!(refused.code(), Some(3), "{refused:?}");
+    assert!(refused.stderr.contains("taut: not found"), "{refused:?}");
+    std::os::unix::fs::symlink(
+        env!("CARGO_BIN_EXE_taut"),
+        machines.path("path-dut").join("taut"),
+    )
+    .unwrap();
+    let found = run().success().last_json();
+    assert_eq!(found["kpis"]["rounds"], 40, "{found}");
+    assert!(
+        found["kpis"]["round_trip"]["count"].as_u64() > Some(20),
+        "{found}"
+    );
+    machines.nothing_is_left();
+}
+
+#[test]
 fn a_device_is_measured_from_another_machine() {
     let Some(machines) = Machines::new() else {
         return;

@@ -133,7 +133,7 @@ end_beside() {
     done
     beside=
 }
-trap end_beside EXIT
+trap 'end_beside; tail -n 20 "${0%/*}"/*.said 2>/dev/null || true' EXIT
 "#;
 
 /// The page as one script; each block is a file, so that what it defines stays and `set -e` holds in it.
@@ -151,7 +151,11 @@ fn script(blocks: &[Block], folder: &Path) -> String {
             Directive::Save(name) => format!("cp {file} ./{name}"),
             Directive::Beside { instead } => {
                 let end = if *instead { "end_beside\n" } else { "" };
-                format!("{end}setsid bash -e {file} &\nbeside=\"$beside $!\"\nsleep 1")
+                // What it says first says that it is there.
+                format!(
+                    "{end}setsid bash -e {file} >{file}.said 2>&1 &\nbeside=\"$beside $!\"\n\
+                     until [ -s {file}.said ] || ! kill -0 $! 2>/dev/null; do sleep 0.1; done\nsleep 1"
+                )
             }
         };
         script += &format!("echo \"== line {}\" >&2\n{run}\n", block.line);

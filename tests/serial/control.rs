@@ -260,6 +260,23 @@ fn the_loop_closes_over_a_channel_and_over_a_chain() {
 }
 
 #[test]
+fn a_loop_is_watched_without_a_terminal() {
+    let _turn = alone();
+    let watch = Watch::begin();
+    let mut command = taut(&["control", "run", "--live", "--plant", "conveyor"]);
+    let finished = run(watch.over(command.args(["--periods", "60"]))).success();
+    let mut lines = finished.stdout.lines();
+    assert!(
+        lines.any(|line| line.starts_with("period ") && line.contains(" in time, ")),
+        "{finished:?}"
+    );
+    assert!(lines.any(|line| line.contains("60 rounds")), "{finished:?}");
+    let finished = run(&mut taut(&["control", "run", "--live", "--json"]));
+    assert_eq!(finished.code(), Some(2), "{finished:?}");
+    watch.nothing_is_left();
+}
+
+#[test]
 fn the_network_of_a_run_is_that_of_another_in_virtual_time() {
     let folder = scratch();
     let out = folder.path().join("out");

@@ -324,6 +324,24 @@ fn a_capture_on_a_terminal_ends_at_a_key_and_gives_it_back() {
 }
 
 #[test]
+fn a_robot_on_a_terminal_is_drawn_until_a_key_ends_it() {
+    let _turn = alone();
+    if !is_installed("script") {
+        println!("skipped: needs script (util-linux)");
+        return;
+    }
+    let arguments = "control run --plant conveyor --periods 100000";
+    let shown = on_a_terminal(arguments, "q ends the run", b"q");
+    for part in ["conveyor", "missing", "stopped before all periods"] {
+        assert!(shown.contains(part), "{part} in {shown:?}");
+    }
+    assert!(
+        shown.rfind("stopped before all periods") > shown.rfind("\u{1b}[?1049l"),
+        "{shown:?}"
+    );
+}
+
+#[test]
 fn a_benchmark_on_a_terminal_shows_what_it_tries_and_ends_at_a_key() {
     let _turn = alone();
     if !is_installed("script") {

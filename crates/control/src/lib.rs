@@ -34,4 +34,4 @@ pub use link::{Link, LinkSettings};
 pub use model::{Model, ModelError};
 pub use protocol::{Command, Format, Message, Report, Shape, Stage, Stamps};
 pub use simulation::{Scenario, Simulated, simulate};
-pub use station::{Record, Station};
+pub use station::{Record, Standing, Station};

@@ -112,6 +112,29 @@ pub struct Record {
     pub prediction: Option<usize>,
 }
 
+/// How a plant stood at its last reading, for those who watch it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Standing {
+    /// Number of the period; 0 before the first reading.
+    pub sequence: u64,
+    /// What has to stay small, in the unit of the plant's results.
+    pub balance: f64,
+    /// How far the plant has gone.
+    pub travel: f64,
+    /// Inputs in force.
+    pub inputs: Inputs,
+    /// From reading to the arrival of its command, of the newest that has arrived, ns.
+    pub round_trip_ns: Option<u64>,
+    /// Commands that came in time.
+    pub in_time: u64,
+    /// Commands that came after the bound.
+    pub late: u64,
+    /// Earlier rounds since the first command whose command has not come.
+    pub missing: u64,
+    /// Whether the plant has fallen.
+    pub has_fallen: bool,
+}
+
 /// What [`Station::receive`] did with a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Receipt {
@@ -151,6 +174,9 @@ pub struct Station {
     fallen_ns: Option<u64>,
     stopped: bool,
     missed: u64,
+    in_time: u64,
+    late: u64,
+    round_trip_ns: Option<u64>,
 }
 
 impl Station {
@@ -180,6 +206,9 @@ impl Station {
             fallen_ns: None,
             stopped: false,
             missed: 0,
+            in_time: 0,
+            late: 0,
+            round_trip_ns: None,
         }
     }
 
@@ -236,6 +265,23 @@ impl Station {
         self.missed
     }
 
+    /// Returns how the plant stands.
+    pub fn standing(&self) -> Standing {
+        // The command of the last reading is still under way.
+        let earlier = self.first.map_or(0, |first| self.sequence - first);
+        Standing {
+            sequence: self.sequence,
+            balance: self.plant.balance(),
+            travel: self.plant.travel(),
+            inputs: self.in_force,
+            round_trip_ns: self.round_trip_ns,
+            in_time: self.in_time,
+            late: self.late,
+            missing: earlier.saturating_sub(self.in_time + self.late),
+            has_fallen: self.fallen_ns.is_some(),
+        }
+    }
+
     /// The plant.
     pub fn plant(&self) -> &dyn Plant {
         self.plant.as_ref()
@@ -287,11 +333,14 @@ impl Station {
         record.stamps.set(Stage::CommandReceived, now_ns);
         let round_trip = record.stamps.between(Stage::Read, Stage::CommandReceived);
         let in_time = round_trip.is_some_and(|ns| ns <= self.settings.bound_ns);
-        record.outcome = if in_time {
-            Outcome::InTime
+        self.round_trip_ns = round_trip;
+        if in_time {
+            record.outcome = Outcome::InTime;
+            self.in_time += 1;
         } else {
-            Outcome::Late
-        };
+            record.outcome = Outcome::Late;
+            self.late += 1;
+        }
         let taken = match self.settings.discipline {
             Discipline::Deadline => {
                 in_time && command.sequence == self.sequence && !self.settled && !self.pending

@@ -47,7 +47,31 @@ pub struct Answer {
 #[derive(Debug)]
 pub(crate) struct Asked {
     pub request: Request,
-    pub answer: Sender<Answer>,
+    pub reply: Reply,
+}
+
+/// Way back to a peer.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    answer: Sender<Answer>,
+    /// Ends when the answer has been written, or cannot be.
+    written: Receiver<()>,
+}
+
+impl Reply {
+    /// Answers; another thread writes it.
+    pub fn send(self, answer: Answer) {
+        // Nobody is there any more where this fails.
+        let _ = self.answer.send(answer);
+    }
+
+    /// Answers, and waits until it has been written: this process may be gone in the next moment.
+    pub fn send_and_wait(self, answer: Answer) {
+        let written = self.answer.send(answer).is_ok();
+        if written {
+            let _ = self.written.recv_timeout(PATIENCE);
+        }
+    }
 }
 
 /// Listens at `socket` for as long as the process lives; requests come to `asked`.
@@ -75,10 +99,15 @@ fn serve<E: From<Asked>>(stream: &UnixStream, asked: &Sender<E>) {
         if !read.is_ok_and(|bytes| bytes > 0) {
             return;
         }
+        // Dropped when the answer is written.
+        let mut writing: Option<Sender<()>> = None;
         let answer = match serde_json::from_str(&line) {
             Ok(request) => {
                 let (answer, answered): (_, Receiver<Answer>) = channel();
-                let sent = asked.send(Asked { request, answer }.into());
+                let (until, written) = channel();
+                writing = Some(until);
+                let reply = Reply { answer, written };
+                let sent = asked.send(Asked { request, reply }.into());
                 match sent.ok().and_then(|()| answered.recv().ok()) {
                     Some(answer) => answer,
                     None => return,
@@ -94,6 +123,7 @@ fn serve<E: From<Asked>>(stream: &UnixStream, asked: &Sender<E>) {
         if writeln!(stream, "{text}").is_err() {
             return;
         }
+        drop(writing);
     }
 }
 
@@ -122,6 +152,10 @@ pub fn ask(name: &str, request: &Request) -> Result<Status, DeployError> {
     BufReader::new(&stream)
         .read_line(&mut answer)
         .map_err(failed)?;
+    if answer.is_empty() {
+        let ended = std::io::Error::new(ErrorKind::UnexpectedEof, "it has just ended");
+        return Err(failed(ended));
+    }
     let answer: Answer = serde_json::from_str(&answer).map_err(|e| failed(e.into()))?;
     match answer {
         Answer {

@@ -5,7 +5,7 @@ mod drain;
 mod gap;
 mod update;
 
-use crate::control::{self, Answer, Asked, Request};
+use crate::control::{self, Answer, Asked, Reply, Request};
 use crate::ends::{self, Laid};
 use crate::process::{Launch, Process, Said, Word};
 use crate::run_folder::RunFolder;
@@ -130,7 +130,7 @@ pub struct Deployment {
     /// Heard while a worker was to answer.
     later: VecDeque<Heard>,
     /// Way back to whoever asked for the end, and waits for it.
-    ended_by: Option<Sender<Answer>>,
+    ended_by: Option<Reply>,
 }
 
 /// The name of a chain: its own, or that of its file.
@@ -437,12 +437,10 @@ impl Deployment {
         let asked = self.ended_by.take();
         drop(self);
         if let Some(asked) = asked {
-            let _ = asked.send(Answer {
+            asked.send_and_wait(Answer {
                 error: None,
                 status: Some(last.clone()),
             });
-            // Its thread writes the answer; this process may be gone in the next moment.
-            thread::sleep(LOOK);
         }
         last
     }
@@ -697,7 +695,7 @@ impl Deployment {
     fn answer(&mut self, asked: Asked) -> bool {
         match asked.request {
             Request::Status => {
-                let _ = asked.answer.send(Answer {
+                asked.reply.send(Answer {
                     error: None,
                     status: Some(self.status()),
                 });
@@ -707,14 +705,14 @@ impl Deployment {
                 let updated = Chain::parse(&text, &file)
                     .map_err(DeployError::from)
                     .and_then(|chain| self.update(&chain, Path::new(&file)));
-                let _ = asked.answer.send(Answer {
+                asked.reply.send(Answer {
                     error: updated.err().map(|e| e.to_string()),
                     status: Some(self.status()),
                 });
                 true
             }
             Request::Down => {
-                self.ended_by = Some(asked.answer);
+                self.ended_by = Some(asked.reply);
                 false
             }
         }

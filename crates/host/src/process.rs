@@ -330,8 +330,11 @@ impl DeviceProcess {
         ended.unwrap_or_else(|| Err(self.not_stopped(io::ErrorKind::TimedOut.into())))
     }
 
-    /// The next whole line of standard output not yet seen.
-    fn next_line(&mut self) -> Result<Option<String>, DeviceError> {
+    /// The next whole line of standard output not yet seen, if there is one.
+    ///
+    /// # Errors
+    /// [`DeviceError::Output`].
+    pub fn next_line(&mut self) -> Result<Option<String>, DeviceError> {
         let unread = || -> io::Result<Vec<u8>> {
             let mut file = File::open(&self.stdout)?;
             file.seek(SeekFrom::Start(self.read_bytes))?;

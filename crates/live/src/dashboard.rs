@@ -1,6 +1,7 @@
 //! The terminal while a dashboard is on it: taken over, asked for keys, and given back as it was.
 
 use super::capture::{self, CaptureView};
+use super::control::{self, ControlView};
 use super::draw::{View, draw};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
@@ -61,6 +62,16 @@ impl Dashboard {
     pub fn show_capture(&mut self, view: &CaptureView<'_>) -> io::Result<()> {
         self.terminal
             .draw(|frame| capture::draw(frame, view))
+            .map(drop)
+    }
+
+    /// Draws a control loop.
+    ///
+    /// # Errors
+    /// When the terminal is gone.
+    pub fn show_control(&mut self, view: &ControlView<'_>) -> io::Result<()> {
+        self.terminal
+            .draw(|frame| control::draw(frame, view))
             .map(drop)
     }
 

@@ -1,8 +1,9 @@
-//! What people and monitoring systems see of `taut forward`, `taut generate` and `taut capture` while they run.
+//! What people and monitoring systems see of `taut forward`, `taut generate`, `taut capture` and `taut control` while they run.
 //!
 //! The types to know:
 //!
-//! - [`Dashboard`]: takes a terminal, draws a [`View`] of the generator's streams or a [`CaptureView`], says what keys have [`Asked`] for.
+//! - [`Dashboard`]: takes a terminal, draws a [`View`] of the generator's streams, a [`CaptureView`] or a
+//!   [`ControlView`], says what keys have [`Asked`] for.
 //! - [`http::Server`]: answers short requests over HTTP, a few at a time.
 //! - [`metrics::Endpoint`]: has it answer `GET /metrics`.
 //! - [`metrics::Exposition`]: counters and distributions as OpenMetrics text.
@@ -16,11 +17,13 @@
 #![forbid(unsafe_code)]
 
 mod capture;
+mod control;
 mod dashboard;
 mod draw;
 pub mod http;
 pub mod metrics;
 
 pub use capture::CaptureView;
+pub use control::ControlView;
 pub use dashboard::{Asked, Dashboard};
 pub use draw::View;

@@ -18,6 +18,7 @@ use crate::role::Role;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
+use taut_host::SshAddress;
 
 /// Address of a node: which machine it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,12 +26,7 @@ pub(crate) enum NodeAddress {
     /// The node is this machine.
     Local,
     /// Reached with the system's `ssh`.
-    Ssh {
-        /// Host, with the user where one is given.
-        destination: String,
-        /// Port, where it is not the one of ssh's own settings.
-        port: Option<u16>,
-    },
+    Ssh(SshAddress),
     /// Allocated by Slurm.
     Slurm,
 }
@@ -42,23 +38,10 @@ impl NodeAddress {
             "slurm" => return Ok(Self::Slurm),
             _ => {}
         }
-        let rest = text
-            .strip_prefix("ssh://")
-            .ok_or("a node is `local`, `ssh://user@host:port` or `slurm`")?;
-        let (destination, port) = match rest.rsplit_once(':') {
-            Some((host, port)) if !port.contains(']') => {
-                let port = port.parse().map_err(|_| format!("`{port}` is no port"))?;
-                (host, Some(port))
-            }
-            _ => (rest, None),
-        };
-        if destination.is_empty() || destination.starts_with('-') {
-            return Err("ssh:// needs a host".to_owned());
+        if !text.starts_with("ssh://") {
+            return Err("a node is `local`, `ssh://user@host:port` or `slurm`".to_owned());
         }
-        Ok(Self::Ssh {
-            destination: destination.replace(['[', ']'], ""),
-            port,
-        })
+        text.parse().map(Self::Ssh)
     }
 }
 
@@ -152,13 +135,7 @@ pub(crate) fn of_role(
 ) -> Result<Box<dyn Node>, ExperimentError> {
     match &role.address {
         NodeAddress::Local => Ok(Box::new(Local::new(name, role, program))),
-        NodeAddress::Ssh { destination, port } => Ok(Box::new(ssh::Ssh::new(
-            name,
-            role,
-            destination,
-            *port,
-            program,
-        ))),
+        NodeAddress::Ssh(address) => Ok(Box::new(ssh::Ssh::new(name, role, address, program))),
         // The runs that Slurm starts make these themselves, with the hosts that they were given.
         NodeAddress::Slurm => Err(ExperimentError::node(name, "its host is not known yet")),
     }
@@ -171,19 +148,11 @@ mod tests {
 
     #[test]
     fn addresses_are_read() {
-        let ssh = |destination: &str, port| NodeAddress::Ssh {
-            destination: destination.into(),
-            port,
-        };
         assert_eq!(NodeAddress::parse("local"), Ok(NodeAddress::Local));
+        let address = "ssh://root@dut:2222".parse().unwrap();
         assert_eq!(
             NodeAddress::parse("ssh://root@dut:2222"),
-            Ok(ssh("root@dut", Some(2222)))
-        );
-        assert_eq!(NodeAddress::parse("ssh://dut"), Ok(ssh("dut", None)));
-        assert_eq!(
-            NodeAddress::parse("ssh://root@[fd00::1]:22"),
-            Ok(ssh("root@fd00::1", Some(22)))
+            Ok(NodeAddress::Ssh(address))
         );
         for wrong in ["dut", "ssh://", "ssh://a:b", "ssh://-oProxyCommand=x", ""] {
             assert!(NodeAddress::parse(wrong).is_err(), "{wrong}");

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use taut_host::private;
+use taut_host::{SshAddress, private};
 use tempfile::TempDir;
 
 /// Says what the machine is, then keeps the connection until its input ends.
@@ -32,8 +32,7 @@ const RETRY: Duration = Duration::from_secs(1);
 /// A machine somewhere else.
 pub(crate) struct Ssh {
     role: String,
-    destination: String,
-    port: Option<u16>,
+    address: SshAddress,
     reset: Option<String>,
     boot_limit: Duration,
     program: PathBuf,
@@ -78,17 +77,10 @@ impl Trouble {
 }
 
 impl Ssh {
-    pub(crate) fn new(
-        name: &str,
-        role: &Role,
-        destination: &str,
-        port: Option<u16>,
-        program: &Path,
-    ) -> Self {
+    pub(crate) fn new(name: &str, role: &Role, address: &SshAddress, program: &Path) -> Self {
         Self {
             role: name.to_owned(),
-            destination: destination.to_owned(),
-            port,
+            address: address.clone(),
             reset: role.definition.reset.clone(),
             boot_limit: role.boot_limit,
             program: program.to_owned(),
@@ -103,39 +95,11 @@ impl Ssh {
         ExperimentError::node(&self.role, reason)
     }
 
-    /// Returns the command as a person would call it by hand.
-    fn by_hand(&self) -> String {
-        let port = self.port.map(|port| format!("-p {port} "));
-        format!("ssh {}{}", port.unwrap_or_default(), self.destination)
-    }
-
     /// `ssh` that runs `words` there.
     fn ssh(&self, sockets: &TempDir, master: &str, words: &[&str]) -> Command {
-        let mut command = Command::new("ssh");
-        command.args(["-T", "-a", "-x"]);
-        for option in [
-            "BatchMode=yes",
-            "ConnectTimeout=10",
-            // A machine that hangs is noticed after 15 s.
-            "ServerAliveInterval=5",
-            "ServerAliveCountMax=3",
-            "ClearAllForwardings=yes",
-            "PermitLocalCommand=no",
-            "ControlPersist=no",
-            "LogLevel=ERROR",
-            master,
-        ] {
-            command.args(["-o", option]);
-        }
-        command.arg("-S").arg(sockets.path().join("s"));
-        if let Some(port) = self.port {
-            command.args(["-p", &port.to_string()]);
-        }
-        let quoted: Vec<String> = words.iter().map(|word| quote(word)).collect();
-        command
-            .arg(&self.destination)
-            .arg(format!("exec {}", quoted.join(" ")));
-        command
+        let path = format!("ControlPath=\"{}\"", sockets.path().join("s").display());
+        self.address
+            .command(&["ControlPersist=no", master, &path], words)
     }
 
     /// Reaches the machine, brings this program there, and takes it.
@@ -186,7 +150,7 @@ impl Ssh {
 
     /// Says why `ssh` came to nothing, from what it said, and the way out.
     fn unreachable(&self, said: &str) -> Trouble {
-        let by_hand = self.by_hand();
+        let by_hand = &self.address;
         let last = last_line(said);
         if said.contains("REMOTE HOST IDENTIFICATION HAS CHANGED")
             || said.contains("HOST KEY FOR")
@@ -429,11 +393,6 @@ fn runs_on(system: &str) -> Result<(), String> {
     ))
 }
 
-/// A word as any login shell takes it.
-fn quote(word: &str) -> String {
-    format!("'{}'", word.replace('\'', r"'\''"))
-}
-
 /// Says what a program that does not start says, and the way out.
 fn misfit(reason: &str) -> String {
     // The words of the loader (glibc, elf/dl-version.c and elf/dl-load.c).
@@ -458,17 +417,6 @@ fn last_line(text: &str) -> &str {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-
-    #[test]
-    fn words_reach_the_shell_as_they_are() {
-        for word in ["a b", "it's", "$HOME `x` \"q\"\nline", ""] {
-            let output = Command::new("sh")
-                .args(["-c", &format!("printf %s {}", quote(word))])
-                .output()
-                .unwrap();
-            assert_eq!(String::from_utf8(output.stdout).unwrap(), word);
-        }
-    }
 
     #[test]
     fn another_architecture_is_refused() {

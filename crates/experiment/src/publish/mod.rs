@@ -371,7 +371,8 @@ fn pseudonyms_for(folder: &Folder, experiment: &Experiment) -> Result<Pseudonyms
         machines.insert(folder.facts_at(&file)?.host_name);
     }
     for role in experiment.nodes.values() {
-        if let NodeAddress::Ssh { destination, .. } = &role.address {
+        if let NodeAddress::Ssh(address) = &role.address {
+            let destination = &address.destination;
             let (person, host) = destination.split_once('@').unwrap_or(("", destination));
             people.insert(person.to_owned());
             // Addresses are replaced as such.

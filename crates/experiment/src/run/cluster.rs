@@ -331,7 +331,7 @@ fn largest_array() -> usize {
 }
 
 fn quote(path: &Path) -> String {
-    format!("'{}'", path.display().to_string().replace('\'', r"'\''"))
+    taut_host::ssh::quote(&path.display().to_string())
 }
 
 /// Describes what an array does, in a few words.

@@ -16,7 +16,7 @@ mod shown;
 pub use published::{Column, TABLE_6_3, TABLE_6_4, Table63, Table64};
 pub use report::{is_controlled, write_report};
 pub use rounds::{RoundsError, read_rounds, rounds_text};
-pub use run::{RunError, Sides, run};
+pub use run::{Node, RunError, Sides, run};
 pub use shown::{PUBLISHED, is_published, outcome, rows, runs};
 
 use serde::{Deserialize, Serialize};

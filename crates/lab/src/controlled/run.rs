@@ -8,13 +8,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::Duration;
 use taut_control::{Kpis, Record, Stage};
-use taut_host::{DeviceError, DeviceProcess};
+use taut_host::{DeviceError, DeviceProcess, SshAddress};
 use taut_results::ResultsError;
 
 /// Longest time that a side takes to say that it is there.
 const START: Duration = Duration::from_secs(20);
 /// Pause between looks at a plant that runs.
 const LOOK: Duration = Duration::from_millis(20);
+
+/// Where a side runs.
+#[derive(Debug, Clone)]
+pub enum Node {
+    /// Here.
+    Here,
+    /// In a network namespace of this machine.
+    Namespace(String),
+    /// On another machine, whose clock is another one.
+    Ssh(SshAddress),
+}
 
 /// The two sides.
 #[derive(Debug, Clone)]
@@ -25,8 +36,10 @@ pub struct Sides {
     pub options: Vec<String>,
     /// Core of each: plant, controller.
     pub cores: [usize; 2],
-    /// Network namespace of each, by name.
-    pub namespaces: [Option<String>; 2],
+    /// Where each runs; the plant here or in a namespace, as its results are read from a folder.
+    pub nodes: [Node; 2],
+    /// Whether the plant says how it stands at each reading.
+    pub watched: bool,
     /// Address at which the controller hears reports, and the plant commands.
     pub addresses: [String; 2],
     /// Inputs of the plant.
@@ -53,7 +66,8 @@ pub enum RunError {
     Stopped,
 }
 
-/// Runs both sides until the plant is done. Whatever happens, neither outlives this.
+/// Runs both sides until the plant is done, or until `watch` asks for the end: it is shown each line that the plant prints, and
+/// asked now and then without one. Whatever happens, neither outlives this.
 ///
 /// # Errors
 /// [`RunError`].
@@ -61,6 +75,7 @@ pub fn run(
     sides: &Sides,
     mut report: ControlReport,
     stop: &AtomicBool,
+    mut watch: impl FnMut(Option<&str>) -> bool,
 ) -> Result<(ControlReport, Vec<Record>), RunError> {
     let scratch = tempfile::Builder::new()
         .prefix("taut-control-")
@@ -69,15 +84,12 @@ pub fn run(
     let folder = scratch.path();
     let log = folder.join("heard.csv");
     let [to_controller, to_plant] = &sides.addresses;
-    let mut words = vec![
-        "controller",
-        "--bind",
-        to_controller,
-        "--answer-to-sender",
-        "--log",
-    ];
+    let mut words = vec!["controller", "--bind", to_controller, "--answer-to-sender"];
     let log_text = log.display().to_string();
-    words.push(&log_text);
+    let one_clock = !matches!(sides.nodes[1], Node::Ssh(_));
+    if one_clock {
+        words.extend(["--log", &log_text]);
+    }
     let mut controller = start(sides, 1, "controller", &words, folder)?;
     let address = started(&mut controller)?;
     let out = folder.join("plant");
@@ -85,10 +97,17 @@ pub fn run(
     // The controller listens already, so that nobody answers only where the network does not let it.
     let mut words = vec!["plant", &address, "--bind", to_plant, "--out", &out_text];
     words.extend(["--patience", "10s"]);
+    if sides.watched {
+        words.push("--live");
+    }
     let mut plant = start(sides, 0, "plant", &words, folder)?;
     started(&mut plant)?;
     while plant.is_alive() {
-        if stop.load(Ordering::Relaxed) {
+        let mut asked = stop.load(Ordering::Relaxed) || watch(None);
+        while let Some(line) = plant.next_line()? {
+            asked |= watch(Some(&line));
+        }
+        if asked {
             break;
         }
         controller.check()?;
@@ -111,8 +130,10 @@ pub fn run(
     let path = out.join(ROUNDS);
     let text = std::fs::read_to_string(&path).map_err(ResultsError::io(&path))?;
     let mut records = read_rounds(&text).map_err(|e| RunError::Said(e.to_string()))?;
-    let heard = std::fs::read_to_string(&log).map_err(ResultsError::io(&log))?;
-    merge(&mut records, &heard);
+    if one_clock {
+        let heard = std::fs::read_to_string(&log).map_err(ResultsError::io(&log))?;
+        merge(&mut records, &heard);
+    }
     report.end = of_plant.end;
     report.missed = of_plant.missed;
     report.plant_datagrams = of_plant.plant_datagrams;
@@ -126,8 +147,7 @@ pub fn run(
         let complaint = summary["complaint"].as_str().map(str::to_owned);
         report.complaint = report.complaint.or(complaint);
     }
-    // Both read the same clock.
-    report.kpis = Kpis::of(&records, sides.inputs, true, None);
+    report.kpis = Kpis::of(&records, sides.inputs, one_clock, None);
     report.kpis.has_fallen = of_plant.kpis.has_fallen;
     report.kpis.fallen_s = of_plant.kpis.fallen_s;
     Ok((report, records))
@@ -140,18 +160,26 @@ fn start(
     words: &[&str],
     folder: &Path,
 ) -> Result<DeviceProcess, RunError> {
-    let mut command = match &sides.namespaces[side] {
-        Some(namespace) => {
-            let mut command = Command::new("ip");
-            command
-                .args(["netns", "exec", namespace])
-                .arg(&sides.program);
+    let all = ["control"].iter().chain(words).copied();
+    let options = sides.options.iter().map(String::as_str);
+    let all = all.chain(options).chain(["--until-stdin-closes", "--json"]);
+    let command = match &sides.nodes[side] {
+        Node::Here => {
+            let mut command = Command::new(&sides.program);
+            command.args(all);
             command
         }
-        None => Command::new(&sides.program),
+        Node::Namespace(namespace) => {
+            let mut command = Command::new("ip");
+            command.args(["netns", "exec", namespace]);
+            command.arg(&sides.program).args(all);
+            command
+        }
+        Node::Ssh(address) => {
+            let words: Vec<&str> = ["taut"].into_iter().chain(all).collect();
+            address.command(&[], &words)
+        }
     };
-    command.arg("control").args(words).args(&sides.options);
-    command.args(["--until-stdin-closes", "--json"]);
     Ok(DeviceProcess::start(
         name,
         command,

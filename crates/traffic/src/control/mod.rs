@@ -63,6 +63,7 @@ mod tests {
     use crate::messages::Transport;
     use crate::probe::Over;
     use std::net::UdpSocket;
+    use std::sync::Mutex;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::Duration;
     use taut_control::controller::Settings;
@@ -100,7 +101,14 @@ mod tests {
             scope.spawn(move || meanwhile(at, to));
             let patience = Duration::from_secs(20);
             let body = plant::plant(&model, 1);
-            let run = side.run(body, format, station, patience, &never);
+            let seen = Mutex::default();
+            let run = side.run(body, format, station, patience, &never, &seen);
+            let seen = seen.into_inner().unwrap();
+            assert_eq!(seen.has_fallen, run.end == End::Fallen, "{seen:?}");
+            assert!(
+                seen.sequence > 0 && seen.in_time + seen.late > 0,
+                "{seen:?}"
+            );
             stop.store(true, Ordering::Relaxed);
             (run, controls.join().unwrap())
         })
@@ -159,6 +167,7 @@ mod tests {
             station,
             Duration::from_millis(50),
             &never,
+            &Mutex::default(),
         );
         assert_eq!((run.end, run.records.len()), (End::NobodyAnswered, 0));
         assert!(run.datagrams.sent >= 1);

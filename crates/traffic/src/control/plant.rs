@@ -9,11 +9,12 @@ use serde::{Deserialize, Serialize};
 use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use taut_control::plant::Plant;
 use taut_control::protocol::{MOST_BYTES, ProtocolError};
-use taut_control::station::{Receipt, Settings};
+use taut_control::station::{Receipt, Settings, Standing};
 use taut_control::{Format, Message, Record, Stage, Station};
 
 /// Time from the start to the first reading, ns: so that it is not late.
@@ -86,7 +87,8 @@ impl PlantSide {
     }
 
     /// Runs a plant until its periods are over, it falls, or nobody controls it any more; then 0 is applied. Readings are at
-    /// absolute times, so that what is late once does not shift those that follow.
+    /// absolute times, so that what is late once does not shift those that follow. How it stands at each reading is put where
+    /// others see it, unless somebody is just looking.
     pub fn run(
         &mut self,
         plant: Box<dyn Plant>,
@@ -94,6 +96,7 @@ impl PlantSide {
         settings: Settings,
         patience: Duration,
         stop: &AtomicBool,
+        seen: &Mutex<Standing>,
     ) -> PlantRun {
         // The kernel may not wake it later to save energy; if it refuses, it does.
         let _ = set_current_timer_slack(NonZeroU64::new(1));
@@ -143,6 +146,7 @@ impl PlantSide {
                     Ok(()) => datagrams.sent += 1,
                     Err(_) => datagrams.not_sent += 1,
                 }
+                show(seen, &station);
             }
             let silent_ns = now.saturating_sub(last_ns);
             let why = if station.is_over() {
@@ -162,6 +166,7 @@ impl PlantSide {
         };
         self.messages.leave();
         station.stop(now_ns());
+        show(seen, &station);
         PlantRun {
             fallen_ns: station.fallen_ns(),
             missed: station.missed(),
@@ -190,5 +195,12 @@ impl PlantSide {
         }
         self.messages
             .wait(Duration::from_nanos(left_ns.min(LOOK_NS)));
+    }
+}
+
+/// Says how the plant stands, without waiting for who looks.
+fn show(seen: &Mutex<Standing>, station: &Station) {
+    if let Ok(mut seen) = seen.try_lock() {
+        *seen = station.standing();
     }
 }

@@ -8,6 +8,7 @@ use std::io::{self, ErrorKind, Read};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::private;
@@ -36,6 +37,9 @@ const BUFFER_KB: u32 = 8192;
 
 /// Time that a process that was started may take until it has closed what is not its own.
 const FORK_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Traces that this process has begun.
+static TRACES: AtomicU32 = AtomicU32::new(0);
 
 /// A trace that runs. Dropping it ends and removes it.
 pub(super) struct Trace {
@@ -88,7 +92,10 @@ impl Trace {
         }
         let instances = tracefs.join("instances");
         remove_orphans(&instances);
-        let folder = instances.join(private::name_of_this_process() + "trace");
+        // A process may have several.
+        let number = TRACES.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{}trace-{number}", private::name_of_this_process());
+        let folder = instances.join(name);
         fs::create_dir(&folder)?;
         let mut trace = Self {
             folder,

@@ -1,0 +1,124 @@
+//! Machines reached with the system's OpenSSH, with the user's own settings, keys and known hosts.
+
+use std::fmt;
+use std::process::Command;
+use std::str::FromStr;
+
+/// Address of a machine as `ssh://user@host:port`; user and port may be missing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SshAddress {
+    /// Host, with the user where one is given.
+    pub destination: String,
+    /// Port, where it is not the one of ssh's own settings.
+    pub port: Option<u16>,
+}
+
+impl FromStr for SshAddress {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let rest = text
+            .strip_prefix("ssh://")
+            .ok_or("want ssh://user@host:port")?;
+        let (destination, port) = match rest.rsplit_once(':') {
+            Some((host, port)) if !port.contains(']') => {
+                let port = port.parse().map_err(|_| format!("`{port}` is no port"))?;
+                (host, Some(port))
+            }
+            _ => (rest, None),
+        };
+        // What begins with a dash would be an option of ssh.
+        if destination.is_empty() || destination.starts_with('-') {
+            return Err("ssh:// needs a host".to_owned());
+        }
+        Ok(Self {
+            destination: destination.replace(['[', ']'], ""),
+            port,
+        })
+    }
+}
+
+/// The command as a person would call it by hand.
+impl fmt::Display for SshAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ssh ")?;
+        if let Some(port) = self.port {
+            write!(f, "-p {port} ")?;
+        }
+        f.write_str(&self.destination)
+    }
+}
+
+impl SshAddress {
+    /// Returns the `ssh` that runs `words` there, with these options of ssh besides; it asks nothing.
+    pub fn command(&self, options: &[&str], words: &[&str]) -> Command {
+        let mut command = Command::new("ssh");
+        command.args(["-T", "-a", "-x"]);
+        let own = [
+            "BatchMode=yes",
+            "ConnectTimeout=10",
+            // A machine that hangs is noticed after 15 s.
+            "ServerAliveInterval=5",
+            "ServerAliveCountMax=3",
+            "ClearAllForwardings=yes",
+            "PermitLocalCommand=no",
+            "LogLevel=ERROR",
+        ];
+        for option in own.iter().chain(options) {
+            command.args(["-o", option]);
+        }
+        if let Some(port) = self.port {
+            command.args(["-p", &port.to_string()]);
+        }
+        let quoted: Vec<String> = words.iter().map(|word| quote(word)).collect();
+        command
+            .arg(&self.destination)
+            .arg(format!("exec {}", quoted.join(" ")));
+        command
+    }
+}
+
+/// Returns a word as any login shell takes it.
+pub fn quote(word: &str) -> String {
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_and_shown_as_commands() {
+        for (text, shown) in [
+            ("ssh://root@dut:2222", "ssh -p 2222 root@dut"),
+            ("ssh://dut", "ssh dut"),
+            ("ssh://root@[fd00::1]:22", "ssh -p 22 root@fd00::1"),
+        ] {
+            assert_eq!(text.parse::<SshAddress>().unwrap().to_string(), shown);
+        }
+        for wrong in ["dut", "ssh://", "ssh://a:b", "ssh://-oProxyCommand=x", ""] {
+            assert!(wrong.parse::<SshAddress>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn words_survive_a_shell() {
+        for word in [
+            "plain",
+            "",
+            "two words",
+            "it's",
+            "$HOME",
+            "`id`",
+            "a\nb",
+            "\\",
+        ] {
+            let out = Command::new("sh")
+                .args(["-c", &format!("printf %s {}", quote(word))])
+                .output()
+                .unwrap();
+            assert_eq!(String::from_utf8_lossy(&out.stdout), word);
+        }
+    }
+}
