@@ -97,14 +97,15 @@ impl<T> Swapped<T> {
     pub fn settle(&mut self, patience: Duration) -> bool {
         self.leave_out_the_dead();
         let since = Instant::now();
-        self.slots.iter().all(|slot| {
+        // Each is looked at, also after one that has not moved on.
+        self.slots.iter().fold(true, |all, slot| {
             loop {
                 let mut tables = slot.lock();
                 let (is_taken, old) = (tables.next.is_none(), tables.old.take());
                 drop(tables);
                 drop(old);
                 if is_taken || since.elapsed() >= patience {
-                    return is_taken;
+                    return all && is_taken;
                 }
                 pause(since);
             }
@@ -123,6 +124,12 @@ impl<T> InUse<T> {
         if self.slot.put.load(Ordering::Acquire) != self.seen {
             self.move_on();
         }
+        &self.now
+    }
+
+    /// The table that [`Self::get`] gave last, also where there is another one by now.
+    #[inline(always)]
+    pub fn held(&self) -> &T {
         &self.now
     }
 

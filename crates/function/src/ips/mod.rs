@@ -184,11 +184,10 @@ impl Function for Ips {
                 .events
                 .as_ref()
                 .map(|writer| writer.worker(&unseen));
-            let rules = Arc::clone(&deciding.rules);
             self.beside = Some(Plane::new(
                 &few,
                 self.member,
-                rules,
+                &deciding.rules,
                 unseen,
                 events,
                 &clock,
@@ -197,7 +196,7 @@ impl Function for Ips {
         self.plane = Some(Plane::new(
             checked,
             self.member,
-            Arc::clone(&deciding.rules),
+            &deciding.rules,
             counters,
             events,
             &clock,

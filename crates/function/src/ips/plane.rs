@@ -110,7 +110,6 @@ impl Messages {
 }
 
 pub(super) struct Plane {
-    rules: Arc<Rules>,
     in_use: InUse<InForce>,
     version: u64,
     inspector: Inspector,
@@ -149,20 +148,17 @@ impl Plane {
     pub fn new(
         checked: &Checked,
         member: Member,
-        rules: Arc<Rules>,
+        rules: &Rules,
         counters: Arc<Counters>,
         events: Option<Events>,
         clock: &Clock,
     ) -> Result<Self, PortError> {
-        let mut in_use = rules.worker();
-        let now = in_use.get();
-        let (version, inspector) = (now.version, now.inspector());
-        rules.counts(version, inspector.counters());
+        let (mut in_use, inspector) = rules.worker();
+        let version = in_use.get().version;
         Ok(Self {
             version,
             inspector,
             in_use,
-            rules,
             flows: Flows::new(checked.flows, (member.number as u64) << 48 | 1),
             swept: 0,
             arena: Arena::new(checked.memory_bytes),
@@ -221,12 +217,11 @@ impl Plane {
     }
 
     /// Goes by the newest rules.
-    fn go_by_newest(&mut self) {
+    pub fn go_by_newest(&mut self) {
         let in_force = self.in_use.get();
         if in_force.version != self.version {
             self.version = in_force.version;
-            self.inspector = in_force.inspector();
-            self.rules.counts(self.version, self.inspector.counters());
+            in_force.change(&mut self.inspector);
         }
     }
 
@@ -366,7 +361,8 @@ impl Plane {
             arena,
             ..
         } = self;
-        let in_force = in_use.get();
+        // Those of the inspector, also where there are newer ones by now.
+        let in_force = in_use.held();
         let end = |max| taut_sys::ticks().saturating_add(max);
         inspector.begin(self.max_ticks.map_or(u64::MAX, end));
         let mut asking = Asking {

@@ -1,10 +1,12 @@
 //! Rules in force: read from their files, made ready aside, and swapped whole while packets flow.
 
 use super::settings::Checked;
+use crate::changes::pause;
 use crate::swapped::{InUse, Swapped};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 use taut_inspect::compile::{Inspector, RuleCounters, RuleSet};
 use taut_inspect::read::{Options, Reading};
 use taut_inspect::rule::About;
@@ -23,18 +25,69 @@ pub(super) struct InForce {
     pub version: u64,
     pub set: RuleSet,
     /// Taken by workers, one each, when they first see the set.
-    inspectors: Mutex<Vec<Inspector>>,
+    inspectors: Slots,
+    /// Those of sets before, left here by workers to be freed by whoever decides.
+    left: Slots,
+    /// Counters of all that workers take.
+    counters: Vec<Arc<[RuleCounters]>>,
+}
+
+/// Places in which memory changes hands without anybody waiting: who finds one locked goes on to the next.
+#[derive(Default)]
+struct Slots(Vec<Mutex<Option<Inspector>>>);
+
+impl Slots {
+    fn take(&self) -> Option<Inspector> {
+        let mut slots = self.0.iter();
+        slots.find_map(|slot| slot.try_lock().ok()?.take())
+    }
+
+    /// Puts one into a free place; gives it back where there is none.
+    fn put(&self, inspector: Inspector) -> Option<Inspector> {
+        let mut inspector = Some(inspector);
+        for slot in &self.0 {
+            if let Ok(mut slot) = slot.try_lock()
+                && slot.is_none()
+            {
+                *slot = inspector.take();
+                break;
+            }
+        }
+        inspector
+    }
 }
 
 impl InForce {
-    /// Memory to ask the set; made anew if there is none left.
-    pub fn inspector(&self) -> Inspector {
-        let taken = self
-            .inspectors
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .pop();
-        taken.unwrap_or_else(|| Inspector::new(&self.set, RATE_COUNTERS))
+    fn new(set: RuleSet, version: u64, workers: usize) -> Self {
+        let mut made = Self {
+            version,
+            set,
+            inspectors: Slots::default(),
+            left: Slots::default(),
+            counters: Vec::new(),
+        };
+        made.make_room(workers);
+        made
+    }
+
+    /// Has memory for as many workers.
+    fn make_room(&mut self, workers: usize) {
+        while self.inspectors.0.len() < workers {
+            let inspector = Inspector::new(&self.set, RATE_COUNTERS);
+            self.counters.push(inspector.counters());
+            self.inspectors.0.push(Mutex::new(Some(inspector)));
+            self.left.0.push(Mutex::default());
+        }
+    }
+
+    /// Changes a worker's memory for that of this set. Never waits, and frees nothing.
+    pub fn change(&self, inspector: &mut Inspector) {
+        // There is one for each worker.
+        let next = self.inspectors.take();
+        let next = next.unwrap_or_else(|| Inspector::new(&self.set, RATE_COUNTERS));
+        let before = std::mem::replace(inspector, next);
+        // There is a place for each that was taken.
+        drop(self.left.put(before));
     }
 }
 
@@ -48,7 +101,10 @@ struct State {
     counters: OfVersion,
     /// Rules of that version that have a counter of their own in metrics.
     shown: Vec<u32>,
+    /// Workers and slow paths that there are, or are to be.
     workers: usize,
+    /// Those of them that have begun.
+    made: usize,
     read: Read,
 }
 
@@ -100,15 +156,19 @@ pub(super) struct Rules {
 impl Rules {
     pub fn new(checked: &Checked, (set, read): Compiled, workers: usize) -> Self {
         let about = describe(&set);
-        let in_force = ready(set, 1, workers);
+        // Each has a slow path.
+        let workers = 2 * workers;
+        let in_force = InForce::new(set, 1, workers);
+        let counters = in_force.counters.clone();
         Self {
             checked: checked.clone(),
             state: Mutex::new(State {
                 swapped: Swapped::new(in_force),
                 about: vec![(1, about)],
-                counters: (1, Vec::new()),
+                counters: (1, counters),
                 shown: Vec::new(),
                 workers,
+                made: 0,
                 read,
             }),
         }
@@ -118,21 +178,20 @@ impl Rules {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes the end of one more worker.
-    pub fn worker(&self) -> InUse<InForce> {
-        self.lock().swapped.worker()
-    }
-
-    /// Is told of the counters that a worker has for a version.
-    pub fn counts(&self, version: u64, counters: Arc<[RuleCounters]>) {
+    /// Makes the end of one more worker, and its memory to ask the rules that it begins with.
+    pub fn worker(&self) -> (InUse<InForce>, Inspector) {
         let mut state = self.lock();
-        if state.counters.0 < version {
-            state.counters = (version, Vec::new());
-            state.shown.clear();
+        state.made += 1;
+        state.workers = state.workers.max(state.made);
+        let in_use = state.swapped.worker();
+        let present = state.swapped.present();
+        let inspector = present.inspectors.take();
+        let is_one_more = inspector.is_none();
+        let inspector = inspector.unwrap_or_else(|| Inspector::new(&present.set, RATE_COUNTERS));
+        if is_one_more {
+            state.counters.1.push(inspector.counters());
         }
-        if state.counters.0 == version {
-            state.counters.1.push(counters);
-        }
+        (in_use, inspector)
     }
 
     /// Reads all files again and swaps the rules; those in force stay if anything is wrong.
@@ -146,8 +205,12 @@ impl Rules {
             let state = self.lock();
             (state.about.last().map_or(0, |it| it.0) + 1, state.workers)
         };
-        let in_force = ready(set, version, workers);
+        let mut in_force = InForce::new(set, version, workers);
         let mut state = self.lock();
+        // Another one may have begun meanwhile.
+        in_force.make_room(state.workers);
+        state.counters = (version, in_force.counters.clone());
+        state.shown.clear();
         state.about.push((version, about));
         let surplus = state.about.len().saturating_sub(KEPT);
         state.about.drain(..surplus);
@@ -156,9 +219,21 @@ impl Rules {
         Ok(read)
     }
 
-    /// Waits until all workers go by the rules in force, and frees those before.
-    pub fn settle(&self, patience: std::time::Duration) -> bool {
-        self.lock().swapped.settle(patience)
+    /// Waits until all workers go by the rules in force, and frees those before. Nobody else waits for that.
+    pub fn settle(&self, patience: Duration) -> bool {
+        let since = Instant::now();
+        loop {
+            let mut state = self.lock();
+            let have_moved = state.swapped.settle(Duration::ZERO);
+            let left = &state.swapped.present().left;
+            let left: Vec<Inspector> = std::iter::from_fn(|| left.take()).collect();
+            drop(state);
+            drop(left);
+            if have_moved || since.elapsed() >= patience {
+                return have_moved;
+            }
+            pause(since);
+        }
     }
 
     pub fn read(&self) -> Read {
@@ -259,18 +334,6 @@ impl Rules {
         all.sort_by_key(|costs| std::cmp::Reverse((costs.ticks, costs.fitted, costs.asked)));
         all.truncate(most);
         all
-    }
-}
-
-fn ready(set: RuleSet, version: u64, workers: usize) -> InForce {
-    // One for each worker, and one for each slow path.
-    let inspectors = (0..2 * workers)
-        .map(|_| Inspector::new(&set, RATE_COUNTERS))
-        .collect();
-    InForce {
-        version,
-        set,
-        inspectors: Mutex::new(inspectors),
     }
 }
 

@@ -156,6 +156,15 @@ impl Handler for SlowPath {
         }
         true
     }
+
+    /// Goes by the newest rules also while there are no fragments, so that those before are freed.
+    fn poll(&mut self, _: &mut slow::Send<'_>) -> bool {
+        if let Some(plane) = &mut self.plane {
+            plane.go_by_newest();
+        }
+        self.expire();
+        false
+    }
 }
 
 /// The frame that ends the connection for one of its ends (RFC 9293 section 3.5.2): for who sent this segment, as if by who was to get
