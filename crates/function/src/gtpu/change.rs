@@ -133,6 +133,11 @@ impl Senders {
         self.others.push(sender.ring);
     }
 
+    /// Gives a worker up at once that takes no changes, where nobody but the caller makes it do so.
+    pub fn never_wait(&mut self) {
+        self.first.patience = std::time::Duration::ZERO;
+    }
+
     /// Returns the next thing that a worker has to tell, if there is one.
     pub fn event(&mut self) -> Option<Event> {
         self.events.iter_mut().find_map(|ring| ring.pop().ok())

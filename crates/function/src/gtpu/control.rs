@@ -173,6 +173,11 @@ impl Control {
         self.senders.outcomes()
     }
 
+    /// Never waits for the worker, where nobody but the caller makes it take changes.
+    pub(super) fn never_wait(&mut self) {
+        self.senders.never_wait();
+    }
+
     /// Returns the next thing that a worker has to tell, if there is one.
     pub(super) fn event(&mut self) -> Option<Event> {
         self.senders.event()

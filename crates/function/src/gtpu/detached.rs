@@ -32,7 +32,8 @@ impl Detached {
     pub fn new(table: toml::Table) -> Result<Self, String> {
         let settings: Settings = settings(table).map_err(|e| e.0)?;
         let mut gateway = Gateway::new(settings.check().map_err(|e| e.0)?);
-        let control = gateway.start().map_err(|e| e.to_string())?;
+        let mut control = gateway.start().map_err(|e| e.to_string())?;
+        control.never_wait();
         let plane = gateway.plane.take().ok_or("no data path")?;
         let mut detached = Self {
             slow: gateway.handler(),

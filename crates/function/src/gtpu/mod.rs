@@ -649,7 +649,11 @@ impl Plane {
                 )
             }
             _ => {
-                let headers = batch.headers(index);
+                let is_asked = !sorting.0.first().is_some_and(sorting::Choice::takes_all);
+                let headers = match is_asked {
+                    true => batch.headers(index),
+                    false => Headers::default(),
+                };
                 let frame = batch.packets()[index].bytes();
                 sorting.choose(|| Looked::of(&headers, frame, false), || None)
             }

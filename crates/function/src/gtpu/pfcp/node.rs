@@ -73,12 +73,48 @@ pub(in super::super) struct Node {
     next_seid: u64,
     next_sequence: u32,
     /// When to look at a usage rule without being told, and when to tell of packets that are kept for a forwarding rule.
-    timers: BTreeSet<(Instant, u64, u32)>,
+    timers: Timers,
     delays: BTreeSet<(Instant, u64, u32)>,
     echoes: Echoes,
     /// Chooses tunnel identifiers.
     pub random: fastrand::Rng,
     counts: Arc<Counts>,
+}
+
+/// When to look at usage rules without being told, one time for each: session and rule.
+#[derive(Debug, Default)]
+struct Timers(BTreeSet<(Instant, u64, u32)>);
+
+impl Timers {
+    /// Sets a rule's time in the place of the one before.
+    fn replace(
+        &mut self,
+        before: Option<Instant>,
+        after: Option<Instant>,
+        (session, rule): (u64, u32),
+    ) {
+        if let Some(before) = before {
+            self.0.remove(&(before, session, rule));
+        }
+        if let Some(after) = after {
+            self.0.insert((after, session, rule));
+        }
+    }
+
+    /// Takes the times of all rules of a session away.
+    fn forget(&mut self, session: Option<&Session>) {
+        if let Some(session) = session {
+            for (rule, due) in session.timers() {
+                self.0.remove(&(due, session.up_seid, rule));
+            }
+        }
+    }
+
+    fn next_until(&mut self, now: Instant) -> Option<(u64, u32)> {
+        let (_, session, rule) = *self.0.first().filter(|first| first.0 <= now)?;
+        self.0.pop_first();
+        Some((session, rule))
+    }
 }
 
 /// Chooses tunnel identifiers against the table and the sessions under way.
@@ -144,7 +180,7 @@ impl Node {
             // Numbers of before a restart are not given again.
             next_seid: u64::from(recovery) << 32 | 1,
             next_sequence: 1,
-            timers: BTreeSet::new(),
+            timers: Timers::default(),
             delays: BTreeSet::new(),
             echoes: Echoes::default(),
             random: fastrand::Rng::new(),
@@ -172,6 +208,10 @@ impl Node {
         }
         if self.sessions.len() > self.terms.sessions {
             return Err(format!("{} sessions", self.sessions.len()));
+        }
+        let timers: usize = self.sessions.values().map(|it| it.timers().count()).sum();
+        if timers != self.timers.0.len() {
+            return Err(format!("{} timers, of {timers}", self.timers.0.len()));
         }
         for (address, peer) in &self.peers {
             let all = self.sessions.values();
@@ -337,15 +377,8 @@ impl Node {
                 }
             }
         }
-        while let Some((due, session, rule)) = self.timers.first().copied()
-            && due <= now
-        {
-            self.timers.pop_first();
-            let known = self.sessions.get_mut(&session).and_then(|it| it.urr(rule));
-            // It may have been set anew since.
-            if known.is_some_and(|urr| urr.due == Some(due)) {
-                self.look_at_usage(session, rule, &moment);
-            }
+        while let Some((session, rule)) = self.timers.next_until(now) {
+            self.look_at_usage(session, rule, &moment);
         }
         while let Some((due, session, rule)) = self.delays.first().copied()
             && due <= now
@@ -384,12 +417,12 @@ impl Node {
         let Some(urr) = session.urr(rule) else {
             return;
         };
+        let before = urr.due;
         let triggers = urr.look(moment);
         let report = (triggers != 0).then(|| urr.report(triggers, moment));
         urr.arm(moment.now);
-        if let Some(due) = urr.due {
-            self.timers.insert((due, seid, rule));
-        }
+        let after = urr.due;
+        self.timers.replace(before, after, (seid, rule));
         if let Some(report) = report {
             self.counts.add(Counted::UsageReports, 1);
             let kind = ElementType::USAGE_REPORT_IN_REQUEST;
@@ -692,10 +725,13 @@ impl Node {
     /// Takes the bearers of sessions without an owner out of the table, and forgets the sessions; while the data path takes
     /// no changes, they stay for the next time.
     fn sweep(&mut self, control: &mut Control) {
-        let mut is_stuck = false;
+        let (mut is_stuck, timers) = (false, &mut self.timers);
         self.sessions.retain(|_, session| {
             if session.owner.is_none() && !is_stuck {
                 is_stuck = clear(session, control).is_err();
+                if !is_stuck {
+                    timers.forget(Some(session));
+                }
                 return is_stuck;
             }
             true
@@ -798,7 +834,8 @@ impl Node {
             // What packets that were under way still count is not lost.
             let _ = control.settle();
             reports = session.last_reports(moment);
-            self.sessions.remove(&seid);
+            let gone = self.sessions.remove(&seid);
+            self.timers.forget(gone.as_ref());
             self.count(from, (1, session.followed.bearers.len()), (0, 0));
         }
         let mut writer = Writer::message(response, Some(session.cp_seid), message.sequence);
@@ -813,10 +850,12 @@ impl Node {
     /// Keeps a session as it is now.
     fn put(&mut self, seid: u64, session: Session) {
         let (owner, bearers) = (session.owner, session.followed.bearers.len());
-        for (rule, due) in session.timers() {
-            self.timers.insert((due, seid, rule));
-        }
+        let after: Vec<_> = session.timers().collect();
         let before = self.sessions.insert(seid, session);
+        self.timers.forget(before.as_ref());
+        for (rule, due) in after {
+            self.timers.replace(None, Some(due), (seid, rule));
+        }
         if let Some(owner) = owner {
             let before = before.map_or((0, 0), |before| (1, before.followed.bearers.len()));
             self.count(owner, before, (1, bearers));

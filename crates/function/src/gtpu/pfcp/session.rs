@@ -29,6 +29,8 @@ const APPLY_DROP: u8 = 1;
 const APPLY_FORWARD: u8 = 2;
 const APPLY_BUFFER: u8 = 4;
 const NOTIFY: u8 = 8;
+/// Usage rules of a session, and reports in a response: more would not fit into a message.
+const MOST_REPORTS: usize = 512;
 /// Flags of a modification (section 8.2.31).
 const DROP_BUFFERED: u8 = 1;
 const SEND_END_MARKER: u8 = 2;
@@ -341,6 +343,9 @@ impl Session {
             let urr = self.urrs.get_mut(&id);
             let urr = urr.ok_or(Refusal::rule(FailedRule::Urr(id)))?;
             asked.reports.push(urr.report(ASKED, moment));
+        }
+        if self.urrs.len().max(asked.reports.len()) > MOST_REPORTS {
+            return Err(Refusal::new(Cause::NO_RESOURCES));
         }
         Ok(asked)
     }
