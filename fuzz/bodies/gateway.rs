@@ -12,7 +12,8 @@ use taut_function::gtpu::{Action, Bearer, Detached, Limit, Match, MeterName, Pat
 use taut_function::{Context, Punted};
 use taut_port::{Batch, PoolHandle};
 use taut_wire::pfcp::{
-    ElementType as E, FTeid, Mbr, Message, MessageType as M, OuterHeaderCreation, Seid, Writer,
+    ElementType as E, FTeid, Mbr, Message, MessageType as M, OuterHeaderCreation, SdfFilter, Seid,
+    Volumes, Writer,
 };
 use taut_wire::{
     EtherType, Ethernet, Gtpu, IpProtocol, Ipv4, Ipv6, Protocol, Tunnel, Udp, UdpFlow,
@@ -32,7 +33,8 @@ thread_local! {
     /// Their memory takes longer to get than an input does to pass.
     static SPEAKING: RefCell<Detached> = RefCell::new(gateway(&format!(
         "pfcp = {{ address = \"192.0.2.2\", peers = [\"192.0.2.100\", \"192.0.2.101\"], sessions = 3, rules = {RULES}, \
-         response_time = \"1s\", repeats = 1, heartbeat = \"5s\", silence = \"30s\" }}"
+         response_time = \"1s\", repeats = 1, heartbeat = \"5s\", silence = \"30s\", held = 6, session_held = 4, \
+         echo = \"3s\", echo_time = \"500ms\", echo_repeats = 2, lost_peers = \"drop\" }}"
     )));
     static PASSING: RefCell<Passing> = RefCell::new(Passing::new());
 }
@@ -70,6 +72,8 @@ struct Planes<'a> {
     sequence: u32,
     last: Vec<u8>,
     seids: Vec<u64>,
+    /// Tunnels that were chosen for them.
+    teids: Vec<u32>,
 }
 
 impl Planes<'_> {
@@ -96,26 +100,114 @@ impl Planes<'_> {
         known.copied().unwrap_or(at as u64)
     }
 
+    /// Packets of few users, flows and tunnels, by either port.
+    fn frames(&mut self) -> (Vec<Vec<u8>>, usize) {
+        let port = usize::from(self.bytes.below(2));
+        let mut frames = Vec::new();
+        for _ in 0..=self.bytes.below(8) {
+            let (what, last) = (self.bytes.byte(), self.bytes.below(6));
+            let flow = |source: [u8; 4], destination: [u8; 4]| UdpFlow {
+                src_ip: source.into(),
+                dst_ip: destination.into(),
+                src_port: 53 + u16::from(what & 1),
+                dst_port: 53 + u16::from(what >> 1 & 1),
+                ..UdpFlow::default()
+            };
+            let (user, server) = ([10, 45, 0, last], [198, 51, 100, what >> 2 & 1]);
+            let frame = match what >> 3 & 3 {
+                0 => {
+                    let teids: Vec<u32> = self.teids.iter().copied().chain(1..8).collect();
+                    let tunnel = Tunnel {
+                        teid: teids[usize::from(what >> 5) % teids.len()],
+                        src_ip: [192, 0, 2, 7].into(),
+                        dst_ip: [192, 0, 2, 1].into(),
+                    };
+                    flow(user, server).frame_as(Protocol::Udp, Some(&tunnel), 140)
+                }
+                _ => flow(server, user).frame(90),
+            };
+            let mut frame = frame.expect("a frame");
+            if what == 0xff {
+                // What it is cannot be told.
+                frame.truncate(20 + usize::from(last));
+            }
+            if what >> 5 == 7
+                && let Some(message) = frame.get_mut(43)
+            {
+                *message = last % 3 + 1;
+            }
+            frames.push(frame);
+        }
+        (frames, port)
+    }
+
+    /// A usage rule, with few kinds of limits.
+    fn urr(&mut self, id: u8) -> Writer {
+        let flags = self.bytes.byte();
+        let mut urr = element(E::URR_ID, &[0, 0, 0, id]);
+        urr.element(E::MEASUREMENT_METHOD, &[flags & 3]);
+        urr.element(E::REPORTING_TRIGGERS, &[flags & 7, flags >> 3 & 3]);
+        let volumes = Volumes {
+            total: (flags & 8 != 0).then_some(u64::from(self.bytes.byte())),
+            uplink: None,
+            downlink: (flags & 16 != 0).then_some(u64::from(self.bytes.byte())),
+        };
+        let short = [0, 0, 0, flags & 7];
+        let volumes = volumes.emit();
+        let limit = match flags >> 5 {
+            0 => None,
+            1 => Some((E::MEASUREMENT_PERIOD, &short[..])),
+            2 => Some((E::TIME_THRESHOLD, &short[..])),
+            3 => Some((E::TIME_QUOTA, &short[..])),
+            4 | 5 => Some((E::VOLUME_QUOTA, &volumes[..])),
+            _ => Some((E::VOLUME_THRESHOLD, &volumes[..])),
+        };
+        if let Some((kind, value)) = limit {
+            urr.element(kind, value);
+        }
+        urr
+    }
+
+    fn bar(&mut self, id: u8) -> Writer {
+        let mut bar = element(E::BAR_ID, &[id]);
+        bar.element(E::DOWNLINK_DATA_NOTIFICATION_DELAY, &[self.bytes.below(9)]);
+        bar.element(E::SUGGESTED_BUFFERING_PACKETS_COUNT, &[self.bytes.below(9)]);
+        bar
+    }
+
     /// Rules that are made, changed and removed, of few numbers, tunnels and users.
     fn rules(&mut self, writer: &mut Writer, is_new: bool) {
         for _ in 0..self.bytes.below(7) {
-            let what = self.bytes.below(if is_new { 5 } else { 10 });
+            let what = self.bytes.below(if is_new { 7 } else { 17 });
             let id = self.bytes.below(5);
             let id32 = [0, 0, 0, id];
             let (kind, group) = match what {
                 0..=1 => (E::CREATE_PDR, self.pdr(id)),
                 2..=3 => (E::CREATE_FAR, self.far(id)),
                 4 => (E::CREATE_QER, self.qer(id)),
-                5 => (E::UPDATE_PDR, self.pdr(id)),
-                6 => (E::UPDATE_FAR, self.far(id)),
-                7 => (E::UPDATE_QER, self.qer(id)),
-                8 => (E::REMOVE_PDR, element(E::PDR_ID, &[0, id])),
+                5 => (E::CREATE_URR, self.urr(id)),
+                6 => (E::CREATE_BAR, self.bar(id)),
+                7 => (E::UPDATE_PDR, self.pdr(id)),
+                8 => (E::UPDATE_FAR, self.far(id)),
+                9 => (E::UPDATE_QER, self.qer(id)),
+                10 => (E::UPDATE_URR, self.urr(id)),
+                11 => (E::REMOVE_URR, element(E::URR_ID, &id32)),
+                12 => (E::QUERY_URR, element(E::URR_ID, &id32)),
+                13 => match id % 2 {
+                    0 => (E::UPDATE_BAR, self.bar(id)),
+                    _ => (E::REMOVE_BAR, element(E::BAR_ID, &[id])),
+                },
+                14 => (E::PFCPSMREQ_FLAGS, Writer::group()),
+                15 => (E::REMOVE_PDR, element(E::PDR_ID, &[0, id])),
                 _ => match id % 2 {
                     0 => (E::REMOVE_FAR, element(E::FAR_ID, &id32)),
                     _ => (E::REMOVE_QER, element(E::QER_ID, &id32)),
                 },
             };
-            writer.grouped(kind, &group);
+            match kind {
+                E::PFCPSMREQ_FLAGS => writer.element(kind, &[id]),
+                _ => writer.grouped(kind, &group),
+            };
         }
     }
 
@@ -142,11 +234,22 @@ impl Planes<'_> {
             pdi.element(E::UE_IP_ADDRESS, &[2, 10, 45, 0, self.bytes.below(6)]);
         }
         if flags & 0x30 == 0x30 {
-            let text = b"permit out ip from any to assigned";
-            pdi.element(
-                E::SDF_FILTER,
-                &[&[1, 0, 0, text.len() as u8], &text[..]].concat(),
-            );
+            let which = self.bytes.below(8);
+            let description = match which & 3 {
+                0 => Some(&b"permit out ip from any to assigned"[..]),
+                1 => Some(&b"permit out 17 from 198.51.100.0/31 53 to 10.45.0.0/30"[..]),
+                2 => Some(&b"permit out 17 from any 1-53,60 to any 54"[..]),
+                _ => None,
+            };
+            let filter = SdfFilter {
+                description,
+                id: (which & 4 != 0).then_some(7),
+                ..SdfFilter::default()
+            };
+            pdi.element(E::SDF_FILTER, &filter.emit());
+            if which == 6 {
+                pdi.element(E::QFI, &[9]);
+            }
         }
         let mut pdr = element(E::PDR_ID, &[0, id]);
         pdr.element(E::PRECEDENCE, &[0, 0, 0, flags]);
@@ -155,13 +258,19 @@ impl Planes<'_> {
         for _ in 0..self.bytes.below(4) {
             pdr.element(E::QER_ID, &[0, 0, 0, self.bytes.below(5)]);
         }
+        for _ in 0..self.bytes.below(3) {
+            pdr.element(E::URR_ID, &[0, 0, 0, self.bytes.below(5)]);
+        }
         pdr
     }
 
     fn far(&mut self, id: u8) -> Writer {
         let flags = self.bytes.byte();
         let mut far = element(E::FAR_ID, &[0, 0, 0, id]);
-        far.element(E::APPLY_ACTION, &[[2, 2, 1, 4][usize::from(flags & 3)]]);
+        far.element(E::APPLY_ACTION, &[[2, 2, 1, 12][usize::from(flags & 3)]]);
+        if flags & 0xc0 == 0xc0 {
+            far.element(E::BAR_ID, &[self.bytes.below(3)]);
+        }
         if flags & 4 != 0 {
             let creation = OuterHeaderCreation {
                 teid: u32::from(flags >> 5),
@@ -255,6 +364,16 @@ impl Planes<'_> {
         }
         for element in response.elements {
             let element = element.expect("an element");
+            if element.element_type == E::CREATED_PDR {
+                let teids = element
+                    .group()
+                    .flatten()
+                    .filter_map(|it| FTeid::parse(it.value).ok());
+                self.teids.extend(teids.filter_map(|it| match it {
+                    FTeid::Chosen { teid, .. } => Some(teid),
+                    FTeid::Choose { .. } => None,
+                }));
+            }
             if element.element_type == E::F_SEID {
                 self.seids
                     .extend(Seid::parse(element.value).map(|seid| seid.seid));
@@ -299,8 +418,10 @@ pub fn sessions(bytes: &[u8]) {
             sequence: 100,
             last: Vec::new(),
             seids: Vec::new(),
+            teids: Vec::new(),
         };
         gateway.restart(planes.now).expect("an empty table");
+        let pool = PoolHandle::new(64, false).expect("memory");
         for _ in 0..MOST_STEPS {
             if planes.bytes.0.is_empty() {
                 break;
@@ -315,10 +436,30 @@ pub fn sessions(bytes: &[u8]) {
                     planes.learn(&response);
                 }
             }
-            for (to, heartbeat) in gateway.look(planes.now) {
-                let message = Message::parse(&heartbeat).expect("a message");
-                assert_eq!(message.message_type, M::HEARTBEAT_REQUEST);
+            for (to, request) in gateway.look(planes.now) {
+                let message = Message::parse(&request).expect("a message");
+                let kind = message.message_type;
                 assert_ne!(to.ip(), IpAddr::from(PEERS[2]));
+                if kind == M::HEARTBEAT_REQUEST {
+                    continue;
+                }
+                let session = match kind {
+                    M::SESSION_REPORT_REQUEST => planes.seids.last().copied(),
+                    M::NODE_REPORT_REQUEST => None,
+                    other => panic!("{other:?} of ourselves"),
+                };
+                // Some are answered, some of those have what is kept dropped.
+                if planes.bytes.below(2) == 0 {
+                    let mut answer = Writer::message(kind.response(), session, message.sequence);
+                    answer.element(E::CAUSE, &[1]);
+                    answer.element(E::PFCPSRRSP_FLAGS, &[planes.bytes.below(2)]);
+                    let answer = answer.finish().expect("short");
+                    assert_eq!(gateway.hear(&answer, to, planes.now), None);
+                }
+            }
+            if planes.bytes.below(2) == 0 {
+                let (frames, from_port) = planes.frames();
+                pass_sorted(gateway, &pool, &frames, from_port);
             }
             gateway.take_changes();
             gateway
@@ -327,6 +468,34 @@ pub fn sessions(bytes: &[u8]) {
             gateway.tables_agree().expect("tables that agree");
         }
     });
+}
+
+/// Passes frames; each is counted once, or kept.
+fn pass_sorted(gateway: &mut Detached, pool: &PoolHandle, frames: &[Vec<u8>], from_port: usize) {
+    let mut batch = Batch::new();
+    for frame in frames {
+        let mut packet = pool.take(frame.len() as u16).expect("room");
+        packet.bytes_mut().copy_from_slice(frame);
+        batch.push(packet);
+    }
+    // What waits for the slow path of changes is made before, and may drop what is kept, which is counted then.
+    gateway.take_changes();
+    let before = gateway.counted() + gateway.kept() as u64;
+    let context = Context {
+        from_port,
+        to_port: 1 - from_port,
+        now_ticks: 1,
+        ports: 2,
+    };
+    gateway.process(&mut batch, &context);
+    let after = gateway.counted() + gateway.kept() as u64;
+    assert_eq!(after, before + frames.len() as u64);
+    for place in 0..batch.len() {
+        if batch.is_kept(place) {
+            whole(batch.packets()[place].bytes());
+        }
+    }
+    batch.clear();
 }
 
 /// A gateway whose frames are this side's.

@@ -1,7 +1,8 @@
 //! What the PFCP fuzz target does with its bytes; `cargo test` runs the same over seeded noise.
 
 use taut_wire::pfcp::{
-    Elements, FTeid, Mbr, Message, NodeId, OuterHeaderCreation, Seid, UeAddress, Writer,
+    Elements, FTeid, Mbr, Message, NodeId, OuterHeaderCreation, SdfFilter, Seid, UeAddress,
+    Volumes, Writer,
 };
 
 /// Reads a message as a user plane would, writes it again and reads that.
@@ -55,6 +56,12 @@ fn typed(value: &[u8]) {
     }
     if let Ok(rates) = Mbr::parse(value) {
         assert_eq!(Mbr::parse(&rates.emit()), Ok(rates));
+    }
+    if let Ok(filter) = SdfFilter::parse(value) {
+        assert_eq!(SdfFilter::parse(&filter.emit()), Ok(filter));
+    }
+    if let Ok(volumes) = Volumes::parse(value) {
+        assert_eq!(Volumes::parse(&volumes.emit()), Ok(volumes));
     }
     let _ = (UeAddress::parse(value), NodeId::is_one(value));
 }

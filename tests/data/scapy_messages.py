@@ -161,3 +161,65 @@ show("pfcp/element-cut", Raw(
 cut = bytearray(bytes(node(28, PFCPAssociationSetupRequest(IE_list=[NODE, STAMP]))))
 cut[-6:-4] = b"\x00\x40"
 show("pfcp/element-length-lies", Raw(bytes(cut)))
+
+# ---- PFCP: sessions of 5G cores, with filters, usage, buffering and QoS flows
+
+
+class CreateBAR(IE_Compound):
+    """Not among scapy's own."""
+    name = "IE Create BAR"
+    ie_type = 85
+
+
+def filtered(description, **fields):
+    return IE_SDF_Filter(FD=1, flow_description=description, **fields)
+
+
+def pdr_of(number, precedence, interface, *detects, far, urr=1, qer=1):
+    return IE_CreatePDR(IE_list=[
+        IE_PDR_Id(id=number), IE_Precedence(precedence=precedence),
+        IE_PDI(IE_list=[IE_SourceInterface(interface=interface), *detects]),
+        IE_FAR_Id(id=far), IE_URR_Id(id=urr), IE_QER_Id(id=qer)])
+
+
+USER = IE_UE_IP_Address(V4=1, SD=1, ipv4="10.45.0.2")
+UP = [IE_FTEID(CH=1, V4=1, CHID=1, choose_id=5), IE_NetworkInstance(instance="internet")]
+SIP = filtered("permit out 17 from 198.51.100.7 5060-5070 to assigned", BID=1, sdf_filter_id=9)
+FLOWS = [
+    pdr_of(1, 255, 1, USER, far=1), pdr_of(2, 255, 0, *UP, far=2),
+    pdr_of(3, 10, 1, USER, SIP, far=3, urr=2), pdr_of(4, 10, 0, *UP, IE_SDF_Filter(BID=1, sdf_filter_id=9), far=2, urr=2),
+    IE_CreateFAR(IE_list=[IE_FAR_Id(id=1), IE_ApplyAction(BUFF=1, NOCP=1), IE_BAR_Id(id=1)]),
+    IE_CreateFAR(IE_list=[IE_FAR_Id(id=2), IE_ApplyAction(FORW=1)]),
+    IE_CreateFAR(IE_list=[IE_FAR_Id(id=3), IE_ApplyAction(FORW=1),
+                          IE_ForwardingParameters(IE_list=[tunnel(0x30, "192.0.2.8")])]),
+    IE_CreateURR(IE_list=[IE_URR_Id(id=1), IE_MeasurementMethod(VOLUM=1, DURAT=1),
+                          IE_ReportingTriggers(volume_threshold=1, periodic_reporting=1), IE_MeasurementPeriod(period=10),
+                          IE_VolumeThreshold(TOVOL=1, total=100)]),
+    IE_CreateURR(IE_list=[IE_URR_Id(id=2), IE_MeasurementMethod(VOLUM=1), IE_ReportingTriggers(volume_quota=1),
+                          IE_VolumeQuota(DLVOL=1, downlink=86)]),
+    IE_CreateQER(IE_list=[IE_QER_Id(id=1), IE_GateStatus(ul=0, dl=0), IE_QFI(QFI=9)]),
+    CreateBAR(IE_list=[IE_BAR_Id(id=1), IE_DownlinkDataNotificationDelay(delay=2),
+                       IE_SuggestedBufferingPacketsCount(count=2)]),
+]
+
+
+def more(sequence, *elements):
+    return modification(sequence, *elements)
+
+
+show("upf/association", node(1, PFCPAssociationSetupRequest(IE_list=[NODE, STAMP])))
+show("upf/establishment", establishment(2, *FLOWS))
+show("upf/forward", more(3, IE_UpdateFAR(IE_list=[
+    IE_FAR_Id(id=1), IE_ApplyAction(FORW=1), IE_UpdateForwardingParameters(IE_list=[tunnel(0x20, "192.0.2.7")])])))
+show("upf/query", more(4, IE_QueryURR(IE_list=[IE_URR_Id(id=2)])))
+show("upf/query-unknown", more(5, IE_QueryURR(IE_list=[IE_URR_Id(id=7)])))
+show("upf/urr-without-method", more(6, IE_CreateURR(IE_list=[
+    IE_URR_Id(id=3), IE_ReportingTriggers(periodic_reporting=1)])))
+show("upf/filter-denies", more(7, pdr_of(5, 1, 1, USER, filtered("deny out ip from any to any"), far=3)))
+show("upf/filter-cut", more(8, pdr_of(5, 1, 1, USER, IE_SDF_Filter(
+    FD=1, flow_description_length=90, flow_description="permit out ip"), far=3)))
+show("upf/filter-unnamed", more(9, pdr_of(5, 1, 1, USER, IE_SDF_Filter(BID=1, sdf_filter_id=1), far=3)))
+show("upf/bar-without-id", more(10, CreateBAR(IE_list=[IE_DownlinkDataNotificationDelay(delay=2)])))
+show("upf/remove-urr", more(11, IE_RemoveURR(IE_list=[IE_URR_Id(id=2)])))
+show("upf/all-usage", more(12, IE_PFCPSMReqFlags(QUARR=1)))
+show("upf/deletion", session_message(13, PFCPSessionDeletionRequest()))

@@ -582,14 +582,15 @@ fn a_session_comes_by_pfcp_moves_and_goes_and_tshark_reads_every_response() {
         .bearer(&["status"])
         .success()
         .stdout
-        .contains("not held 1")
+        .contains("packets held 1")
     {
         assert!(Instant::now() < deadline, "never seen");
     }
     // The base station comes, then another one.
     ask(moved(10, seid, 0x20, [192, 0, 2, 7]), Some(Cause::ACCEPTED));
     gateway.send(1, std::slice::from_ref(&user));
-    let mut down = gateway.receive(0, 1);
+    // The one that waited, and this one.
+    let mut down = gateway.receive(0, 2);
     ask(moved(11, seid, 0x30, [192, 0, 2, 8]), Some(Cause::ACCEPTED));
     gateway.send(1, std::slice::from_ref(&user));
     down.extend(gateway.receive(0, 2));
@@ -624,7 +625,8 @@ fn a_session_comes_by_pfcp_moves_and_goes_and_tshark_reads_every_response() {
     let list = gateway.bearer(&["list"]).success();
     assert_eq!(list.stdout.lines().count(), 1, "{list:?}");
     let summary = gateway.between.program.interrupt().success().last_json();
-    assert_eq!(summary["outcomes"]["not held"], 1, "{summary}");
+    assert_eq!(summary["outcomes"]["encapsulated"], 3, "{summary}");
+    assert_eq!(summary["outcomes"]["held in vain"], 0, "{summary}");
     let Some(lines) = decoded(&exchanged, &["frame.protocols", "pfcp.msg_type"]) else {
         return;
     };
@@ -632,6 +634,96 @@ fn a_session_comes_by_pfcp_moves_and_goes_and_tshark_reads_every_response() {
         assert_eq!(line[0], "eth:ethertype:ip:udp:pfcp", "{line:?}");
     }
     decoded(&[up, down].concat(), &["gtp.teid"]);
+}
+
+#[test]
+fn a_control_plane_hears_of_packets_that_wait_and_of_usage_and_tshark_reads_both() {
+    let _turn = alone();
+    let free = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let port = free.local_addr().unwrap().port();
+    drop(free);
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let patience = Some(Duration::from_secs(20));
+    socket.set_read_timeout(patience).unwrap();
+    let peer = socket.local_addr().unwrap();
+    let settings = format!(
+        "pfcp = {{ address = \"127.0.0.1:{port}\", peers = [\"{peer}\"], heartbeat = \"none\" }}\n"
+    );
+    let mut gateway = Gateway::start(&settings);
+    let mut heard = Vec::new();
+    let mut next = |kind: M| {
+        let mut bytes = [0; 2048];
+        let length = socket.recv(&mut bytes).unwrap();
+        let message = Message::parse(&bytes[..length]).unwrap();
+        assert_eq!(message.message_type, kind);
+        heard.push(framed(
+            [127, 0, 0, 2],
+            [127, 0, 0, 1],
+            8805,
+            &bytes[..length],
+        ));
+        if kind == M::SESSION_REPORT_REQUEST {
+            let cause: (E, &[u8]) = (E::CAUSE, &[1]);
+            let answer = simple(kind.response(), Some(1), message.sequence, &[cause]);
+            socket.send_to(&answer, ("127.0.0.1", port)).unwrap();
+        }
+        bytes[..length].to_vec()
+    };
+    let mut ask = |kind: M, request: Vec<u8>| {
+        socket.send_to(&request, ("127.0.0.1", port)).unwrap();
+        next(kind.response())
+    };
+    let node: (E, &[u8]) = (E::NODE_ID, &[0, 127, 0, 0, 1]);
+    let stamp: (E, &[u8]) = (E::RECOVERY_TIME_STAMP, &[0xe0, 0, 0, 1]);
+    let kind = M::ASSOCIATION_SETUP_REQUEST;
+    ask(kind, simple(kind, None, 1, &[node, stamp]));
+    let made = ask(M::SESSION_ESTABLISHMENT_REQUEST, establishment(2));
+    let mut made = Message::parse(&made).unwrap().elements.map(Result::unwrap);
+    let seid = made.find(|it| it.element_type == E::F_SEID).unwrap();
+    let seid = Seid::parse(seid.value).unwrap().seid;
+    // Packets down are told of, and all that passes from the first byte on.
+    let kind = M::SESSION_MODIFICATION_REQUEST;
+    let mut message = Writer::message(kind, Some(seid), 3);
+    let far = group(&[(E::FAR_ID, &[0, 0, 0, 2]), (E::APPLY_ACTION, &[0x0c])]);
+    message.grouped(E::UPDATE_FAR, &far);
+    let urr = group(&[
+        (E::URR_ID, &[0, 0, 0, 1]),
+        (E::MEASUREMENT_METHOD, &[3]),
+        (E::REPORTING_TRIGGERS, &[2, 0, 0]),
+        (E::VOLUME_THRESHOLD, &[1, 0, 0, 0, 0, 0, 0, 0, 1]),
+    ]);
+    message.grouped(E::CREATE_URR, &urr);
+    let pdr = group(&[(E::PDR_ID, &[0, 2]), (E::URR_ID, &[0, 0, 0, 1])]);
+    message.grouped(E::UPDATE_PDR, &pdr);
+    ask(kind, message.finish().unwrap());
+    let user = flow("198.19.0.1", "10.45.0.2").frame(100).unwrap();
+    gateway.send(1, std::slice::from_ref(&user));
+    next(M::SESSION_REPORT_REQUEST);
+    let mut ask = |kind: M, request: Vec<u8>| {
+        socket.send_to(&request, ("127.0.0.1", port)).unwrap();
+        next(kind.response())
+    };
+    ask(kind, moved(4, seid, 0x20, [192, 0, 2, 7]));
+    let down = gateway.receive(0, 1);
+    assert_eq!(Gtpu::new(&down[0][42..]).unwrap().teid(), 0x20);
+    next(M::SESSION_REPORT_REQUEST);
+    let kind = M::SESSION_DELETION_REQUEST;
+    socket
+        .send_to(&simple(kind, Some(seid), 5, &[]), ("127.0.0.1", port))
+        .unwrap();
+    next(kind.response());
+    gateway.between.program.signal(Signal::TERM);
+    let fields = ["pfcp.msg_type", "pfcp.urr_id"];
+    let Some(lines) = decoded(&heard, &fields) else {
+        return;
+    };
+    let kinds: Vec<_> = lines.iter().map(|line| &line[0][..]).collect();
+    assert_eq!(kinds, ["6", "51", "53", "56", "53", "56", "55"]);
+    assert_eq!(
+        (&lines[5][1][..], &lines[6][1][..]),
+        ("1", "1"),
+        "{lines:?}"
+    );
 }
 
 #[test]

@@ -48,7 +48,7 @@ pub(crate) struct Receiver<C> {
 ///
 /// # Errors
 /// When there are too many files.
-pub(crate) fn changes<C: Copy>(
+pub(crate) fn changes<C: Clone>(
     most_per_batch: usize,
 ) -> Result<(Sender<C>, Receiver<C>), PortError> {
     let (producer, consumer) = RingBuffer::new(RING);
@@ -76,7 +76,7 @@ pub(crate) fn changes<C: Copy>(
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stuck;
 
-impl<C: Copy> Sender<C> {
+impl<C: Clone> Sender<C> {
     /// Whether the worker has ended.
     pub fn is_abandoned(&self) -> bool {
         self.ring.is_abandoned()
@@ -87,13 +87,13 @@ impl<C: Copy> Sender<C> {
         let mut rest = changes.iter();
         if self.unsent.is_empty() {
             for change in &mut rest {
-                if self.push(*change).is_err() {
-                    self.unsent.push_back(*change);
+                if self.push(change.clone()).is_err() {
+                    self.unsent.push_back(change.clone());
                     break;
                 }
             }
         }
-        self.unsent.extend(rest);
+        self.unsent.extend(rest.cloned());
         self.doorbell.ring();
     }
 
@@ -106,7 +106,7 @@ impl<C: Copy> Sender<C> {
             return Ok(());
         }
         while let Some(change) = self.unsent.front() {
-            if self.ring.push(*change).is_err() {
+            if self.ring.push(change.clone()).is_err() {
                 break;
             }
             self.sent += 1;
@@ -136,7 +136,7 @@ impl<C: Copy> Sender<C> {
     /// # Errors
     /// `Stuck`; what was sent is made once the worker takes changes again.
     pub fn settle(&mut self) -> Result<(), Stuck> {
-        while let Some(change) = self.unsent.front().copied() {
+        while let Some(change) = self.unsent.front().cloned() {
             self.push(change)?;
             self.unsent.pop_front();
             self.doorbell.ring();
@@ -175,7 +175,7 @@ pub(crate) fn pause(since: Instant) {
     let _ = set_current_timer_slack(None);
 }
 
-impl<C: Copy> Receiver<C> {
+impl<C> Receiver<C> {
     /// Arms `alarm` as [`Function::arm`](crate::Function::arm) does.
     pub fn arm(&self, alarm: &mut Alarm) -> bool {
         // What was sent before the doorbell was asked is there now, and rings no more.

@@ -39,7 +39,7 @@ enum outcome {
 #define UP_OR 64
 
 /* In the order of crates/function/src/gtpu/bearer.rs. */
-enum action { RELAY = 1, ENCAPSULATE, DECAPSULATE, DROP, HOLD, BLOCK, METERED = 0x80 };
+enum action { RELAY = 1, ENCAPSULATE, DECAPSULATE, DROP, HOLD, BLOCK, SORT, METERED = 0x80 };
 
 /* As in crates/function/src/gtpu/meter.rs: units of time in a nanosecond, digits of costs behind the point, and what
  * may come at once. */
@@ -210,8 +210,8 @@ static __always_inline __u64 key_of_prefix(const __be32 *address)
 {
 	__u64 prefix = (__u64)bpf_ntohl(address[0]) << 32 | bpf_ntohl(address[1]);
 
-	/* Special addresses; TEIDs and IPv4 addresses are in their place. */
-	return prefix < 2ULL << 32 ? 0 : prefix;
+	/* Special addresses; TEIDs, IPv4 addresses and rules are in their place. */
+	return prefix < 4ULL << 32 ? 0 : prefix;
 }
 
 /* Bytes of the IP packet that begins at `at` and has `have` bytes, and its traffic class; 0 if it is none. */
@@ -556,6 +556,9 @@ static __always_inline int plain(struct xdp_md *context, __u32 ip_at, __u64 key)
 		return NOT_HELD;
 	if (bearer.action == BLOCK)
 		return GATE_CLOSED;
+	/* Rules are the process's to ask. */
+	if (bearer.action == SORT)
+		return UP_OR | NO_ROOM;
 	path = bearer.action == ENCAPSULATE ? path_of(&bearer) : 0;
 	if (!path)
 		return TOLD_TO_DROP;
@@ -582,7 +585,7 @@ static __always_inline int tunnelled(struct xdp_md *context, const struct seen *
 		if (seen->message == ECHO_REQUEST)
 			return UP_OR | ECHO_UNANSWERED;
 		if (seen->message == ECHO_RESPONSE)
-			return CONSUMED;
+			return UP_OR | CONSUMED;
 		return seen->message == ERROR_INDICATION ? ERROR_INDICATED : UNKNOWN_MESSAGE;
 	}
 	found = key ? bpf_map_lookup_elem(&bearers, &key) : 0;
@@ -608,6 +611,8 @@ static __always_inline int tunnelled(struct xdp_md *context, const struct seen *
 			return outcome;
 		return police(key, (context->data_end - context->data - seen->ip) & 0xffff, outcome);
 	}
+	if (bearer.action == SORT)
+		return UP_OR | NO_ROOM;
 	if (bearer.action == HOLD)
 		return NOT_HELD;
 	return bearer.action == BLOCK ? GATE_CLOSED : TOLD_TO_DROP;

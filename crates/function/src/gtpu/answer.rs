@@ -11,7 +11,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use taut_port::{Batch, Packet, PoolHandle, Punt};
-use taut_wire::gtpu::{ErrorIndication, MessageType, emit_echo_response, emit_end_marker};
+use taut_wire::gtpu::{
+    ErrorIndication, MessageType, emit_echo_request, emit_echo_response, emit_end_marker,
+};
 use taut_wire::{
     EtherType, Ethernet, EthernetRepr, Gtpu, Headers, IcmpError, Ipv4, Ipv6, Layer3, Mac, Vlan,
     gtpu, icmp_error, resolution,
@@ -166,16 +168,27 @@ impl EndMarkers {
     #[cold]
     pub fn add(&mut self, pool: &PoolHandle, port: usize, path: &Path, teid: u32) -> bool {
         let mut message = [0; MESSAGE_BYTES];
+        let length = emit_end_marker(teid, &mut message).ok();
+        length.is_some_and(|length| self.add_message(pool, port, path, &message[..length]))
+    }
+
+    /// Asks the other end of a path whether it is there (section 7.2.1); false if there is no room. MAC addresses are
+    /// as those of end markers.
+    #[cold]
+    pub fn add_echo(&mut self, pool: &PoolHandle, port: usize, path: &Path, sequence: u16) -> bool {
+        let mut message = [0; MESSAGE_BYTES];
+        let length = emit_echo_request(sequence, &mut message).ok();
+        length.is_some_and(|length| self.add_message(pool, port, path, &message[..length]))
+    }
+
+    fn add_message(&mut self, pool: &PoolHandle, port: usize, path: &Path, message: &[u8]) -> bool {
         let mut frame = [0; TUNNEL_FRAME_BYTES];
         let macs = (Mac::default(), Mac::default());
-        let packet = emit_end_marker(teid, &mut message)
-            .ok()
-            .and_then(|length| tunnel_frame(macs, path, &message[..length], &mut frame))
-            .and_then(|length| {
-                let mut packet = pool.take(length as u16)?;
-                packet.bytes_mut().copy_from_slice(&frame[..length]);
-                Some(packet)
-            });
+        let packet = tunnel_frame(macs, path, message, &mut frame).and_then(|length| {
+            let mut packet = pool.take(length as u16)?;
+            packet.bytes_mut().copy_from_slice(&frame[..length]);
+            Some(packet)
+        });
         match packet.filter(|_| self.waiting.len() < MOST_WAITING) {
             Some(packet) => {
                 self.waiting.push_back((port, packet));

@@ -16,10 +16,27 @@ pub enum Match {
     /// Packets to the user at this address; of IPv6 the first 64 bits count, which are the user's own (TS 23.501
     /// section 5.8.2.2).
     User(IpAddr),
+    /// Packets that were sorted: by a rule of the sorting with that number, below 2^24. No packet comes with such a match.
+    Rule {
+        /// Number of the sorting.
+        number: u32,
+        /// Place of the rule in it.
+        place: u8,
+    },
 }
 
 /// Above every TEID, below every IPv6 prefix in use.
 const V4_KEYS: u64 = 1 << 32;
+/// Above every IPv4 address.
+const RULE_KEYS: u64 = V4_KEYS << 1;
+/// Prefixes below hold nothing but special addresses (::/30).
+const V6_KEYS: u64 = RULE_KEYS << 1;
+
+/// Whether a key is that of a rule by which packets are sorted.
+#[inline]
+pub(super) fn is_of_rule(key: u64) -> bool {
+    (RULE_KEYS..V6_KEYS).contains(&key)
+}
 
 impl Match {
     /// Returns the key that the table searches for; 0 for what no bearer can match.
@@ -30,17 +47,21 @@ impl Match {
             Self::User(IpAddr::V4(address)) => V4_KEYS | u64::from(address.to_bits()),
             Self::User(IpAddr::V6(address)) => {
                 let prefix = (address.to_bits() >> 64) as u64;
-                // ::/31 holds nothing but special addresses.
-                if prefix < V4_KEYS << 1 { 0 } else { prefix }
+                if prefix < V6_KEYS { 0 } else { prefix }
             }
+            Self::Rule { number, place } => RULE_KEYS | u64::from(number) << 8 | u64::from(place),
         }
     }
 
     pub(super) fn of_key(key: u64) -> Self {
         if key < V4_KEYS {
             Self::Teid(key as u32)
-        } else if key < V4_KEYS << 1 {
+        } else if key < RULE_KEYS {
             Self::User(Ipv4Addr::from_bits(key as u32).into())
+        } else if is_of_rule(key) {
+            let number = (key >> 8) as u32 & 0xff_ffff;
+            let place = key as u8;
+            Self::Rule { number, place }
         } else {
             Self::User(Ipv6Addr::from_bits(u128::from(key) << 64).into())
         }
@@ -52,6 +73,7 @@ impl fmt::Display for Match {
         match self {
             Self::Teid(teid) => write!(f, "{teid:#x}"),
             Self::User(address) => write!(f, "{address}"),
+            Self::Rule { number, place } => write!(f, "rule {number}.{place}"),
         }
     }
 }
@@ -116,6 +138,11 @@ pub enum Action {
     /// The control plane asked for the packets to be kept until the user is reached. They are not: it is told so
     /// where it has a bit for that, and they are counted apart.
     Hold,
+    /// Packets are sorted by rules, each of which has a bearer of its own.
+    Sort {
+        /// Number of the sorting.
+        number: u32,
+    },
 }
 
 const RELAY: u8 = 1;
@@ -124,6 +151,7 @@ const DECAPSULATE: u8 = 3;
 const DROP: u8 = 4;
 const HOLD: u8 = 5;
 const BLOCK: u8 = 6;
+const SORT: u8 = 7;
 /// Besides: its packets are counted by meters.
 const METERED: u8 = 0x80;
 
@@ -136,6 +164,7 @@ pub(super) enum Kind {
     Drop,
     Hold,
     Block,
+    Sort,
 }
 
 impl Slot {
@@ -147,6 +176,7 @@ impl Slot {
             DECAPSULATE => Kind::Decapsulate,
             HOLD => Kind::Hold,
             BLOCK => Kind::Block,
+            SORT => Kind::Sort,
             _ => Kind::Drop,
         }
     }
@@ -188,6 +218,7 @@ impl Bearer {
             Action::Drop => (DROP, 0, None),
             Action::Hold => (HOLD, 0, None),
             Action::Block => (BLOCK, 0, None),
+            Action::Sort { number } => (SORT, number, None),
         };
         Slot {
             key: self.matched.key(),
@@ -208,6 +239,7 @@ impl Bearer {
             (Kind::Decapsulate, _) => Action::Decapsulate,
             (Kind::Hold, _) => Action::Hold,
             (Kind::Block, _) => Action::Block,
+            (Kind::Sort, _) => Action::Sort { number: teid },
             _ => Action::Drop,
         };
         Self {
@@ -227,6 +259,7 @@ enum Word {
     Drop,
     Hold,
     Block,
+    Rules,
 }
 
 /// A bearer as it is written: a JSON object with these keys, or a line of CSV in this order.
@@ -363,6 +396,9 @@ impl BearerText {
             (Word::Drop, _) => Action::Drop,
             (Word::Hold, _) => Action::Hold,
             (Word::Block, _) => Action::Block,
+            (Word::Rules, _) => {
+                return Err("rules come by PFCP only: want another action".to_string());
+            }
         };
         Ok(Bearer { matched, action })
     }
@@ -377,6 +413,7 @@ impl From<Bearer> for BearerText {
             Action::Drop => (Word::Drop, None, None),
             Action::Hold => (Word::Hold, None, None),
             Action::Block => (Word::Block, None, None),
+            Action::Sort { .. } => (Word::Rules, None, None),
         };
         Self {
             matched: bearer.matched.to_string(),
@@ -399,6 +436,7 @@ impl fmt::Display for BearerText {
             Word::Drop => "drop",
             Word::Hold => "hold",
             Word::Block => "block",
+            Word::Rules => "rules",
         };
         write!(f, "{},{action},", self.matched)?;
         if let Some(teid) = self.teid {

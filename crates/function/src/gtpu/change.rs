@@ -2,11 +2,14 @@
 //! kernel have beside them.
 
 use super::Path;
+use super::event::{self, Event};
 use super::in_kernel::Kernel;
 use super::outcome::Published;
 use super::policing::{Meters, SharedMeters};
+use super::sorting::Sorting;
 use super::table::Slot;
 use crate::changes::{self, RING, Stuck};
+use rtrb::{Consumer, Producer, RingBuffer};
 use std::fmt::Debug;
 use std::io;
 use std::sync::Arc;
@@ -16,7 +19,7 @@ use taut_port::PortError;
 const MOST_PER_BATCH: usize = 8;
 
 /// Change of the table; changes are made in order.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) enum Change {
     /// Puts an entry in, or in the place of one of its key.
     Set(Slot),
@@ -30,6 +33,15 @@ pub(super) enum Change {
     Police { key: u64, meters: Meters },
     /// Ends the stream of packets of a tunnel.
     EndMarker { path: u16, teid: u32 },
+    /// Asks the other end of a path whether it is there.
+    Echo { path: u16, sequence: u16 },
+    /// Gives a sorting its number, or takes it away: before any entry names it, or after.
+    Sorting {
+        number: u32,
+        sorting: Option<Arc<Sorting>>,
+    },
+    /// Drops the packets that are kept for the bearer of this key.
+    Forget(u64),
 }
 
 /// A copy of the table beside the worker's, which has every change at once: that of the programs in the kernel.
@@ -43,6 +55,7 @@ pub(super) trait Mirror: Debug + Send {
 pub(super) struct Sender {
     pub ring: changes::Sender<Change>,
     mirror: Option<Box<dyn Mirror>>,
+    events: Consumer<Event>,
     outcomes: Arc<Published>,
 }
 
@@ -50,6 +63,7 @@ pub(super) struct Sender {
 #[derive(Debug)]
 pub(super) struct Receiver {
     pub ring: changes::Receiver<Change>,
+    pub events: Producer<Event>,
     pub outcomes: Arc<Published>,
 }
 
@@ -62,13 +76,16 @@ pub(super) fn changes(kernel: Kernel) -> Result<(Sender, Receiver), PortError> {
     };
     let (sender, receiver) = changes::changes(most_per_batch)?;
     let mirror = kernel.map(|kernel| Box::new(kernel) as Box<dyn Mirror>);
+    let (producer, consumer) = RingBuffer::new(event::RING);
     let sender = Sender {
         ring: sender,
         mirror,
+        events: consumer,
         outcomes: Arc::clone(&outcomes),
     };
     let receiver = Receiver {
         ring: receiver,
+        events: producer,
         outcomes,
     };
     Ok((sender, receiver))
@@ -92,6 +109,7 @@ pub(super) struct Senders {
     /// A copy beside the workers', if there is one.
     mirror: Option<Box<dyn Mirror>>,
     pub meters: SharedMeters,
+    events: Vec<Consumer<Event>>,
     /// Outcomes of all workers, also of those that have ended.
     outcomes: Vec<Arc<Published>>,
 }
@@ -100,6 +118,7 @@ impl Senders {
     pub fn new(first: Sender, meters: SharedMeters) -> Self {
         Self {
             outcomes: vec![first.outcomes],
+            events: vec![first.events],
             first: first.ring,
             others: Vec::new(),
             mirror: first.mirror,
@@ -110,7 +129,18 @@ impl Senders {
     /// Lets another worker hear of changes from now on.
     pub fn add(&mut self, sender: Sender) {
         self.outcomes.push(sender.outcomes);
+        self.events.push(sender.events);
         self.others.push(sender.ring);
+    }
+
+    /// Gives a worker up at once that takes no changes, where nobody but the caller makes it do so.
+    pub fn never_wait(&mut self) {
+        self.first.patience = std::time::Duration::ZERO;
+    }
+
+    /// Returns the next thing that a worker has to tell, if there is one.
+    pub fn event(&mut self) -> Option<Event> {
+        self.events.iter_mut().find_map(|ring| ring.pop().ok())
     }
 
     /// Makes changes in the copy beside the workers', before a worker hears of any: an end marker, which the worker
@@ -135,17 +165,17 @@ impl Senders {
     /// Sends changes as [`changes::Sender::send`] does, to all of them. An end marker follows the last packet that any
     /// of them sends on the old path.
     pub fn send(&mut self, changes: &[Change]) {
-        let is_marker = |it: &Change| matches!(it, Change::EndMarker { .. });
+        let is_marker = |it: &Change| matches!(it, Change::EndMarker { .. } | Change::Echo { .. });
         let mut told = Vec::with_capacity(changes.len());
         for change in changes {
-            match *change {
-                Change::Meter { number, cost } => self.meters.begin(number, cost),
-                other => told.push(other),
+            match change {
+                Change::Meter { number, cost } => self.meters.begin(*number, *cost),
+                other => told.push(other.clone()),
             }
         }
         if !self.others.is_empty() {
             self.leave_out_the_dead();
-            let for_all: Vec<_> = told.iter().filter(|it| !is_marker(it)).copied().collect();
+            let for_all: Vec<_> = told.iter().filter(|it| !is_marker(it)).cloned().collect();
             for sender in &mut self.others {
                 sender.send(&for_all);
             }

@@ -3,9 +3,12 @@
 
 use super::bearer::{Bearer, Match, Path};
 use super::change::{Change, Sender, Senders};
+use super::event::Event;
+use super::held::HeldInAll;
 use super::limit::{Limited, Limits, Taken};
 use super::pfcp::Counts;
 use super::policing::{METERS_PER_BEARER, Meters, SharedMeters, UNMETERED};
+use super::sorting::Sorting;
 use super::table::{Matching, Slot, Table};
 use crate::changes::Stuck;
 use std::collections::HashMap;
@@ -22,6 +25,9 @@ pub struct Control {
     table: Table,
     paths: Paths,
     limited: Limited,
+    sortings: Sortings,
+    /// Packets that all workers keep.
+    pub(super) held: HeldInAll,
     senders: Senders,
     /// Changes that the kernel had made when it refused another one of their set, and would not take back.
     owed: Vec<Change>,
@@ -44,6 +50,9 @@ pub enum Refused {
     /// There are too many pairs of addresses.
     #[error("too many different peers: {MOST_PATHS} at most")]
     TooManyPaths,
+    /// There is no such sorting to be had, or too many.
+    #[error("no number is left to sort packets by")]
+    TooManySortings,
     /// There are too many rates.
     #[error(
         "too many rates: {0} at most, {METERS_PER_BEARER} for each bearer of the table (setting `bearers`)"
@@ -64,7 +73,7 @@ impl From<Stuck> for Refused {
 }
 
 /// One wish of a set that is granted as a whole.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Wish {
     /// A bearer that must not be there yet.
     Add(Bearer),
@@ -81,16 +90,28 @@ pub enum Wish {
         /// Ends of the tunnel.
         path: Path,
     },
+    /// The rules of the sorting with that number, or none any more.
+    Sorting(u32, Option<Arc<Sorting>>),
+    /// The packets that are kept for the bearer of this match are dropped.
+    Forget(Match),
 }
 
 impl Control {
     /// Makes the control of the worker at the other end of `sender`, whose meters these are.
-    pub(super) fn new(own: Vec<IpAddr>, room: usize, sender: Sender, meters: SharedMeters) -> Self {
+    pub(super) fn new(
+        own: Vec<IpAddr>,
+        room: usize,
+        sender: Sender,
+        meters: SharedMeters,
+        held: HeldInAll,
+    ) -> Self {
         Self {
             own,
             table: Table::new(Matching::Hash, room),
             paths: Paths::default(),
             limited: Limited::new(room),
+            sortings: Sortings::new(room),
+            held,
             senders: Senders::new(sender, meters),
             owed: Vec::new(),
             signalling: None,
@@ -103,6 +124,10 @@ impl Control {
             if let (Some(path), _) = path {
                 make(Change::Path(number, *path));
             }
+        }
+        for (number, sorting) in self.sortings.all() {
+            let sorting = Some(Arc::clone(sorting));
+            make(Change::Sorting { number, sorting });
         }
         self.table.entries().map(Change::Set).for_each(&mut make);
         for (key, meters) in self.limited.bearers() {
@@ -148,6 +173,45 @@ impl Control {
         self.senders.outcomes()
     }
 
+    /// Never waits for the worker, where nobody but the caller makes it take changes.
+    pub(super) fn never_wait(&mut self) {
+        self.senders.never_wait();
+    }
+
+    /// Returns the next thing that a worker has to tell, if there is one.
+    pub(super) fn event(&mut self) -> Option<Event> {
+        self.senders.event()
+    }
+
+    /// Returns the other ends of all tunnels, and the numbers of the ways there.
+    pub(super) fn paths(&self) -> impl Iterator<Item = (u16, Path)> {
+        let numbered = (1..).zip(&self.paths.users);
+        numbered.filter_map(|(number, (path, _))| Some((number, (*path)?)))
+    }
+
+    /// Asks the other end of a path whether it is there.
+    pub(super) fn ask(&mut self, path: u16, sequence: u16) {
+        // One that takes nothing sends nothing.
+        if self.catch_up().is_ok() {
+            self.senders.send(&[Change::Echo { path, sequence }]);
+        }
+    }
+
+    /// Returns a number for a sorting that is none of `taken`, if there is one.
+    pub(super) fn sorting_number(&mut self, taken: &[u32]) -> Option<u32> {
+        self.sortings.number(taken)
+    }
+
+    /// Numbers of all sortings.
+    pub(super) fn sortings(&self) -> Vec<u32> {
+        self.sortings.all().map(|(number, _)| number).collect()
+    }
+
+    /// The sorting of that number.
+    pub(super) fn sorting(&self, number: u32) -> Option<&Arc<Sorting>> {
+        self.sortings.get(number)
+    }
+
     /// Numbers of the meters of a key's bearer.
     pub(super) fn meters_of(&self, key: u64) -> Meters {
         self.limited.meters_of(key)
@@ -172,8 +236,9 @@ impl Control {
             paths_let_go: Vec::new(),
             meters_let_go: Vec::new(),
         };
+        self.sortings.drop_retired();
         for (number, wish) in wishes.iter().enumerate() {
-            if let Err(refused) = self.decide(*wish, &mut plan) {
+            if let Err(refused) = self.decide(wish, &mut plan) {
                 self.undo(plan);
                 return Err((number, refused));
             }
@@ -191,6 +256,11 @@ impl Control {
         }
         for meter in plan.meters_let_go {
             self.limited.release(meter);
+        }
+        for step in plan.undo {
+            if let Undo::Sorting(_, Some(before)) = step {
+                self.sortings.retire(before);
+            }
         }
         self.senders.send(&plan.changes);
         Ok(())
@@ -228,7 +298,11 @@ impl Control {
                     None => return false,
                 },
                 // No bearer names a path that is new.
-                Change::Path(..) | Change::EndMarker { .. } => return false,
+                Change::Path(..)
+                | Change::EndMarker { .. }
+                | Change::Echo { .. }
+                | Change::Sorting { .. }
+                | Change::Forget(_) => return false,
             };
             self.senders.mirror(&[now]).is_err()
         });
@@ -257,6 +331,7 @@ impl Control {
                     self.mark(key);
                 }
                 Undo::Taken(taken) => self.limited.give_back(taken),
+                Undo::Sorting(number, before) => drop(self.sortings.set(number, before)),
             }
         }
     }
@@ -269,8 +344,8 @@ impl Control {
         Ok(self.senders.settle()?)
     }
 
-    fn decide(&mut self, wish: Wish, plan: &mut Plan) -> Result<(), Refused> {
-        match wish {
+    fn decide(&mut self, wish: &Wish, plan: &mut Plan) -> Result<(), Refused> {
+        match *wish {
             Wish::Add(bearer) | Wish::Put(bearer) => {
                 let key = bearer.matched.key();
                 let before = self.table.get(key);
@@ -315,6 +390,16 @@ impl Control {
                 plan.paths_let_go.push(path);
                 plan.changes.push(Change::EndMarker { path, teid });
             }
+            Wish::Sorting(number, ref sorting) => {
+                if !self.sortings.can_be(number) {
+                    return Err(Refused::TooManySortings);
+                }
+                let before = self.sortings.set(number, sorting.clone());
+                plan.undo.push(Undo::Sorting(number, before));
+                let sorting = sorting.clone();
+                plan.changes.push(Change::Sorting { number, sorting });
+            }
+            Wish::Forget(matched) => plan.changes.push(Change::Forget(matched.key())),
         }
         Ok(())
     }
@@ -356,6 +441,75 @@ enum Undo {
     /// The bearer of this key had these meters.
     Meters(u64, Meters),
     Taken(Taken),
+    /// The sorting of this number was this one.
+    Sorting(u32, Option<Arc<Sorting>>),
+}
+
+/// Sortings by number, from 1.
+#[derive(Debug)]
+struct Sortings {
+    most: usize,
+    all: Vec<Option<Arc<Sorting>>>,
+    /// Number after the one that was given last.
+    next: usize,
+    /// Sortings that workers may still have: the last one who drops one frees its memory, which is no worker's work.
+    retired: Vec<Arc<Sorting>>,
+}
+
+impl Sortings {
+    /// Makes numbers for as many as there may be bearers.
+    fn new(most: usize) -> Self {
+        Self {
+            most,
+            all: Vec::new(),
+            next: 0,
+            retired: Vec::new(),
+        }
+    }
+
+    fn all(&self) -> impl Iterator<Item = (u32, &Arc<Sorting>)> {
+        let numbered = (1..).zip(&self.all);
+        numbered.filter_map(|(number, sorting)| Some((number, sorting.as_ref()?)))
+    }
+
+    fn get(&self, number: u32) -> Option<&Arc<Sorting>> {
+        let place = (number as usize).checked_sub(1)?;
+        self.all.get(place)?.as_ref()
+    }
+
+    fn can_be(&self, number: u32) -> bool {
+        (1..=self.most).contains(&(number as usize))
+    }
+
+    /// Returns a number that is not in use: one that was not for as long as possible. Numbers are as many as bearers,
+    /// and each sorting has one, so that one that is free is found soon.
+    fn number(&mut self, taken: &[u32]) -> Option<u32> {
+        for _ in 0..self.most {
+            self.next = self.next % self.most + 1;
+            let number = self.next as u32;
+            if self.get(number).is_none() && !taken.contains(&number) {
+                return Some(number);
+            }
+        }
+        None
+    }
+
+    /// Gives a number, which can be one, its sorting; the one before.
+    fn set(&mut self, number: u32, sorting: Option<Arc<Sorting>>) -> Option<Arc<Sorting>> {
+        let place = (number as usize).wrapping_sub(1);
+        if place >= self.all.len() {
+            self.all.resize(place + 1, None);
+        }
+        std::mem::replace(&mut self.all[place], sorting)
+    }
+
+    fn retire(&mut self, sorting: Arc<Sorting>) {
+        self.retired.push(sorting);
+    }
+
+    fn drop_retired(&mut self) {
+        self.retired.retain(|it| Arc::strong_count(it) > 1);
+    }
 }
 
 /// Pairs of addresses by number, and how many entries use each.
@@ -432,7 +586,13 @@ mod tests {
 
     fn control_of(room: usize, sender: Sender) -> Control {
         let own = vec![[192, 0, 2, 1].into()];
-        Control::new(own, room, sender, SharedMeters::new(room))
+        Control::new(
+            own,
+            room,
+            sender,
+            SharedMeters::new(room),
+            HeldInAll::default(),
+        )
     }
 
     fn relay(teid: u32, remote: u8) -> Bearer {
@@ -509,7 +669,7 @@ mod tests {
             if self.takes.fetch_update(order, order, takes).is_err() {
                 return Err(io::ErrorKind::OutOfMemory.into());
             }
-            self.made.lock().unwrap().push(*change);
+            self.made.lock().unwrap().push(change.clone());
             Ok(())
         }
     }
@@ -711,7 +871,7 @@ mod tests {
             ],
         ] {
             let number = wishes.len();
-            let refused = control.grant(&[wishes, vec![never]].concat());
+            let refused = control.grant(&[wishes, vec![never.clone()]].concat());
             assert_eq!(refused, Err((number, Refused::Unknown(Match::Teid(9)))));
             assert_eq!(control.limits(one), [limit(1, 1000), None]);
             assert_eq!(control.limits(two), [None, None]);

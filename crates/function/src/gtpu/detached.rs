@@ -32,7 +32,8 @@ impl Detached {
     pub fn new(table: toml::Table) -> Result<Self, String> {
         let settings: Settings = settings(table).map_err(|e| e.0)?;
         let mut gateway = Gateway::new(settings.check().map_err(|e| e.0)?);
-        let control = gateway.start().map_err(|e| e.to_string())?;
+        let mut control = gateway.start().map_err(|e| e.to_string())?;
+        control.never_wait();
         let plane = gateway.plane.take().ok_or("no data path")?;
         let mut detached = Self {
             slow: gateway.handler(),
@@ -51,9 +52,16 @@ impl Detached {
     /// What was left behind.
     pub fn restart(&mut self, now: Instant) -> Result<(), String> {
         let all: Vec<_> = self.control.bearers().collect();
-        let all: Vec<_> = all.iter().map(|b| Wish::Remove(b.matched)).collect();
+        let mut all: Vec<_> = all.iter().map(|b| Wish::Remove(b.matched)).collect();
+        let sortings = self.control.sortings();
+        all.extend(
+            sortings
+                .into_iter()
+                .map(|number| Wish::Sorting(number, None)),
+        );
         self.control.grant(&all).map_err(|e| e.1.to_string())?;
         self.take_changes();
+        while self.control.event().is_some() {}
         self.node = self.gateway.checked.pfcp.as_ref().map(|terms| {
             let counts = Arc::new(Counts::default());
             self.control.signalling = Some(Arc::clone(&counts));
@@ -61,9 +69,11 @@ impl Detached {
             node.random = fastrand::Rng::with_seed(1);
             node
         });
-        match self.control.in_use() {
-            (0, 0, 0) => Ok(()),
-            left => Err(format!("bearers, paths and meters of none: {left:?}")),
+        match (self.control.in_use(), self.kept()) {
+            ((0, 0, 0), 0) => Ok(()),
+            left => Err(format!(
+                "bearers, paths, meters and packets of none: {left:?}"
+            )),
         }
     }
 
@@ -80,7 +90,12 @@ impl Detached {
 
     /// Counts held packets as [`crate::Function::held`] does.
     pub fn held(&self) -> usize {
-        self.plane.end_markers.len()
+        self.plane.held_back()
+    }
+
+    /// Packets that are kept until their users are reached.
+    pub fn kept(&self) -> usize {
+        self.plane.held.len()
     }
 
     /// Whoever decides on bearers.
@@ -134,6 +149,15 @@ impl Detached {
             let slot = table.get(key).ok_or(format!("no {bearer:?}"))?;
             let path = paths.last(slot.path).map(|(path, _)| path);
             let path = path.filter(|_| slot.path != 0);
+            if let super::Action::Sort { number } = bearer.action {
+                let place = (number as usize).wrapping_sub(1);
+                let found = self.plane.sortings.get(place).and_then(Option::as_ref);
+                let wanted = self.control.sorting(number);
+                let is_same = |(a, b)| Arc::ptr_eq(a, b);
+                if !found.zip(wanted).is_some_and(is_same) {
+                    return Err(format!("{found:?} for {wanted:?}"));
+                }
+            }
             if slot.key != key || path != bearer.path() {
                 return Err(format!("{slot:?} on {path:?} for {bearer:?}"));
             }
@@ -156,6 +180,15 @@ impl Detached {
         };
         let matches: Vec<Match> = node.check(&self.control)?;
         let (len, _) = self.control.occupancy();
+        let sorted = self.control.bearers();
+        let sorted = sorted
+            .filter(|it| matches!(it.action, super::Action::Sort { .. }))
+            .count();
+        if sorted != self.control.sortings().len() {
+            return Err(format!(
+                "{sorted} tunnels and users are sorted, by other sortings"
+            ));
+        }
         if matches.len() != len {
             return Err(format!("{len} bearers, {} of sessions", matches.len()));
         }

@@ -1,5 +1,6 @@
 //! The gateway with its fast path in the kernel: the same bearers there, the rest of its packets and all answers here.
 
+use super::bearer::is_of_rule;
 use super::change::{Change, Mirror};
 use super::policing::{METERS_PER_BEARER, UNMETERED};
 use super::table::{Matching, Slot};
@@ -60,6 +61,12 @@ fn gateway_settings(table: toml::Table) -> Result<GatewaySettings, SettingsError
 impl Mirror for Arc<KernelGateway> {
     fn make(&self, change: &Change) -> io::Result<()> {
         match *change {
+            // Those who are sorted by them are handed up.
+            Change::Set(Slot { key, .. }) | Change::Remove(key) | Change::Police { key, .. }
+                if is_of_rule(key) =>
+            {
+                Ok(())
+            }
             Change::Set(slot) => self.set(slot.key, bearer(slot)),
             Change::Remove(key) => gone(self.remove(key)),
             Change::Path(number, path) => self.set_path(number, path.local, path.remote),
@@ -70,7 +77,10 @@ impl Mirror for Arc<KernelGateway> {
             } => gone(self.unmeter(key)),
             Change::Police { key, meters } => self.meter(key, meters),
             // The worker's to send.
-            Change::EndMarker { .. } => Ok(()),
+            Change::EndMarker { .. }
+            | Change::Echo { .. }
+            | Change::Sorting { .. }
+            | Change::Forget(_) => Ok(()),
         }
     }
 }

@@ -3,6 +3,14 @@
 //!
 //! Each batch goes through three passes: read the headers, look all of them up, act. The bearers change
 //! between batches, by a few changes at a time that come through a ring (`change`).
+//!
+//! What a session of a 5G core asks for beyond that (filters for flows, usage, buffering, marks to check) is a
+//! **sorting** of the packets of one tunnel or user: its bearer says which one, and its rules, the first that fits, name
+//! a bearer each, so that every rule has path, action and rates as all bearers have. A bearer without rules is looked
+//! up and acted on as if there were no sortings; packets that have some leave the usual way where others are dropped
+//! (`left_out`), take a second look-up, and come back. Sortings are immutable, made by whoever decides, and handed to
+//! workers through the ring of changes; what packets count by (`usage`) and what is kept of them (`held`) all workers
+//! share. Workers tell whoever decides by a ring back (`event`); PFCP's thread makes reports of that (`pfcp`).
 
 mod answer;
 mod bearer;
@@ -10,6 +18,9 @@ mod change;
 mod churn;
 mod control;
 mod detached;
+mod event;
+mod flow;
+mod held;
 mod in_kernel;
 mod known_paths;
 mod limit;
@@ -22,17 +33,21 @@ mod rewrite;
 mod scapy;
 mod seen;
 mod server;
+mod sorting;
 mod table;
+mod usage;
 
 pub use crate::control_socket::MOST_FILE_BYTES;
 pub use bearer::{Action, Bearer, BearerText, CSV_HEADER, Match, Path, read_csv};
 pub use churn::{Churned, bearers_of, churn};
 pub use control::{Control, Refused, Wish};
 pub use detached::Detached;
+pub use flow::FlowFilter;
 pub use limit::{Limit, Limits, MeterName};
 pub use outcome::{OUTCOMES, Outcome};
 pub use policing::METERS_PER_BEARER;
 pub use server::{Answer, Request};
+pub use sorting::Sorting;
 pub use table::{BYTES_PER_BEARER, Matching};
 
 use crate::control_socket::ControlSocket;
@@ -42,23 +57,27 @@ use crate::{
     settings,
 };
 use answer::{Answering, EndMarkers};
-use bearer::Kind;
+use bearer::{Kind, is_of_rule};
 use change::{Change, Receiver, changes};
+use event::Event;
+use flow::Looked;
+use held::{HeldInAll, HeldPackets};
 use in_kernel::Kernel;
 use known_paths::KnownPaths;
 use outcome::Counts;
 use policing::{Policing, SharedMeters};
 use seen::{Own, Seen, Tunnelled};
 use serde::Deserialize;
+use sorting::Unsorted;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use table::{Slot, Table};
-use taut_port::{BATCH_CAPACITY, Batch, Packet, PoolHandle, PortError, Punt};
+use taut_port::{BATCH_CAPACITY, Batch, Marks, Packet, PoolHandle, PortError, Punt};
 use taut_sys::Alarm;
 use taut_wire::gtpu::MessageType;
-use taut_wire::resolution;
+use taut_wire::{Gtpu, Headers, resolution};
 use taut_xdp::gateway::KernelGateway;
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -181,6 +200,11 @@ impl Settings {
         })
     }
 
+    /// Packets that may be kept in all.
+    fn held(&self) -> HeldInAll {
+        HeldInAll::new(self.pfcp.as_ref().map_or(0, pfcp::Settings::held))
+    }
+
     /// Bearers that may have meters: all of them, where somebody is there to give them some.
     fn metered_bearers(&self) -> usize {
         match self.pfcp {
@@ -224,8 +248,15 @@ impl Gateway {
         let (sender, receiver) = changes(self.kernel.clone())?;
         let meters = SharedMeters::new(settings.metered_bearers());
         let kernel = self.kernel.clone();
-        let mut plane = Plane::new(&self.checked, receiver, kernel, meters.clone())?;
-        let mut control = Control::new(own.clone(), settings.bearers, sender, meters);
+        let held = settings.held();
+        let mut plane = Plane::new(
+            &self.checked,
+            receiver,
+            kernel,
+            meters.clone(),
+            held.clone(),
+        )?;
+        let mut control = Control::new(own.clone(), settings.bearers, sender, meters, held);
         if let Some(file) = &settings.load {
             let wrong = |line: Option<usize>, what: String| {
                 let line = line.map_or(String::new(), |line| format!("{line}: "));
@@ -267,7 +298,8 @@ impl Gateway {
         let (sender, receiver) = changes(None)?;
         let control = deciding.control.lock();
         let mut control = control.unwrap_or_else(PoisonError::into_inner);
-        let mut plane = Plane::new(&self.checked, receiver, None, control.meters())?;
+        let (meters, held) = (control.meters(), control.held.clone());
+        let mut plane = Plane::new(&self.checked, receiver, None, meters, held)?;
         control.add_worker(sender, |change| plane.copy(change));
         self.plane = Some(plane);
         Ok(())
@@ -303,7 +335,7 @@ impl Function for Gateway {
         let Some(plane) = &mut self.plane else {
             return true;
         };
-        plane.end_markers.len() == 0 && plane.receiver.ring.arm(alarm)
+        plane.held_back() == 0 && plane.receiver.ring.arm(alarm)
     }
 
     fn disarm(&mut self) {
@@ -313,8 +345,7 @@ impl Function for Gateway {
     }
 
     fn held(&self) -> usize {
-        let waiting = |plane: &Plane| plane.end_markers.len();
-        self.plane.as_ref().map_or(0, waiting)
+        self.plane.as_ref().map_or(0, Plane::held_back)
     }
 
     fn prepare(&mut self) -> Result<(), PortError> {
@@ -368,6 +399,25 @@ struct Plane {
     receiver: Receiver,
     counts: Counts,
     kernel: Kernel,
+    /// Sortings by number less 1.
+    sortings: Vec<Option<Arc<Sorting>>>,
+    held: HeldPackets,
+    /// Whether somebody wants to hear which peers answer.
+    asks_for_echoes: bool,
+    /// What is due is being passed, and is not kept back behind itself.
+    is_draining: bool,
+    /// Packets that are taken out of their batch for a moment.
+    aside: Batch,
+}
+
+/// What of a batch there is to do behind its bearers' actions, a bit for each packet.
+#[derive(Debug, Clone, Copy, Default)]
+struct Behind {
+    metered: u64,
+    /// Packets that are counted by usage rules.
+    used: u64,
+    /// Packets of which a copy is kept: they leave the batch.
+    held: u64,
 }
 
 impl Plane {
@@ -376,10 +426,19 @@ impl Plane {
         receiver: Receiver,
         kernel: Kernel,
         meters: SharedMeters,
+        held: HeldInAll,
     ) -> Result<Self, PortError> {
         let settings = &checked.settings;
         let own = Own::new(&checked.own);
         Ok(Self {
+            sortings: vec![None; settings.metered_bearers()],
+            held: HeldPackets::new(held)?,
+            asks_for_echoes: checked
+                .pfcp
+                .as_ref()
+                .is_some_and(|terms| terms.echo.is_some()),
+            is_draining: false,
+            aside: Batch::new(),
             table: Table::new(settings.matching, settings.bearers),
             paths: KnownPaths::new(&own),
             policing: Policing::new(settings.metered_bearers(), meters),
@@ -420,9 +479,19 @@ impl Plane {
             Change::Set(slot) => drop(self.table.set(slot)),
             Change::Path(number, path) => self.paths.set(number, path, 0),
             Change::Police { key, meters } => self.policing.assign(key, meters),
+            Change::Sorting { number, sorting } => set_sorting(&mut self.sortings, number, sorting),
             // These are of no table.
-            Change::Remove(_) | Change::Meter { .. } | Change::EndMarker { .. } => {}
+            Change::Remove(_)
+            | Change::Meter { .. }
+            | Change::EndMarker { .. }
+            | Change::Echo { .. }
+            | Change::Forget(_) => {}
         }
+    }
+
+    /// Packets that wait for nothing but a batch to their port.
+    fn held_back(&self) -> usize {
+        self.end_markers.len() + self.held.due()
     }
 
     /// Makes a few of the changes that wait; true if there were any.
@@ -433,15 +502,38 @@ impl Plane {
         let policing = &mut self.policing;
         let (end_markers, pool) = (&mut self.end_markers, &self.pool);
         let kernel = &self.kernel;
+        let (sortings, held) = (&mut self.sortings, &mut self.held);
+        let mut in_vain = 0;
         self.receiver.ring.take(|change| {
             any = true;
             match change {
                 Change::Set(slot) => {
                     let has_room = table.set(slot);
                     debug_assert!(has_room, "whoever decides has counted");
+                    if is_of_rule(slot.key) && held.len() != 0 {
+                        match slot.kind() {
+                            Kind::Hold => {}
+                            Kind::Encapsulate | Kind::Relay | Kind::Decapsulate => {
+                                held.release(slot.key);
+                            }
+                            _ => in_vain += held.forget(slot.key),
+                        }
+                    }
                 }
                 Change::Remove(key) => {
                     table.remove(key);
+                    if is_of_rule(key) && held.len() != 0 {
+                        in_vain += held.forget(key);
+                    }
+                }
+                Change::Forget(key) => in_vain += held.forget(key),
+                Change::Sorting { number, sorting } => set_sorting(sortings, number, sorting),
+                Change::Echo { path, sequence } => {
+                    if let Some((known, last_port)) = paths.last(path) {
+                        let of_kernel = kernel.as_ref().and_then(|k| k.port_of(path));
+                        let port = of_kernel.unwrap_or(last_port);
+                        end_markers.add_echo(pool, port, &known, sequence);
+                    }
                 }
                 Change::Path(number, path) => paths.set(number, path, to_port),
                 // Begun by whoever decides.
@@ -456,6 +548,10 @@ impl Plane {
                 }
             }
         });
+        if in_vain != 0 {
+            self.counts[Outcome::HeldInVain as usize] += in_vain as u64;
+            self.receiver.outcomes.publish(&self.counts);
+        }
         any
     }
 
@@ -464,6 +560,9 @@ impl Plane {
         if !batch.is_empty() {
             self.pass(batch, context);
             self.receiver.outcomes.publish(&self.counts);
+        }
+        if self.held.is_due(context.to_port) {
+            self.drain(batch, context);
         }
         self.end_markers.release(batch, context.to_port);
     }
@@ -480,7 +579,7 @@ impl Plane {
             }
         }
         self.table.look_up(&keys[..len], &mut found[..len]);
-        let mut metered: u64 = 0;
+        let mut behind = Behind::default();
         let tunnels = self.tunnels.as_ref();
         let takes_tunnels = tunnels.is_none_or(|ports| ports.contains(&context.from_port));
         for i in 0..len {
@@ -497,13 +596,215 @@ impl Plane {
                 Outcome::Relayed | Outcome::Encapsulated | Outcome::Decapsulated
             ) {
                 self.counts[outcome as usize] += 1;
-                metered |= u64::from(found[i].is_metered()) << i;
+                behind.metered |= u64::from(found[i].is_metered()) << i;
+            } else if outcome == Outcome::ToldToDrop && found[i].kind() == Kind::Sort {
+                self.sort(batch, i, &seen[i], &mut found[i], context, &mut behind);
             } else {
                 self.left_out(batch, i, outcome, &found[i], context);
             }
         }
-        if metered != 0 {
-            self.police(batch, metered, &seen, &found, context.now_ticks);
+        if behind.metered != 0 {
+            self.police(batch, behind.metered, &seen, &found, context.now_ticks);
+        }
+        if behind.used != 0 {
+            self.count_usage(batch, behind.used, &seen, &found, context.now_ticks);
+        }
+        if behind.held != 0 {
+            self.take_out(batch, behind.held);
+        }
+    }
+
+    /// Has the rules of its tunnel or user decide on a packet; `slot` is their bearer, and then that of the rule.
+    #[inline(never)]
+    fn sort(
+        &mut self,
+        batch: &mut Batch,
+        index: usize,
+        seen: &Seen,
+        slot: &mut Slot,
+        context: &Context,
+        behind: &mut Behind,
+    ) {
+        let number = slot.teid;
+        let place = (number as usize).wrapping_sub(1);
+        let Some(sorting) = self.sortings.get(place).and_then(Option::as_ref) else {
+            return self.left_out(batch, index, Outcome::ToldToDrop, slot, context);
+        };
+        let chosen = match seen {
+            // What ends a tunnel is no flow's: it goes the way of the rule that is asked last.
+            Seen::Tunnelled(it) if it.message != MessageType::G_PDU => {
+                sorting.0.len().checked_sub(1).ok_or(Unsorted::NoRule)
+            }
+            Seen::Tunnelled(it) => {
+                let frame = batch.packets()[index].bytes();
+                let headers = || Headers::inside(frame, usize::from(it.payload));
+                sorting.choose(
+                    || Looked::of(&headers(), frame, true),
+                    || {
+                        Gtpu::new(frame.get(usize::from(it.gtpu)..)?)
+                            .ok()?
+                            .pdu_session()
+                            .map(|it| it.qfi)
+                    },
+                )
+            }
+            _ => {
+                let is_asked = !sorting.0.first().is_some_and(sorting::Choice::takes_all);
+                let headers = match is_asked {
+                    true => batch.headers(index),
+                    false => Headers::default(),
+                };
+                let frame = batch.packets()[index].bytes();
+                sorting.choose(|| Looked::of(&headers, frame, false), || None)
+            }
+        };
+        let choice = match chosen {
+            Ok(place) => &sorting.0[place],
+            Err(unsorted) => {
+                let outcome = match unsorted {
+                    Unsorted::NoRule => Outcome::NoRule,
+                    Unsorted::WrongFlow => Outcome::WrongFlow,
+                };
+                return self.left_out(batch, index, outcome, slot, context);
+            }
+        };
+        let key = Sorting::match_of(number, choice.place).key();
+        *slot = self.table.get(key).unwrap_or_default();
+        let is_counted = !choice.usages.is_empty();
+        if is_counted && choice.usages.iter().any(|usage| usage.is_spent()) {
+            return self.left_out(batch, index, Outcome::OverQuota, slot, context);
+        }
+        let is_behind = !self.is_draining && self.held.is_key_due(key);
+        if slot.kind() == Kind::Hold || is_behind {
+            let held = choice.held.clone().or_else(|| self.held.held_of(key));
+            let frame = batch.packets()[index].bytes();
+            let is_kept = held.is_some_and(|held| {
+                if held.is_to_tell() {
+                    let (session, rule) = (held.session, held.rule);
+                    let told = self.receiver.events.push(Event::Held { session, rule });
+                    if told.is_err() {
+                        held.tell_again();
+                    }
+                }
+                self.held.hold(key, frame, &held, context.to_port)
+            });
+            if is_kept {
+                behind.held |= 1 << index;
+                return;
+            }
+            return self.left_out(batch, index, Outcome::NoRoomToHold, slot, context);
+        }
+        let packet = &mut batch.packets_mut()[index];
+        let outcome = match seen {
+            Seen::Tunnelled(tunnelled) => self.tunnelled(packet, tunnelled, slot, context),
+            Seen::Plain { ip, .. } => self.plain(packet, usize::from(*ip), slot, context),
+            _ => Outcome::ToldToDrop,
+        };
+        if matches!(
+            outcome,
+            Outcome::Relayed | Outcome::Encapsulated | Outcome::Decapsulated
+        ) {
+            self.counts[outcome as usize] += 1;
+            behind.metered |= u64::from(slot.is_metered()) << index;
+            behind.used |= u64::from(is_counted) << index;
+        } else {
+            self.left_out(batch, index, outcome, slot, context);
+        }
+    }
+
+    /// Counts those of the packets that leave, a bit for each, by the usage rules of their rules.
+    #[inline(never)]
+    fn count_usage(
+        &mut self,
+        batch: &Batch,
+        mut used: u64,
+        seen: &[Seen],
+        bearers: &[Slot],
+        now_ticks: u64,
+    ) {
+        while used != 0 {
+            let index = used.trailing_zeros() as usize;
+            used &= used - 1;
+            let Match::Rule { number, place } = Match::of_key(bearers[index].key) else {
+                continue;
+            };
+            let bytes = self.user_bytes(&batch.packets()[index], &seen[index], &bearers[index]);
+            let Some((bytes, _)) = bytes.filter(|_| batch.is_kept(index)) else {
+                continue;
+            };
+            let sorting = self.sortings.get((number as usize).wrapping_sub(1));
+            let choices = sorting.and_then(Option::as_ref).map(|it| &it.0[..]);
+            let choice = choices.and_then(|all| all.iter().find(|it| it.place == place));
+            let Some(choice) = choice else {
+                continue;
+            };
+            for usage in &choice.usages {
+                if usage.count(choice.is_uplink, bytes.into(), now_ticks) {
+                    let (session, rule) = (usage.session, usage.rule);
+                    let told = self.receiver.events.push(Event::Used { session, rule });
+                    if told.is_err() {
+                        usage.tell_again();
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes packets out of the batch, a bit for each: they are nobody's any more.
+    #[inline(never)]
+    fn take_out(&mut self, batch: &mut Batch, gone: u64) {
+        let length = batch.len();
+        let mut marks: [Marks; BATCH_CAPACITY] =
+            std::array::from_fn(|index| match index < length {
+                true => batch.marks(index),
+                false => Marks::default(),
+            });
+        let (aside, mut index) = (&mut self.aside, 0);
+        batch.take_front(length, |packet| {
+            if gone >> index & 1 == 0 {
+                aside.push_marked(packet, &std::mem::take(&mut marks[index]));
+            }
+            index += 1;
+        });
+        // Its marks were those of packets that lie elsewhere now.
+        batch.clear();
+        pour(aside, batch);
+    }
+
+    /// Passes what is due to the port that the batch leaves through, behind the batch: what came for the same rule
+    /// meanwhile is behind it, as it is kept back until then.
+    #[inline(never)]
+    fn drain(&mut self, batch: &mut Batch, context: &Context) {
+        let mut due = std::mem::take(&mut self.aside);
+        let room = batch.room();
+        self.held
+            .take_due(context.to_port, room, |packet| due.push(packet));
+        self.is_draining = true;
+        self.pass(&mut due, context);
+        self.is_draining = false;
+        pour(&mut due, batch);
+        self.aside = due;
+        self.receiver.outcomes.publish(&self.counts);
+    }
+
+    /// Returns how many bytes of a packet that is about to leave are the user's, and what it is counted as.
+    #[inline(always)]
+    fn user_bytes(&self, packet: &Packet, seen: &Seen, bearer: &Slot) -> Option<(u16, Outcome)> {
+        match (seen, bearer.kind()) {
+            (Seen::Tunnelled(seen), Kind::Relay) if seen.message != MessageType::G_PDU => None,
+            (Seen::Tunnelled(seen), Kind::Relay) => {
+                Some((seen.end - seen.payload, Outcome::Relayed))
+            }
+            (Seen::Tunnelled(seen), _) => {
+                Some((packet.len() as u16 - seen.ip, Outcome::Decapsulated))
+            }
+            (Seen::Plain { ip, .. }, _) => {
+                let path = self.paths.last(bearer.path);
+                let added = path.map_or(0, |(path, _)| rewrite::overhead(bearer, &path));
+                let bytes = packet.len() as u16 - ip - added as u16;
+                Some((bytes, Outcome::Encapsulated))
+            }
+            _ => None,
         }
     }
 
@@ -559,23 +860,8 @@ impl Plane {
         for (place, found) in places.into_iter().zip(&found).take(count) {
             let bearer = &bearers[place];
             let packet = &batch.packets()[place];
-            let (bytes, left_as) = match (&seen[place], bearer.kind()) {
-                (Seen::Tunnelled(seen), Kind::Relay) if seen.message != MessageType::G_PDU => {
-                    continue;
-                }
-                (Seen::Tunnelled(seen), Kind::Relay) => (seen.end - seen.payload, Outcome::Relayed),
-                (Seen::Tunnelled(seen), _) => {
-                    (packet.len() as u16 - seen.ip, Outcome::Decapsulated)
-                }
-                (Seen::Plain { ip, .. }, _) => {
-                    let path = self.paths.last(bearer.path);
-                    let added = path.map_or(0, |(path, _)| rewrite::overhead(bearer, &path));
-                    (
-                        packet.len() as u16 - ip - added as u16,
-                        Outcome::Encapsulated,
-                    )
-                }
-                _ => continue,
+            let Some((bytes, left_as)) = self.user_bytes(packet, &seen[place], bearer) else {
+                continue;
             };
             if !self.policing.admits(found, now, bytes) {
                 self.counts[left_as as usize] -= 1;
@@ -596,7 +882,7 @@ impl Plane {
     ) -> Outcome {
         let is_user_packet = seen.message == MessageType::G_PDU;
         if !is_user_packet && seen.message != MessageType::END_MARKER {
-            return message(seen);
+            return self.message(packet, seen);
         }
         if slot.key == 0 {
             // An end marker may well come late (TS 29.281 section 7.3.2).
@@ -620,7 +906,8 @@ impl Plane {
             },
             Kind::Hold => Outcome::NotHeld,
             Kind::Block => Outcome::GateClosed,
-            Kind::Drop | Kind::Encapsulate => Outcome::ToldToDrop,
+            // What is to be sorted is so where that is looked for.
+            Kind::Drop | Kind::Encapsulate | Kind::Sort => Outcome::ToldToDrop,
         }
     }
 
@@ -642,6 +929,25 @@ impl Plane {
         match rewrite::encapsulate(packet, ip, slot, &path, self.mtu, &self.pool) {
             Ok(()) => Outcome::Encapsulated,
             Err(outcome) => outcome,
+        }
+    }
+
+    /// A message without a user packet.
+    #[cold]
+    fn message(&mut self, packet: &Packet, seen: &Tunnelled) -> Outcome {
+        match seen.message {
+            MessageType::ECHO_REQUEST => Outcome::EchoAnswered,
+            MessageType::ECHO_RESPONSE => {
+                if self.asks_for_echoes
+                    && let Some((remote, _)) = answer::ends(packet.bytes(), seen)
+                {
+                    // One that there is no room for is asked for again.
+                    let _ = self.receiver.events.push(Event::Echoed { remote });
+                }
+                Outcome::Consumed
+            }
+            MessageType::ERROR_INDICATION => Outcome::ErrorIndication,
+            _ => Outcome::UnknownMessage,
         }
     }
 
@@ -670,15 +976,26 @@ impl Plane {
     }
 }
 
-/// A message without a user packet.
-#[cold]
-fn message(seen: &Tunnelled) -> Outcome {
-    match seen.message {
-        MessageType::ECHO_REQUEST => Outcome::EchoAnswered,
-        MessageType::ECHO_RESPONSE => Outcome::Consumed,
-        MessageType::ERROR_INDICATION => Outcome::ErrorIndication,
-        _ => Outcome::UnknownMessage,
+/// Gives a sorting its number, or takes it away.
+fn set_sorting(sortings: &mut [Option<Arc<Sorting>>], number: u32, sorting: Option<Arc<Sorting>>) {
+    if let Some(place) = sortings.get_mut((number as usize).wrapping_sub(1)) {
+        *place = sorting;
     }
+}
+
+/// Moves all packets behind those of another batch, which has room for them, with what has been said of them.
+fn pour(from: &mut Batch, to: &mut Batch) {
+    let length = from.len();
+    let mut marks: [Marks; BATCH_CAPACITY] = std::array::from_fn(|index| match index < length {
+        true => from.marks(index),
+        false => Marks::default(),
+    });
+    let mut index = 0;
+    from.take_front(length, |packet| {
+        to.push_marked(packet, &std::mem::take(&mut marks[index]));
+        index += 1;
+    });
+    from.clear();
 }
 
 #[cfg(test)]

@@ -44,7 +44,7 @@ outcomes! {
     GateClosed: "gate closed",
     /// One of the bearer's maximum bit rates is used up (TS 29.244 section 5.4.4).
     OverRate: "over the rate",
-    /// The bearer says to hold it, and there is no store.
+    /// A bearer that did not come by PFCP says to hold it: only for sessions there is a store.
     NotHeld: "not held",
     /// Ethernet, IP, UDP or GTP-U header that lies about a length or is cut short.
     Malformed: "malformed",
@@ -74,6 +74,16 @@ outcomes! {
     EchoUnanswered: "echo unanswered",
     /// A question for the MAC address of one of the gateway's own addresses, for the slow path to answer.
     NeighbourAnswered: "neighbour answered",
+    /// No detection rule of the session takes it.
+    NoRule: "no rule takes it",
+    /// A rule would take it, were it not marked with another QoS flow, or none (TS 23.501 section 5.7.1.7).
+    WrongFlow: "wrong QoS flow",
+    /// A quota of one of its usage rules is used up (TS 29.244 section 5.2.2.2).
+    OverQuota: "over the quota",
+    /// It was to be kept until its user is reached, and there was no room.
+    NoRoomToHold: "no room to hold",
+    /// It was kept, and then was to be dropped.
+    HeldInVain: "held in vain",
 }
 
 /// Counts by outcome.

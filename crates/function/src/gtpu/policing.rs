@@ -50,6 +50,12 @@ impl SharedMeters {
         }
     }
 
+    /// Returns how long ago that was, by the gateway's clock.
+    pub fn age(&self, then_ticks: u64) -> Duration {
+        let units = ticks().saturating_sub(then_ticks) as f64 * self.units_per_tick;
+        Duration::try_from_secs_f64(units / UNITS_PER_NS as f64 * 1e-9).unwrap_or_default()
+    }
+
     /// Begins a meter anew, at which a byte costs so much.
     pub fn begin(&self, number: u32, cost: u64) {
         if let Some(meter) = self.all.get((number as usize).wrapping_sub(1)) {

@@ -22,6 +22,7 @@ impl ElementType {
     pub const UPDATE_PDR: Self = Self(9);
     pub const UPDATE_FAR: Self = Self(10);
     pub const UPDATE_FORWARDING_PARAMETERS: Self = Self(11);
+    pub const UPDATE_URR: Self = Self(13);
     pub const UPDATE_QER: Self = Self(14);
     pub const REMOVE_PDR: Self = Self(15);
     pub const REMOVE_FAR: Self = Self(16);
@@ -35,23 +36,56 @@ impl ElementType {
     pub const GATE_STATUS: Self = Self(25);
     pub const MBR: Self = Self(26);
     pub const PRECEDENCE: Self = Self(29);
+    pub const VOLUME_THRESHOLD: Self = Self(31);
+    pub const TIME_THRESHOLD: Self = Self(32);
+    pub const REPORTING_TRIGGERS: Self = Self(37);
+    pub const REPORT_TYPE: Self = Self(39);
     pub const OFFENDING_IE: Self = Self(40);
     pub const UP_FUNCTION_FEATURES: Self = Self(43);
     pub const APPLY_ACTION: Self = Self(44);
+    pub const DOWNLINK_DATA_NOTIFICATION_DELAY: Self = Self(46);
     pub const PFCPSMREQ_FLAGS: Self = Self(49);
+    pub const PFCPSRRSP_FLAGS: Self = Self(50);
     pub const PDR_ID: Self = Self(56);
     pub const F_SEID: Self = Self(57);
     pub const NODE_ID: Self = Self(60);
+    pub const MEASUREMENT_METHOD: Self = Self(62);
+    pub const USAGE_REPORT_TRIGGER: Self = Self(63);
+    pub const MEASUREMENT_PERIOD: Self = Self(64);
+    pub const VOLUME_MEASUREMENT: Self = Self(66);
+    pub const DURATION_MEASUREMENT: Self = Self(67);
+    pub const TIME_OF_FIRST_PACKET: Self = Self(69);
+    pub const TIME_OF_LAST_PACKET: Self = Self(70);
+    pub const VOLUME_QUOTA: Self = Self(73);
+    pub const TIME_QUOTA: Self = Self(74);
+    pub const START_TIME: Self = Self(75);
+    pub const END_TIME: Self = Self(76);
+    pub const QUERY_URR: Self = Self(77);
+    pub const USAGE_REPORT_IN_MODIFICATION: Self = Self(78);
+    pub const USAGE_REPORT_IN_DELETION: Self = Self(79);
+    pub const USAGE_REPORT_IN_REQUEST: Self = Self(80);
     pub const URR_ID: Self = Self(81);
+    pub const DOWNLINK_DATA_REPORT: Self = Self(83);
     pub const OUTER_HEADER_CREATION: Self = Self(84);
+    pub const CREATE_BAR: Self = Self(85);
+    pub const UPDATE_BAR: Self = Self(86);
+    pub const REMOVE_BAR: Self = Self(87);
+    pub const BAR_ID: Self = Self(88);
     pub const UE_IP_ADDRESS: Self = Self(93);
     pub const OUTER_HEADER_REMOVAL: Self = Self(95);
     pub const RECOVERY_TIME_STAMP: Self = Self(96);
+    pub const MEASUREMENT_INFORMATION: Self = Self(100);
+    pub const NODE_REPORT_TYPE: Self = Self(101);
+    pub const USER_PLANE_PATH_FAILURE_REPORT: Self = Self(102);
+    pub const REMOTE_GTPU_PEER: Self = Self(103);
+    pub const UR_SEQN: Self = Self(104);
     pub const FAR_ID: Self = Self(108);
     pub const QER_ID: Self = Self(109);
     pub const FAILED_RULE_ID: Self = Self(114);
     pub const QFI: Self = Self(124);
+    pub const SUGGESTED_BUFFERING_PACKETS_COUNT: Self = Self(140);
     pub const SESSION_RETENTION_INFORMATION: Self = Self(183);
+    pub const USER_PLANE_PATH_RECOVERY_REPORT: Self = Self(187);
 }
 
 /// Cause: why a request was granted or not (section 8.2.1).
@@ -410,6 +444,10 @@ pub enum FailedRule {
     Far(u32),
     /// A QoS enforcement rule.
     Qer(u32),
+    /// A usage reporting rule.
+    Urr(u32),
+    /// A buffering action rule.
+    Bar(u8),
 }
 
 impl FailedRule {
@@ -419,7 +457,143 @@ impl FailedRule {
             Self::Pdr(id) => [&[0][..], &id.to_be_bytes()].concat(),
             Self::Far(id) => [&[1][..], &id.to_be_bytes()].concat(),
             Self::Qer(id) => [&[2][..], &id.to_be_bytes()].concat(),
+            Self::Urr(id) => [&[3][..], &id.to_be_bytes()].concat(),
+            Self::Bar(id) => vec![4, id],
         }
+    }
+}
+
+/// Packets that a rule is about, of those of its tunnel or user (SDF filter, section 8.2.5). What is not there is not
+/// looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SdfFilter<'a> {
+    /// Flow description, as TS 29.212 section 5.4.2 writes it.
+    pub description: Option<&'a [u8]>,
+    /// Type of service or traffic class, and which of its bits count.
+    pub traffic_class: Option<(u8, u8)>,
+    /// Security parameter index of IPsec.
+    pub security_parameters: Option<u32>,
+    /// Flow label of IPv6, 20 bits.
+    pub flow_label: Option<u32>,
+    /// Number that another rule of the session may name the filter by.
+    pub id: Option<u32>,
+}
+
+impl<'a> SdfFilter<'a> {
+    /// Reads the element's value.
+    ///
+    /// # Errors
+    /// `Truncated`.
+    pub fn parse(value: &'a [u8]) -> Result<Self, Error> {
+        let (head, mut rest) = view::header::<_, [u8; 2]>(value, WHAT)?;
+        let flags = head[0];
+        let mut filter = Self::default();
+        if flags & 1 != 0 {
+            let (length, behind) = view::header::<_, U16>(rest, WHAT)?;
+            let (text, behind) = view::take(behind, usize::from(length.get()), WHAT)?;
+            (filter.description, rest) = (Some(text), behind);
+        }
+        if flags & 2 != 0 {
+            let (class, behind) = view::header::<_, [u8; 2]>(rest, WHAT)?;
+            (filter.traffic_class, rest) = (Some((class[0], class[1])), behind);
+        }
+        if flags & 4 != 0 {
+            let (index, behind) = view::header::<_, U32>(rest, WHAT)?;
+            (filter.security_parameters, rest) = (Some(index.get()), behind);
+        }
+        if flags & 8 != 0 {
+            let (label, behind) = view::header::<_, [u8; 3]>(rest, WHAT)?;
+            let label = u32::from_be_bytes([0, label[0] & 0xf, label[1], label[2]]);
+            (filter.flow_label, rest) = (Some(label), behind);
+        }
+        if flags & 16 != 0 {
+            filter.id = Some(view::header::<_, U32>(rest, WHAT)?.0.get());
+        }
+        Ok(filter)
+    }
+
+    /// Writes the value.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a description is read from an element, whose length has 16 bits"
+    )]
+    pub fn emit(&self) -> Vec<u8> {
+        let flags = u8::from(self.description.is_some())
+            | u8::from(self.traffic_class.is_some()) << 1
+            | u8::from(self.security_parameters.is_some()) << 2
+            | u8::from(self.flow_label.is_some()) << 3
+            | u8::from(self.id.is_some()) << 4;
+        let mut value = vec![flags, 0];
+        if let Some(text) = self.description {
+            value.extend((text.len() as u16).to_be_bytes());
+            value.extend(text);
+        }
+        if let Some((class, mask)) = self.traffic_class {
+            value.extend([class, mask]);
+        }
+        value.extend(
+            self.security_parameters
+                .iter()
+                .flat_map(|n| n.to_be_bytes()),
+        );
+        if let Some(label) = self.flow_label {
+            value.extend(&(label & 0xf_ffff).to_be_bytes()[1..]);
+        }
+        value.extend(self.id.iter().flat_map(|n| n.to_be_bytes()));
+        value
+    }
+}
+
+/// Volumes: a threshold or a quota (sections 8.2.13 and 8.2.50), or what was measured (section 8.2.44).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Volumes {
+    /// Bytes in both directions.
+    pub total: Option<u64>,
+    /// Bytes from the user.
+    pub uplink: Option<u64>,
+    /// Bytes to the user.
+    pub downlink: Option<u64>,
+}
+
+impl Volumes {
+    /// Reads the element's value; numbers of packets behind it are left out.
+    ///
+    /// # Errors
+    /// `Truncated`.
+    pub fn parse(value: &[u8]) -> Result<Self, Error> {
+        let (flags, mut rest) = view::header::<_, u8>(value, WHAT)?;
+        let mut next = |bit: u8| -> Result<Option<u64>, Error> {
+            if *flags & bit == 0 {
+                return Ok(None);
+            }
+            let (bytes, behind) = view::header::<_, U64>(rest, WHAT)?;
+            rest = behind;
+            Ok(Some(bytes.get()))
+        };
+        Ok(Self {
+            total: next(1)?,
+            uplink: next(2)?,
+            downlink: next(4)?,
+        })
+    }
+
+    /// Writes the value.
+    pub fn emit(&self) -> Vec<u8> {
+        let all = [self.total, self.uplink, self.downlink];
+        let flags = (0..)
+            .zip(&all)
+            .map(|(bit, it)| u8::from(it.is_some()) << bit);
+        let mut value = vec![flags.sum()];
+        value.extend(all.iter().flatten().flat_map(|bytes| bytes.to_be_bytes()));
+        value
+    }
+}
+
+/// Value of an element that names a peer of tunnels (remote GTP-U peer, section 8.2.70).
+pub fn emit_gtpu_peer(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(address) => [&[2][..], &address.octets()].concat(),
+        IpAddr::V6(address) => [&[1][..], &address.octets()].concat(),
     }
 }
 
@@ -462,6 +636,24 @@ mod tests {
         for length in 0..rates.emit().len() {
             assert!(Mbr::parse(&rates.emit()[..length]).is_err());
         }
+        let filter = SdfFilter {
+            description: Some(b"permit out ip from any to any"),
+            traffic_class: Some((0xb8, 0xfc)),
+            security_parameters: Some(7),
+            flow_label: Some(9),
+            id: Some(3),
+        };
+        for length in 0..filter.emit().len() {
+            assert!(SdfFilter::parse(&filter.emit()[..length]).is_err());
+        }
+        let volumes = Volumes {
+            total: Some(1),
+            uplink: Some(2),
+            downlink: Some(3),
+        };
+        for length in 0..volumes.emit().len() {
+            assert!(Volumes::parse(&volumes.emit()[..length]).is_err());
+        }
         let user = [2, 10, 45, 0, 2];
         assert_eq!(
             UeAddress::parse(&user).unwrap().v4,
@@ -492,6 +684,18 @@ mod tests {
             teid: u32, seid: u64, four: Option<[u8; 4]>, six: Option<[u8; 16]>, id: Option<u8>,
             uplink_kbps in 0u64..1 << 40, downlink_kbps in 0u64..1 << 40,
         ) {
+            let filter = SdfFilter {
+                description: four.is_some().then_some(&b"permit out ip from any to any"[..]),
+                traffic_class: id.map(|id| (id, !id)),
+                security_parameters: six.map(|_| teid),
+                flow_label: id.map(|_| teid & 0xf_ffff),
+                id: four.map(|_| teid),
+            };
+            prop_assert_eq!(SdfFilter::parse(&filter.emit()), Ok(filter));
+            let volumes = Volumes {
+                total: id.map(u64::from), uplink: six.map(|_| uplink_kbps), downlink: four.map(|_| seid),
+            };
+            prop_assert_eq!(Volumes::parse(&volumes.emit()), Ok(volumes));
             let rates = Mbr { uplink_kbps, downlink_kbps };
             prop_assert_eq!(Mbr::parse(&rates.emit()), Ok(rates));
             let (v4, v6) = (four.map(Ipv4Addr::from), six.map(Ipv6Addr::from));
@@ -513,6 +717,7 @@ mod tests {
             }
             let _ = (FTeid::parse(&bytes), Seid::parse(&bytes), UeAddress::parse(&bytes));
             let _ = (OuterHeaderCreation::parse(&bytes), NodeId::is_one(&bytes), Mbr::parse(&bytes));
+            let _ = (SdfFilter::parse(&bytes), Volumes::parse(&bytes));
         }
     }
 }

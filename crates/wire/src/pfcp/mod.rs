@@ -5,7 +5,7 @@ mod element;
 
 pub use element::{
     Cause, Element, ElementType, Elements, FTeid, FailedRule, Mbr, NodeId, OuterHeaderCreation,
-    Seid, UeAddress,
+    SdfFilter, Seid, UeAddress, Volumes, emit_gtpu_peer,
 };
 
 use crate::{Error, view};
@@ -35,11 +35,13 @@ impl MessageType {
     pub const ASSOCIATION_RELEASE_REQUEST: Self = Self(9);
     pub const VERSION_NOT_SUPPORTED: Self = Self(11);
     pub const NODE_REPORT_REQUEST: Self = Self(12);
+    pub const NODE_REPORT_RESPONSE: Self = Self(13);
     pub const SESSION_SET_DELETION_REQUEST: Self = Self(14);
     pub const SESSION_ESTABLISHMENT_REQUEST: Self = Self(50);
     pub const SESSION_MODIFICATION_REQUEST: Self = Self(52);
     pub const SESSION_DELETION_REQUEST: Self = Self(54);
     pub const SESSION_REPORT_REQUEST: Self = Self(56);
+    pub const SESSION_REPORT_RESPONSE: Self = Self(57);
 
     /// The type of the response to a request of this type.
     pub fn response(self) -> Self {

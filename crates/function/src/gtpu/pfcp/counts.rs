@@ -30,6 +30,18 @@ counted! {
     Silent: "peers silent",
     /// Peers that have started anew, and lost their sessions.
     Restarted: "peers restarted",
+    /// Packets that are kept now, until their users are reached: no count, but how many.
+    Held: "packets held",
+    /// Usage reports that were sent of ourselves.
+    UsageReports: "usage reports",
+    /// Reports of packets to users who are to be reached.
+    DownlinkReports: "downlink data reports",
+    /// Requests of ours that were sent as often as they may be and never answered, or that were too many.
+    GivenUp: "reports given up",
+    /// Peers of tunnels that do not answer now: no count, but how many.
+    LostPeers: "tunnel peers lost",
+    /// Times that a peer of tunnels was lost.
+    PathFailures: "path failures",
 }
 
 #[derive(Debug, Default)]

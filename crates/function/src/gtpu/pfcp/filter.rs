@@ -1,221 +1,164 @@
-//! Packets that the filters of a detection rule take (3GPP TS 29.244 section 8.2.5, TS 29.212 section 5.4.2): all of
-//! its tunnel or user, or some.
+//! Packets that a detection rule takes, of those of its tunnel or user: SDF filters (3GPP TS 29.244 section 8.2.5), and
+//! filters of other rules of the session that are named by their number.
 
+use super::super::FlowFilter;
 use super::session::{Refusal, look};
-use std::net::IpAddr;
-use taut_wire::pfcp::{Cause, Element, ElementType};
+use std::collections::BTreeMap;
+use taut_wire::pfcp::{Element, ElementType, FailedRule, SdfFilter};
 
-/// Flag that says that there is a flow description.
-const HAS_DESCRIPTION: u8 = 1;
-/// Fields beside it that packets have to have: traffic class, security parameter index, flow label.
-const HAS_CONDITIONS: u8 = 0b1110;
+/// Filters of one rule at most.
+const MOST_FILTERS: usize = 32;
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum Takes {
-    #[default]
-    All,
-    /// Some packets; of that IP version only, where it is known.
-    Some { is_v4: Option<bool> },
+/// A filter as a rule says it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Said {
+    /// A filter, and the number that others may name it by.
+    Filter(FlowFilter, Option<u32>),
+    /// The filter of that number.
+    Named(u32),
 }
 
-/// Source or destination of a flow description.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
-    Any,
-    Some { is_v4: Option<bool> },
+/// Filters of a rule.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Filters {
+    pub said: Vec<Said>,
+    /// The rule is for an application, whose packets nobody here can tell from others.
+    pub has_application: bool,
 }
 
-impl Takes {
-    /// Reads the detection information of a rule for packets to or from `users`; none where it says nothing about
-    /// flows.
-    pub fn of(pdi: &Element<'_>, users: &[IpAddr]) -> Result<Option<Self>, Refusal> {
-        if look(pdi, ElementType::APPLICATION_ID)?.is_some() {
-            return Ok(Some(Self::Some { is_v4: None }));
-        }
-        let mut sum: Option<Self> = None;
+impl Filters {
+    /// Reads the detection information of rule `id`; none where it says nothing about flows.
+    pub fn of(id: u16, pdi: &Element<'_>) -> Result<Option<Self>, Refusal> {
+        let mut filters = Self {
+            said: Vec::new(),
+            has_application: look(pdi, ElementType::APPLICATION_ID)?.is_some(),
+        };
+        let failed = Refusal::rule(FailedRule::Pdr(id));
         for element in pdi.group() {
             let element = element?;
-            if element.element_type == ElementType::SDF_FILTER {
-                let one = Self::filter(element.value, users)?;
-                sum = Some(sum.map_or(one, |sum| sum.or(one)));
+            if element.element_type != ElementType::SDF_FILTER {
+                continue;
             }
+            if filters.said.len() == MOST_FILTERS {
+                return Err(failed);
+            }
+            filters.said.push(said(&element)?.ok_or(failed)?);
         }
-        Ok(sum)
+        let is_any = filters.has_application || !filters.said.is_empty();
+        Ok(is_any.then_some(filters))
     }
 
-    /// Whether users of these addresses have no such packets.
-    pub fn none_of(self, users: impl Iterator<Item = IpAddr>) -> bool {
-        let Self::Some { is_v4: Some(is_v4) } = self else {
-            return false;
-        };
-        let mut users = users.peekable();
-        users.peek().is_some() && users.all(|user| user.is_ipv4() != is_v4)
-    }
-
-    /// Returns what both take together.
-    fn or(self, other: Self) -> Self {
-        match (self, other) {
-            (Self::Some { is_v4: a }, Self::Some { is_v4: b }) => Self::Some {
-                is_v4: a.filter(|_| a == b),
-            },
-            _ => Self::All,
-        }
-    }
-
-    fn filter(value: &[u8], users: &[IpAddr]) -> Result<Self, Refusal> {
-        let too_short = Refusal::new(Cause::INVALID_LENGTH);
-        // Flags, a spare byte, then the length of the description and the description.
-        let [flags, _, rest @ ..] = value else {
-            return Err(too_short);
-        };
-        if flags & HAS_DESCRIPTION == 0 {
-            return Ok(Self::Some { is_v4: None });
-        }
-        let (length, rest) = rest.split_at_checked(2).ok_or(too_short)?;
-        let length = usize::from(length[0]) << 8 | usize::from(length[1]);
-        let description = rest.get(..length).ok_or(too_short)?;
-        let takes = Self::described(&String::from_utf8_lossy(description), users);
-        Ok(match takes {
-            Self::All if flags & HAS_CONDITIONS != 0 => Self::Some { is_v4: None },
-            takes => takes,
+    /// Filters with their numbers, of those that have one.
+    pub fn numbered(&self) -> impl Iterator<Item = (u32, &FlowFilter)> {
+        self.said.iter().filter_map(|said| match said {
+            Said::Filter(filter, Some(number)) => Some((*number, filter)),
+            _ => None,
         })
     }
 
-    /// Reads a description `permit out PROTOCOL from ADDRESS[ PORTS] to ADDRESS[ PORTS]`.
-    fn described(text: &str, users: &[IpAddr]) -> Self {
-        let words: Vec<_> = text.split_ascii_whitespace().collect();
-        let behind = |word: &str| {
-            let at = words.iter().position(|w| *w == word);
-            at.and_then(|at| words.get(at + 1))
-                .map(|w| End::of(w, users))
-        };
-        match (&words[..], behind("from"), behind("to")) {
-            (["permit", "out", "ip", "from", _, "to", _], Some(End::Any), Some(End::Any)) => {
-                Self::All
-            }
-            (_, Some(from), Some(to)) => Self::Some {
-                is_v4: from.version().or(to.version()),
-            },
-            _ => Self::Some { is_v4: None },
-        }
+    /// The filters, with those that it names; none if there is one that nobody has said.
+    pub fn resolved(&self, known: &BTreeMap<u32, &FlowFilter>) -> Option<Vec<FlowFilter>> {
+        let filters = self.said.iter().map(|said| match said {
+            Said::Filter(filter, _) => Some(filter.clone()),
+            Said::Named(number) => known.get(number).map(|filter| (*filter).clone()),
+        });
+        filters.collect()
     }
 }
 
-impl End {
-    fn of(word: &str, users: &[IpAddr]) -> Self {
-        if matches!(word, "any" | "assigned") {
-            return Self::Any;
-        }
-        let (address, length) = word.split_once('/').unwrap_or((word, ""));
-        let Ok(address) = address.parse::<IpAddr>() else {
-            return Self::Some { is_v4: None };
-        };
-        let is_v4 = address.is_ipv4();
-        let of_version = users.iter().all(|user| user.is_ipv4() == is_v4) && !users.is_empty();
-        let is_whole = matches!((length, is_v4), ("", _) | ("32", true) | ("128", false));
-        if of_version && (length == "0" || (is_whole && users == [address])) {
-            return Self::Any;
-        }
-        Self::Some { is_v4: Some(is_v4) }
+/// Reads a filter; none where nothing, or nothing that is understood, is said by it.
+fn said(element: &Element<'_>) -> Result<Option<Said>, Refusal> {
+    let said = SdfFilter::parse(element.value)?;
+    let only_number = SdfFilter {
+        id: said.id,
+        ..SdfFilter::default()
+    };
+    if said == only_number {
+        return Ok(said.id.map(Said::Named));
     }
-
-    fn version(self) -> Option<bool> {
-        match self {
-            Self::Any => None,
-            Self::Some { is_v4 } => is_v4,
-        }
-    }
+    let mut filter = match said.description.map(std::str::from_utf8) {
+        None => FlowFilter::default(),
+        Some(Err(_)) => return Ok(None),
+        Some(Ok(text)) => match FlowFilter::described(text) {
+            Err(_) => return Ok(None),
+            Ok(filter) => filter,
+        },
+    };
+    filter.traffic_class = said.traffic_class;
+    filter.security_parameters = said.security_parameters;
+    filter.flow_label = said.flow_label;
+    Ok(Some(Said::Filter(filter, said.id)))
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use taut_wire::pfcp::{Cause, Writer};
 
-    #[test]
-    fn what_takes_every_packet_is_told_from_what_takes_some() {
-        let v4: IpAddr = "10.45.0.2".parse().unwrap();
-        let v6: IpAddr = "2001:db8:45::2".parse().unwrap();
-        let some = |is_v4| Takes::Some { is_v4 };
-        for (text, users, takes) in [
-            ("permit out ip from any to assigned", &[v4][..], Takes::All),
-            ("permit out ip from any to any ", &[], Takes::All),
-            ("permit out ip from assigned to any", &[v4, v6], Takes::All),
-            ("permit out ip from any to 10.45.0.2", &[v4], Takes::All),
-            ("permit out ip from any to 10.45.0.2/32", &[v4], Takes::All),
-            (
-                "permit out ip from 0.0.0.0/0 to assigned",
-                &[v4],
-                Takes::All,
-            ),
-            ("permit out ip from ::/0 to assigned", &[v6], Takes::All),
-            (
-                "permit out ip from ::/0 to assigned",
-                &[v4],
-                some(Some(false)),
-            ),
-            (
-                "permit out ip from 0.0.0.0/0 to assigned",
-                &[v4, v6],
-                some(Some(true)),
-            ),
-            (
-                "permit out ip from any to 10.45.0.3",
-                &[v4],
-                some(Some(true)),
-            ),
-            (
-                "permit out ip from any to 10.45.0.2/31",
-                &[v4],
-                some(Some(true)),
-            ),
-            ("permit out ip from any to assigned 80", &[v4], some(None)),
-            ("permit out 17 from any to assigned", &[v4], some(None)),
-            ("permit in ip from any to assigned", &[v4], some(None)),
-            ("deny out ip from any to assigned", &[v4], some(None)),
-            (
-                "permit out ip from !10.0.0.0/8 to assigned",
-                &[v4],
-                some(None),
-            ),
-            (
-                "permit out 58 from ff02::2/128 to assigned",
-                &[v4],
-                some(Some(false)),
-            ),
-            (
-                "permit out 17 from 198.51.100.7 5060 to assigned",
-                &[v4],
-                some(Some(true)),
-            ),
-            ("from to", &[v4], some(None)),
-            ("", &[v4], some(None)),
-        ] {
-            let length = (text.len() as u16).to_be_bytes();
-            let value = |flags: u8| [&[flags, 0][..], &length, text.as_bytes()].concat();
-            assert_eq!(Takes::filter(&value(1), users), Ok(takes), "{text}");
-            // That the filter has a number changes nothing, another condition does.
-            assert_eq!(Takes::filter(&value(0x11), users), Ok(takes), "{text}");
-            assert_ne!(Takes::filter(&value(3), users), Ok(Takes::All), "{text}");
+    fn read(values: &[Vec<u8>]) -> Result<Option<Filters>, Refusal> {
+        let mut pdi = Writer::group();
+        for value in values {
+            pdi.element(ElementType::SDF_FILTER, value);
         }
-        assert!(some(Some(false)).none_of([v4].into_iter()));
-        for (takes, users) in [
-            (some(Some(false)), vec![v4, v6]),
-            (some(Some(false)), vec![]),
-            (some(None), vec![v4]),
-            (Takes::All, vec![v4]),
-        ] {
-            assert!(!takes.none_of(users.into_iter()));
+        let mut message = Writer::message(taut_wire::pfcp::MessageType(0), None, 0);
+        message.grouped(ElementType::PDI, &pdi);
+        let bytes = message.finish().unwrap();
+        let message = taut_wire::pfcp::Message::parse(&bytes).unwrap();
+        Filters::of(7, &message.elements.clone().next().unwrap().unwrap())
+    }
+
+    fn described(text: &str, id: Option<u32>) -> Vec<u8> {
+        let description = Some(text.as_bytes());
+        SdfFilter {
+            description,
+            id,
+            ..SdfFilter::default()
         }
+        .emit()
     }
 
     #[test]
-    fn a_description_that_is_cut_short_is_of_invalid_length() {
-        let cut = Err(Refusal::new(Cause::INVALID_LENGTH));
-        for value in [&[][..], &[1], &[1, 0], &[1, 0, 0], &[1, 0, 0, 5, b'p']] {
-            assert_eq!(Takes::filter(value, &[]), cut, "{value:?}");
+    fn a_filter_may_name_that_of_another_rule() {
+        let text = "permit out 17 from 198.51.100.7 5060 to assigned";
+        let first = read(&[described(text, Some(9))]).unwrap().unwrap();
+        let only = SdfFilter {
+            id: Some(9),
+            ..SdfFilter::default()
+        };
+        let second = read(&[only.emit()]).unwrap().unwrap();
+        let known: BTreeMap<_, _> = first.numbered().collect();
+        let wanted = vec![FlowFilter::described(text).unwrap()];
+        assert_eq!(second.resolved(&known), Some(wanted.clone()));
+        assert_eq!(first.resolved(&BTreeMap::new()), Some(wanted));
+        assert_eq!(second.resolved(&BTreeMap::new()), None);
+        assert_eq!(read(&[]), Ok(None));
+    }
+
+    #[test]
+    fn what_cannot_be_understood_fails_the_rule_and_what_is_cut_short_is_of_invalid_length() {
+        let failed = Err(Refusal::rule(FailedRule::Pdr(7)));
+        for value in [
+            described("deny out ip from any to any", None),
+            described("", Some(3)),
+            vec![1, 0, 0, 1, 0xff],
+            vec![0, 0],
+        ] {
+            assert_eq!(read(std::slice::from_ref(&value)), failed, "{value:?}");
         }
-        let without = Takes::filter(&[0x10, 0, 0, 0, 0, 1], &[]);
-        assert_eq!(without, Ok(Takes::Some { is_v4: None }));
+        let many = vec![described("permit out ip from any to any", None); MOST_FILTERS + 1];
+        assert_eq!(read(&many), failed);
+        assert!(read(&many[1..]).is_ok());
+        let cut = Err(Refusal::new(Cause::INVALID_LENGTH));
+        for value in [
+            &[][..],
+            &[1],
+            &[1, 0],
+            &[1, 0, 0],
+            &[1, 0, 0, 5, b'p'],
+            &[2, 0, 1],
+        ] {
+            assert_eq!(read(&[value.to_vec()]), cut, "{value:?}");
+        }
     }
 }

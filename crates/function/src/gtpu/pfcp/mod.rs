@@ -2,11 +2,14 @@
 //! over UDP, from configured peers only.
 
 mod counts;
+mod echo;
 mod filter;
 mod node;
+mod requests;
 mod responses;
 mod session;
 mod settings;
+mod urr;
 
 pub(super) use counts::Counts;
 pub(super) use node::Node;

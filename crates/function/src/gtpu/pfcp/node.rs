@@ -1,18 +1,22 @@
 //! A user plane's end of PFCP: associations, sessions, and an answer to every request (3GPP TS 29.244
 //! sections 6.2, 6.3 and 7.4, 7.5).
 
+use super::super::event::Event;
 use super::super::{Control, Match, Refused, Wish};
 use super::counts::{Counted, Counts};
+use super::echo::{Became, Echoes};
+use super::requests::Requests;
 use super::responses::Responses;
-use super::session::{Choose, CreatedPdr, Refusal, Session, look};
+use super::session::{Asked, Choose, CreatedPdr, Refusal, Session, look};
 use super::settings::Terms;
+use super::urr::Moment;
 use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use taut_wire::Error;
 use taut_wire::pfcp::{
-    Cause, Element, ElementType, FTeid, Message, MessageType, NodeId, Seid, Writer,
+    Cause, Element, ElementType, FTeid, Message, MessageType, NodeId, Seid, Writer, emit_gtpu_peer,
 };
 
 /// Seconds from 1900, which recovery time stamps count from (section 8.2.65), to 1970.
@@ -21,8 +25,17 @@ const ERA_SECONDS: u64 = 2_208_988_800;
 const SEQUENCE_MASK: u32 = 0xff_ffff;
 /// Tries to find an identifier that is free; with four million of them taken, one in a thousand fails.
 const TRIES: usize = 32;
-/// Features of this node (section 8.2.25): it can choose tunnel identifiers (FTUP) and send end markers (EMPU).
-const FEATURES: [u8; 2] = [0x10, 0x01];
+/// Features of this node (section 8.2.25): it can wait before it tells of downlink data (DDND), choose tunnel identifiers
+/// (FTUP) and send end markers (EMPU).
+const FEATURES: [u8; 2] = [0x12, 0x01];
+/// Report types (section 8.2.21), flags of a response to one (section 8.2.32), node report types (section 8.2.69).
+const DOWNLINK_DATA: u8 = 1;
+const USAGE: u8 = 2;
+const DROP_BUFFERED: u8 = 1;
+const PATH_FAILURE: u8 = 1;
+const PATH_RECOVERY: u8 = 2;
+/// Events of workers that are looked at before the next message is.
+const MOST_EVENTS: usize = 4096;
 
 struct Peer {
     /// Address at which the peer hears of us.
@@ -39,6 +52,8 @@ struct Peer {
     next_heartbeat: Instant,
     /// Heartbeat that is not answered yet.
     heartbeat: Option<Heartbeat>,
+    /// Requests of ours that it has not answered.
+    requests: Requests,
 }
 
 struct Heartbeat {
@@ -57,9 +72,49 @@ pub(in super::super) struct Node {
     ended: usize,
     next_seid: u64,
     next_sequence: u32,
+    /// When to look at a usage rule without being told, and when to tell of packets that are kept for a forwarding rule.
+    timers: Timers,
+    delays: BTreeSet<(Instant, u64, u32)>,
+    echoes: Echoes,
     /// Chooses tunnel identifiers.
     pub random: fastrand::Rng,
     counts: Arc<Counts>,
+}
+
+/// When to look at usage rules without being told, one time for each: session and rule.
+#[derive(Debug, Default)]
+struct Timers(BTreeSet<(Instant, u64, u32)>);
+
+impl Timers {
+    /// Sets a rule's time in the place of the one before.
+    fn replace(
+        &mut self,
+        before: Option<Instant>,
+        after: Option<Instant>,
+        (session, rule): (u64, u32),
+    ) {
+        if let Some(before) = before {
+            self.0.remove(&(before, session, rule));
+        }
+        if let Some(after) = after {
+            self.0.insert((after, session, rule));
+        }
+    }
+
+    /// Takes the times of all rules of a session away.
+    fn forget(&mut self, session: Option<&Session>) {
+        if let Some(session) = session {
+            for (rule, due) in session.timers() {
+                self.0.remove(&(due, session.up_seid, rule));
+            }
+        }
+    }
+
+    fn next_until(&mut self, now: Instant) -> Option<(u64, u32)> {
+        let (_, session, rule) = *self.0.first().filter(|first| first.0 <= now)?;
+        self.0.pop_first();
+        Some((session, rule))
+    }
 }
 
 /// Chooses tunnel identifiers against the table and the sessions under way.
@@ -110,6 +165,7 @@ impl Node {
             heard: now,
             next_heartbeat: now,
             heartbeat: None,
+            requests: Requests::default(),
         };
         let peers = terms
             .peers
@@ -124,6 +180,9 @@ impl Node {
             // Numbers of before a restart are not given again.
             next_seid: u64::from(recovery) << 32 | 1,
             next_sequence: 1,
+            timers: Timers::default(),
+            delays: BTreeSet::new(),
+            echoes: Echoes::default(),
             random: fastrand::Rng::new(),
             counts,
         }
@@ -150,10 +209,17 @@ impl Node {
         if self.sessions.len() > self.terms.sessions {
             return Err(format!("{} sessions", self.sessions.len()));
         }
+        let timers: usize = self.sessions.values().map(|it| it.timers().count()).sum();
+        if timers != self.timers.0.len() {
+            return Err(format!("{} timers, of {timers}", self.timers.0.len()));
+        }
         for (address, peer) in &self.peers {
             let all = self.sessions.values();
             let own: Vec<_> = all.filter(|s| s.owner == Some(*address)).collect();
-            let bearers = own.iter().map(|session| session.bearers.len()).sum();
+            let bearers = own
+                .iter()
+                .map(|session| session.followed.bearers.len())
+                .sum();
             if (own.len(), bearers) != (peer.sessions, peer.bearers)
                 || own.len() > self.terms.peer_sessions
                 || bearers > self.terms.peer_bearers
@@ -169,7 +235,13 @@ impl Node {
             if session.rules() > self.terms.rules {
                 return Err(format!("{} rules in one session", session.rules()));
             }
-            for (matched, limited) in &session.bearers {
+            for sorted in session.followed.sorted.values() {
+                let found = control.sorting(sorted.number);
+                if !found.is_some_and(|found| Arc::ptr_eq(found, &sorted.sorting)) {
+                    return Err(format!("{found:?} for {sorted:?}"));
+                }
+            }
+            for (matched, limited) in &session.followed.bearers {
                 let found = (control.get(*matched), control.limits(*matched));
                 if found != (Some(limited.bearer), limited.limits) {
                     return Err(format!("{found:?} for {limited:?}"));
@@ -266,6 +338,14 @@ impl Node {
             writer.element(ElementType::RECOVERY_TIME_STAMP, &stamp);
             messages.extend(writer.finish().ok().map(|message| (peer.address, message)));
         }
+        self.look_at_packets(now, control);
+        let mut given_up = 0;
+        let again = (self.terms.response_time, self.terms.repeats);
+        for peer in self.peers.values_mut() {
+            let due = peer.requests.look(now, again, &mut given_up);
+            messages.extend(due.into_iter().map(|message| (peer.address, message)));
+        }
+        self.counts.add(Counted::GivenUp, given_up);
         for address in silent {
             self.counts.add(Counted::Silent, 1);
             self.forget(address, control);
@@ -275,6 +355,200 @@ impl Node {
         }
         self.counts.set(Counted::Sessions, self.sessions.len());
         messages
+    }
+
+    /// Reports what workers, timers and peers of tunnels have to tell.
+    fn look_at_packets(&mut self, now: Instant, control: &mut Control) {
+        let moment = self.moment(now, control);
+        for _ in 0..MOST_EVENTS {
+            match control.event() {
+                None => break,
+                Some(Event::Used { session, rule }) => self.look_at_usage(session, rule, &moment),
+                Some(Event::Held { session, rule }) => {
+                    let delay = self.sessions.get(&session).and_then(|it| it.delay(rule));
+                    if let Some(delay) = delay {
+                        self.delays.insert((now + delay, session, rule));
+                    }
+                }
+                Some(Event::Echoed { remote }) => {
+                    let echo = self.terms.echo;
+                    let became = echo.and_then(|echo| self.echoes.answered(remote, now, &echo));
+                    self.tell_of_peer(became, now);
+                }
+            }
+        }
+        while let Some((session, rule)) = self.timers.next_until(now) {
+            self.look_at_usage(session, rule, &moment);
+        }
+        while let Some((due, session, rule)) = self.delays.first().copied()
+            && due <= now
+        {
+            self.delays.pop_first();
+            self.tell_of_downlink(session, rule, now);
+        }
+        if let Some(echo) = self.terms.echo {
+            for became in self.echoes.look(now, &echo, control) {
+                self.tell_of_peer(Some(became), now);
+                if let Became::Lost(remote) = became
+                    && echo.drops_sessions
+                {
+                    self.drop_sessions_to(remote, control);
+                }
+            }
+            self.counts.set(Counted::LostPeers, self.echoes.lost());
+        }
+        self.counts.set(Counted::Held, control.held.waiting());
+    }
+
+    fn moment(&self, now: Instant, control: &Control) -> Moment {
+        let date = SystemTime::now().duration_since(UNIX_EPOCH);
+        let date = date.map_or(0, |date| date.as_secs()) + ERA_SECONDS;
+        Moment {
+            now,
+            date: date as u32,
+            clock: control.meters(),
+        }
+    }
+
+    fn look_at_usage(&mut self, seid: u64, rule: u32, moment: &Moment) {
+        let Some(session) = self.sessions.get_mut(&seid) else {
+            return;
+        };
+        let Some(urr) = session.urr(rule) else {
+            return;
+        };
+        let before = urr.due;
+        let triggers = urr.look(moment);
+        let report = (triggers != 0).then(|| urr.report(triggers, moment));
+        urr.arm(moment.now);
+        let after = urr.due;
+        self.timers.replace(before, after, (seid, rule));
+        if let Some(report) = report {
+            self.counts.add(Counted::UsageReports, 1);
+            let kind = ElementType::USAGE_REPORT_IN_REQUEST;
+            self.report(seid, USAGE, kind, &report, moment.now);
+        }
+    }
+
+    /// Tells the control plane that packets are kept for a forwarding rule, if they still are to be.
+    fn tell_of_downlink(&mut self, seid: u64, rule: u32, now: Instant) {
+        let Some(session) = self.sessions.get(&seid) else {
+            return;
+        };
+        if session.delay(rule).is_none() {
+            return;
+        }
+        let mut report = Writer::group();
+        for id in session.detected_for(rule) {
+            report.element(ElementType::PDR_ID, &id.to_be_bytes());
+        }
+        self.counts.add(Counted::DownlinkReports, 1);
+        let kind = ElementType::DOWNLINK_DATA_REPORT;
+        self.report(seid, DOWNLINK_DATA, kind, &report, now);
+    }
+
+    /// Sends a report about a session to its control plane.
+    fn report(
+        &mut self,
+        seid: u64,
+        report_type: u8,
+        kind: ElementType,
+        report: &Writer,
+        now: Instant,
+    ) {
+        let Some(session) = self.sessions.get(&seid) else {
+            return;
+        };
+        let (to, cp_seid) = (session.owner, session.cp_seid);
+        let request = MessageType::SESSION_REPORT_REQUEST;
+        let sequence = self.sequence();
+        let mut writer = Writer::message(request, Some(cp_seid), sequence);
+        writer.element(ElementType::REPORT_TYPE, &[report_type]);
+        writer.grouped(kind, report);
+        self.request(to, sequence, writer, now);
+    }
+
+    fn sequence(&mut self) -> u32 {
+        let sequence = self.next_sequence;
+        self.next_sequence = (sequence + 1) & SEQUENCE_MASK;
+        sequence
+    }
+
+    fn request(&mut self, to: Option<IpAddr>, sequence: u32, writer: Writer, now: Instant) {
+        let peer = to.and_then(|to| self.peers.get_mut(&to));
+        let message = writer.finish().ok();
+        let is_under_way = peer
+            .zip(message)
+            .is_some_and(|(peer, message)| peer.requests.add(sequence, message, now));
+        self.counts.add(Counted::GivenUp, u64::from(!is_under_way));
+    }
+
+    /// Tells all associated peers that a peer of tunnels was lost, or answers again (section 7.4.5).
+    fn tell_of_peer(&mut self, became: Option<Became>, now: Instant) {
+        let (report_type, kind, remote) = match became {
+            None => return,
+            Some(Became::Lost(remote)) => {
+                self.counts.add(Counted::PathFailures, 1);
+                (
+                    PATH_FAILURE,
+                    ElementType::USER_PLANE_PATH_FAILURE_REPORT,
+                    remote,
+                )
+            }
+            Some(Became::Found(remote)) => (
+                PATH_RECOVERY,
+                ElementType::USER_PLANE_PATH_RECOVERY_REPORT,
+                remote,
+            ),
+        };
+        let peers = self
+            .peers
+            .iter()
+            .filter(|(_, peer)| peer.association.is_some());
+        let peers: Vec<IpAddr> = peers.map(|(address, _)| *address).collect();
+        for to in peers {
+            let sequence = self.sequence();
+            let mut writer = Writer::message(MessageType::NODE_REPORT_REQUEST, None, sequence);
+            writer.element(ElementType::NODE_ID, &NodeId(self.terms.node_id).emit());
+            writer.element(ElementType::NODE_REPORT_TYPE, &[report_type]);
+            let mut report = Writer::group();
+            report.element(ElementType::REMOTE_GTPU_PEER, &emit_gtpu_peer(remote));
+            writer.grouped(kind, &report);
+            self.request(Some(to), sequence, writer, now);
+        }
+    }
+
+    /// Ends all sessions that send through tunnels to that address.
+    fn drop_sessions_to(&mut self, remote: IpAddr, control: &mut Control) {
+        let mut lost = Vec::new();
+        for session in self.sessions.values_mut() {
+            if session.sends_to(remote)
+                && let Some(owner) = session.owner.take()
+            {
+                self.ended += 1;
+                lost.push((owner, session.followed.bearers.len()));
+            }
+        }
+        for (owner, bearers) in lost {
+            self.count(owner, (1, bearers), (0, 0));
+        }
+        self.sweep(control);
+    }
+
+    /// A peer has answered a report.
+    fn reported(&mut self, message: &Message<'_>, from: IpAddr, control: &mut Control) {
+        let peer = self.peers.get_mut(&from);
+        if !peer.is_some_and(|peer| peer.requests.answered(message.sequence)) {
+            return;
+        }
+        let flags = element(message, ElementType::PFCPSRRSP_FLAGS);
+        let flags = flags.ok().flatten().and_then(|flags| flags.u8().ok());
+        if let Some((_, session)) = self.session(message, from)
+            && flags.is_some_and(|flags| flags & DROP_BUFFERED != 0)
+            && control.grant(&session.forget_held()).is_ok()
+        {
+            session.tell_again();
+        }
     }
 
     fn answer(
@@ -322,10 +596,21 @@ impl Node {
                 Some(self.node_response(response, sequence, done))
             }
             MessageType::SESSION_ESTABLISHMENT_REQUEST => {
-                Some(self.establish(message, from, control))
+                let moment = self.moment(now, control);
+                Some(self.establish(message, from, control, &moment))
             }
-            MessageType::SESSION_MODIFICATION_REQUEST => Some(self.modify(message, from, control)),
-            MessageType::SESSION_DELETION_REQUEST => Some(self.delete(message, from, control)),
+            MessageType::SESSION_MODIFICATION_REQUEST => {
+                let moment = self.moment(now, control);
+                Some(self.modify(message, from, control, &moment))
+            }
+            MessageType::SESSION_DELETION_REQUEST => {
+                let moment = self.moment(now, control);
+                Some(self.delete(message, from, control, &moment))
+            }
+            MessageType::SESSION_REPORT_RESPONSE | MessageType::NODE_REPORT_RESPONSE => {
+                self.reported(message, from, control);
+                None
+            }
             MessageType::SESSION_REPORT_REQUEST => {
                 let mut writer = Writer::message(response, Some(0), sequence);
                 writer.element(ElementType::CAUSE, &[Cause::SERVICE_NOT_SUPPORTED.0]);
@@ -425,6 +710,7 @@ impl Node {
             peer.association = None;
             peer.heartbeat = None;
             peer.responses.clear();
+            peer.requests.clear();
             (peer.sessions, peer.bearers) = (0, 0);
         }
         for session in self.sessions.values_mut() {
@@ -439,10 +725,13 @@ impl Node {
     /// Takes the bearers of sessions without an owner out of the table, and forgets the sessions; while the data path takes
     /// no changes, they stay for the next time.
     fn sweep(&mut self, control: &mut Control) {
-        let mut is_stuck = false;
+        let (mut is_stuck, timers) = (false, &mut self.timers);
         self.sessions.retain(|_, session| {
             if session.owner.is_none() && !is_stuck {
                 is_stuck = clear(session, control).is_err();
+                if !is_stuck {
+                    timers.forget(Some(session));
+                }
                 return is_stuck;
             }
             true
@@ -451,7 +740,13 @@ impl Node {
         self.ended = if is_stuck { ended.count() } else { 0 };
     }
 
-    fn establish(&mut self, message: &Message<'_>, from: IpAddr, control: &mut Control) -> Writer {
+    fn establish(
+        &mut self,
+        message: &Message<'_>,
+        from: IpAddr,
+        control: &mut Control,
+        moment: &Moment,
+    ) -> Writer {
         let response = message.message_type.response();
         let cp_seid = element(message, ElementType::F_SEID);
         let cp_seid = cp_seid.and_then(|e| e.ok_or(Refusal::missing(ElementType::F_SEID)));
@@ -468,13 +763,13 @@ impl Node {
             for kind in [ElementType::CREATE_PDR, ElementType::CREATE_FAR] {
                 element(message, kind)?.ok_or(Refusal::missing(kind))?;
             }
-            self.change(session, message, control)
+            self.change(session, message, control, moment)
         })();
         let header = Some(cp_seid.unwrap_or(0));
         let mut writer = Writer::message(response, header, message.sequence);
         writer.element(ElementType::NODE_ID, &NodeId(self.terms.node_id).emit());
         self.write_outcome(&mut writer, made.as_ref().map(|_| ()).map_err(|e| *e));
-        if let Ok((session, created)) = made {
+        if let Ok((session, asked)) = made {
             let seid = session.up_seid;
             self.next_seid += 1;
             self.put(seid, session);
@@ -483,12 +778,18 @@ impl Node {
                 IpAddr::V6(address) => (None, Some(address)),
             };
             writer.element(ElementType::F_SEID, &Seid { seid, v4, v6 }.emit());
-            write_created(&mut writer, &created);
+            write_created(&mut writer, &asked.created);
         }
         writer
     }
 
-    fn modify(&mut self, message: &Message<'_>, from: IpAddr, control: &mut Control) -> Writer {
+    fn modify(
+        &mut self,
+        message: &Message<'_>,
+        from: IpAddr,
+        control: &mut Control,
+        moment: &Moment,
+    ) -> Writer {
         let response = message.message_type.response();
         let Some((seid, mut session)) = self.session(message, from) else {
             return no_session(response, message.sequence);
@@ -499,42 +800,64 @@ impl Node {
                 session.cp_seid = Seid::parse(moved.value)?.seid;
             }
             let cp_seid = session.cp_seid;
-            let (session, created) = self.change(session, message, control)?;
-            Ok((cp_seid, session, created))
+            let (session, asked) = self.change(session, message, control, moment)?;
+            Ok((cp_seid, session, asked))
         })();
         let before = self.sessions.get(&seid).map_or(0, |s| s.cp_seid);
         let cp_seid = made.as_ref().map_or(before, |made| made.0);
         let mut writer = Writer::message(response, Some(cp_seid), message.sequence);
         self.write_outcome(&mut writer, made.as_ref().map(|_| ()).map_err(|e| *e));
-        if let Ok((_, session, created)) = made {
+        if let Ok((_, session, asked)) = made {
             self.put(seid, session);
-            write_created(&mut writer, &created);
+            write_created(&mut writer, &asked.created);
+            for report in &asked.reports {
+                writer.grouped(ElementType::USAGE_REPORT_IN_MODIFICATION, report);
+            }
         }
         writer
     }
 
-    fn delete(&mut self, message: &Message<'_>, from: IpAddr, control: &mut Control) -> Writer {
+    fn delete(
+        &mut self,
+        message: &Message<'_>,
+        from: IpAddr,
+        control: &mut Control,
+        moment: &Moment,
+    ) -> Writer {
         let response = message.message_type.response();
-        let Some((seid, session)) = self.session(message, from) else {
+        let Some((seid, mut session)) = self.session(message, from) else {
             return no_session(response, message.sequence);
         };
         let done = clear(&session, control);
+        let mut reports = Vec::new();
         if done.is_ok() {
-            self.sessions.remove(&seid);
-            self.count(from, (1, session.bearers.len()), (0, 0));
+            // What packets that were under way still count is not lost.
+            let _ = control.settle();
+            reports = session.last_reports(moment);
+            let gone = self.sessions.remove(&seid);
+            self.timers.forget(gone.as_ref());
+            self.count(from, (1, session.followed.bearers.len()), (0, 0));
         }
         let mut writer = Writer::message(response, Some(session.cp_seid), message.sequence);
         let done = done.map_err(|_| Refusal::new(Cause::SYSTEM_FAILURE));
         self.write_outcome(&mut writer, done);
+        for report in &reports {
+            writer.grouped(ElementType::USAGE_REPORT_IN_DELETION, report);
+        }
         writer
     }
 
     /// Keeps a session as it is now.
     fn put(&mut self, seid: u64, session: Session) {
-        let (owner, bearers) = (session.owner, session.bearers.len());
+        let (owner, bearers) = (session.owner, session.followed.bearers.len());
+        let after: Vec<_> = session.timers().collect();
         let before = self.sessions.insert(seid, session);
+        self.timers.forget(before.as_ref());
+        for (rule, due) in after {
+            self.timers.replace(None, Some(due), (seid, rule));
+        }
         if let Some(owner) = owner {
-            let before = before.map_or((0, 0), |before| (1, before.bearers.len()));
+            let before = before.map_or((0, 0), |before| (1, before.followed.bearers.len()));
             self.count(owner, before, (1, bearers));
         }
     }
@@ -564,34 +887,43 @@ impl Node {
         mut session: Session,
         message: &Message<'_>,
         control: &mut Control,
-    ) -> Result<(Session, Vec<CreatedPdr>), Refusal> {
-        let mut ended = Vec::new();
+        moment: &Moment,
+    ) -> Result<(Session, Asked), Refusal> {
         let mut chooser = Chooser {
             control,
             taken: BTreeSet::new(),
             random: &mut self.random,
         };
-        let created =
-            session.apply(message.elements, &mut chooser, &mut ended, self.terms.rules)?;
-        let bearers = session.follow(control.own(), self.terms.filters)?;
+        let asked = session.apply(message.elements, &mut chooser, self.terms.rules, moment)?;
+        let own = control.own().to_vec();
+        let number = |taken: &[u32]| control.sorting_number(taken);
+        let followed = session.follow(&own, self.terms.applications, number)?;
+        let (before, after) = (session.followed.bearers.len(), followed.bearers.len());
         let peer = session.owner.and_then(|owner| self.peers.get(&owner));
-        let others = peer.map_or(0, |peer| peer.bearers) - session.bearers.len();
-        if bearers.len() > session.bearers.len() && others + bearers.len() > self.terms.peer_bearers
-        {
+        let others = peer.map_or(0, |peer| peer.bearers) - before;
+        if after > before && others + after > self.terms.peer_bearers {
             return Err(Refusal::new(Cause::NO_RESOURCES));
         }
-        let wishes = session.wishes(&bearers, &ended, control.own());
+        let mut wishes = session.wishes(&followed, &asked.ended, &own);
+        if asked.drops_held {
+            wishes.extend(session.forget_held());
+        }
         control.grant(&wishes).map_err(|(_, refused)| {
             Refusal::new(match refused {
-                Refused::Full(_) | Refused::TooManyPaths | Refused::TooManyMeters(_) => {
-                    Cause::NO_RESOURCES
-                }
+                Refused::Full(_)
+                | Refused::TooManyPaths
+                | Refused::TooManyMeters(_)
+                | Refused::TooManySortings => Cause::NO_RESOURCES,
                 Refused::Duplicate(_) | Refused::Unknown(_) => Cause::RULE_FAILURE,
                 Refused::Stuck | Refused::Kernel(_) => Cause::SYSTEM_FAILURE,
             })
         })?;
-        session.bearers = bearers;
-        Ok((session, created))
+        session.followed = followed;
+        session.arm(&self.terms, moment);
+        if asked.drops_held {
+            session.tell_again();
+        }
+        Ok((session, asked))
     }
 }
 
@@ -600,7 +932,14 @@ impl Node {
 /// # Errors
 /// When no changes are taken; then some of them may be left.
 fn clear(session: &Session, control: &mut Control) -> Result<(), Refused> {
-    let wishes: Vec<_> = session.bearers.keys().map(|m| Wish::Remove(*m)).collect();
+    let mut wishes: Vec<_> = session
+        .followed
+        .bearers
+        .keys()
+        .map(|m| Wish::Remove(*m))
+        .collect();
+    let numbers = session.followed.sorted.values().map(|it| it.number);
+    wishes.extend(numbers.map(|number| Wish::Sorting(number, None)));
     match control.grant(&wishes) {
         Err((_, Refused::Unknown(_))) => {}
         done => return done.map_err(|(_, refused)| refused),

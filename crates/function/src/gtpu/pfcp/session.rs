@@ -2,17 +2,23 @@
 //! from them.
 //!
 //! A bearer is made for each tunnel and for each user's address. Where several detection rules name the same
-//! one, that without a filter for single flows decides, then that of the lowest precedence value. Rules with such a
-//! filter are refused where their packets would take another way.
+//! one, or one that has filters, QoS flows, usage or buffering, its packets are sorted: the rule of the lowest
+//! precedence value that a packet fits decides, and has a bearer of its own.
 
-use super::super::{Action, Bearer, Limit, Limits, Match, MeterName, Path, Wish};
-use super::filter::Takes;
-use super::settings::Filters;
+use super::super::held::Held;
+use super::super::sorting::{Choice, MOST_CHOICES};
+use super::super::{Action, Bearer, Limit, Limits, Match, MeterName, Path, Sorting, Wish};
+use super::filter::Filters;
+use super::settings::{Applications, Terms};
+use super::urr::{ASKED, ENDED, Moment, Urr};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::num::NonZeroU64;
+use std::sync::Arc;
+use std::time::Duration;
 use taut_wire::pfcp::{
     Cause, Element, ElementType, Elements, FTeid, FailedRule, Mbr, OuterHeaderCreation, UeAddress,
+    Writer,
 };
 
 const ACCESS: u8 = 0;
@@ -22,7 +28,15 @@ const N6_LAN: u8 = 2;
 const APPLY_DROP: u8 = 1;
 const APPLY_FORWARD: u8 = 2;
 const APPLY_BUFFER: u8 = 4;
+const NOTIFY: u8 = 8;
+/// Usage rules of a session, and reports in a response: more would not fit into a message.
+const MOST_REPORTS: usize = 512;
+/// Flags of a modification (section 8.2.31).
+const DROP_BUFFERED: u8 = 1;
 const SEND_END_MARKER: u8 = 2;
+const REPORT_ALL: u8 = 4;
+/// Unit of the downlink data notification delay (section 8.2.28).
+const DELAY_UNIT: Duration = Duration::from_millis(50);
 /// IP and GTP-U, of either version or of the tunnel's own (section 8.2.64): 6 is what Open5GS sends.
 const GTPU_REMOVALS: [u8; 3] = [0, 1, 6];
 
@@ -80,10 +94,13 @@ struct Pdr {
     teid: Option<u32>,
     v4: Option<Ipv4Addr>,
     v6: Option<Ipv6Addr>,
-    /// Packets, of those of its tunnel or user, that the rule takes.
-    takes: Takes,
+    /// Packets, of those of its tunnel or user, that the rule takes: all of them, if nothing is said.
+    filters: Filters,
+    /// QoS flows whose packets it takes, a bit each; 0 for all.
+    flows: u64,
     far: Option<u32>,
     qers: BTreeSet<u32>,
+    urrs: BTreeSet<u32>,
 }
 
 /// Forwarding action rule.
@@ -91,6 +108,44 @@ struct Pdr {
 struct Far {
     action: u8,
     creation: Option<OuterHeaderCreation>,
+    bar: Option<u8>,
+}
+
+/// Buffering action rule.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Bar {
+    /// Time from the first packet that is kept until it is told of.
+    delay: Duration,
+    /// Packets that the control plane thinks right.
+    packets: Option<u8>,
+}
+
+/// How the packets of one tunnel or user are sorted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Sorted {
+    pub number: u32,
+    /// Places of detection rules.
+    places: BTreeMap<u16, u8>,
+    pub sorting: Arc<Sorting>,
+}
+
+/// What follows from the rules of a session.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Followed {
+    pub bearers: BTreeMap<Match, Limited>,
+    pub sorted: BTreeMap<Match, Sorted>,
+}
+
+/// What a request has asked for beside its rules.
+#[derive(Debug, Default)]
+pub(super) struct Asked {
+    pub created: Vec<CreatedPdr>,
+    /// Tunnels that end, each once.
+    pub ended: Vec<OuterHeaderCreation>,
+    /// Reports of usage for the response.
+    pub reports: Vec<Writer>,
+    /// What is kept is to be dropped.
+    pub drops_held: bool,
 }
 
 /// QoS enforcement rule: its gates, its mark, and its maximum bit rates. Nothing is set aside for guaranteed ones.
@@ -137,11 +192,14 @@ pub(super) struct Session {
     pdrs: BTreeMap<u16, Pdr>,
     fars: BTreeMap<u32, Far>,
     qers: BTreeMap<u32, Qer>,
-    urrs: BTreeSet<u32>,
+    urrs: BTreeMap<u32, Urr>,
+    bars: BTreeMap<u8, Bar>,
+    /// What is known of kept packets, by the forwarding rule that has had them kept, at some time.
+    held: BTreeMap<u32, Arc<Held>>,
     /// Identifiers chosen for tunnels, by CHOOSE ID.
     chosen: BTreeMap<u8, u32>,
-    /// Bearers that are in the table because of the session.
-    pub bearers: BTreeMap<Match, Limited>,
+    /// Bearers that are in the table because of the session, and how their packets are sorted.
+    pub followed: Followed,
 }
 
 impl Session {
@@ -154,16 +212,16 @@ impl Session {
         }
     }
 
-    /// Makes the rules of a request, in this order: those that go, those that others refer to, those that refer.
-    /// `ended` gets the tunnels that forwarding rules leave and are to end, each once. The session then has
-    /// `most_rules` at most.
+    /// Makes the rules of a request, in this order: those that go, those that others refer to, those that refer. The
+    /// session then has `most_rules` at most.
     pub fn apply(
         &mut self,
         elements: Elements<'_>,
         choose: &mut impl Choose,
-        ended: &mut Vec<OuterHeaderCreation>,
         most_rules: usize,
-    ) -> Result<Vec<CreatedPdr>, Refusal> {
+        moment: &Moment,
+    ) -> Result<Asked, Refusal> {
+        let mut asked = Asked::default();
         let all: Vec<Element<'_>> = elements.collect::<Result<_, _>>()?;
         let of = |kind: ElementType| all.iter().filter(move |e| e.element_type == kind);
         for rule in of(ElementType::REMOVE_PDR) {
@@ -175,18 +233,49 @@ impl Session {
             let id = find(rule, ElementType::FAR_ID)?.u32()?;
             let gone = self.fars.remove(&id);
             gone.ok_or(Refusal::rule(FailedRule::Far(id)))?;
+            self.held.remove(&id);
         }
         for rule in of(ElementType::REMOVE_QER) {
             let id = find(rule, ElementType::QER_ID)?.u32()?;
             let gone = self.qers.remove(&id);
             gone.ok_or(Refusal::rule(FailedRule::Qer(id)))?;
         }
-        for rule in of(ElementType::REMOVE_URR) {
-            self.urrs.remove(&find(rule, ElementType::URR_ID)?.u32()?);
+        for rule in of(ElementType::REMOVE_BAR) {
+            let id = find(rule, ElementType::BAR_ID)?.u8()?;
+            let gone = self.bars.remove(&id);
+            gone.ok_or(Refusal::rule(FailedRule::Bar(id)))?;
         }
-        // Usage is not measured; that there are such rules is no reason to refuse a session.
+        for rule in of(ElementType::REMOVE_URR) {
+            let id = find(rule, ElementType::URR_ID)?.u32()?;
+            let gone = self.urrs.remove(&id);
+            let mut gone = gone.ok_or(Refusal::rule(FailedRule::Urr(id)))?;
+            asked.reports.push(gone.report(ENDED, moment));
+            for pdr in self.pdrs.values_mut() {
+                pdr.urrs.remove(&id);
+            }
+        }
+        for rule in of(ElementType::CREATE_BAR) {
+            let id = find(rule, ElementType::BAR_ID)?.u8()?;
+            self.bars.insert(id, Bar::default().with(rule)?);
+        }
+        for rule in of(ElementType::UPDATE_BAR) {
+            let id = find(rule, ElementType::BAR_ID)?.u8()?;
+            let bar = self.bars.get_mut(&id);
+            let bar = bar.ok_or(Refusal::rule(FailedRule::Bar(id)))?;
+            *bar = bar.with(rule)?;
+        }
         for rule in of(ElementType::CREATE_URR) {
-            self.urrs.insert(find(rule, ElementType::URR_ID)?.u32()?);
+            let id = find(rule, ElementType::URR_ID)?.u32()?;
+            find(rule, ElementType::MEASUREMENT_METHOD)?;
+            find(rule, ElementType::REPORTING_TRIGGERS)?;
+            let urr = Urr::new(self.up_seid, id, moment).with(rule, moment)?;
+            self.urrs.insert(id, urr);
+        }
+        for rule in of(ElementType::UPDATE_URR) {
+            let id = find(rule, ElementType::URR_ID)?.u32()?;
+            let before = self.urrs.get(&id).cloned();
+            let before = before.ok_or(Refusal::rule(FailedRule::Urr(id)))?;
+            self.urrs.insert(id, before.with(rule, moment)?);
         }
         for rule in of(ElementType::CREATE_QER) {
             let id = find(rule, ElementType::QER_ID)?.u32()?;
@@ -203,6 +292,7 @@ impl Session {
             let id = find(rule, ElementType::FAR_ID)?.u32()?;
             find(rule, ElementType::APPLY_ACTION)?;
             self.fars.insert(id, Far::default().with(id, rule)?);
+            self.make_room(id);
         }
         for rule in of(ElementType::UPDATE_FAR) {
             let id = find(rule, ElementType::FAR_ID)?.u32()?;
@@ -210,41 +300,142 @@ impl Session {
             let far = far.ok_or(Refusal::rule(FailedRule::Far(id)))?;
             let before = far.creation;
             *far = far.with(id, rule)?;
+            let after = far.creation;
+            self.make_room(id);
             if let Some(parameters) = look(rule, ElementType::UPDATE_FORWARDING_PARAMETERS)?
                 && let Some(flags) = look(&parameters, ElementType::PFCPSMREQ_FLAGS)?
                 && flags.u8()? & SEND_END_MARKER != 0
-                && let Some(before) = before.filter(|_| before != far.creation)
-                && !ended.contains(&before)
+                && let Some(before) = before.filter(|_| before != after)
+                && !asked.ended.contains(&before)
             {
-                ended.push(before);
+                asked.ended.push(before);
             }
         }
-        let mut created = Vec::new();
+        let created = &mut asked.created;
         for rule in of(ElementType::CREATE_PDR) {
             let id = find(rule, ElementType::PDR_ID)?.u16()?;
             find(rule, ElementType::PRECEDENCE)?;
             find(rule, ElementType::PDI)?;
-            let pdr = self.detection(id, Pdr::default(), rule, choose, &mut created)?;
+            let pdr = self.detection(id, Pdr::default(), rule, choose, created)?;
             self.pdrs.insert(id, pdr);
         }
         for rule in of(ElementType::UPDATE_PDR) {
             let id = find(rule, ElementType::PDR_ID)?.u16()?;
             let before = self.pdrs.get(&id).cloned();
             let before = before.ok_or(Refusal::rule(FailedRule::Pdr(id)))?;
-            let pdr = self.detection(id, before, rule, choose, &mut created)?;
+            let pdr = self.detection(id, before, rule, choose, created)?;
             self.pdrs.insert(id, pdr);
         }
         if self.rules() > most_rules {
             return Err(Refusal::new(Cause::NO_RESOURCES));
         }
-        Ok(created)
+        let flags = of(ElementType::PFCPSMREQ_FLAGS).next();
+        let flags = flags.map_or(Ok(0), |flags| flags.u8())?;
+        asked.drops_held = flags & DROP_BUFFERED != 0;
+        let mut wanted = BTreeSet::new();
+        if flags & REPORT_ALL != 0 {
+            wanted.extend(self.urrs.keys().copied());
+        }
+        for query in of(ElementType::QUERY_URR) {
+            wanted.insert(find(query, ElementType::URR_ID)?.u32()?);
+        }
+        for id in wanted {
+            let urr = self.urrs.get_mut(&id);
+            let urr = urr.ok_or(Refusal::rule(FailedRule::Urr(id)))?;
+            asked.reports.push(urr.report(ASKED, moment));
+        }
+        if self.urrs.len().max(asked.reports.len()) > MOST_REPORTS {
+            return Err(Refusal::new(Cause::NO_RESOURCES));
+        }
+        Ok(asked)
+    }
+
+    /// Readies a forwarding rule that has its packets kept.
+    fn make_room(&mut self, far: u32) {
+        let keeps = self.fars.get(&far).is_some_and(|it| it.keeps());
+        if keeps && !self.held.contains_key(&far) {
+            self.held
+                .insert(far, Arc::new(Held::new(self.up_seid, far)));
+        }
+    }
+
+    /// Puts into force what workers look up beside the table, once all of a request is granted.
+    pub fn arm(&mut self, terms: &Terms, moment: &Moment) {
+        for urr in self.urrs.values_mut() {
+            urr.arm(moment.now);
+        }
+        for (id, held) in &self.held {
+            let far = self.fars.get(id).copied().unwrap_or_default();
+            let packets = far.bar.and_then(|bar| self.bars.get(&bar)?.packets);
+            let most = packets
+                .map_or(usize::MAX, usize::from)
+                .min(terms.session_held);
+            held.limit(most as u32, far.action & NOTIFY != 0);
+            if !far.keeps() {
+                held.tell_again();
+            }
+        }
+    }
+
+    /// The usage rule of that number.
+    pub fn urr(&mut self, id: u32) -> Option<&mut Urr> {
+        self.urrs.get_mut(&id)
+    }
+
+    /// Numbers of all usage rules, and when to look at each without being told.
+    pub fn timers(&self) -> impl Iterator<Item = (u32, std::time::Instant)> {
+        let urrs = self.urrs.iter();
+        urrs.filter_map(|(id, urr)| Some((*id, urr.due?)))
+    }
+
+    /// Reports of all usage, as the session ends.
+    pub fn last_reports(&mut self, moment: &Moment) -> Vec<Writer> {
+        let urrs = self.urrs.values_mut();
+        urrs.map(|urr| urr.report(ENDED, moment)).collect()
+    }
+
+    /// Returns how long to wait before the control plane is told of packets that are kept by a forwarding rule; none if
+    /// it does not want to hear of any.
+    pub fn delay(&self, far: u32) -> Option<Duration> {
+        let far = self
+            .fars
+            .get(&far)
+            .filter(|it| it.keeps() && it.action & NOTIFY != 0)?;
+        let bar = far.bar.and_then(|bar| self.bars.get(&bar));
+        Some(bar.map_or(Duration::ZERO, |bar| bar.delay))
+    }
+
+    /// Detection rules whose packets a forwarding rule is about.
+    pub fn detected_for(&self, far: u32) -> impl Iterator<Item = u16> {
+        let rules = self.pdrs.iter();
+        rules.filter_map(move |(id, pdr)| (pdr.far == Some(far)).then_some(*id))
+    }
+
+    /// Lets the first packet that is kept from now on be told of.
+    pub fn tell_again(&self) {
+        self.held.values().for_each(|held| held.tell_again());
+    }
+
+    /// Returns the wishes by which all that is kept for the session is dropped.
+    pub fn forget_held(&self) -> Vec<Wish> {
+        let rules = self.followed.bearers.keys();
+        let rules = rules.filter(|it| matches!(it, Match::Rule { .. }));
+        rules.map(|matched| Wish::Forget(*matched)).collect()
+    }
+
+    /// Whether a bearer of the session sends through a tunnel to that address.
+    pub fn sends_to(&self, remote: IpAddr) -> bool {
+        let mut bearers = self.followed.bearers.values();
+        bearers.any(|it| it.bearer.path().is_some_and(|path| path.remote == remote))
     }
 
     /// Counts the session's rules of all kinds, and what detection rules name of others: its memory is in proportion to
     /// them.
     pub fn rules(&self) -> usize {
-        let named: usize = self.pdrs.values().map(|pdr| pdr.qers.len()).sum();
-        self.pdrs.len() + self.fars.len() + self.qers.len() + self.urrs.len() + named
+        let named = |pdr: &Pdr| pdr.qers.len() + pdr.urrs.len() + pdr.filters.said.len();
+        let named: usize = self.pdrs.values().map(named).sum();
+        let others = self.fars.len() + self.qers.len() + self.urrs.len() + self.bars.len();
+        self.pdrs.len() + others + named
     }
 
     /// A detection rule as `rule` makes or changes it; what an update leaves out stays.
@@ -267,15 +458,20 @@ impl Session {
         if let Some(far) = look(rule, ElementType::FAR_ID)? {
             pdr.far = Some(far.u32()?);
         }
-        let mut qers = BTreeSet::new();
-        for element in rule.group() {
-            let element = element?;
-            if element.element_type == ElementType::QER_ID {
-                qers.insert(element.u32()?);
+        for (kind, named) in [
+            (ElementType::QER_ID, &mut pdr.qers),
+            (ElementType::URR_ID, &mut pdr.urrs),
+        ] {
+            let mut numbers = BTreeSet::new();
+            for element in rule.group() {
+                let element = element?;
+                if element.element_type == kind {
+                    numbers.insert(element.u32()?);
+                }
             }
-        }
-        if !qers.is_empty() {
-            pdr.qers = qers;
+            if !numbers.is_empty() {
+                *named = numbers;
+            }
         }
         let Some(pdi) = look(rule, ElementType::PDI)? else {
             return Ok(pdr);
@@ -293,9 +489,18 @@ impl Session {
             }
             (pdr.v4, pdr.v6) = (user.v4.or(pdr.v4), user.v6.or(pdr.v6));
         }
-        let users: Vec<IpAddr> = pdr.users().collect();
-        if let Some(takes) = Takes::of(&pdi, &users)? {
-            pdr.takes = takes;
+        if let Some(filters) = Filters::of(id, &pdi)? {
+            pdr.filters = filters;
+        }
+        let mut flows = 0;
+        for element in pdi.group() {
+            let element = element?;
+            if element.element_type == ElementType::QFI {
+                flows |= 1 << (element.u8()? & 0x3f);
+            }
+        }
+        if flows != 0 {
+            pdr.flows = flows;
         }
         let Some(end) = look(&pdi, ElementType::F_TEID)? else {
             return Ok(pdr);
@@ -326,23 +531,34 @@ impl Session {
         Ok(pdr)
     }
 
-    /// The bearers that follow from the rules.
+    /// Returns what follows from the rules; `number` chooses numbers for sortings, none of those that are taken.
     pub fn follow(
         &self,
         own: &[IpAddr],
-        filters: Filters,
-    ) -> Result<BTreeMap<Match, Limited>, Refusal> {
-        let mut bearers = BTreeMap::new();
-        let mut rules: Vec<_> = self.pdrs.iter().collect();
-        rules.sort_by_key(|(id, pdr)| (pdr.takes != Takes::All, pdr.precedence, **id));
+        applications: Applications,
+        mut number: impl FnMut(&[u32]) -> Option<u32>,
+    ) -> Result<Followed, Refusal> {
+        let known = self
+            .pdrs
+            .values()
+            .flat_map(|pdr| pdr.filters.numbered())
+            .collect();
         let user = |of: fn(&Pdr) -> Option<IpAddr>| self.pdrs.values().find_map(of);
         let users = [
             user(|pdr| pdr.v4.map(IpAddr::V4)),
             user(|pdr| pdr.v6.map(IpAddr::V6)),
         ];
+        let mut rules: Vec<_> = self.pdrs.iter().collect();
+        // Where nobody asks which application packets are of, rules for one come last.
+        rules.sort_by_key(|(id, pdr)| (pdr.filters.has_application, pdr.precedence, **id));
+        let mut of_match: BTreeMap<Match, Vec<(u16, Choice, Limited)>> = BTreeMap::new();
         for (id, pdr) in rules {
+            let failed = Refusal::rule(FailedRule::Pdr(*id));
+            if pdr.filters.has_application && applications == Applications::Refuse {
+                return Err(failed);
+            }
             let from_network = matches!(pdr.source, CORE | N6_LAN);
-            let is_for_all = pdr.takes == Takes::All;
+            let is_for_all = pdr.filters == Filters::default();
             // A rule for some flows may name neither tunnel nor user: it is about those of its session.
             let matches: Vec<Match> = match pdr.teid {
                 Some(teid) => vec![Match::Teid(teid)],
@@ -353,33 +569,102 @@ impl Session {
                 None if is_for_all => Vec::new(),
                 None => {
                     let access = self.pdrs.values().filter(|pdr| pdr.source == ACCESS);
-                    access.filter_map(|pdr| pdr.teid.map(Match::Teid)).collect()
+                    let tunnels: BTreeSet<_> = access.filter_map(|pdr| pdr.teid).collect();
+                    tunnels.into_iter().map(Match::Teid).collect()
                 }
             };
             let is_tunnel = matches.iter().any(|m| matches!(m, Match::Teid(_)));
             let action = self.action(*id, pdr, is_tunnel, own)?;
-            let failed = Refusal::rule(FailedRule::Pdr(*id));
-            if !is_for_all && filters == Filters::Refuse {
-                let same = |m: &Match| {
-                    let known = bearers.get(m);
-                    known.is_some_and(|known: &Limited| known.bearer.action == action)
-                };
-                let changes_nothing = !matches.is_empty() && matches.iter().all(same);
-                if changes_nothing || pdr.takes.none_of(users.into_iter().flatten()) {
-                    continue;
-                }
-                return Err(failed);
-            }
             let limits = self.limits(*id, pdr)?;
+            let choice = self.choice(pdr, &known).ok_or(failed)?;
             for matched in matches {
                 if matched.key() == 0 {
                     return Err(failed);
                 }
-                let bearer = Bearer { matched, action };
-                bearers.entry(matched).or_insert(Limited { bearer, limits });
+                let mut choice = choice.clone();
+                let its_users: Vec<_> = pdr.users().collect();
+                if choice
+                    .filters
+                    .iter()
+                    .any(|filter| filter.takes_all(&its_users))
+                {
+                    choice.filters.clear();
+                }
+                let list = of_match.entry(matched).or_default();
+                // Behind one that takes all packets none is asked.
+                if list.last().is_none_or(|(_, last, _)| !last.takes_all()) {
+                    let bearer = Bearer { matched, action };
+                    list.push((*id, choice, Limited { bearer, limits }));
+                }
             }
         }
-        Ok(bearers)
+        let mut followed = Followed::default();
+        let mut taken: Vec<u32> = Vec::new();
+        for (matched, mut list) in of_match {
+            if let [(_, choice, limited)] = &list[..]
+                && !choice.is_more_than_a_bearer()
+            {
+                followed.bearers.insert(matched, *limited);
+                continue;
+            }
+            let before = self.followed.sorted.get(&matched);
+            let (number, known) = match before {
+                Some(before) => (before.number, before.places.clone()),
+                None => {
+                    let number = number(&taken).ok_or(Refusal::new(Cause::NO_RESOURCES))?;
+                    taken.push(number);
+                    (number, BTreeMap::new())
+                }
+            };
+            let places = places(list.iter().map(|(id, ..)| *id), &known)?;
+            for (id, choice, limited) in &mut list {
+                choice.place = places[id];
+                limited.bearer.matched = Sorting::match_of(number, choice.place);
+                followed.bearers.insert(limited.bearer.matched, *limited);
+            }
+            let sort = Limited {
+                bearer: Bearer {
+                    matched,
+                    action: Action::Sort { number },
+                },
+                limits: Limits::default(),
+            };
+            followed.bearers.insert(matched, sort);
+            let sorting = Sorting(list.into_iter().map(|(_, choice, _)| choice).collect());
+            // What is the same stays the one that workers have.
+            let sorting = match before {
+                Some(before) if *before.sorting == sorting => Arc::clone(&before.sorting),
+                _ => Arc::new(sorting),
+            };
+            let sorted = Sorted {
+                number,
+                places,
+                sorting,
+            };
+            followed.sorted.insert(matched, sorted);
+        }
+        Ok(followed)
+    }
+
+    /// What a detection rule is as one of several that packets are sorted by; none if it names a filter or a usage rule
+    /// that is not there.
+    fn choice(
+        &self,
+        pdr: &Pdr,
+        known: &BTreeMap<u32, &super::super::FlowFilter>,
+    ) -> Option<Choice> {
+        let usages = pdr
+            .urrs
+            .iter()
+            .map(|id| Some(Arc::clone(&self.urrs.get(id)?.usage)));
+        Some(Choice {
+            place: 0,
+            is_uplink: pdr.source == ACCESS,
+            filters: pdr.filters.resolved(known)?,
+            flows: pdr.flows,
+            usages: usages.collect::<Option<_>>()?,
+            held: pdr.far.and_then(|far| self.held.get(&far).cloned()),
+        })
     }
 
     fn action(
@@ -392,6 +677,9 @@ impl Session {
         let failed = Refusal::rule(FailedRule::Pdr(id));
         let far_id = pdr.far.ok_or(failed)?;
         let far = self.fars.get(&far_id).ok_or(failed)?;
+        if far.bar.is_some_and(|bar| !self.bars.contains_key(&bar)) {
+            return Err(Refusal::rule(FailedRule::Far(far_id)));
+        }
         let (mut qfi, mut is_closed) = (None, false);
         for qer in &pdr.qers {
             let qer = self.qers.get(qer).ok_or(failed)?;
@@ -464,7 +752,7 @@ impl Session {
     /// Returns what has to change in the table so that it says `new`, and before that the tunnels that end.
     pub fn wishes(
         &self,
-        new: &BTreeMap<Match, Limited>,
+        new: &Followed,
         ended: &[OuterHeaderCreation],
         own: &[IpAddr],
     ) -> Vec<Wish> {
@@ -472,21 +760,84 @@ impl Session {
             let (teid, path) = (tunnel.teid, path(tunnel, own)?);
             Some(Wish::EndMarker { teid, path })
         };
+        let is_rule = |matched: &Match| matches!(matched, Match::Rule { .. });
         let mut wishes: Vec<_> = ended.iter().filter_map(end).collect();
-        let gone = self.bearers.keys().filter(|m| !new.contains_key(m));
-        wishes.extend(gone.map(|matched| Wish::Remove(*matched)));
-        for (matched, Limited { bearer, limits }) in new {
-            let old = self.bearers.get(matched);
-            match old {
-                Some(old) if old.bearer == *bearer => {}
-                Some(_) => wishes.push(Wish::Put(*bearer)),
-                None => wishes.push(Wish::Add(*bearer)),
+        let old = &self.followed;
+        let gone = |rules: bool| {
+            let gone = old.bearers.keys().filter(|m| !new.bearers.contains_key(m));
+            let gone = gone.filter(move |m| is_rule(m) == rules);
+            gone.map(|matched| Wish::Remove(*matched))
+        };
+        wishes.extend(gone(false));
+        // Rules are there before packets are sorted by them, and go after that.
+        for rules in [true, false] {
+            if !rules {
+                for (matched, sorted) in &new.sorted {
+                    let is_known = old.sorted.get(matched).is_some_and(|known| known == sorted);
+                    if !is_known {
+                        let sorting = Some(Arc::clone(&sorted.sorting));
+                        wishes.push(Wish::Sorting(sorted.number, sorting));
+                    }
+                }
             }
-            if old.map_or(Limits::default(), |old| old.limits) != *limits {
-                wishes.push(Wish::Limit(*matched, *limits));
+            for (matched, Limited { bearer, limits }) in &new.bearers {
+                if is_rule(matched) != rules {
+                    continue;
+                }
+                let old = old.bearers.get(matched);
+                match old {
+                    Some(old) if old.bearer == *bearer => {}
+                    Some(_) => wishes.push(Wish::Put(*bearer)),
+                    None => wishes.push(Wish::Add(*bearer)),
+                }
+                if old.map_or(Limits::default(), |old| old.limits) != *limits {
+                    wishes.push(Wish::Limit(*matched, *limits));
+                }
+            }
+        }
+        wishes.extend(gone(true));
+        for (matched, sorted) in &old.sorted {
+            if !new.sorted.contains_key(matched) {
+                wishes.push(Wish::Sorting(sorted.number, None));
             }
         }
         wishes
+    }
+}
+
+/// Places of detection rules, those that have one keep it.
+fn places(
+    ids: impl Iterator<Item = u16>,
+    known: &BTreeMap<u16, u8>,
+) -> Result<BTreeMap<u16, u8>, Refusal> {
+    let ids: BTreeSet<u16> = ids.collect();
+    if ids.len() > MOST_CHOICES {
+        return Err(Refusal::new(Cause::NO_RESOURCES));
+    }
+    let mut places: BTreeMap<u16, u8> = BTreeMap::new();
+    places.extend(known.iter().filter(|(id, _)| ids.contains(id)));
+    let taken: BTreeSet<u8> = places.values().copied().collect();
+    let mut free = (0..=u8::MAX).filter(|place| !taken.contains(place));
+    for id in ids {
+        if !places.contains_key(&id)
+            && let Some(place) = free.next()
+        {
+            places.insert(id, place);
+        }
+    }
+    Ok(places)
+}
+
+impl Bar {
+    /// Changed by what `rule` says.
+    fn with(mut self, rule: &Element<'_>) -> Result<Self, Refusal> {
+        if let Some(delay) = look(rule, ElementType::DOWNLINK_DATA_NOTIFICATION_DELAY)? {
+            self.delay = DELAY_UNIT * u32::from(delay.u8()?);
+        }
+        if let Some(packets) = look(rule, ElementType::SUGGESTED_BUFFERING_PACKETS_COUNT)? {
+            self.packets = Some(packets.u8()?);
+        }
+        Ok(self)
     }
 }
 
@@ -498,6 +849,11 @@ impl Pdr {
 }
 
 impl Far {
+    /// Whether packets are to be kept.
+    fn keeps(&self) -> bool {
+        self.action & APPLY_BUFFER != 0 && self.action & APPLY_FORWARD == 0
+    }
+
     /// Changed by what `rule` says.
     fn with(mut self, id: u32, rule: &Element<'_>) -> Result<Self, Refusal> {
         if let Some(action) = look(rule, ElementType::APPLY_ACTION)? {
@@ -505,6 +861,9 @@ impl Far {
             if self.action & (APPLY_DROP | APPLY_FORWARD | APPLY_BUFFER) == 0 {
                 return Err(Refusal::rule(FailedRule::Far(id)));
             }
+        }
+        if let Some(bar) = look(rule, ElementType::BAR_ID)? {
+            self.bar = Some(bar.u8()?);
         }
         let parameters = [
             ElementType::FORWARDING_PARAMETERS,

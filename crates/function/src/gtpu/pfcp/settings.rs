@@ -12,6 +12,8 @@ const MOST_SESSIONS: usize = super::super::MOST_BEARERS;
 const MOST_RULES: usize = 4096;
 /// Times that a request may be sent again at most.
 const MOST_REPEATS: u32 = 10;
+/// Packets that may be kept at most: a slot of memory each, for each worker.
+const MOST_HELD: usize = 1 << 18;
 /// Memory for the responses that are kept for one peer: a minute's, of a thousand requests a second.
 const RESPONSE_BYTES: usize = 16 << 20;
 
@@ -23,7 +25,7 @@ pub(in super::super) struct Settings {
     peers: Vec<Socket>,
     node_id: Option<IpAddr>,
     #[serde(default)]
-    filters: Filters,
+    applications: Applications,
     sessions: Option<usize>,
     peer_sessions: Option<usize>,
     #[serde(default = "usual_rules")]
@@ -35,6 +37,33 @@ pub(in super::super) struct Settings {
     #[serde(default = "usual_heartbeat")]
     heartbeat: String,
     silence: Option<String>,
+    #[serde(default = "usual_held")]
+    held: usize,
+    #[serde(default = "usual_session_held")]
+    session_held: usize,
+    echo: Option<String>,
+    #[serde(default = "usual_echo_time")]
+    echo_time: String,
+    #[serde(default = "usual_echo_repeats")]
+    echo_repeats: u32,
+    #[serde(default)]
+    lost_peers: LostPeers,
+}
+
+fn usual_held() -> usize {
+    4096
+}
+
+fn usual_session_held() -> usize {
+    64
+}
+
+fn usual_echo_time() -> String {
+    "3s".to_string()
+}
+
+fn usual_echo_repeats() -> u32 {
+    3
 }
 
 fn usual_rules() -> usize {
@@ -53,15 +82,36 @@ fn usual_heartbeat() -> String {
     "60s".to_string()
 }
 
-/// Treatment of rules for single flows whose packets would have to take another way than the others of their tunnel or
-/// user.
+/// Treatment of rules for applications, whose packets nobody here tells from others.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Filters {
+pub(super) enum Applications {
     #[default]
     Refuse,
-    /// The packets of such rules take the way of the others.
+    /// Such rules are asked last, as if they were for all packets.
     Ignore,
+}
+
+/// Treatment of the sessions whose peer of tunnels does not answer.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum LostPeers {
+    #[default]
+    Keep,
+    Drop,
+}
+
+/// How peers of tunnels are asked whether they are there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in super::super) struct Echo {
+    /// Time from an answer to the next request.
+    pub interval: Duration,
+    /// Time that an answer may take, T3-RESPONSE.
+    pub time: Duration,
+    /// Requests at most, N3-REQUESTS.
+    pub requests: u32,
+    /// Whether sessions go whose peer does not answer.
+    pub drops_sessions: bool,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -90,7 +140,7 @@ pub(in super::super) struct Terms {
     /// Addresses of the peers: who may ask, and where they hear of us.
     pub peers: Vec<SocketAddr>,
     pub node_id: IpAddr,
-    pub(super) filters: Filters,
+    pub(super) applications: Applications,
     /// Sessions of all peers.
     pub sessions: usize,
     /// Sessions of one peer, so that none takes what others need.
@@ -99,6 +149,10 @@ pub(in super::super) struct Terms {
     pub peer_bearers: usize,
     /// Rules of a session, of all kinds.
     pub rules: usize,
+    /// Packets that are kept for one forwarding rule at most.
+    pub session_held: usize,
+    /// How peers of tunnels are asked whether they are there, if they are.
+    pub echo: Option<Echo>,
     /// Bytes of the responses that are kept for a peer.
     pub response_bytes: usize,
     /// Time that a response may take, T1 (section 6.4).
@@ -125,6 +179,11 @@ impl Terms {
 }
 
 impl Settings {
+    /// Packets that may be kept in all.
+    pub fn held(&self) -> usize {
+        self.held
+    }
+
     /// Returns the terms as they hold beside a table with room for so many bearers; or what is wrong with them.
     pub fn check(&self, bearers: usize) -> Result<Terms, String> {
         let socket = self.address.address();
@@ -202,15 +261,42 @@ impl Settings {
             let or = "100ms to 86400s, such as \"300s\"; without it sessions are kept";
             time("silence", text, 100..=86_400_000, or)
         });
+        for (key, value, most) in [
+            ("held", self.held, MOST_HELD),
+            ("session_held", self.session_held, MOST_HELD),
+        ] {
+            if value > most {
+                return Err(format!("pfcp: {key} = {value}: want 0 to {most} packets"));
+            }
+        }
+        if !(1..=MOST_REPEATS).contains(&self.echo_repeats) {
+            let repeats = self.echo_repeats;
+            return Err(format!(
+                "pfcp: echo_repeats = {repeats}: want 1 to {MOST_REPEATS}"
+            ));
+        }
+        let interval = self.echo.as_deref().map(|text| {
+            let or = "1s to 86400s, such as \"60s\"; without it peers of tunnels are not asked";
+            time("echo", text, 1_000..=86_400_000, or)
+        });
+        let echo_time = time("echo_time", &self.echo_time, 100..=60_000, "100ms to 60s")?;
+        let echo = interval.transpose()?.map(|interval| Echo {
+            interval,
+            time: echo_time,
+            requests: self.echo_repeats,
+            drops_sessions: self.lost_peers == LostPeers::Drop,
+        });
         let terms = Terms {
             socket,
             peers,
             node_id,
-            filters: self.filters,
+            applications: self.applications,
             sessions,
             peer_sessions,
             peer_bearers: (bearers * peer_sessions).div_ceil(sessions),
             rules: self.rules,
+            session_held: self.session_held,
+            echo,
             response_bytes: RESPONSE_BYTES,
             response_time,
             repeats: self.repeats,
@@ -305,6 +391,11 @@ mod tests {
             ("silence = \"1ms\"", "without it sessions are kept"),
             ("silence = \"72s\"", "want more than 72s"),
             ("retries = 5", "unknown key `retries`"),
+            ("held = 262145", "held = 262145: want 0 to 262144"),
+            ("session_held = 262145", "want 0 to 262144 packets"),
+            ("echo = \"1ms\"", "peers of tunnels are not asked"),
+            ("echo_time = \"1ms\"", "want 100ms to 60s"),
+            ("echo_repeats = 0", "echo_repeats = 0: want 1 to 10"),
         ] {
             let error = read(&format!("{USUAL}{line}")).unwrap_err();
             assert!(error.contains(part), "{line}: {error}");

@@ -2,10 +2,11 @@
 
 mod scapy;
 
+use super::super::change::Change;
 use super::super::change::{Receiver, changes};
+use super::super::held::HeldInAll;
 use super::super::policing::SharedMeters;
-use super::super::{Action, Bearer, Match, Path, Wish};
-use super::settings::Filters;
+use super::super::{Action, Bearer, Limits, Match, Path, Sorting, Wish};
 use super::*;
 use std::net::IpAddr;
 use taut_wire::pfcp::{
@@ -103,6 +104,7 @@ struct Detects<'a> {
     user: bool,
     filter: Option<&'a str>,
     removal: Option<u8>,
+    urr: Option<u32>,
 }
 
 fn pdr(
@@ -140,7 +142,9 @@ fn pdr(
         rule.element(E::OUTER_HEADER_REMOVAL, &[removal]);
     }
     rule.element(E::FAR_ID, &far.to_be_bytes());
-    rule.element(E::URR_ID, &1_u32.to_be_bytes());
+    if let Some(urr) = detects.urr {
+        rule.element(E::URR_ID, &urr.to_be_bytes());
+    }
     for qer in qers {
         rule.element(E::QER_ID, &qer.to_be_bytes());
     }
@@ -221,11 +225,13 @@ fn open5gs_session() -> Vec<Writer> {
         teid: Some(CHOOSE),
         user: true,
         removal: Some(6),
+        urr: Some(1),
         ..Detects::default()
     };
     let core = Detects {
         source: 1,
         user: true,
+        urr: Some(1),
         ..Detects::default()
     };
     let control = Detects {
@@ -280,7 +286,13 @@ impl Core {
         let (now, counts) = (Instant::now(), Arc::new(Counts::default()));
         Self {
             node: Node::new(&terms.unwrap(), Arc::clone(&counts), now),
-            control: Control::new(vec![ip(OWN)], room, sender, SharedMeters::new(room)),
+            control: Control::new(
+                vec![ip(OWN)],
+                room,
+                sender,
+                SharedMeters::new(room),
+                HeldInAll::new(16),
+            ),
             receiver,
             sequence: 0,
             now,
@@ -321,12 +333,7 @@ impl Core {
     }
 
     fn take_changes(&mut self) {
-        let mut before = 1;
-        let mut taken = 0;
-        while before != taken {
-            before = taken;
-            self.receiver.ring.take(|_| taken += 1);
-        }
+        self.changes();
     }
 
     fn message(&mut self, kind: M, seid: Option<u64>, parts: &[Writer]) -> Vec<u8> {
@@ -389,13 +396,52 @@ impl Core {
         self.ask(M::SESSION_MODIFICATION_REQUEST, Some(seid), parts)
     }
 
+    /// The bearer that packets of a match get which no filter takes.
+    fn last(&self, matched: Match) -> Match {
+        match self.control.get(matched).map(|bearer| bearer.action) {
+            Some(Action::Sort { number }) => {
+                let sorting = self.control.sorting(number).unwrap();
+                Sorting::match_of(number, sorting.0.last().unwrap().place)
+            }
+            _ => matched,
+        }
+    }
+
+    /// Returns the actions of all rules that packets of a match are sorted by, in their order.
+    fn actions(&self, matched: Match) -> Vec<Action> {
+        let Some(Action::Sort { number }) = self.control.get(matched).map(|it| it.action) else {
+            panic!("{matched:?} is not sorted");
+        };
+        let choices = self.control.sorting(number).unwrap().0.iter();
+        let rules = choices.map(|choice| Sorting::match_of(number, choice.place));
+        rules
+            .map(|rule| self.control.get(rule).unwrap().action)
+            .collect()
+    }
+
     fn action(&self, matched: Match) -> Option<Action> {
-        self.control.get(matched).map(|bearer| bearer.action)
+        let bearer = self.control.get(self.last(matched));
+        bearer.map(|bearer| bearer.action)
+    }
+
+    fn limits(&self, matched: Match) -> Limits {
+        self.control.limits(self.last(matched))
+    }
+
+    /// Returns every change that is on its way.
+    fn changes(&mut self) -> Vec<Change> {
+        let mut all = Vec::new();
+        let mut before = 1;
+        while before != all.len() {
+            before = all.len();
+            self.receiver.ring.take(|change| all.push(change));
+        }
+        all
     }
 
     /// Returns the rates of a bearer, by rule.
     fn kbps(&self, matched: Match) -> Vec<(u32, u64)> {
-        let limits = self.control.limits(matched).into_iter().flatten();
+        let limits = self.limits(matched).into_iter().flatten();
         limits
             .map(|limit| (limit.meter.rule, limit.kbps.get()))
             .collect()
@@ -437,7 +483,8 @@ fn a_session_as_open5gs_makes_moves_and_ends_it() {
     let uplink = Match::Teid(created[0].1);
     assert_eq!(core.action(uplink), Some(Action::Decapsulate));
     assert_eq!(core.action(USER_MATCH), Some(Action::Hold));
-    assert_eq!(core.count(), 3);
+    // Two that are sorted by one rule, and one by two.
+    assert_eq!(core.count(), 7);
     // The base station has answered.
     let seid = made.up_seid();
     core.modify(seid, &[move_far(1, (0x20, GNB), false)])
@@ -456,9 +503,7 @@ fn a_session_as_open5gs_makes_moves_and_ends_it() {
     );
     let response = core.handle(&bytes, SMF).unwrap();
     Response::read(&response, core.sequence).cause(Cause::ACCEPTED);
-    let mut changes = Vec::new();
-    core.receiver.ring.take(|change| changes.push(change));
-    use super::super::change::Change;
+    let changes = core.changes();
     let at = |wanted: fn(&Change) -> bool| changes.iter().position(wanted).unwrap();
     let end = at(|c| matches!(c, Change::EndMarker { teid: 0x20, .. }));
     let set = at(|c| matches!(c, Change::Set(slot) if slot.teid == 0x30));
@@ -490,7 +535,6 @@ fn a_session_as_open5gs_makes_moves_and_ends_it() {
 
 #[test]
 fn a_tunnel_that_is_left_ends_once_also_while_nothing_passes() {
-    use super::super::change::Change;
     let mut core = Core::associated(100);
     let its_users = Detects {
         source: 1,
@@ -510,13 +554,12 @@ fn a_tunnel_that_is_left_ends_once_also_while_nothing_passes() {
         let bytes = core.message(M::SESSION_MODIFICATION_REQUEST, Some(seid), &parts);
         let response = core.handle(&bytes, SMF);
         Response::read(&response.unwrap(), core.sequence).cause(Cause::ACCEPTED);
-        let mut ended: Vec<u32> = Vec::new();
-        core.receiver.ring.take(|change| {
-            if let Change::EndMarker { teid, .. } = change {
-                ended.push(teid);
-            }
+        let changes = core.changes().into_iter();
+        let ended = changes.filter_map(|change| match change {
+            Change::EndMarker { teid, .. } => Some(teid),
+            _ => None,
         });
-        ended
+        ended.collect::<Vec<u32>>()
     };
     assert!(move_both((0x20, GNB), 0).is_empty(), "there was none");
     assert!(move_both((0x20, GNB), 0).is_empty(), "it stays");
@@ -540,11 +583,11 @@ fn maximum_bit_rates_hold_for_their_direction_change_and_go_with_their_rule() {
     let of_control = Match::Teid(made.created()[1].1);
     assert_eq!(core.kbps(of_control), []);
     // The base station answers, and the user moves on: the same meter.
-    let meter = core.control.limits(USER_MATCH);
+    let meter = core.limits(USER_MATCH);
     for (teid, end_marker) in [(0x20, false), (0x30, true)] {
         core.modify(seid, &[move_far(1, (teid, GNB), end_marker)])
             .cause(Cause::ACCEPTED);
-        assert_eq!(core.control.limits(USER_MATCH), meter);
+        assert_eq!(core.limits(USER_MATCH), meter);
     }
     // What an update leaves out stays: the gate here, the rates there.
     core.modify(seid, &[limit(E::UPDATE_QER, 1, 1000, 500)])
@@ -647,6 +690,7 @@ fn a_session_as_free5gc_makes_it_with_given_tunnels_and_removal_0() {
         user: true,
         filter: Some("permit out ip from any to assigned"),
         removal: Some(0),
+        urr: None,
     };
     let core_side = Detects {
         source: 1,
@@ -739,77 +783,81 @@ fn rules_added_for_single_flows_need_neither_tunnel_nor_user() {
 }
 
 #[test]
-fn a_flow_that_is_to_take_another_way_is_refused_or_by_setting_takes_that_of_the_others() {
-    let described = "permit out 17 from 198.51.100.7 5060 to assigned";
+fn a_flow_takes_its_own_way_by_its_precedence() {
+    let mut core = Core::associated(100);
+    let seid = core.establish(open5gs_session()).up_seid();
+    core.modify(seid, &[move_far(1, (0x20, GNB), false)])
+        .cause(Cause::ACCEPTED);
+    let others = core.action(USER_MATCH).unwrap();
     let flow = Detects {
         source: 1,
-        filter: Some(described),
+        filter: Some("permit out 17 from 198.51.100.7 5060 to assigned"),
         ..Detects::default()
     };
-    let other_tunnel = || {
-        [
-            pdr(E::CREATE_PDR, 11, 20, flow, 11, None),
-            far(11, 2, 0, Some((0x40, GNB))),
-        ]
+    let up = Detects { source: 0, ..flow };
+    let other = Detects {
+        filter: Some("permit out 6 from any 80,443 to assigned"),
+        ..flow
     };
-    let solicitations = Detects {
-        source: 0,
-        teid: Some(FTeid::Chosen {
-            teid: 0x99,
-            v4: Some([192, 0, 2, 1].into()),
-            v6: None,
-        }),
-        filter: Some("permit out 58 from ff02::2/128 to assigned"),
-        ..Detects::default()
+    let parts = [
+        pdr(E::CREATE_PDR, 11, 20, flow, 11, None),
+        pdr(E::CREATE_PDR, 12, 20, up, 2, Some(2)),
+        pdr(E::CREATE_PDR, 13, 10, other, 13, None),
+        far(11, 2, 0, Some((0x40, GNB))),
+        far(13, 1, 0, None),
+        qer(E::CREATE_QER, 2, 0b0101),
+    ];
+    core.modify(seid, &parts).cause(Cause::ACCEPTED);
+    let to = |teid| Action::Encapsulate {
+        teid,
+        qfi: None,
+        path: to(GNB),
     };
-    for filters in [Filters::Refuse, Filters::Ignore] {
-        let mut core = Core::with(
-            100,
-            match filters {
-                Filters::Refuse => "",
-                Filters::Ignore => "filters = \"ignore\"",
-            },
-        );
+    assert_eq!(core.actions(USER_MATCH), [Action::Drop, to(0x40), others]);
+    core.node.check(&core.control).unwrap();
+    // The other way round, and one of them gone: the rest keep their places.
+    let before = core.changes();
+    assert!(before.is_empty());
+    core.modify(seid, &[pdr(E::UPDATE_PDR, 13, 30, other, 13, None)])
+        .cause(Cause::ACCEPTED);
+    assert_eq!(core.actions(USER_MATCH), [to(0x40), Action::Drop, others]);
+    let mut gone = Writer::group();
+    let id = 11_u16.to_be_bytes();
+    gone.grouped(E::REMOVE_PDR, &group(&[(E::PDR_ID, &id)]));
+    core.modify(seid, &[gone]).cause(Cause::ACCEPTED);
+    assert_eq!(core.actions(USER_MATCH), [Action::Drop, others]);
+    core.node.check(&core.control).unwrap();
+    // Behind one for all packets none is asked.
+    core.modify(seid, &[pdr(E::UPDATE_PDR, 13, 300, other, 13, None)])
+        .cause(Cause::ACCEPTED);
+    assert_eq!(core.actions(USER_MATCH), [others]);
+    core.ask(M::SESSION_DELETION_REQUEST, Some(seid), &[])
+        .cause(Cause::ACCEPTED);
+    assert_eq!((core.count(), core.control.sortings().len()), (0, 0));
+}
+
+#[test]
+fn an_application_is_refused_or_by_setting_its_rule_is_asked_last() {
+    for (settings, cause) in [
+        ("", Cause::RULE_FAILURE),
+        ("applications = \"ignore\"", Cause::ACCEPTED),
+    ] {
+        let mut core = Core::with(100, settings);
         core.associate(1).cause(Cause::ACCEPTED);
         let seid = core.establish(open5gs_session()).up_seid();
-        core.modify(seid, &[move_far(1, (0x20, GNB), false)])
-            .cause(Cause::ACCEPTED);
-        let before = core.action(USER_MATCH);
-        let answer = core.modify(seid, &other_tunnel());
-        // A closed gate for one flow is another way as well.
-        let gate = [
-            pdr(E::CREATE_PDR, 12, 20, flow, 12, Some(2)),
-            far(12, 2, 0, Some((0x20, GNB))),
-            qer(E::CREATE_QER, 2, 0b0101),
-        ];
-        let gated = core.modify(seid, &gate);
-        match filters {
-            Filters::Refuse => {
-                answer.cause(Cause::RULE_FAILURE);
-                assert_eq!(answer.get(E::FAILED_RULE_ID), [0, 0, 11]);
-                gated.cause(Cause::RULE_FAILURE);
-                assert_eq!(gated.get(E::FAILED_RULE_ID), [0, 0, 12]);
-            }
-            Filters::Ignore => {
-                answer.cause(Cause::ACCEPTED);
-                gated.cause(Cause::ACCEPTED);
-            }
+        let others = core.action(USER_MATCH);
+        let pdi = group(&[(E::SOURCE_INTERFACE, &[1]), (E::APPLICATION_ID, b"video")]);
+        let mut rule = group(&[(E::PDR_ID, &[0, 11]), (E::PRECEDENCE, &[0, 0, 0, 1])]);
+        rule.grouped(E::PDI, &pdi);
+        rule.element(E::FAR_ID, &11_u32.to_be_bytes());
+        let mut outer = Writer::group();
+        outer.grouped(E::CREATE_PDR, &rule);
+        let answer = core.modify(seid, &[outer, far(11, 1, 0, None)]);
+        answer.cause(cause);
+        if cause == Cause::RULE_FAILURE {
+            assert_eq!(answer.get(E::FAILED_RULE_ID), [0, 0, 11]);
         }
-        assert_eq!(core.action(USER_MATCH), before);
-        // A tunnel of which only some packets are to pass.
-        let alone = [pdr(E::CREATE_PDR, 13, 20, solicitations, 2, None)];
-        core.modify(seid, &alone).cause(Cause::ACCEPTED);
-        let made = core.action(Match::Teid(0x99)).is_some();
-        assert_eq!(made, filters == Filters::Ignore);
-        let some = Detects {
-            filter: Some(described),
-            ..solicitations
-        };
-        let alone = [pdr(E::UPDATE_PDR, 13, 20, some, 2, None)];
-        core.modify(seid, &alone).cause(match filters {
-            Filters::Refuse => Cause::RULE_FAILURE,
-            Filters::Ignore => Cause::ACCEPTED,
-        });
+        assert_eq!(core.action(USER_MATCH), others);
     }
 }
 
@@ -950,7 +998,7 @@ fn without_an_association_there_are_no_sessions_and_with_its_end_they_go() {
         .cause(Cause::NO_ASSOCIATION);
     core.associate(1);
     core.establish(open5gs_session()).cause(Cause::ACCEPTED);
-    assert_eq!(core.count(), 3);
+    assert_eq!(core.count(), 7);
     let head = group(&[(E::NODE_ID, &[0, 192, 0, 2, 100])]);
     core.ask(
         M::ASSOCIATION_RELEASE_REQUEST,
@@ -971,7 +1019,7 @@ fn a_peer_that_started_anew_finds_no_session_of_before() {
     // The same time stamp: nothing happened.
     let mine = core.ask(M::HEARTBEAT_REQUEST, None, &[heartbeat(0xe000_0001)]);
     let mine = mine.get(E::RECOVERY_TIME_STAMP).to_vec();
-    assert_eq!(core.count(), 3);
+    assert_eq!(core.count(), 7);
     core.ask(M::HEARTBEAT_REQUEST, None, &[heartbeat(0xe000_0002)]);
     assert_eq!(core.count(), 0);
     core.establish(open5gs_session())
@@ -982,7 +1030,7 @@ fn a_peer_that_started_anew_finds_no_session_of_before() {
         mine,
         "we did not start anew"
     );
-    assert_eq!(again.get(E::UP_FUNCTION_FEATURES), [0x10, 1]);
+    assert_eq!(again.get(E::UP_FUNCTION_FEATURES), [0x12, 1]);
     core.establish(open5gs_session()).cause(Cause::ACCEPTED);
     // A second set-up begins without sessions.
     core.associate(0xe000_0002);
@@ -1015,7 +1063,7 @@ fn strangers_are_not_answered_and_sessions_belong_to_their_peer() {
     assert_eq!(core.counted("from strangers"), 1);
     let other = core.raw(&bytes, "2001:db8::100").unwrap();
     Response::read(&other, core.sequence).cause(Cause::SESSION_NOT_FOUND);
-    assert_eq!(core.count(), 3);
+    assert_eq!(core.count(), 7);
 }
 
 #[test]
@@ -1106,7 +1154,7 @@ fn a_session_is_not_forgotten_while_the_data_path_takes_no_changes() {
     let bytes = core.message(M::ASSOCIATION_RELEASE_REQUEST, None, &[head]);
     core.handle(&bytes, SMF).unwrap();
     core.later(Duration::ZERO);
-    assert_eq!(core.count(), 5999 + 3);
+    assert_eq!(core.count(), 5999 + 7);
     core.take_changes();
     core.later(Duration::ZERO);
     core.take_changes();

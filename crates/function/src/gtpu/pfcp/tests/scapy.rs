@@ -149,3 +149,89 @@ fn every_message_is_answered_by_its_cause_and_what_it_asks_for_is_in_force() {
         assert_eq!(is_there, lives.then_some(Action::Decapsulate), "{name}");
     }
 }
+
+/// Causes of the responses to messages about a session with filters, usage, buffering and QoS flows.
+const WANTED_OF_FLOWS: [Wanted; 13] = [
+    accepted("association"),
+    accepted("establishment"),
+    accepted("forward"),
+    accepted("query"),
+    rule("query-unknown", 3, 7),
+    missing("urr-without-method", E::MEASUREMENT_METHOD),
+    rule("filter-denies", 0, 5),
+    refused("filter-cut", Cause::INVALID_LENGTH),
+    rule("filter-unnamed", 0, 5),
+    missing("bar-without-id", E::BAR_ID),
+    accepted("remove-urr"),
+    accepted("all-usage"),
+    accepted("deletion"),
+];
+
+#[test]
+fn sessions_with_flows_usage_and_buffering_are_made_as_scapy_says_them() {
+    let all = messages("upf/");
+    assert_eq!(all.len(), WANTED_OF_FLOWS.len());
+    let mut core = Core::new(100);
+    let (mut seid, mut uplink) = (0_u64, None);
+    let encapsulated = |teid, host| Action::Encapsulate {
+        teid,
+        qfi: Some(9),
+        path: to([192, 0, 2, host]),
+    };
+    for ((name, mut message), (wanted, outcome)) in all.into_iter().zip(WANTED_OF_FLOWS) {
+        assert_eq!(name, wanted);
+        if message[0] & 1 == 1 && name != "establishment" {
+            message[4..12].copy_from_slice(&seid.to_be_bytes());
+        }
+        let response = core.raw(&message, SMF).unwrap();
+        let response = Response::read(&response, sequence(&message));
+        let (cause, names) = outcome.unwrap();
+        assert_eq!(response.get(E::CAUSE), [cause.0], "{name}: {response:?}");
+        assert_eq!(named(&response), names, "{name}");
+        let reports = |kind: E| {
+            let reports = response.elements.iter().filter(|it| it.0 == kind);
+            reports.count()
+        };
+        match name {
+            "establishment" => {
+                seid = response.up_seid();
+                let created = response.created();
+                assert_eq!(created[0].1, created[1].1);
+                uplink = Some(Match::Teid(created[0].1));
+                let downlink = core.actions(USER_MATCH);
+                assert_eq!(downlink, [encapsulated(0x30, 8), Action::Hold]);
+                // By the number of the other one's filter.
+                let [first, second] = [USER_MATCH, uplink.unwrap()].map(|matched| {
+                    let Some(Action::Sort { number }) =
+                        core.control.get(matched).map(|it| it.action)
+                    else {
+                        panic!("{matched} is not sorted");
+                    };
+                    core.control.sorting(number).unwrap().0[0].clone()
+                });
+                assert_eq!((first.filters.len(), &first.filters), (1, &second.filters));
+                assert!(!first.is_uplink && second.is_uplink);
+                assert_eq!(first.usages[0].rule, 2);
+            }
+            "association" => continue,
+            "query" | "remove-urr" => assert_eq!(reports(E::USAGE_REPORT_IN_MODIFICATION), 1),
+            "all-usage" => assert_eq!(reports(E::USAGE_REPORT_IN_MODIFICATION), 1),
+            "deletion" => {
+                assert_eq!(reports(E::USAGE_REPORT_IN_DELETION), 1);
+                assert_eq!((core.count(), core.control.sortings().len()), (0, 0));
+                continue;
+            }
+            "forward" => {
+                let downlink = core.actions(USER_MATCH);
+                assert_eq!(downlink, [encapsulated(0x30, 8), encapsulated(0x20, 7)]);
+            }
+            _ => {}
+        }
+        assert_eq!(
+            core.actions(uplink.unwrap()),
+            [Action::Decapsulate; 2],
+            "{name}"
+        );
+        core.node.check(&core.control).unwrap();
+    }
+}

@@ -1,0 +1,94 @@
+//! Whether peers of tunnels are there, by echo requests (3GPP TS 29.281 section 7.2.1): asked at an
+//! interval, again after T3, and taken for lost after N3 requests without an answer.
+
+use super::super::Control;
+use super::settings::Echo;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+/// Between two looks at all peers.
+const LOOK: Duration = Duration::from_millis(250);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Peer {
+    /// A way there.
+    path: u16,
+    /// Requests since the last answer.
+    asked: u32,
+    due: Instant,
+    is_lost: bool,
+}
+
+/// What has become of a peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Became {
+    Lost(IpAddr),
+    /// It answers again.
+    Found(IpAddr),
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Echoes {
+    peers: BTreeMap<IpAddr, Peer>,
+    next_look: Option<Instant>,
+    sequence: u16,
+}
+
+impl Echoes {
+    /// Notes that a peer has answered; it may have been lost.
+    pub fn answered(&mut self, remote: IpAddr, now: Instant, echo: &Echo) -> Option<Became> {
+        let peer = self.peers.get_mut(&remote)?;
+        let was_lost = std::mem::take(&mut peer.is_lost);
+        (peer.asked, peer.due) = (0, now + echo.interval);
+        was_lost.then_some(Became::Found(remote))
+    }
+
+    /// Asks those whose turn it is; returns the peers that are lost from now on.
+    pub fn look(&mut self, now: Instant, echo: &Echo, control: &mut Control) -> Vec<Became> {
+        if self.next_look.is_some_and(|next| now < next) {
+            return Vec::new();
+        }
+        self.next_look = Some(now + LOOK);
+        // Those that no tunnel goes to are peers no more.
+        let paths: BTreeMap<IpAddr, u16> = control
+            .paths()
+            .map(|(number, path)| (path.remote, number))
+            .collect();
+        self.peers.retain(|remote, _| paths.contains_key(remote));
+        let (mut lost, mut asked) = (Vec::new(), Vec::new());
+        for (remote, path) in paths {
+            let peer = self.peers.entry(remote).or_insert(Peer {
+                path,
+                asked: 0,
+                due: now + echo.interval,
+                is_lost: false,
+            });
+            peer.path = path;
+            if now < peer.due {
+                continue;
+            }
+            if peer.asked >= echo.requests {
+                if !peer.is_lost {
+                    peer.is_lost = true;
+                    lost.push(Became::Lost(remote));
+                }
+                (peer.asked, peer.due) = (0, now + echo.interval);
+                continue;
+            }
+            peer.asked += 1;
+            peer.due = now + echo.time;
+            asked.push(peer.path);
+        }
+        for path in asked {
+            self.sequence = self.sequence.wrapping_add(1);
+            control.ask(path, self.sequence);
+        }
+        lost
+    }
+
+    /// Peers that do not answer.
+    pub fn lost(&self) -> usize {
+        self.peers.values().filter(|peer| peer.is_lost).count()
+    }
+}

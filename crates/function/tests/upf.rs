@@ -1,0 +1,1212 @@
+//! The gateway as the user plane of a 5G core, from PFCP to packets: sessions come, packets pass by their rules, and
+//! what is to be told is told.
+//!
+//! The exchanges are made by us, after what the session management functions of Open5GS (2.7) and free5GC (3.4) are known to
+//! send: which elements, in which order, with which values. They are no recordings of those programs.
+#![allow(clippy::unwrap_used)]
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+use taut_function::Context;
+use taut_function::gtpu::Detached;
+use taut_port::{Batch, PoolHandle};
+use taut_wire::gtpu::{Extensions, MessageType, PDU_SESSION_CONTAINER, PduSession};
+use taut_wire::pfcp::{
+    Cause, ElementType as E, Elements, FTeid, Mbr, Message, MessageType as M, OuterHeaderCreation,
+    SdfFilter, Seid, Volumes, Writer,
+};
+use taut_wire::{Gtpu, GtpuRepr, Protocol, Tunnel, Udp, UdpFlow};
+
+const SMF: &str = "192.0.2.100";
+const GNB: [u8; 4] = [192, 0, 2, 7];
+const USER: &str = "10.45.0.2";
+const SERVER: &str = "198.51.100.7";
+const ACCESS: u8 = 0;
+const CORE: u8 = 1;
+const FORWARD: u8 = 2;
+const BUFFER_AND_NOTIFY: u8 = 0x0c;
+
+type Element = (E, Vec<u8>);
+
+/// A gateway, its control plane, and both sides of its users' packets.
+struct Upf {
+    gateway: Detached,
+    pool: PoolHandle,
+    now: Instant,
+    sequence: u32,
+}
+
+/// Elements of a message, and its session.
+#[derive(Debug)]
+struct Heard {
+    kind: u8,
+    seid: Option<u64>,
+    elements: Vec<Element>,
+}
+
+impl Heard {
+    fn read(bytes: &[u8]) -> Self {
+        let message = Message::parse(bytes).unwrap();
+        let elements = message.elements.map(|it| it.unwrap());
+        Self {
+            kind: message.message_type.0,
+            seid: message.seid,
+            elements: elements
+                .map(|it| (it.element_type, it.value.to_vec()))
+                .collect(),
+        }
+    }
+
+    fn all(&self, kind: E) -> Vec<&[u8]> {
+        let found = self.elements.iter().filter(|it| it.0 == kind);
+        found.map(|it| &it.1[..]).collect()
+    }
+
+    #[track_caller]
+    fn get(&self, kind: E) -> &[u8] {
+        self.all(kind)
+            .first()
+            .unwrap_or_else(|| panic!("{kind:?} is not in {self:?}"))
+    }
+
+    #[track_caller]
+    fn accepted(self) -> Self {
+        self.cause(Cause::ACCEPTED)
+    }
+
+    #[track_caller]
+    fn cause(self, cause: Cause) -> Self {
+        assert_eq!(self.get(E::CAUSE), [cause.0], "{self:?}");
+        self
+    }
+
+    fn seid(&self) -> u64 {
+        Seid::parse(self.get(E::F_SEID)).unwrap().seid
+    }
+
+    /// The tunnel that was chosen for a rule.
+    fn teid(&self, rule: u16) -> u32 {
+        let created = self.all(E::CREATED_PDR).into_iter();
+        let mut teids = created.filter_map(|value| {
+            let id = inside(value, E::PDR_ID).unwrap();
+            let FTeid::Chosen { teid, .. } = FTeid::parse(&inside(value, E::F_TEID)?).unwrap()
+            else {
+                return None;
+            };
+            (id == rule.to_be_bytes()).then_some(teid)
+        });
+        teids.next().unwrap()
+    }
+}
+
+/// The first element of a type in a group.
+fn inside(group: &[u8], kind: E) -> Option<Vec<u8>> {
+    let mut elements = Elements(group).map(|it| it.unwrap());
+    elements
+        .find(|it| it.element_type == kind)
+        .map(|it| it.value.to_vec())
+}
+
+/// What a usage report says: rule, sequence number, triggers, total, uplink and downlink volume.
+fn usage(report: &[u8]) -> (u32, u32, u32, (u64, u64, u64)) {
+    let word = |kind| u32::from_be_bytes(inside(report, kind).unwrap().try_into().unwrap());
+    let triggers = inside(report, E::USAGE_REPORT_TRIGGER).unwrap();
+    let triggers = triggers
+        .iter()
+        .rev()
+        .fold(0, |n, byte| n << 8 | u32::from(*byte));
+    let volumes = Volumes::parse(&inside(report, E::VOLUME_MEASUREMENT).unwrap()).unwrap();
+    let volumes = (
+        volumes.total.unwrap(),
+        volumes.uplink.unwrap(),
+        volumes.downlink.unwrap(),
+    );
+    assert!(word(E::START_TIME) <= word(E::END_TIME));
+    (word(E::URR_ID), word(E::UR_SEQN), triggers, volumes)
+}
+
+fn group(kind: E, elements: &[Element]) -> Element {
+    let mut group = Writer::group();
+    for (kind, value) in elements {
+        group.element(*kind, value);
+    }
+    // The value is what lies behind the headers of message and element.
+    let mut outer = Writer::message(M(0), None, 0);
+    outer.grouped(kind, &group);
+    (kind, outer.finish().unwrap()[12..].to_vec())
+}
+
+fn number(kind: E, number: u32) -> Element {
+    (kind, number.to_be_bytes().to_vec())
+}
+
+fn sdf(text: &str) -> Element {
+    let filter = SdfFilter {
+        description: Some(text.as_bytes()),
+        ..SdfFilter::default()
+    };
+    (E::SDF_FILTER, filter.emit())
+}
+
+fn user(is_destination: bool) -> Element {
+    let IpAddr::V4(address) = USER.parse().unwrap() else {
+        panic!("IPv4");
+    };
+    let flags = if is_destination { 6 } else { 2 };
+    (E::UE_IP_ADDRESS, [&[flags][..], &address.octets()].concat())
+}
+
+fn choose(id: Option<u8>) -> Element {
+    let teid = FTeid::Choose {
+        v4: true,
+        v6: false,
+        id,
+    };
+    (E::F_TEID, teid.emit())
+}
+
+fn pdr(kind: E, id: u16, precedence: u32, pdi: &[Element], rest: &[Element]) -> Element {
+    let mut all = vec![
+        (E::PDR_ID, id.to_be_bytes().to_vec()),
+        number(E::PRECEDENCE, precedence),
+        group(E::PDI, pdi),
+    ];
+    all.extend(rest.iter().cloned());
+    group(kind, &all)
+}
+
+fn tunnel(teid: u32) -> Element {
+    let creation = OuterHeaderCreation {
+        teid,
+        v4: Some(GNB.into()),
+        v6: None,
+    };
+    (E::OUTER_HEADER_CREATION, creation.emit())
+}
+
+fn far(id: u32, action: u8, rest: &[Element]) -> Element {
+    let mut all = vec![number(E::FAR_ID, id), (E::APPLY_ACTION, vec![action])];
+    all.extend(rest.iter().cloned());
+    group(E::CREATE_FAR, &all)
+}
+
+fn update_far(id: u32, action: u8, teid: Option<u32>) -> Element {
+    let mut all = vec![number(E::FAR_ID, id), (E::APPLY_ACTION, vec![action])];
+    let parameters = teid.map(|teid| group(E::UPDATE_FORWARDING_PARAMETERS, &[tunnel(teid)]));
+    all.extend(parameters);
+    group(E::UPDATE_FAR, &all)
+}
+
+fn volume(kind: E, total: Option<u64>, uplink: Option<u64>, downlink: Option<u64>) -> Element {
+    let volumes = Volumes {
+        total,
+        uplink,
+        downlink,
+    };
+    (kind, volumes.emit())
+}
+
+fn urr(kind: E, id: u32, method: u8, triggers: [u8; 3], rest: &[Element]) -> Element {
+    let mut all = vec![
+        number(E::URR_ID, id),
+        (E::MEASUREMENT_METHOD, vec![method]),
+        (E::REPORTING_TRIGGERS, triggers.to_vec()),
+    ];
+    all.extend(rest.iter().cloned());
+    group(kind, &all)
+}
+
+fn qer(id: u32, gates: u8, qfi: u8, kbps: u64) -> Element {
+    let rates = Mbr {
+        uplink_kbps: kbps,
+        downlink_kbps: kbps,
+    };
+    let all = [
+        number(E::QER_ID, id),
+        (E::GATE_STATUS, vec![gates]),
+        (E::MBR, rates.emit()),
+        (E::QFI, vec![qfi]),
+    ];
+    group(E::CREATE_QER, &all)
+}
+
+/// A session as Open5GS' SMF sets it up for IPv4: downlink, uplink by a chosen tunnel, both ways to the SMF itself; one
+/// URR with a volume threshold, one QER with the default flow, one BAR; downlink packets are kept until the base station
+/// is known.
+fn open5gs(threshold: u64) -> Vec<Element> {
+    let instance = (E(22), b"\x08internet".to_vec());
+    let removal = (E::OUTER_HEADER_REMOVAL, vec![0]);
+    let of_flow = [number(E::URR_ID, 1), number(E::QER_ID, 1)];
+    let [urr_1, qer_1] = of_flow.clone();
+    vec![
+        pdr(
+            E::CREATE_PDR,
+            1,
+            255,
+            &[
+                (E::SOURCE_INTERFACE, vec![CORE]),
+                instance.clone(),
+                user(true),
+            ],
+            &[number(E::FAR_ID, 1), urr_1.clone(), qer_1.clone()],
+        ),
+        pdr(
+            E::CREATE_PDR,
+            2,
+            255,
+            &[
+                (E::SOURCE_INTERFACE, vec![ACCESS]),
+                choose(Some(5)),
+                instance.clone(),
+                user(false),
+                (E::QFI, vec![1]),
+            ],
+            &[removal.clone(), number(E::FAR_ID, 2), urr_1, qer_1],
+        ),
+        pdr(
+            E::CREATE_PDR,
+            3,
+            255,
+            &[(E::SOURCE_INTERFACE, vec![3]), choose(None)],
+            &[removal.clone(), number(E::FAR_ID, 1)],
+        ),
+        pdr(
+            E::CREATE_PDR,
+            4,
+            1,
+            &[
+                (E::SOURCE_INTERFACE, vec![ACCESS]),
+                choose(Some(5)),
+                instance,
+                user(false),
+                sdf("permit out 58 from ff02::2/128 to assigned"),
+            ],
+            &[removal, number(E::FAR_ID, 3)],
+        ),
+        far(1, BUFFER_AND_NOTIFY, &[(E::BAR_ID, vec![1])]),
+        far(
+            2,
+            FORWARD,
+            &[group(E::FORWARDING_PARAMETERS, &[(E(42), vec![1])])],
+        ),
+        far(
+            3,
+            FORWARD,
+            &[group(
+                E::FORWARDING_PARAMETERS,
+                &[(E(42), vec![3]), tunnel(1)],
+            )],
+        ),
+        urr(
+            E::CREATE_URR,
+            1,
+            2,
+            [2, 0, 0],
+            &[volume(E::VOLUME_THRESHOLD, Some(threshold), None, None)],
+        ),
+        qer(1, 0, 1, 1_000_000),
+        group(E::CREATE_BAR, &[(E::BAR_ID, vec![1])]),
+        (E(113), vec![1]),
+    ]
+}
+
+impl Upf {
+    fn new(settings: &str) -> Self {
+        let text = format!(
+            "address = [\"192.0.2.1\", \"2001:db8::1\"]\nbearers = 200\n\
+             pfcp = {{ address = \"192.0.2.2\", peers = [\"{SMF}\"]{settings} }}"
+        );
+        let now = Instant::now();
+        let mut upf = Self {
+            gateway: Detached::new(text.parse().unwrap()).unwrap(),
+            pool: PoolHandle::new(256, false).unwrap(),
+            now,
+            sequence: 0,
+        };
+        upf.gateway.restart(now).unwrap();
+        let node = (E::NODE_ID, vec![0, 192, 0, 2, 100]);
+        let stamp = number(E::RECOVERY_TIME_STAMP, 0xe000_0001);
+        upf.ask(M::ASSOCIATION_SETUP_REQUEST, None, &[node, stamp])
+            .accepted();
+        upf
+    }
+
+    fn smf() -> SocketAddr {
+        SocketAddr::new(SMF.parse().unwrap(), 8805)
+    }
+
+    fn ask(&mut self, kind: M, seid: Option<u64>, elements: &[Element]) -> Heard {
+        self.sequence += 1;
+        let mut writer = Writer::message(kind, seid, self.sequence);
+        for (kind, value) in elements {
+            writer.element(*kind, value);
+        }
+        let bytes = writer.finish().unwrap();
+        let response = self.gateway.hear(&bytes, Self::smf(), self.now).unwrap();
+        self.gateway.take_changes();
+        self.gateway.sessions_hold().unwrap();
+        self.gateway.tables_agree().unwrap();
+        let heard = Heard::read(&response);
+        assert_eq!(heard.kind, kind.0 + 1);
+        heard
+    }
+
+    fn establish(&mut self, rules: &[Element]) -> Heard {
+        let seid = Seid {
+            seid: 0x77,
+            v4: Some([192, 0, 2, 100].into()),
+            v6: None,
+        };
+        let head = [
+            (E::NODE_ID, vec![0, 192, 0, 2, 100]),
+            (E::F_SEID, seid.emit()),
+        ];
+        self.ask(
+            M::SESSION_ESTABLISHMENT_REQUEST,
+            Some(0),
+            &[&head, rules].concat(),
+        )
+    }
+
+    fn modify(&mut self, seid: u64, rules: &[Element]) -> Heard {
+        self.ask(M::SESSION_MODIFICATION_REQUEST, Some(seid), rules)
+    }
+
+    fn delete(&mut self, seid: u64) -> Heard {
+        self.ask(M::SESSION_DELETION_REQUEST, Some(seid), &[])
+    }
+
+    /// Returns what leaves of frames that came by a port.
+    fn pass(&mut self, frames: &[Vec<u8>], from_port: usize) -> Vec<Vec<u8>> {
+        let mut batch = Batch::new();
+        for frame in frames {
+            let mut packet = self.pool.take(frame.len() as u16).unwrap();
+            packet.bytes_mut().copy_from_slice(frame);
+            batch.push(packet);
+        }
+        let context = Context {
+            from_port,
+            to_port: 1 - from_port,
+            now_ticks: taut_sys::ticks(),
+            ports: 2,
+        };
+        self.gateway.process(&mut batch, &context);
+        batch.settle(&mut Batch::new());
+        let frames = batch
+            .packets()
+            .iter()
+            .map(|it| it.bytes().to_vec())
+            .collect();
+        batch.clear();
+        frames
+    }
+
+    fn up(&mut self, frame: Vec<u8>) -> usize {
+        self.pass(&[frame], 0).len()
+    }
+
+    fn down(&mut self, frame: Vec<u8>) -> Vec<Tunnelled> {
+        self.pass(&[frame], 1)
+            .iter()
+            .map(|it| Tunnelled::read(it))
+            .collect()
+    }
+
+    /// Returns the requests that are sent after a time; each is answered, with `flags` where those are not 0.
+    fn told_after(&mut self, time: Duration, flags: u8) -> Vec<Heard> {
+        self.now += time;
+        let sent = self.gateway.look(self.now);
+        let mut heard = Vec::new();
+        for (to, bytes) in sent {
+            assert_eq!(to, Self::smf());
+            let message = Message::parse(&bytes).unwrap();
+            let (kind, sequence) = (message.message_type.response(), message.sequence);
+            let mut seid = None;
+            if message.seid.is_some() {
+                seid = Some(1);
+            }
+            let mut answer = Writer::message(kind, seid, sequence);
+            answer.element(E::CAUSE, &[1]);
+            if flags != 0 {
+                answer.element(E::PFCPSRRSP_FLAGS, &[flags]);
+            }
+            heard.push(Heard::read(&bytes));
+            let answer = answer.finish().unwrap();
+            assert_eq!(self.gateway.hear(&answer, to, self.now), None);
+        }
+        heard.retain(|it| it.kind != M::HEARTBEAT_REQUEST.0);
+        heard
+    }
+
+    fn told(&mut self) -> Vec<Heard> {
+        self.told_after(Duration::ZERO, 0)
+    }
+
+    fn count(&mut self, name: &str) -> u64 {
+        let outcomes = self.gateway.control().outcomes();
+        outcomes.iter().find(|it| it.0 == name).unwrap().1
+    }
+
+    fn signalling(&self, name: &str) -> u64 {
+        let counts = self.gateway.signalling();
+        counts.iter().find(|it| it.0 == name).unwrap().1
+    }
+}
+
+/// A frame in a tunnel, opened.
+#[derive(Debug, PartialEq, Eq)]
+struct Tunnelled {
+    teid: u32,
+    qfi: Option<u8>,
+    /// The last byte of the user packet.
+    mark: u8,
+}
+
+impl Tunnelled {
+    fn read(frame: &[u8]) -> Self {
+        let udp = Udp::new(&frame[34..]).unwrap();
+        let gtpu = Gtpu::new(udp.payload()).unwrap();
+        Self {
+            teid: gtpu.teid(),
+            qfi: gtpu.pdu_session().map(|it| it.qfi),
+            mark: *gtpu.payload().last().unwrap(),
+        }
+    }
+}
+
+/// A frame of a server to the user; the user packet has 86 bytes.
+fn to_user(source_port: u16, mark: u8) -> Vec<u8> {
+    let flow = UdpFlow {
+        src_ip: SERVER.parse().unwrap(),
+        dst_ip: USER.parse().unwrap(),
+        src_port: source_port,
+        ..UdpFlow::default()
+    };
+    let mut frame = flow.frame(104).unwrap();
+    *frame.last_mut().unwrap() = mark;
+    frame
+}
+
+const USER_BYTES: u64 = 86;
+
+/// The user's frame to a server in a tunnel, marked with a QoS flow or not; the user packet has 86 bytes.
+fn from_user(teid: u32, port: u16, qfi: Option<u8>) -> Vec<u8> {
+    let flow = UdpFlow {
+        src_ip: USER.parse().unwrap(),
+        dst_ip: SERVER.parse().unwrap(),
+        dst_port: port,
+        ..UdpFlow::default()
+    };
+    let inner = flow.frame(104).unwrap();
+    let outer = Tunnel {
+        teid,
+        src_ip: GNB.into(),
+        dst_ip: "192.0.2.1".parse().unwrap(),
+    };
+    // Without a container it is what the frame's builder makes.
+    let Some(qfi) = qfi else {
+        let flow = UdpFlow { ..flow };
+        return flow
+            .frame_as(Protocol::Udp, Some(&outer), 104 + 36)
+            .unwrap();
+    };
+    let container = PduSession { uplink: true, qfi }.emit();
+    let repr = GtpuRepr {
+        message_type: MessageType::G_PDU,
+        teid,
+        sequence: None,
+        n_pdu: None,
+        extensions: Some(Extensions {
+            first: PDU_SESSION_CONTAINER,
+            bytes: &container,
+        }),
+        payload_len_bytes: inner.len() - 14,
+    };
+    let mut message = vec![0; repr.header_len_bytes() + inner.len() - 14];
+    repr.emit(&mut message)
+        .unwrap()
+        .payload_mut()
+        .copy_from_slice(&inner[14..]);
+    let mut frame = vec![0; 14 + 28 + message.len()];
+    frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0]);
+    let ip = taut_wire::Ipv4Repr {
+        traffic_class: 0,
+        identification: 0,
+        dont_fragment: true,
+        more_fragments: false,
+        fragment_offset_bytes: 0,
+        ttl: 64,
+        protocol: taut_wire::IpProtocol::UDP,
+        source: GNB.into(),
+        destination: [192, 0, 2, 1].into(),
+        options: &[],
+        payload_len_bytes: 8 + message.len(),
+    };
+    let udp = taut_wire::UdpRepr {
+        source_port: 2152,
+        destination_port: 2152,
+        payload_len_bytes: message.len(),
+    };
+    let mut ip = ip.emit(&mut frame[14..]).unwrap();
+    let mut udp = udp.emit(ip.payload_mut()).unwrap();
+    udp.payload_mut().copy_from_slice(&message);
+    frame
+}
+
+#[test]
+fn a_session_of_open5gs_keeps_tells_passes_counts_and_reports() {
+    let mut upf = Upf::new("");
+    let made = upf.establish(&open5gs(1000)).accepted();
+    assert_eq!(made.seid, Some(0x77));
+    let (seid, teid) = (made.seid(), made.teid(2));
+    assert_eq!(made.teid(4), teid, "one CHOOSE ID, one tunnel");
+    // The base station is not known yet: packets wait, the SMF is told once.
+    for mark in 1..=3 {
+        assert_eq!(upf.down(to_user(53, mark)), []);
+    }
+    assert_eq!(upf.gateway.kept(), 3);
+    let told = upf.told();
+    assert_eq!(told.len(), 1);
+    assert_eq!(
+        (told[0].kind, told[0].seid),
+        (M::SESSION_REPORT_REQUEST.0, Some(0x77))
+    );
+    assert_eq!(told[0].get(E::REPORT_TYPE), [1]);
+    let of_rule = inside(told[0].get(E::DOWNLINK_DATA_REPORT), E::PDR_ID);
+    assert_eq!(of_rule, Some(vec![0, 1]));
+    assert_eq!(upf.down(to_user(53, 4)), []);
+    assert!(upf.told().is_empty());
+    assert_eq!(upf.signalling("packets held"), 4);
+    // It is: what waited leaves in order, before what comes now.
+    upf.modify(seid, &[update_far(1, FORWARD, Some(0x20))])
+        .accepted();
+    let out = upf.down(to_user(53, 5));
+    let marks: Vec<_> = out.iter().map(|it| it.mark).collect();
+    assert_eq!(marks, [1, 2, 3, 4, 5]);
+    assert!(out.iter().all(|it| (it.teid, it.qfi) == (0x20, Some(1))));
+    assert_eq!(upf.gateway.kept(), 0);
+    // Uplink, with its QoS flow, with another one, and with none.
+    assert_eq!(upf.up(from_user(teid, 53, Some(1))), 1);
+    assert_eq!(upf.up(from_user(teid, 53, Some(2))), 0);
+    assert_eq!(upf.up(from_user(teid, 53, None)), 0);
+    assert_eq!(upf.count("wrong QoS flow"), 2);
+    // Until the threshold there is nothing to tell: five down, one up, then six more.
+    assert!(upf.told().is_empty());
+    for mark in 6..=11 {
+        assert_eq!(upf.down(to_user(53, mark)).len(), 1);
+    }
+    let told = upf.told();
+    assert_eq!(told.len(), 1);
+    assert_eq!(told[0].get(E::REPORT_TYPE), [2]);
+    let report = usage(told[0].get(E::USAGE_REPORT_IN_REQUEST));
+    let volumes = (12 * USER_BYTES, USER_BYTES, 11 * USER_BYTES);
+    assert_eq!(report, (1, 0, 2, volumes));
+    // The session ends: what came since then.
+    assert_eq!(upf.up(from_user(teid, 53, Some(1))), 1);
+    let ended = upf.delete(seid).accepted();
+    let report = usage(ended.get(E::USAGE_REPORT_IN_DELETION));
+    assert_eq!(report, (1, 1, 1 << 11, (USER_BYTES, USER_BYTES, 0)));
+    assert_eq!(upf.gateway.control().occupancy().0, 0);
+    assert_eq!(upf.up(from_user(teid, 53, Some(1))), 0);
+}
+
+/// A session as free5GC's SMF sets it up: given or chosen tunnel, filters for all packets, URRs with a period and with
+/// thresholds for either direction, two QERs (session and flow).
+fn free5gc() -> Vec<Element> {
+    let all = sdf("permit out ip from any to assigned");
+    let instance = (E(22), b"internet".to_vec());
+    let named = [
+        number(E::URR_ID, 1),
+        number(E::URR_ID, 2),
+        number(E::QER_ID, 1),
+        number(E::QER_ID, 2),
+    ];
+    let rest = |far: u32, removal: bool| {
+        let removal = removal.then(|| (E::OUTER_HEADER_REMOVAL, vec![0]));
+        let mut all: Vec<_> = removal.into_iter().collect();
+        all.push(number(E::FAR_ID, far));
+        all.extend(named.iter().cloned());
+        all
+    };
+    vec![
+        pdr(
+            E::CREATE_PDR,
+            1,
+            255,
+            &[
+                (E::SOURCE_INTERFACE, vec![ACCESS]),
+                choose(None),
+                instance.clone(),
+                user(false),
+                all.clone(),
+            ],
+            &rest(1, true),
+        ),
+        pdr(
+            E::CREATE_PDR,
+            2,
+            255,
+            &[(E::SOURCE_INTERFACE, vec![CORE]), instance, user(true), all],
+            &rest(2, false),
+        ),
+        far(
+            1,
+            FORWARD,
+            &[group(E::FORWARDING_PARAMETERS, &[(E(42), vec![1])])],
+        ),
+        far(
+            2,
+            FORWARD,
+            &[group(
+                E::FORWARDING_PARAMETERS,
+                &[(E(42), vec![0]), tunnel(0x20)],
+            )],
+        ),
+        qer(1, 0, 9, 1_000_000),
+        qer(2, 0, 9, 200_000),
+        // Periodic, every ten seconds, volume and time.
+        urr(
+            E::CREATE_URR,
+            1,
+            3,
+            [1, 0, 0],
+            &[number(E::MEASUREMENT_PERIOD, 10)],
+        ),
+        // Threshold and quota of downlink.
+        urr(
+            E::CREATE_URR,
+            2,
+            2,
+            [2, 1, 0],
+            &[
+                volume(E::VOLUME_THRESHOLD, None, None, Some(3 * USER_BYTES)),
+                volume(E::VOLUME_QUOTA, None, None, Some(5 * USER_BYTES)),
+            ],
+        ),
+        group(
+            E::CREATE_BAR,
+            &[
+                (E::BAR_ID, vec![1]),
+                (E::DOWNLINK_DATA_NOTIFICATION_DELAY, vec![2]),
+                (E::SUGGESTED_BUFFERING_PACKETS_COUNT, vec![2]),
+            ],
+        ),
+    ]
+}
+
+#[test]
+fn a_session_of_free5gc_is_counted_reported_at_intervals_and_held_to_its_quota() {
+    let mut upf = Upf::new("");
+    let made = upf.establish(&free5gc()).accepted();
+    let (seid, teid) = (made.seid(), made.teid(1));
+    assert_eq!(upf.up(from_user(teid, 80, Some(9))), 1);
+    let mut passed = 0;
+    for mark in 0..8 {
+        passed += upf.down(to_user(80, mark)).len();
+    }
+    assert_eq!((passed, upf.count("over the quota")), (5, 3));
+    // What is counted is under one of its rules; the quota stops uplink as well.
+    assert_eq!(upf.up(from_user(teid, 80, Some(9))), 0);
+    let told = upf.told();
+    assert_eq!(told.len(), 1, "{told:?}");
+    let report = usage(told[0].get(E::USAGE_REPORT_IN_REQUEST));
+    // Threshold and quota were both reached before anybody looked.
+    let volumes = (6 * USER_BYTES, USER_BYTES, 5 * USER_BYTES);
+    assert_eq!(report, (2, 0, 2 | 1 << 8, volumes));
+    // A new quota lets packets pass again.
+    let more = [
+        number(E::URR_ID, 2),
+        volume(E::VOLUME_QUOTA, None, None, Some(2 * USER_BYTES)),
+    ];
+    upf.modify(seid, &[group(E::UPDATE_URR, &more)]).accepted();
+    assert_eq!(upf.down(to_user(80, 9)).len(), 1);
+    // The period: one report every ten seconds, with what came in them.
+    assert!(upf.told_after(Duration::from_secs(9), 0).is_empty());
+    let told = upf.told_after(Duration::from_secs(1), 0);
+    assert_eq!(told.len(), 1, "{told:?}");
+    let report = told[0].get(E::USAGE_REPORT_IN_REQUEST);
+    let volumes = (7 * USER_BYTES, USER_BYTES, 6 * USER_BYTES);
+    assert_eq!(usage(report), (1, 0, 1, volumes));
+    assert!(inside(report, E::TIME_OF_FIRST_PACKET).is_some());
+    let told = upf.told_after(Duration::from_secs(10), 0);
+    let report = told[0].get(E::USAGE_REPORT_IN_REQUEST);
+    assert_eq!(usage(report), (1, 1, 1, (0, 0, 0)));
+    assert!(inside(report, E::TIME_OF_FIRST_PACKET).is_none());
+    let time = inside(report, E::DURATION_MEASUREMENT).unwrap();
+    assert_eq!(time, 10_u32.to_be_bytes());
+    // Asked for, by number and all of them; and as a rule goes.
+    let asked = upf.modify(seid, &[group(E::QUERY_URR, &[number(E::URR_ID, 2)])]);
+    let asked = asked.accepted();
+    let report = usage(asked.get(E::USAGE_REPORT_IN_MODIFICATION));
+    assert_eq!(report, (2, 1, 1 << 7, (USER_BYTES, 0, USER_BYTES)));
+    let asked = upf
+        .modify(seid, &[(E::PFCPSMREQ_FLAGS, vec![4])])
+        .accepted();
+    assert_eq!(asked.all(E::USAGE_REPORT_IN_MODIFICATION).len(), 2);
+    let gone = group(E::REMOVE_URR, &[number(E::URR_ID, 2)]);
+    let asked = upf.modify(seid, std::slice::from_ref(&gone)).accepted();
+    let report = usage(asked.get(E::USAGE_REPORT_IN_MODIFICATION));
+    assert_eq!((report.0, report.2), (2, 1 << 11));
+    let again = upf.modify(seid, &[gone]).cause(Cause::RULE_FAILURE);
+    assert_eq!(again.get(E::FAILED_RULE_ID), [3, 0, 0, 0, 2]);
+    // Without its quota everything passes.
+    for mark in 0..4 {
+        assert_eq!(upf.down(to_user(80, mark)).len(), 1);
+    }
+    assert_eq!(
+        upf.delete(seid)
+            .accepted()
+            .all(E::USAGE_REPORT_IN_DELETION)
+            .len(),
+        1
+    );
+}
+
+#[test]
+fn a_flow_has_its_own_tunnel_gate_and_mark_and_the_rest_goes_the_usual_way() {
+    let mut upf = Upf::new("");
+    let made = upf.establish(&free5gc()).accepted();
+    let (seid, teid) = (made.seid(), made.teid(1));
+    let dns = |precedence: u32, kind: E| {
+        pdr(
+            kind,
+            11,
+            precedence,
+            &[
+                (E::SOURCE_INTERFACE, vec![CORE]),
+                user(true),
+                sdf("permit out 17 from 198.51.100.0/24 53,5353-5360 to assigned"),
+            ],
+            &[number(E::FAR_ID, 11), number(E::QER_ID, 11)],
+        )
+    };
+    let blocked = pdr(
+        E::CREATE_PDR,
+        12,
+        20,
+        &[
+            (E::SOURCE_INTERFACE, vec![ACCESS]),
+            sdf("permit out 17 from 198.51.100.7/32 7 to 10.45.0.2"),
+        ],
+        &[number(E::FAR_ID, 1), number(E::QER_ID, 12)],
+    );
+    let rules = [
+        dns(20, E::CREATE_PDR),
+        blocked,
+        far(
+            11,
+            FORWARD,
+            &[group(E::FORWARDING_PARAMETERS, &[tunnel(0x30)])],
+        ),
+        qer(11, 0, 5, 0),
+        qer(12, 0b0101, 5, 0),
+    ];
+    upf.modify(seid, &rules).accepted();
+    let way = |upf: &mut Upf, port: u16| {
+        let out = upf.down(to_user(port, 0));
+        (out[0].teid, out[0].qfi.unwrap())
+    };
+    assert_eq!(way(&mut upf, 53), (0x30, 5));
+    assert_eq!(way(&mut upf, 5355), (0x30, 5));
+    assert_eq!(way(&mut upf, 5361), (0x20, 9));
+    assert_eq!(upf.up(from_user(teid, 7, None)), 0);
+    assert_eq!(upf.count("gate closed"), 1);
+    assert_eq!(upf.up(from_user(teid, 8, None)), 1);
+    // Behind the rule for all packets it is never asked.
+    upf.modify(seid, &[dns(300, E::UPDATE_PDR)]).accepted();
+    assert_eq!(way(&mut upf, 53), (0x20, 9));
+    // A session without a rule for the rest: what no rule takes is dropped, and counted.
+    upf.delete(seid).accepted();
+    let only = [dns(20, E::CREATE_PDR), rules[2].clone(), rules[3].clone()];
+    upf.establish(&only).accepted();
+    assert_eq!(way(&mut upf, 53), (0x30, 5));
+    assert_eq!(upf.down(to_user(80, 0)), []);
+    assert_eq!(upf.count("no rule takes it"), 1);
+}
+
+#[test]
+fn buffering_has_its_delay_its_limits_and_ends_without_a_trace() {
+    let mut upf = Upf::new(", held = 3, session_held = 100");
+    let seid = upf.establish(&free5gc()).accepted().seid();
+    let bar = |rest: &[Element]| {
+        let mut all = vec![
+            number(E::FAR_ID, 2),
+            (E::APPLY_ACTION, vec![BUFFER_AND_NOTIFY]),
+        ];
+        all.extend(rest.iter().cloned());
+        group(E::UPDATE_FAR, &all)
+    };
+    // A rule that names a BAR that is not there.
+    let refused = upf.modify(seid, &[bar(&[(E::BAR_ID, vec![9])])]);
+    let refused = refused.cause(Cause::RULE_FAILURE);
+    assert_eq!(refused.get(E::FAILED_RULE_ID), [1, 0, 0, 0, 2]);
+    upf.modify(seid, &[bar(&[(E::BAR_ID, vec![1])])]).accepted();
+    // Two at most as the SMF suggests; told 100 ms after the first one.
+    for mark in 0..4 {
+        assert_eq!(upf.down(to_user(80, mark)), []);
+    }
+    assert_eq!((upf.gateway.kept(), upf.count("no room to hold")), (2, 2));
+    assert!(upf.told_after(Duration::from_millis(0), 0).is_empty());
+    assert!(upf.told_after(Duration::from_millis(99), 0).is_empty());
+    assert_eq!(upf.told_after(Duration::from_millis(1), 0).len(), 1);
+    assert!(upf.told_after(Duration::from_secs(5), 0).is_empty());
+    // The SMF has them dropped; the next one is told of again.
+    upf.modify(seid, &[(E::PFCPSMREQ_FLAGS, vec![1])])
+        .accepted();
+    assert_eq!((upf.gateway.kept(), upf.count("held in vain")), (0, 2));
+    assert_eq!(upf.down(to_user(80, 0)), []);
+    assert!(upf.told().is_empty());
+    // In its answer to the report as well.
+    let told = upf.told_after(Duration::from_millis(100), 0);
+    assert_eq!(told[0].get(E::REPORT_TYPE), [1]);
+    // Without a limit of its own, that of all.
+    let open = [
+        (E::BAR_ID, vec![1]),
+        (E::SUGGESTED_BUFFERING_PACKETS_COUNT, vec![200]),
+    ];
+    upf.modify(seid, &[group(E::UPDATE_BAR, &open)]).accepted();
+    for mark in 1..9 {
+        assert_eq!(upf.down(to_user(80, mark)), []);
+    }
+    assert_eq!(
+        (upf.gateway.kept(), upf.count("no room to hold")),
+        (3, 2 + 6)
+    );
+    // To drop, and with the session, nothing stays.
+    upf.modify(seid, &[update_far(2, 1, None)]).accepted();
+    assert_eq!((upf.gateway.kept(), upf.count("held in vain")), (0, 5));
+    upf.modify(seid, &[bar(&[])]).accepted();
+    assert_eq!(upf.down(to_user(80, 0)), []);
+    assert_eq!(upf.gateway.kept(), 1);
+    upf.delete(seid).accepted();
+    assert_eq!((upf.gateway.kept(), upf.count("held in vain")), (0, 6));
+    assert!(upf.told_after(Duration::from_secs(1), 0).is_empty());
+}
+
+#[test]
+fn a_report_is_sent_again_until_it_is_answered_or_given_up() {
+    let mut upf = Upf::new(", response_time = \"1s\", repeats = 2, heartbeat = \"none\"");
+    upf.establish(&open5gs(1000)).accepted();
+    assert_eq!(upf.down(to_user(53, 1)), []);
+    let mut sent = Vec::new();
+    for _ in 0..6 {
+        sent.extend(upf.gateway.look(upf.now));
+        upf.now += Duration::from_millis(500);
+    }
+    assert_eq!(sent.len(), 3, "at 0, 1 and 2 s");
+    assert!(sent.iter().all(|it| *it == sent[0]));
+    assert_eq!(upf.signalling("reports given up"), 0);
+    assert!(upf.gateway.look(upf.now).is_empty());
+    assert_eq!(upf.signalling("reports given up"), 1);
+    assert_eq!(upf.signalling("downlink data reports"), 1);
+}
+
+#[test]
+fn a_time_quota_begins_with_the_first_packet_and_ends_what_passes() {
+    let mut upf = Upf::new("");
+    let mut rules = free5gc();
+    rules.retain(|it| it.0 != E::CREATE_URR);
+    rules.push(urr(
+        E::CREATE_URR,
+        1,
+        1,
+        [4, 0, 0],
+        &[number(E::TIME_THRESHOLD, 3)],
+    ));
+    rules.push(urr(
+        E::CREATE_URR,
+        2,
+        3,
+        [0, 2, 0],
+        &[number(E::TIME_QUOTA, 5)],
+    ));
+    upf.establish(&rules).accepted();
+    assert!(
+        upf.told_after(Duration::from_secs(60), 0).is_empty(),
+        "nothing passed yet"
+    );
+    assert_eq!(upf.down(to_user(80, 0)).len(), 1);
+    assert!(upf.told_after(Duration::from_secs(1), 0).is_empty());
+    let told = upf.told_after(Duration::from_secs(3), 0);
+    let report = told[0].get(E::USAGE_REPORT_IN_REQUEST);
+    assert_eq!(inside(report, E::USAGE_REPORT_TRIGGER), Some(vec![4, 0, 0]));
+    assert_eq!(upf.down(to_user(80, 0)).len(), 1);
+    let told = upf.told_after(Duration::from_secs(2), 0);
+    let triggers: Vec<_> = told
+        .iter()
+        .map(|it| inside(it.get(E::USAGE_REPORT_IN_REQUEST), E::USAGE_REPORT_TRIGGER).unwrap())
+        .collect();
+    assert!(triggers.contains(&vec![0, 2, 0]), "{triggers:?}");
+    assert_eq!(upf.down(to_user(80, 0)), []);
+    assert_eq!(upf.count("over the quota"), 1);
+}
+
+#[test]
+fn a_base_station_that_does_not_answer_is_told_of_and_its_sessions_go_where_that_is_set() {
+    for (setting, left) in [("keep", 1), ("drop", 0)] {
+        let mut upf = Upf::new(&format!(
+            ", heartbeat = \"none\", echo = \"60s\", echo_time = \"3s\", echo_repeats = 2, lost_peers = \"{setting}\""
+        ));
+        upf.establish(&free5gc()).accepted();
+        assert_eq!(upf.down(to_user(80, 0)).len(), 1);
+        // Usage is told of meanwhile.
+        let nodes = |upf: &mut Upf, seconds| {
+            let mut told = upf.told_after(Duration::from_secs(seconds), 0);
+            told.retain(|it| it.kind == M::NODE_REPORT_REQUEST.0);
+            told
+        };
+        let echo = |upf: &mut Upf| {
+            upf.gateway.take_changes();
+            let sent = upf.pass(&[], 1);
+            let echoes = sent.iter().map(|frame| {
+                assert_eq!(frame[30..34], GNB);
+                let udp = Udp::new(&frame[34..]).unwrap();
+                let gtpu = Gtpu::new(udp.payload()).unwrap();
+                assert_eq!(gtpu.message_type(), MessageType::ECHO_REQUEST);
+                gtpu.sequence().unwrap()
+            });
+            echoes.collect::<Vec<_>>()
+        };
+        let answered = |upf: &mut Upf| {
+            // The response, in the frame of a user packet.
+            let mut frame = from_user(1, 1, None);
+            frame[43] = MessageType::ECHO_RESPONSE.0;
+            assert_eq!(upf.up(frame), 0);
+        };
+        assert!(nodes(&mut upf, 0).is_empty());
+        assert!(echo(&mut upf).is_empty());
+        assert!(nodes(&mut upf, 60).is_empty());
+        assert_eq!(echo(&mut upf), [1]);
+        answered(&mut upf);
+        assert!(nodes(&mut upf, 0).is_empty());
+        assert!(nodes(&mut upf, 59).is_empty());
+        assert!(echo(&mut upf).is_empty());
+        // Twice without an answer.
+        assert!(nodes(&mut upf, 1).is_empty());
+        assert_eq!(echo(&mut upf), [2]);
+        assert!(nodes(&mut upf, 3).is_empty());
+        assert_eq!(echo(&mut upf), [3]);
+        let told = nodes(&mut upf, 3);
+        assert_eq!(told.len(), 1);
+        assert_eq!(told[0].kind, M::NODE_REPORT_REQUEST.0);
+        assert_eq!(told[0].get(E::NODE_REPORT_TYPE), [1]);
+        let peer = inside(
+            told[0].get(E::USER_PLANE_PATH_FAILURE_REPORT),
+            E::REMOTE_GTPU_PEER,
+        );
+        assert_eq!(peer, Some([&[2][..], &GNB].concat()));
+        assert_eq!(upf.signalling("path failures"), 1);
+        assert_eq!(upf.signalling("sessions"), left);
+        assert!(echo(&mut upf).is_empty());
+        if left == 1 {
+            assert_eq!(upf.signalling("tunnel peers lost"), 1);
+            nodes(&mut upf, 60);
+            assert_eq!(echo(&mut upf), [4]);
+            answered(&mut upf);
+            let told = nodes(&mut upf, 0);
+            assert_eq!(told[0].get(E::NODE_REPORT_TYPE), [2]);
+            assert_eq!(upf.signalling("tunnel peers lost"), 0);
+        }
+        upf.gateway.sessions_hold().unwrap();
+    }
+}
+
+#[test]
+fn what_is_wrong_with_new_elements_has_its_cause_and_changes_nothing() {
+    let mut upf = Upf::new(", rules = 40");
+    let seid = upf.establish(&free5gc()).accepted().seid();
+    let before = upf.gateway.control().occupancy();
+    let id = |id: u32| number(E::URR_ID, id);
+    let with_filter = |value: Vec<u8>| {
+        let pdi = [
+            (E::SOURCE_INTERFACE, vec![CORE]),
+            user(true),
+            (E::SDF_FILTER, value),
+        ];
+        pdr(E::CREATE_PDR, 20, 1, &pdi, &[number(E::FAR_ID, 1)])
+    };
+    let described = |text: &str| sdf(text).1;
+    let named = |element: Element| {
+        let pdi = [(E::SOURCE_INTERFACE, vec![CORE]), user(true)];
+        pdr(E::CREATE_PDR, 20, 1, &pdi, &[number(E::FAR_ID, 1), element])
+    };
+    let missing = |element: E| {
+        (
+            Cause::MANDATORY_IE_MISSING,
+            E::OFFENDING_IE,
+            element.0.to_be_bytes().to_vec(),
+        )
+    };
+    let failed = |value: &[u8]| (Cause::RULE_FAILURE, E::FAILED_RULE_ID, value.to_vec());
+    let cut = || {
+        (
+            Cause::INVALID_LENGTH,
+            E::CAUSE,
+            vec![Cause::INVALID_LENGTH.0],
+        )
+    };
+    let full = || (Cause::NO_RESOURCES, E::CAUSE, vec![Cause::NO_RESOURCES.0]);
+    let method = || (E::MEASUREMENT_METHOD, vec![2]);
+    let triggers = || (E::REPORTING_TRIGGERS, vec![2, 0]);
+    let filters = |count: usize| {
+        let mut pdi = vec![(E::SOURCE_INTERFACE, vec![CORE]), user(true)];
+        pdi.resize(2 + count, sdf("permit out 17 from any 1 to any"));
+        pdi
+    };
+    let many = filters(33);
+    let many = pdr(E::CREATE_PDR, 20, 1, &many, &[number(E::FAR_ID, 1)]);
+    for (what, element, (cause, kind, value)) in [
+        (
+            "URR without ID",
+            group(E::CREATE_URR, &[method(), triggers()]),
+            missing(E::URR_ID),
+        ),
+        (
+            "URR without method",
+            group(E::CREATE_URR, &[id(7), triggers()]),
+            missing(E::MEASUREMENT_METHOD),
+        ),
+        (
+            "URR without triggers",
+            group(E::CREATE_URR, &[id(7), method()]),
+            missing(E::REPORTING_TRIGGERS),
+        ),
+        (
+            "triggers of no length",
+            urr(E::CREATE_URR, 7, 2, [0; 3], &[]),
+            (Cause::ACCEPTED, E::CAUSE, vec![1]),
+        ),
+        (
+            "triggers cut",
+            group(
+                E::CREATE_URR,
+                &[id(7), method(), (E::REPORTING_TRIGGERS, vec![])],
+            ),
+            cut(),
+        ),
+        (
+            "method cut",
+            group(
+                E::CREATE_URR,
+                &[id(7), (E::MEASUREMENT_METHOD, vec![]), triggers()],
+            ),
+            cut(),
+        ),
+        (
+            "threshold cut",
+            urr(
+                E::CREATE_URR,
+                7,
+                2,
+                [2, 0, 0],
+                &[(E::VOLUME_THRESHOLD, vec![1, 0])],
+            ),
+            cut(),
+        ),
+        (
+            "quota cut",
+            urr(
+                E::CREATE_URR,
+                7,
+                2,
+                [0, 1, 0],
+                &[(E::VOLUME_QUOTA, vec![7, 0, 0, 0, 0, 0, 0, 0, 1])],
+            ),
+            cut(),
+        ),
+        (
+            "period cut",
+            urr(
+                E::CREATE_URR,
+                7,
+                2,
+                [1, 0, 0],
+                &[(E::MEASUREMENT_PERIOD, vec![0, 1])],
+            ),
+            cut(),
+        ),
+        (
+            "unknown URR updated",
+            group(E::UPDATE_URR, &[id(99)]),
+            failed(&[3, 0, 0, 0, 99]),
+        ),
+        (
+            "unknown URR asked for",
+            group(E::QUERY_URR, &[id(99)]),
+            failed(&[3, 0, 0, 0, 99]),
+        ),
+        ("unknown URR named", named(id(99)), failed(&[0, 0, 20])),
+        (
+            "BAR without ID",
+            group(E::CREATE_BAR, &[]),
+            missing(E::BAR_ID),
+        ),
+        (
+            "BAR ID cut",
+            group(E::CREATE_BAR, &[(E::BAR_ID, vec![])]),
+            cut(),
+        ),
+        (
+            "delay cut",
+            group(
+                E::CREATE_BAR,
+                &[
+                    (E::BAR_ID, vec![3]),
+                    (E::DOWNLINK_DATA_NOTIFICATION_DELAY, vec![]),
+                ],
+            ),
+            cut(),
+        ),
+        (
+            "unknown BAR updated",
+            group(E::UPDATE_BAR, &[(E::BAR_ID, vec![9])]),
+            failed(&[4, 9]),
+        ),
+        (
+            "unknown BAR removed",
+            group(E::REMOVE_BAR, &[(E::BAR_ID, vec![9])]),
+            failed(&[4, 9]),
+        ),
+        ("filter cut", with_filter(vec![1, 0, 0, 9, b'p']), cut()),
+        (
+            "filter that denies",
+            with_filter(described("deny out ip from any to any")),
+            failed(&[0, 0, 20]),
+        ),
+        (
+            "filter the wrong way",
+            with_filter(described("permit in ip from any to any")),
+            failed(&[0, 0, 20]),
+        ),
+        (
+            "filter with options",
+            with_filter(described("permit out 6 from any to any established")),
+            failed(&[0, 0, 20]),
+        ),
+        (
+            "filter of another rule that is not there",
+            with_filter(vec![16, 0, 0, 0, 0, 9]),
+            failed(&[0, 0, 20]),
+        ),
+        (
+            "filter that says nothing",
+            with_filter(vec![0, 0]),
+            failed(&[0, 0, 20]),
+        ),
+        ("too many filters", many, failed(&[0, 0, 20])),
+        ("flags cut", (E::PFCPSMREQ_FLAGS, vec![]), cut()),
+        (
+            "more rules than there may be",
+            pdr(E::CREATE_PDR, 20, 1, &filters(30), &[number(E::FAR_ID, 1)]),
+            full(),
+        ),
+    ] {
+        let answer = upf.modify(seid, &[element]);
+        assert_eq!(answer.get(E::CAUSE), [cause.0], "{what}: {answer:?}");
+        assert_eq!(answer.get(kind), value, "{what}");
+        if cause != Cause::ACCEPTED {
+            assert_eq!(upf.gateway.control().occupancy(), before, "{what}");
+        }
+    }
+    assert_eq!(upf.down(to_user(80, 0)).len(), 1);
+}
