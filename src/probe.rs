@@ -8,6 +8,7 @@ use crate::samples::Samples;
 use crate::terminal::Bar;
 use crate::terminal::{print, quantity};
 use crate::transport::TransportOptions;
+use rustix::time::{ClockId, clock_gettime};
 use serde_json::json;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
@@ -188,6 +189,7 @@ fn serve(arguments: &Server) -> Result<(), Failure> {
         || format!("answering probes at {address}"),
     ));
     let stop = AtomicBool::new(false);
+    let own_ns = cpu_time_ns();
     let answered = std::thread::scope(|scope| {
         let running = scope.spawn(|| server.run(&stop));
         forward::wait(signalled, &[], arguments.until_stdin_closes, None);
@@ -196,9 +198,11 @@ fn serve(arguments: &Server) -> Result<(), Failure> {
             .join()
             .map_err(|_| Failure::Missing("the answering thread died".to_string()))
     })?;
+    let spent_ns = cpu_time_ns().saturating_sub(own_ns) as f64;
+    let per_probe_ns = (answered.answered > 0).then(|| spent_ns / answered.answered as f64);
     print::line(forward::json_or_text(
         arguments.json,
-        || json!({"event": "summary", "probes": answered}),
+        || json!({"event": "summary", "probes": answered, "cpu_per_probe_ns": per_probe_ns}),
         || {
             format!(
                 "answered {} probes; not answered: {} datagrams that are none, {} that the kernel did not send",
@@ -257,6 +261,7 @@ fn ask(arguments: &Client) -> Result<(), Failure> {
         None => None,
     };
     let mut account = ProbeAccount::new(arguments.budget);
+    let own_ns = cpu_time_ns();
     let begun = (SystemTime::now(), Instant::now());
     let mut bar = Bar::new();
     let (mut failed, mut stopped) = (None, false);
@@ -298,6 +303,9 @@ fn ask(arguments: &Client) -> Result<(), Failure> {
     let mut report = account.report(server, &train, cpu.stop()?, origin);
     report.transport = over.transport;
     report.connection = session.counts();
+    let spent_ns = cpu_time_ns().saturating_sub(own_ns) as f64;
+    report.cpu_per_probe_ns =
+        (report.probes.sent > 0).then(|| spent_ns / report.probes.sent as f64);
     while let Some(notice) = session.told() {
         if let Some(text) = words_of(notice) {
             eprintln!("taut: {text}");
@@ -371,6 +379,12 @@ fn words_of(notice: Notice) -> Option<String> {
     }
 }
 
+/// CPU time that this process has used, ns.
+fn cpu_time_ns() -> u64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
 /// What the processors do, if it is asked for.
 struct Cpu(Option<CpuReading>);
 
@@ -436,6 +450,12 @@ fn print_report(report: &ProbeReport) {
             "budget      {:.3} % within {}",
             budget.share * 100.0,
             quantity::time(budget.ns as f64)
+        ));
+    }
+    if let Some(ns) = report.cpu_per_probe_ns {
+        print::line(format!(
+            "CPU time    {} of this client for each probe and its answer",
+            quantity::time(ns)
         ));
     }
     if let Some(cpu) = &report.cpu {

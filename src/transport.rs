@@ -2,15 +2,21 @@
 
 use crate::exit::Failure;
 use crate::terminal::quantity;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
-use taut_settings::shared_key;
+use taut_model::link::medium::{MediumSettings, SharedMedium};
+use taut_settings::{SettingsFileError, shared_key};
 use taut_traffic::messages::{DeadlineSettings, Transport};
 use taut_traffic::probe::Over;
+use taut_transport::parity::MOST_PARITY_PAYLOAD_BYTES;
 use taut_transport::{Coding, Master, Settings};
 
 /// Messages that a repair combines.
 const REPAIRED: usize = 8;
+/// Parities for each message where nothing else is said.
+const PARITIES: f64 = 0.25;
+/// Messages that have a parity in common at most.
+const MOST_WITH_PARITY: f64 = 16.0;
 /// Target delay where none is given.
 const TARGET: Duration = Duration::from_millis(10);
 
@@ -35,7 +41,7 @@ fn redundancy(text: &str) -> Result<Redundancy, String> {
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct TransportOptions {
-    /// What carries messages: udp, tcp, or deadline (in time and in order, or not at all) [default: udp; in virtual time deadline]
+    /// What carries messages: udp, fec (udp with parity), tcp, or deadline (in time and in order, or not at all) [default: udp; in virtual time deadline]
     #[arg(long, value_name = "NAME")]
     transport: Option<Transport>,
     /// With --transport deadline: how long a message may take from one side to the other [default: 10ms]
@@ -44,7 +50,8 @@ pub struct TransportOptions {
     /// With --transport deadline: a message is delivered when so much of its time is left at most [default: the target]
     #[arg(long, value_name = "TIME", value_parser = quantity::some_time)]
     window: Option<Duration>,
-    /// With --transport deadline: repairs sent beforehand: off, auto (by the share that is lost), or a number for each message
+    /// With --transport deadline: repairs sent beforehand: off, auto (by the share that is lost), or a number for each message; with
+    /// --transport fec: parities for each message [default: 0.25]
     #[arg(long, value_name = "SHARE", value_parser = redundancy)]
     redundancy: Option<Redundancy>,
     /// With --transport deadline: packets after which the receiver answers [default: 8]
@@ -98,14 +105,45 @@ impl TransportOptions {
         Ok(over)
     }
 
+    /// Groups of messages with one parity each.
+    fn parity(&self, payload_bytes: usize) -> Result<Coding, Failure> {
+        let wrong = |text: String| Err(Failure::Input(text));
+        if payload_bytes > MOST_PARITY_PAYLOAD_BYTES {
+            return wrong(format!(
+                "--size {payload_bytes}: with --transport fec want at most {MOST_PARITY_PAYLOAD_BYTES}, so that all fits into a datagram"
+            ));
+        }
+        let share = match self.redundancy {
+            None => PARITIES,
+            Some(Redundancy::Share(share)) => share,
+            Some(Redundancy::Off | Redundancy::Auto) => {
+                return wrong(
+                    "--redundancy: --transport fec has parities for each message, such as 0.25"
+                        .to_owned(),
+                );
+            }
+        };
+        let messages = (1.0 / share).round();
+        if messages > MOST_WITH_PARITY {
+            return wrong(format!(
+                "--redundancy {share}: with --transport fec want one for every 16 messages at least, 0.0625"
+            ));
+        }
+        Ok(Coding::Block {
+            symbols: messages as usize,
+            redundancy: share,
+        })
+    }
+
     /// What they ask for, with messages of up to so many bytes.
     pub fn over(&self, payload_bytes: usize) -> Result<Over, Failure> {
         let transport = self.transport.unwrap_or_default();
         if transport != Transport::Deadline {
+            let is_fec = transport == Transport::Fec;
             let given = [
                 ("--target", self.target.is_some()),
                 ("--window", self.window.is_some()),
-                ("--redundancy", self.redundancy.is_some()),
+                ("--redundancy", self.redundancy.is_some() && !is_fec),
                 ("--feedback-every", self.feedback_every.is_some()),
                 ("--key-file", self.key_file.is_some()),
             ];
@@ -114,9 +152,13 @@ impl TransportOptions {
                     "{name}: needs --transport deadline"
                 )));
             }
+            let mut deadline = DeadlineSettings::default();
+            if is_fec {
+                deadline.settings.coding = self.parity(payload_bytes)?;
+            }
             return Ok(Over {
                 transport,
-                deadline: DeadlineSettings::default(),
+                deadline,
             });
         }
         let target = self.target.unwrap_or(TARGET);
@@ -151,6 +193,14 @@ impl TransportOptions {
             deadline: DeadlineSettings { settings, master },
         })
     }
+}
+
+/// Reads a medium's file; the seed of the command is added to that of the file.
+pub fn medium_of(file: &Path, seed: u64) -> Result<SharedMedium, Failure> {
+    let read = SettingsFileError::read_toml(file);
+    let mut settings: MediumSettings = read.map_err(|e| Failure::Input(e.to_string()))?;
+    settings.seed = settings.seed.wrapping_add(seed);
+    SharedMedium::new(&settings).map_err(|e| Failure::Input(format!("{}: {e}", file.display())))
 }
 
 #[cfg(test)]

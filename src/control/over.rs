@@ -1,6 +1,7 @@
 //! What lies between both sides of `taut control run --over`: functions of a chain, between two namespaces of their own.
 
 use crate::exit::{self, Failure};
+use crate::transport::medium_of;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
@@ -9,6 +10,9 @@ use taut_deploy::Deployment;
 use taut_engine::{Chain, ChainError, Wait};
 use taut_host::net::Namespace;
 use taut_port::PortSpec;
+use taut_traffic::messages::Transport;
+use taut_traffic::probe;
+use taut_transport::{Scenario, simulate, simulate_datagrams};
 
 /// Addresses of plant and controller.
 const SIDES: [Ipv4Addr; 2] = [Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2)];
@@ -65,6 +69,74 @@ impl Over {
         // Both sides sleep most of the time, and may have this core, too.
         chain.wait = Wait::Yield;
         Ok(chain)
+    }
+}
+
+/// Bytes of a message in virtual time: those of NCSbench's command, which is the longer one.
+const MESSAGE_BYTES: usize = 192;
+/// Time after which a datagram is no use to any loop, ns.
+const WORTHLESS_NS: u64 = 4_000_000_000;
+
+/// A robot and its controller over a medium in virtual time.
+#[derive(Debug, Clone)]
+pub struct Virtual<'a> {
+    /// What carries messages.
+    pub by: &'a probe::Over,
+    /// From one report to the next, ns.
+    pub period_ns: u64,
+    /// Reports.
+    pub rounds: u64,
+    /// Seed of what the medium draws.
+    pub seed: u64,
+}
+
+impl Virtual<'_> {
+    /// Delays of both ways of each round, ns, or that it is lost: reports by the clock, each of them answered when it is delivered, as
+    /// if the controller took no time. What is in messages changes nothing, so all of it is known before the loop begins.
+    pub fn rounds(&self, over: &Over) -> Result<Vec<Option<[u64; 2]>>, Failure> {
+        let Over::Medium(file) = over else {
+            return Err(Failure::Input(format!(
+                "--over {over}: a chain needs processes; with --virtual want medium:FILE"
+            )));
+        };
+        let mut medium = medium_of(file, self.seed)?;
+        let mut scenario = Scenario {
+            settings: self.by.deadline.settings,
+            interval_ns: self.period_ns,
+            payload_bytes: MESSAGE_BYTES,
+            messages: self.rounds,
+            answers: true,
+            seed: self.seed,
+            ..Scenario::default()
+        };
+        let found = match self.by.transport {
+            Transport::Deadline => {
+                let found = simulate(&scenario, &mut medium);
+                found.map_err(|e| Failure::Input(e.to_string()))?
+            }
+            Transport::Udp => {
+                scenario.settings.target_ns = WORTHLESS_NS;
+                simulate_datagrams(&scenario, &mut medium)
+            }
+            other => {
+                return Err(Failure::Input(format!(
+                    "--transport {}: is not simulated; want deadline or udp",
+                    other.name()
+                )));
+            }
+        };
+        // The answers, in the order in which what they answer was delivered: that of the reports.
+        let mut answers = found.messages[1].iter();
+        let rounds = found.messages[0].iter().map(|report| {
+            let there_ns = report.took_ns?;
+            Some([there_ns, answers.next()?.took_ns?])
+        });
+        let mut rounds: Vec<_> = rounds.collect();
+        // Where both sides never found each other, nothing arrives.
+        if rounds.is_empty() {
+            rounds.push(None);
+        }
+        Ok(rounds)
     }
 }
 

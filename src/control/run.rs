@@ -2,7 +2,7 @@
 
 use super::live::{Event, Live};
 use super::options::{LinkOptions, Loop, LoopOptions, within_an_hour};
-use super::over::{Between, Over};
+use super::over::{Between, Over, Virtual};
 use super::{plant, show};
 use crate::exit::{self, Failure};
 use crate::terminal::quantity;
@@ -16,19 +16,22 @@ use taut_lab::controlled::{self, ControlReport, Node, Sides, write_report};
 use taut_results::refuse_results;
 use taut_traffic::control::End;
 use taut_traffic::messages::Transport;
+use taut_traffic::probe;
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   taut control run --periods 200
   taut control run --virtual --loss 5% --burst 3 --out results/lossy
   taut control run --over medium:radio.toml --transport deadline
+  taut control run --virtual --over medium:radio.toml --transport deadline --period 3.25ms --target 1ms
   taut control run --plant-in west --controller-in east --at 10.9.0.2 --live
   taut control run --controller-in ssh://root@10.1.2.3 --at 10.1.2.3
 
 With --over, plant and controller get namespaces of their own, joined by a shared channel (a medium file) or by the functions of a
-chain file, whose ports do not count: it takes root. The last but one runs over whatever joins two network namespaces, such as a
-chain that `taut chain up` keeps between them; --at is the controller's address there. Over SSH, both have clocks of their own, so
-that what each way takes is not known. Ends with code 1 if the plant fell.")]
+chain file, whose ports do not count: it takes root. In virtual time only a shared channel can lie between, and messages are 192 bytes
+long. The last but one runs over whatever joins two network namespaces, such as a chain that `taut chain up` keeps between them; --at
+is the controller's address there. Over SSH, both have clocks of their own, so that what each way takes is not known. Ends with code 1
+if the plant fell.")]
 pub struct Arguments {
     #[command(flatten)]
     options: LoopOptions,
@@ -57,7 +60,7 @@ pub struct Arguments {
     #[arg(
         long,
         value_name = "KIND:FILE",
-        conflicts_with_all = ["is_virtual", "plant_in", "controller_in", "at"]
+        conflicts_with_all = ["plant_in", "controller_in", "at"]
     )]
     over: Option<Over>,
     /// Watch the plant: drawn on a terminal, or a line each second
@@ -85,13 +88,15 @@ pub struct Arguments {
     json: bool,
 }
 
+/// Rounds that a plant may need before the first command is there, beside those that are asked for.
+const LYING_ROUNDS: u64 = 1_000;
+
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let of = arguments.options.of_loop(arguments.is_virtual)?;
     let over = arguments.transport.over(MOST_BYTES)?;
-    if arguments.is_virtual && over.transport != Transport::Udp {
+    if arguments.is_virtual && arguments.over.is_none() && over.transport != Transport::Udp {
         return Err(Failure::Input(
-            "--transport: needs sockets; in virtual time, `taut probe simulate` shows what a transport does, and --delay, --loss and \
-             --burst have the loop live with it"
+            "--transport: needs sockets, or in virtual time a channel: --over medium:FILE"
                 .to_owned(),
         ));
     }
@@ -107,7 +112,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     report.is_virtual = arguments.is_virtual;
     let (report, records) = if arguments.is_virtual {
-        in_virtual_time(arguments, of, report)?
+        in_virtual_time(arguments, of, &over, report)?
     } else {
         over_sockets(arguments, &of, report)?
     };
@@ -122,13 +127,30 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
 fn in_virtual_time(
     arguments: &Arguments,
     of: Loop,
+    by: &probe::Over,
     mut report: ControlReport,
 ) -> Result<(ControlReport, Vec<Record>), Failure> {
     let inputs = of.model.inputs();
+    let mut link = arguments.link.settings()?;
+    if let Some(over) = &arguments.over {
+        if !link.recorded_ns.is_empty() {
+            return Err(Failure::Input(
+                "--as-recorded: is what lies between both sides already; leave --over out"
+                    .to_owned(),
+            ));
+        }
+        let rounds = Virtual {
+            by,
+            period_ns: of.model.period_ns(),
+            rounds: of.station.periods + LYING_ROUNDS,
+            seed: of.seed,
+        };
+        link.recorded_ns = rounds.rounds(over)?;
+    }
     let scenario = Scenario {
         controller: of.controller,
         station: of.station,
-        link: arguments.link.settings()?,
+        link,
         sensing_ns: within_an_hour(arguments.sensing),
         processing_ns: within_an_hour(arguments.processing),
         push: None,

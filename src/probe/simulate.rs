@@ -2,18 +2,24 @@
 
 use crate::exit::Failure;
 use crate::terminal::{print, quantity};
-use crate::transport::TransportOptions;
+use crate::transport::{TransportOptions, medium_of};
 use serde_json::json;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 use taut_measure::{LatencyHistogram, Summary};
-use taut_model::link::medium::{MediumSettings, SharedMedium};
-use taut_settings::SettingsFileError;
 use taut_traffic::messages::Transport;
 use taut_transport::{Clocks, Delays, Scenario, Simulated, simulate, simulate_datagrams};
 
 /// Names of both ways, as they stand in JSON.
 const WAYS: [&str; 2] = ["there", "back"];
+
+/// Names of the stages of a message, as they stand in JSON and as people read them.
+const STAGES: [(&str, &str); 4] = [
+    ("sender_ns", "sender"),
+    ("access_ns", "waiting for the medium"),
+    ("air_ns", "on the air"),
+    ("receiver_ns", "receiver"),
+];
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
@@ -38,6 +44,9 @@ pub struct Arguments {
     /// The other side answers each message, instead of sending by the clock as well
     #[arg(long)]
     answers: bool,
+    /// The other side only listens
+    #[arg(long, conflicts_with = "answers")]
+    one_way: bool,
     /// Both clocks differ by so much at most; without it, nothing is known of the difference
     #[arg(long, value_name = "TIME", value_parser = quantity::duration)]
     clock_error: Option<Duration>,
@@ -76,12 +85,13 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         payload_bytes: usize::from(arguments.size),
         messages: u64::from(arguments.count),
         answers: arguments.answers,
+        is_one_way: arguments.one_way,
         clock: (0, 0.0),
         seed: arguments.seed,
     };
     let found = match &arguments.medium {
         Some(file) => {
-            let mut medium = medium(file, arguments.seed)?;
+            let mut medium = medium_of(file, arguments.seed)?;
             let mut found = over_path(over.transport, &scenario, &mut medium)?;
             found.medium = Some(medium.counts());
             found
@@ -112,18 +122,23 @@ fn over_path(
     match transport {
         Transport::Udp => Ok(simulate_datagrams(scenario, path)),
         Transport::Deadline => simulate(scenario, path).map_err(|e| Failure::Input(e.to_string())),
-        Transport::Tcp => Err(Failure::Input(
-            "--transport tcp: the kernel's TCP is not simulated; want deadline or udp".to_owned(),
-        )),
+        Transport::Tcp | Transport::Fec => Err(Failure::Input(format!(
+            "--transport {}: is not simulated; want deadline or udp",
+            transport.name()
+        ))),
     }
 }
 
-/// Reads a medium's file; the seed of the command is added to that of the file.
-fn medium(file: &Path, seed: u64) -> Result<SharedMedium, Failure> {
-    let read = SettingsFileError::read_toml(file);
-    let mut settings: MediumSettings = read.map_err(|e| Failure::Input(e.to_string()))?;
-    settings.seed = settings.seed.wrapping_add(seed);
-    SharedMedium::new(&settings).map_err(|e| Failure::Input(format!("{}: {e}", file.display())))
+/// Times of the stages of a way's messages; none where no message has any.
+fn stages(found: &Simulated, way: usize) -> [Option<Summary>; 4] {
+    let mut all = [(); 4].map(|()| LatencyHistogram::new());
+    for it in found.messages[way].iter().filter_map(|it| it.stages) {
+        let times = [it.sender_ns, it.access_ns, it.air_ns, it.receiver_ns];
+        for (histogram, ns) in all.iter_mut().zip(times) {
+            histogram.record(ns);
+        }
+    }
+    all.each_ref().map(Summary::from_histogram)
 }
 
 fn show(arguments: &Arguments, transport: Transport, scenario: &Scenario, found: &Simulated) {
@@ -151,6 +166,15 @@ fn show(arguments: &Arguments, transport: Transport, scenario: &Scenario, found:
         for (name, (sent, in_time, took)) in WAYS.iter().zip(&ways) {
             object[*name] = json!({"sent": sent, "in_time_share": in_time, "took_ns": took});
         }
+        for (way, name) in WAYS.iter().enumerate() {
+            let seconds = found.took_ns.max(1) as f64 / 1e9;
+            let in_time = found.in_time(way) * found.messages[way].len() as f64;
+            object[*name]["in_time_pps"] = json!(in_time / seconds);
+            object[*name]["longest_gap_ns"] = json!(found.longest_gap_ns(way));
+            for ((stage, _), summary) in STAGES.iter().zip(stages(found, way)) {
+                object[*name]["stages"][*stage] = json!(summary);
+            }
+        }
         if transport == Transport::Deadline {
             object["connection"] = json!(found.counts);
         }
@@ -164,6 +188,10 @@ fn show(arguments: &Arguments, transport: Transport, scenario: &Scenario, found:
         return;
     }
     for (name, (sent, in_time, took)) in WAYS.iter().zip(&ways) {
+        // A side that only listens has none.
+        if *sent == 0 && arguments.one_way {
+            continue;
+        }
         let took = took
             .as_ref()
             .map_or("no data".to_owned(), quantity::summary);
@@ -171,6 +199,18 @@ fn show(arguments: &Arguments, transport: Transport, scenario: &Scenario, found:
             "{name:<6} {:.2} % of {sent} in time; {took}",
             in_time * 100.0
         ));
+    }
+    for (way, name) in WAYS.iter().enumerate() {
+        let means: Vec<String> = STAGES
+            .iter()
+            .zip(stages(found, way))
+            .filter_map(|((_, words), summary)| {
+                Some(format!("{words} {}", quantity::time(summary?.avg_ns)))
+            })
+            .collect();
+        if !means.is_empty() {
+            print::line(format!("{name:<6} on average: {}", means.join(", ")));
+        }
     }
     if transport == Transport::Deadline {
         for (name, counts) in WAYS.iter().zip(&found.counts) {

@@ -22,7 +22,7 @@ const PATIENT: [&str; 4] = ["--transport", "deadline", "--target", "3s"];
 
 #[test]
 fn probes_go_over_each_transport_and_a_deadline_says_what_it_did() {
-    for transport in ["tcp", "deadline"] {
+    for transport in ["fec", "tcp", "deadline"] {
         let options = match transport {
             "deadline" => PATIENT.to_vec(),
             other => vec!["--transport", other],
@@ -45,7 +45,7 @@ fn probes_go_over_each_transport_and_a_deadline_says_what_it_did() {
             "{found}"
         );
         let connection = &found["connection"];
-        assert_eq!(connection.is_null(), transport == "tcp", "{found}");
+        assert_eq!(connection.is_null(), transport != "deadline", "{found}");
         if transport == "deadline" {
             assert_eq!(
                 connection["sent"]["messages"], connection["received"]["in_time"],
@@ -224,6 +224,20 @@ fn virtual_time_gives_the_same_twice_and_no_message_late() {
         "{found}"
     );
     assert_ne!(found["medium"], ask(&["--seed", "2"])["medium"]);
+    // Where the time went adds up, on average, but for messages that came from repairs.
+    let of = |found: &Value, stage: &str| {
+        let stage = &found["there"]["stages"][stage]["avg_ns"];
+        stage.as_f64().unwrap()
+    };
+    let stages = ["sender_ns", "access_ns", "air_ns", "receiver_ns"];
+    let sum: f64 = stages.iter().map(|it| of(&found, it)).sum();
+    let took = found["there"]["took_ns"]["avg_ns"].as_f64().unwrap();
+    assert!((sum / took - 1.0).abs() < 0.05, "{sum} {took} {found}");
+    // Only one side sends: as many as there was time for.
+    let one_way = ask(&["--transport", "udp", "--one-way"]);
+    assert_eq!(one_way["back"]["sent"], 0, "{one_way}");
+    let pps = one_way["there"]["in_time_pps"].as_f64().unwrap();
+    assert!((290.0..310.0).contains(&pps), "{one_way}");
     let datagrams = ask(&["--transport", "udp"]);
     assert!(datagrams["connection"].is_null(), "{datagrams}");
     // In words as well.
@@ -246,7 +260,12 @@ fn what_cannot_be_is_one_line() {
         (vec!["--medium", &radio], "implementation_us = -5"),
         (vec!["--medium", "nowhere.toml"], "nowhere.toml"),
         (vec!["--transport", "tcp"], "want deadline or udp"),
-        (vec!["--transport", "sctp"], "want udp, tcp or deadline"),
+        (vec!["--transport", "fec"], "want deadline or udp"),
+        (vec!["--answers", "--one-way"], "--one-way"),
+        (
+            vec!["--transport", "sctp"],
+            "want udp, fec, tcp or deadline",
+        ),
         (vec!["--target", "1us"], "a target delay is 10us to 4s"),
         (vec!["--redundancy", "7"], "want off, auto"),
     ];
@@ -275,6 +294,65 @@ fn what_cannot_be_is_one_line() {
         "deadline",
     ]));
     assert!(refused.stderr.contains("needs sockets"), "{refused:?}");
+    fs::write(&radio, "[wlan]\n").unwrap();
+    let over = format!("medium:{radio}");
+    for (options, text) in [
+        (["--transport", "tcp", &over], "want deadline or udp"),
+        (["--target", "5ms", &over], "needs --transport deadline"),
+        (
+            ["--transport", "udp", "chain:x.toml"],
+            "a chain needs processes",
+        ),
+    ] {
+        let [name, value, over] = options;
+        let mut command = taut(&["control", "run", "--virtual", "--over", over]);
+        let refused = run(command.args([name, value]));
+        assert_eq!(refused.code(), Some(2), "{options:?} {refused:?}");
+        assert!(refused.stderr.contains(text), "{options:?} {refused:?}");
+    }
+    let client = taut(&["probe", "client", "127.0.0.1:9"]);
+    for (options, text) in [
+        (["--redundancy", "auto"], "parities for each message"),
+        (["--redundancy", "0.01"], "one for every 16 messages"),
+        (["--size", "1459"], "at most 1458"),
+    ] {
+        let mut command = std::process::Command::new(client.get_program());
+        command.args(client.get_args()).args(["--transport", "fec"]);
+        let refused = run(command.args(options));
+        assert_eq!(refused.code(), Some(2), "{options:?} {refused:?}");
+        assert!(refused.stderr.contains(text), "{options:?} {refused:?}");
+    }
+}
+
+#[test]
+fn a_robot_over_a_radio_in_virtual_time_lives_with_what_the_radio_does() {
+    let folder = scratch();
+    let radio = folder.path().join("radio.toml");
+    let ask = |medium: &str, options: &[&str]| {
+        fs::write(&radio, medium).unwrap();
+        let mut command = taut(&["control", "run", "--virtual", "--json", "--over"]);
+        command.arg(format!("medium:{}", radio.display()));
+        run(command.args(["--periods", "400"]).args(options)).last_json()
+    };
+    let deadline = ["--transport", "deadline", "--target", "10ms"];
+    for options in [&deadline[..], &["--transport", "udp"]] {
+        let found = ask("[wlan]\n", options);
+        assert_eq!(found["kpis"]["rounds"], 400, "{found}");
+        assert_eq!(found["kpis"]["lost"], 0, "{found}");
+        assert_eq!(found, {
+            let mut again = ask("[wlan]\n", options);
+            again["started"] = found["started"].clone();
+            again
+        });
+    }
+    // A tenth of both ways lost: some rounds are by datagrams, hardly any where there is time to send again.
+    let lossy = "[loss]\ngood = 0.1\n[wlan]\nattempts = 1\n";
+    let lost = |options: &[&str]| ask(lossy, options)["kpis"]["lost"].as_u64().unwrap();
+    let (ours, datagrams) = (lost(&deadline), lost(&["--transport", "udp"]));
+    assert!(datagrams > 40 && ours * 3 < datagrams, "{ours} {datagrams}");
+    // Nothing comes through at all.
+    let none = ask("[loss]\ngood = 1.0\n[wlan]\n", &deadline);
+    assert_eq!(none["kpis"]["rounds"], 0, "{none}");
 }
 
 #[test]

@@ -269,6 +269,14 @@ impl Encoder {
         }
     }
 
+    /// Has repairs of a window combine no more than so many of the latest source symbols, at least one: older ones are known to be there, or
+    /// of no use any more, and would only have to be known to undo a repair. Those that come widen the window again.
+    pub fn narrow(&mut self, symbols: usize) {
+        if matches!(self.scheme, Scheme::Window { .. }) {
+            self.held = self.held.min(symbols.max(1));
+        }
+    }
+
     /// The next repair that is due.
     pub fn next_repair(&mut self) -> Option<Combination<'_>> {
         if self.out == self.due {
@@ -421,6 +429,29 @@ mod tests {
                 .sum();
             assert!(made.abs_diff(of_100) <= 1, "{redundancy}: {made}");
         }
+    }
+
+    #[test]
+    fn a_window_that_is_narrowed_combines_the_latest_only() {
+        let scheme = Scheme::Window {
+            symbols: 4,
+            redundancy: 1.0,
+        };
+        let mut encoder = Encoder::new(scheme, 4, 1.0, 1).unwrap();
+        (0..4).for_each(|number| {
+            encoder.push(&[number; 4]);
+        });
+        encoder.narrow(1);
+        let [(first, coefficients, sum)] = &repairs(&mut encoder)[..] else {
+            panic!("one repair");
+        };
+        assert_eq!((*first, coefficients.len()), (3, 1));
+        assert_eq!(*sum, [product(coefficients[0], 3); 4]);
+        encoder.push(&[9; 4]);
+        assert_eq!(repairs(&mut encoder)[0].1.len(), 2);
+        encoder.push(&[9; 4]);
+        encoder.narrow(0);
+        assert_eq!(repairs(&mut encoder)[0].1.len(), 1);
     }
 
     #[test]

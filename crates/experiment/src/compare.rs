@@ -238,10 +238,10 @@ impl Loaded {
     fn named(&self) -> Vec<String> {
         let definition = &self.experiment.definition;
         let tables = definition.table.iter().flat_map(|table| &table.metrics);
-        let figures = definition
-            .figure
-            .iter()
-            .flat_map(|figure| [&figure.x, &figure.y, &figure.value].into_iter().flatten());
+        let figures = definition.figure.iter().flat_map(|figure| {
+            let axes = [&figure.x, &figure.y, &figure.value].into_iter().flatten();
+            axes.chain(&figure.parts)
+        });
         let plain = tables.chain(figures).map(|name| name.get_ref().as_str());
         let claims = definition
             .claim

@@ -411,6 +411,27 @@ pub struct FigureDefinition {
     /// Only runs that meet this condition.
     #[schemars(with = "Option<String>")]
     pub only: Option<Spanned<String>>,
+    /// Stack: the metrics that add up, from left to right.
+    #[serde(default)]
+    #[schemars(with = "Vec<String>")]
+    pub parts: Vec<Spanned<String>>,
+    /// Line, stack: what was published, shown beside the runs.
+    #[serde(default)]
+    pub published: Vec<Published>,
+}
+
+/// Published values beside those of the runs.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Published {
+    /// What it is called in the figure.
+    pub name: String,
+    /// Line: pairs of values along both axes.
+    #[serde(default)]
+    pub points: Vec<(f64, f64)>,
+    /// Stack: a value for each part; `nan` where none is known.
+    #[serde(default)]
+    pub values: Vec<f64>,
 }
 
 /// What a figure looks like.
@@ -431,6 +452,8 @@ pub enum FigureKind {
     HeatMap,
     /// Latency over the percentile, nines evenly spaced.
     Percentiles,
+    /// Metrics that add up, side by side: where time goes. Medians of the runs.
+    Stack,
 }
 
 /// Axes with equal factors instead of equal steps.

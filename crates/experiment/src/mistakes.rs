@@ -1,6 +1,6 @@
 //! Mistakes of an experiment besides its grammar, said with their place before the first run.
 
-use crate::definition::Order;
+use crate::definition::{FigureKind, Order, Published};
 use crate::error::ExperimentError;
 use crate::evaluate::Formulas;
 use crate::experiment::Experiment;
@@ -149,6 +149,31 @@ impl Experiment {
             if let Some(samples) = &figure.samples {
                 InsidePath::new(samples.get_ref())
                     .map_err(|e| self.source.wrong(samples.span(), format!("samples: {e}")))?;
+            }
+            let parts = figure.parts.len();
+            for published in &figure.published {
+                let Published {
+                    name,
+                    points,
+                    values,
+                } = published;
+                let (is_right, wants) = match figure.kind {
+                    FigureKind::Line => (
+                        !points.is_empty() && values.is_empty(),
+                        "`points`".to_owned(),
+                    ),
+                    FigureKind::Stack => (
+                        values.len() == parts && points.is_empty(),
+                        format!("{parts} `values`, one for each of `parts`"),
+                    ),
+                    _ => (false, "to be in a figure `line` or `stack`".to_owned()),
+                };
+                if !is_right {
+                    return Err(self.source.wrong_somewhere(format!(
+                        "figure `{}`: what was published as `{name}` wants {wants}",
+                        figure.name
+                    )));
+                }
             }
         }
         if definition.title.contains(char::is_control) {
@@ -397,7 +422,8 @@ impl Experiment {
         }
         for figure in &definition.figure {
             let axes = [&figure.x, &figure.y, &figure.value].into_iter().flatten();
-            used.extend(axes.map(|name| (name.get_ref().as_str(), name.span())));
+            let all = axes.chain(&figure.parts);
+            used.extend(all.map(|name| (name.get_ref().as_str(), name.span())));
         }
         for claim in &definition.claim {
             let named = first_arguments(claim.value.get_ref());

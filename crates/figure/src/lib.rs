@@ -32,6 +32,7 @@ pub mod load;
 pub mod marks;
 pub mod percentiles;
 pub mod scatter;
+pub mod stack;
 pub mod table;
 pub mod timeline;
 

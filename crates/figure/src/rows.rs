@@ -5,7 +5,7 @@ use super::axes::{Hover, Labels, Panel};
 use super::chart::Chart;
 use super::scale::Scale;
 use super::svg::{Anchor, Svg, shortened, text_width};
-use super::{Column, Series};
+use super::{Column, Series, legend};
 use taut_measure::quantity::Quantity;
 
 const ROW: f64 = 24.0;
@@ -16,8 +16,21 @@ const TOP: f64 = 8.0;
 /// its title; `right` px stay free beside the panel.
 pub(super) fn draw<T>(
     chart: &Chart<'_>,
+    x: (Scale, &str),
+    right: f64,
+    groups: &[Column<T>],
+    series: impl Fn(&T) -> &Series,
+    row: impl Fn(&mut Svg, &Panel, &T, f64),
+) -> String {
+    draw_with_keys(chart, x, right, &[], groups, series, row)
+}
+
+/// As [`draw`], with keys above the panel that say what is in the rows.
+pub(super) fn draw_with_keys<T>(
+    chart: &Chart<'_>,
     (x, title): (Scale, &str),
     right: f64,
+    keys: &[&Series],
     groups: &[Column<T>],
     series: impl Fn(&T) -> &Series,
     row: impl Fn(&mut Svg, &Panel, &T, f64),
@@ -26,7 +39,6 @@ pub(super) fn draw<T>(
     let items = groups.iter().flat_map(|group| &group.items);
     let heads = groups.iter().filter(headed).count() as f64;
     let body = (items.clone().count() as f64 * ROW + heads * HEAD + 6.0).max(2.0 * ROW);
-    let mut svg = chart.svg(TOP + body + 46.0);
     // A third of the width at most: what is longer is cut.
     let most = chart.width() / 3.0;
     let left = items
@@ -35,9 +47,15 @@ pub(super) fn draw<T>(
         .min(most)
         + 36.0;
     let width = chart.width() - left - right;
+    let top = match legend::strip_height(width, keys) {
+        0.0 => TOP,
+        height => TOP + height + 14.0,
+    };
+    let mut svg = chart.svg(top + body + 46.0);
+    legend::strip(&mut svg, (left, TOP), width, keys);
     let panel = Panel {
         left,
-        top: TOP,
+        top,
         width,
         height: body,
         x,
@@ -53,7 +71,7 @@ pub(super) fn draw<T>(
     if groups.iter().all(|group| group.items.is_empty()) {
         panel.empty(&mut svg, "no data");
     }
-    let mut row_top = TOP + 2.0;
+    let mut row_top = top + 2.0;
     for group in groups {
         if headed(&group) {
             let heading = shortened(&group.heading, 13.0, chart.width() - 24.0);

@@ -14,7 +14,7 @@
 //! - [`Notice`]: what an application is told.
 //! - [`simulate`]: two endpoints over a made-up path in virtual time.
 //!
-//! Below them: [`wire`], the packets; `offset.rs`, what is known of the other side's clock; `pace.rs`, how fast to send;
+//! Beside them: [`parity`], datagrams with parity, which they are compared with. Below them: [`wire`], the packets; `offset.rs`, what is known of the other side's clock; `pace.rs`, how fast to send;
 //! `sender.rs` and `receiver.rs`, the two halves.
 //!
 //! Begin with `endpoint.rs`, then `receiver.rs` and `sender.rs`. No I/O.
@@ -25,6 +25,7 @@ mod endpoint;
 mod key;
 mod offset;
 mod pace;
+pub mod parity;
 mod receiver;
 mod sender;
 mod settings;
@@ -36,4 +37,6 @@ pub use key::{Master, MasterError};
 pub use receiver::Received;
 pub use sender::Sent;
 pub use settings::{Clocks, Coding, MOST_PAYLOAD_BYTES, Settings, WrongSettings};
-pub use simulation::{Delays, Path, Scenario, Simulated, simulate, simulate_datagrams};
+pub use simulation::{
+    Delays, Passed, Path, Scenario, Simulated, Stages, simulate, simulate_datagrams,
+};

@@ -370,7 +370,14 @@ impl Sender {
             Outgoing::Repair => {
                 let is_window = matches!(self.coding, Coding::Window { .. });
                 self.repair_due = !is_window;
-                let combination = self.encoder.as_mut().and_then(Encoder::next_repair);
+                // What is known to be there, or can come no more, would only make a repair harder to undo.
+                let open = self.fresh.saturating_sub(self.base);
+                if is_window && open == 0 {
+                    return None;
+                }
+                let encoder = self.encoder.as_mut()?;
+                encoder.narrow(open as usize);
+                let combination = encoder.next_repair();
                 self.repair_due &= combination.is_some();
                 let combination = combination?;
                 self.sent.repairs += 1;

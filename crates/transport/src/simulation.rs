@@ -2,7 +2,7 @@
 
 use crate::endpoint::{Counts, Endpoint, EndpointError, Notice};
 use crate::settings::Settings;
-use crate::wire::MOST_DATAGRAM_BYTES;
+use crate::wire::{self, Body, MOST_DATAGRAM_BYTES};
 use fastrand::Rng;
 use serde::Serialize;
 use std::cmp::Reverse;
@@ -16,14 +16,27 @@ const START_NS: u64 = 1_000_000_000;
 /// Packets under way at a time, at most.
 const MOST_UNDER_WAY: usize = 1 << 13;
 
+/// A packet that a path is done with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Passed {
+    /// Which way it went.
+    pub way: usize,
+    /// Number that it was sent with.
+    pub id: u32,
+    /// Whether it arrives now.
+    pub arrives: bool,
+    /// When it began to be sent, behind all waiting for the medium, ns; none where a path has none.
+    pub begun_ns: Option<u64>,
+}
+
 /// What carries packets from one side to the other, in true time.
 pub trait Path {
     /// Takes a packet of so many bytes, headers included, that goes that way: 0 from the opener, 1 to it.
     fn send(&mut self, now_ns: u64, way: usize, id: u32, bytes: u32);
     /// When the next one arrives, or is done with.
     fn next_ns(&self) -> Option<u64>;
-    /// Returns one that has been done with by now: way, number, and whether it arrives. The same one may arrive again.
-    fn take(&mut self, now_ns: u64) -> Option<(usize, u32, bool)>;
+    /// Returns one that has been done with by now. The same one may arrive again.
+    fn take(&mut self, now_ns: u64) -> Option<Passed>;
 }
 
 impl Path for SharedMedium {
@@ -35,9 +48,14 @@ impl Path for SharedMedium {
         SharedMedium::next_ns(self)
     }
 
-    fn take(&mut self, now_ns: u64) -> Option<(usize, u32, bool)> {
+    fn take(&mut self, now_ns: u64) -> Option<Passed> {
         let ended = SharedMedium::take(self, now_ns)?;
-        Some((ended.way, ended.id, ended.fate == Fate::Arrives))
+        Some(Passed {
+            way: ended.way,
+            id: ended.id,
+            arrives: ended.fate == Fate::Arrives,
+            begun_ns: Some(ended.begun_ns),
+        })
     }
 }
 
@@ -102,14 +120,19 @@ impl Path for Delays {
         self.under_way.peek().map(|Reverse((ns, ..))| *ns)
     }
 
-    fn take(&mut self, now_ns: u64) -> Option<(usize, u32, bool)> {
+    fn take(&mut self, now_ns: u64) -> Option<Passed> {
         let Reverse((_, _, way, id)) = self
             .under_way
             .peek()
             .copied()
             .filter(|Reverse((ns, ..))| *ns <= now_ns)?;
         self.under_way.pop();
-        Some((way, id, true))
+        Some(Passed {
+            way,
+            id,
+            arrives: true,
+            begun_ns: None,
+        })
     }
 }
 
@@ -126,6 +149,8 @@ pub struct Scenario {
     pub messages: u64,
     /// Whether the other side answers each message that it gets, instead of sending by the clock as well.
     pub answers: bool,
+    /// Whether the other side only listens, and sends no messages at all.
+    pub is_one_way: bool,
     /// Clock of the answerer: what it is ahead of the opener's, ns, and how much faster it goes, parts per million.
     pub clock: (i64, f64),
     /// What is drawn is the same for the same seed.
@@ -140,6 +165,7 @@ impl Default for Scenario {
             payload_bytes: 100,
             messages: 1_000,
             answers: true,
+            is_one_way: false,
             clock: (0, 0.0),
             seed: 1,
         }
@@ -153,6 +179,37 @@ pub struct Fated {
     pub sent_ns: u64,
     /// From handing over to delivery, ns; none of what was not delivered.
     pub took_ns: Option<u64>,
+    /// Where that time went; none of what was not delivered, came from repairs, or went over a path without a medium.
+    pub stages: Option<Stages>,
+}
+
+/// Where the time of a message went: its own first packet that arrived. Names of the stamps are those of Gallenmüller's dissertation,
+/// section 6.3; what a driver takes (m5 - m4) is nothing here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Stages {
+    /// From handing over until its packet was given to the medium (m2 - m1), ns.
+    pub sender_ns: u64,
+    /// Until the medium was free and the frame began (m3 - m2), ns.
+    pub access_ns: u64,
+    /// Until it had arrived (m4 - m3), ns.
+    pub air_ns: u64,
+    /// Until it was delivered: waiting for those before it, and on purpose (m6 - m5), ns.
+    pub receiver_ns: u64,
+}
+
+/// When a packet was given to the medium, began, and had arrived, ns.
+type Seen = (u64, u64, u64);
+
+impl Stages {
+    /// Of a message that was handed over and delivered then.
+    fn of(sent_ns: u64, (given_ns, begun_ns, arrived_ns): Seen, delivered_ns: u64) -> Self {
+        Self {
+            sender_ns: given_ns.saturating_sub(sent_ns),
+            access_ns: begun_ns.saturating_sub(given_ns),
+            air_ns: arrived_ns.saturating_sub(begun_ns),
+            receiver_ns: delivered_ns.saturating_sub(arrived_ns),
+        }
+    }
 }
 
 /// What came of a simulation. Ways are 0, from the opener, and 1, to it.
@@ -183,6 +240,31 @@ impl Simulated {
         let in_time = all.iter().filter(|it| it.took_ns.is_some()).count();
         in_time as f64 / all.len().max(1) as f64
     }
+
+    /// Longest time of a way in which nothing was delivered although messages were sent, ns: from one delivery, or the first sending, to
+    /// the next, or the last sending.
+    pub fn longest_gap_ns(&self, way: usize) -> u64 {
+        let all = &self.messages[way];
+        let (Some(first), Some(last)) = (all.first(), all.last()) else {
+            return 0;
+        };
+        let delivered = all
+            .iter()
+            .filter_map(|it| it.took_ns.map(|ns| it.sent_ns + ns));
+        let (mut before, mut longest) = (first.sent_ns, 0);
+        for at_ns in delivered.chain([last.sent_ns]) {
+            longest = longest.max(at_ns.saturating_sub(before));
+            before = before.max(at_ns);
+        }
+        longest
+    }
+}
+
+/// A packet under way.
+#[derive(Clone)]
+struct Packet {
+    bytes: Vec<u8>,
+    given_ns: u64,
 }
 
 /// A side and its clock.
@@ -231,7 +313,9 @@ pub fn simulate(scenario: &Scenario, path: &mut dyn Path) -> Result<Simulated, E
     ];
     let (offset_ns, ppm) = scenario.clock;
     let mut found = Simulated::default();
-    let mut packets: Vec<Option<Vec<u8>>> = Vec::new();
+    let mut packets: Vec<Option<Packet>> = Vec::new();
+    // What is known of messages by their number.
+    let mut seen: [Vec<Option<Seen>>; 2] = [const { Vec::new() }; 2];
     let mut free: Vec<u32> = Vec::new();
     let mut payload = vec![0; scenario.payload_bytes];
     let mut next_of = [0_u64; 2];
@@ -242,15 +326,25 @@ pub fn simulate(scenario: &Scenario, path: &mut dyn Path) -> Result<Simulated, E
     let mut end_ns = START_NS + 60_000_000_000;
     let mut bytes = [0; MOST_DATAGRAM_BYTES];
     loop {
-        while let Some((way, id, arrives)) = path.take(now) {
-            let Some(packet) = packets[id as usize].clone() else {
+        while let Some(passed) = path.take(now) {
+            let Some(Packet {
+                bytes: packet,
+                given_ns,
+            }) = packets[passed.id as usize].clone()
+            else {
                 continue;
             };
             // Copies may follow: what is under way is forgotten by the number of packets, not by arrival.
-            if !arrives {
+            if !passed.arrives {
                 continue;
             }
-            let to = 1 - way;
+            if let (Some(begun_ns), Ok((_, Body::Data(data)))) =
+                (passed.begun_ns, wire::parse(&packet))
+                && let Some(of) = seen[passed.way].get_mut(data.source as usize)
+            {
+                of.get_or_insert((given_ns, begun_ns, now));
+            }
+            let to = 1 - passed.way;
             if let Some(peer) = &mut peers[to] {
                 let at_ns = peer.clock_ns(now);
                 peer.endpoint.receive(at_ns, &packet);
@@ -283,6 +377,8 @@ pub fn simulate(scenario: &Scenario, path: &mut dyn Path) -> Result<Simulated, E
                     found.delivered_disordered += u64::from(!in_order);
                     found.delivered_late += u64::from(took_ns > settings.target_ns);
                     message.took_ns = Some(took_ns);
+                    let seen = seen[way].get(number as usize).copied().flatten();
+                    message.stages = seen.map(|seen| Stages::of(message.sent_ns, seen, now));
                     next_of[way] = number + 1;
                 }
                 while let Some(notice) = peer.endpoint.notice() {
@@ -293,8 +389,9 @@ pub fn simulate(scenario: &Scenario, path: &mut dyn Path) -> Result<Simulated, E
                     due_ns[side] = Some(now + scenario.interval_ns);
                 }
                 let by_clock = side == 0 || !scenario.answers;
-                let mut sends = if by_clock { 0 } else { answers };
-                if by_clock {
+                let is_silent = side == 1 && scenario.is_one_way;
+                let mut sends = if by_clock || is_silent { 0 } else { answers };
+                if by_clock && !is_silent {
                     let has_more = (found.messages[side].len() as u64) < scenario.messages;
                     if has_more && due_ns[side].is_some_and(|ns| ns <= now) {
                         sends += 1;
@@ -309,8 +406,9 @@ pub fn simulate(scenario: &Scenario, path: &mut dyn Path) -> Result<Simulated, E
                     if peer.endpoint.send(at_ns, &payload).is_ok() {
                         found.messages[side].push(Fated {
                             sent_ns: now,
-                            took_ns: None,
+                            ..Fated::default()
                         });
+                        seen[side].push(None);
                         first_ns.get_or_insert(now);
                     }
                 }
@@ -323,7 +421,10 @@ pub fn simulate(scenario: &Scenario, path: &mut dyn Path) -> Result<Simulated, E
                         // The oldest have long arrived.
                         free.extend(0..MOST_UNDER_WAY as u32 / 2);
                     }
-                    packets[id as usize] = Some(bytes[..length].to_vec());
+                    packets[id as usize] = Some(Packet {
+                        bytes: bytes[..length].to_vec(),
+                        given_ns: now,
+                    });
                     path.send(now, side, id, length as u32 + HEADERS_BYTES);
                 }
             }
@@ -338,7 +439,7 @@ pub fn simulate(scenario: &Scenario, path: &mut dyn Path) -> Result<Simulated, E
         });
         let sends = (0..2).filter_map(|side| {
             let is_over = found.messages[side].len() as u64 >= scenario.messages;
-            let by_clock = side == 0 || !scenario.answers;
+            let by_clock = side == 0 || !scenario.answers && !scenario.is_one_way;
             due_ns[side].filter(|_| by_clock && !is_over)
         });
         let Some(next_ns) = wakes.chain(sends).chain(path.next_ns()).min() else {
@@ -371,26 +472,28 @@ pub fn simulate_datagrams(scenario: &Scenario, path: &mut dyn Path) -> Simulated
     let mut next_of = [0_usize; 2];
     let mut due_ns = START_NS;
     loop {
-        while let Some((way, id, arrives)) = path.take(now) {
-            let (_, number) = numbers[id as usize];
+        while let Some(passed) = path.take(now) {
+            let (way, number) = numbers[passed.id as usize];
             let message = &mut found.messages[way][number];
             let took_ns = now - message.sent_ns;
-            if !arrives || message.took_ns.is_some() || number < next_of[way] {
+            if !passed.arrives || message.took_ns.is_some() || number < next_of[way] {
                 continue;
             }
             if took_ns > target_ns {
                 continue;
             }
             message.took_ns = Some(took_ns);
+            let seen = passed.begun_ns.map(|ns| (message.sent_ns, ns, now));
+            message.stages = seen.map(|seen| Stages::of(message.sent_ns, seen, now));
             next_of[way] = number + 1;
-            if way == 0 && scenario.answers {
+            if way == 0 && scenario.answers && !scenario.is_one_way {
                 send_datagram(&mut found, &mut numbers, path, now, 1, bytes);
             }
         }
         let is_over = found.messages[0].len() as u64 >= scenario.messages;
         if !is_over && due_ns <= now {
             send_datagram(&mut found, &mut numbers, path, now, 0, bytes);
-            if !scenario.answers {
+            if !scenario.answers && !scenario.is_one_way {
                 send_datagram(&mut found, &mut numbers, path, now, 1, bytes);
             }
             due_ns += scenario.interval_ns;
@@ -416,7 +519,7 @@ fn send_datagram(
     numbers.push((way, found.messages[way].len()));
     found.messages[way].push(Fated {
         sent_ns: now_ns,
-        took_ns: None,
+        ..Fated::default()
     });
     path.send(now_ns, way, numbers.len() as u32 - 1, bytes);
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 use std::cell::RefCell;
 use taut_figure::{
     Axis, Chart, Column, Distribution, Item, Series, Style, boxes, cdf, curves, heat, histogram,
-    percentiles, scatter,
+    percentiles, scatter, stack,
 };
 use taut_measure::quantity::Quantity;
 use taut_measure::{LatencyHistogram, median};
@@ -77,6 +77,7 @@ pub(crate) fn draw(
         FigureKind::Line => drawing.lines()?,
         FigureKind::Scatter => drawing.scatter()?,
         FigureKind::HeatMap => drawing.heat_map()?,
+        FigureKind::Stack => drawing.stack()?,
     };
     let members = groups.iter().flat_map(|group| runs.ids(group)).collect();
     Ok(Figure {
@@ -327,6 +328,18 @@ impl Drawing<'_> {
             points.sort_by(|a, b| a.x.total_cmp(&b.x));
             all.push(curves::Curve { series, points });
         }
+        for published in &self.figure.published {
+            let points = published.points.iter();
+            all.push(curves::Curve {
+                series: Series {
+                    label: published.name.clone(),
+                    style: Style::reference(),
+                },
+                points: points
+                    .filter_map(|(at, value)| curves::Point::of_runs(*at, of_x, &[*value], of_y))
+                    .collect(),
+            });
+        }
         let axes = (
             Axis {
                 title: x,
@@ -461,11 +474,109 @@ impl Drawing<'_> {
         ))
     }
 
+    fn stack(&self) -> Drawn {
+        let parts: Vec<&str> = self
+            .figure
+            .parts
+            .iter()
+            .map(|it| it.get_ref().as_str())
+            .collect();
+        let Some(first) = parts.first() else {
+            return Err("a figure of this kind needs `parts`".to_owned());
+        };
+        let names = parts.iter().enumerate().map(|(index, metric)| Series {
+            label: part_name(metric, &parts),
+            style: Style::of(index),
+        });
+        let names: Vec<Series> = names.collect();
+        let mut items = Vec::new();
+        let mut data = self.csv_head(&[&parts[..], &["runs"]].concat());
+        for (group, series) in self.groups.iter().zip(self.series()) {
+            let mut values = Vec::new();
+            for metric in &parts {
+                values.push(median(&self.values(group, metric)?));
+            }
+            let cells = values
+                .iter()
+                .map(|value| value.map(|it| it.to_string()).unwrap_or_default());
+            data += &Self::csv_row(group, cells.chain([self.runs.ids(group).join(" ")]));
+            items.push(stack::Item {
+                series,
+                parts: values,
+            });
+        }
+        let published = self.figure.published.iter().map(|it| stack::Item {
+            series: Series {
+                label: it.name.clone(),
+                style: Style::reference(),
+            },
+            parts: it
+                .values
+                .iter()
+                .map(|value| value.is_finite().then_some(*value))
+                .collect(),
+        });
+        items.extend(published);
+        let axis = Axis {
+            title: "each part, one after the other",
+            quantity: quantity_of(first),
+            log: false,
+        };
+        let columns = [Column {
+            heading: String::new(),
+            items,
+        }];
+        let svg = stack::chart(&self.chart(), axis, &names, &columns);
+        Ok((
+            svg,
+            data,
+            format!(
+                "Median of the runs of each part, {} runs.",
+                self.member_count()
+            ),
+        ))
+    }
+
     fn side(&self, name: &str) -> heat::Side {
         let groups = self.runs.groups(&[name.to_owned()]);
         heat::Side {
             title: name.to_owned(),
             labels: groups.iter().map(|group| text_of(&group.of[0])).collect(),
         }
+    }
+}
+
+/// What tells a metric from the others: what all begin or end with is left out, and the unit.
+fn part_name(metric: &str, all: &[&str]) -> String {
+    let words: Vec<&str> = metric.split('.').collect();
+    let others: Vec<Vec<&str>> = all.iter().map(|it| it.split('.').collect()).collect();
+    let differs = |index: &usize| {
+        others
+            .iter()
+            .any(|other| other.get(*index) != words.get(*index))
+    };
+    let own: Vec<&str> = (0..words.len())
+        .filter(differs)
+        .map(|index| words[index].trim_end_matches("_ns"))
+        .collect();
+    if own.is_empty() {
+        metric.to_owned()
+    } else {
+        own.join(".").replace('_', " ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_called_by_what_tells_them_apart() {
+        let all = ["p.there.sender_ns.avg_ns", "p.there.on_air_ns.avg_ns"];
+        assert_eq!(
+            all.map(|it| part_name(it, &all)),
+            ["sender", "on air"].map(str::to_owned)
+        );
+        assert_eq!(part_name("a.b", &["a.b"]), "a.b");
     }
 }

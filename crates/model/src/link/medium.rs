@@ -205,6 +205,8 @@ pub enum Fate {
 pub struct Ended {
     /// Time at which it arrives, or is given up, ns.
     pub at_ns: u64,
+    /// Time at which it began to be sent, behind all waiting and backing off; of several times the last, ns.
+    pub begun_ns: u64,
     /// Direction, 0 or 1.
     pub way: usize,
     /// Number that it was given to the medium with.
@@ -247,6 +249,15 @@ struct Station {
     attempts: u32,
 }
 
+/// What is on the air.
+#[derive(Debug, Clone, Copy)]
+struct OnAir {
+    end_ns: u64,
+    begun_ns: u64,
+    /// Of which direction, if a packet is done with by it.
+    done: Option<(usize, Fate)>,
+}
+
 #[derive(Debug)]
 struct Contention {
     line: Line,
@@ -259,8 +270,7 @@ struct Contention {
     /// Those of both directions, then the others.
     stations: Vec<Station>,
     free_ns: u64,
-    /// What is on the air: until when, and of which direction, if it arrives.
-    current: Option<(u64, Option<(usize, Fate)>)>,
+    current: Option<OnAir>,
 }
 
 #[derive(Debug)]
@@ -293,8 +303,9 @@ enum Access {
     Gates(GatePlan),
 }
 
-/// What is decided of a packet: when it is done with, in which order it came, its direction and number, whether it arrives.
-type Decided = (u64, u64, usize, u32, bool);
+/// What is decided of a packet: when it is done with, in which order it came, its direction and number, whether it arrives, and when
+/// it begins to be sent.
+type Decided = (u64, u64, usize, u32, bool, u64);
 
 /// A medium that two directions share.
 #[derive(Debug)]
@@ -302,7 +313,7 @@ pub struct SharedMedium {
     access: Access,
     queue: u32,
     queues: [VecDeque<Waiting>; 2],
-    /// What is decided beforehand: when, in which order it came, direction, number, whether it arrives.
+    /// What is decided beforehand.
     decided: BinaryHeap<Reverse<Decided>>,
     decided_of: [u32; 2],
     order: u64,
@@ -395,12 +406,12 @@ impl SharedMedium {
                 self.begin();
             }
             Access::Slots(_) => {
-                let (at_ns, arrives) = self.in_slots(way, &packet);
-                self.decide(at_ns, way, id, arrives);
+                let decided = self.in_slots(way, &packet);
+                self.decide(way, id, decided);
             }
             Access::Gates(_) => {
-                let (at_ns, arrives) = self.through_gates(way, &packet);
-                self.decide(at_ns, way, id, arrives);
+                let decided = self.through_gates(way, &packet);
+                self.decide(way, id, decided);
             }
         }
         true
@@ -409,7 +420,7 @@ impl SharedMedium {
     /// When the next packet is done with, if nothing comes before; the medium has to be asked then, as another transmission may begin.
     pub fn next_ns(&self) -> Option<u64> {
         let current = match &self.access {
-            Access::Contention(contention) => contention.current.map(|(ns, _)| ns),
+            Access::Contention(contention) => contention.current.map(|it| it.end_ns),
             _ => None,
         };
         current.or_else(|| self.decided.peek().map(|Reverse((ns, ..))| *ns))
@@ -417,27 +428,28 @@ impl SharedMedium {
 
     /// Returns a packet that is done with by now, the earliest first. Ask until there is none.
     pub fn take(&mut self, now_ns: u64) -> Option<Ended> {
-        if let Some(Reverse((at_ns, _, way, id, arrives))) = self.decided.peek().copied()
+        if let Some(Reverse((at_ns, _, way, id, arrives, begun_ns))) = self.decided.peek().copied()
             && at_ns <= now_ns
         {
             self.decided.pop();
             self.decided_of[way] -= 1;
-            return Some(self.ended(at_ns, way, id, arrives));
+            return Some(self.ended((begun_ns, at_ns), way, id, arrives));
         }
         loop {
             let Access::Contention(contention) = &mut self.access else {
                 return None;
             };
-            let (at_ns, done) = contention.current.filter(|(ns, _)| *ns <= now_ns)?;
+            let was = contention.current.filter(|it| it.end_ns <= now_ns)?;
             contention.current = None;
-            contention.free_ns = at_ns;
-            let ended = done.and_then(|(way, fate)| {
+            contention.free_ns = was.end_ns;
+            let ended = was.done.and_then(|(way, fate)| {
                 let packet = self.queues[way].pop_front()?;
                 Some((way, packet.id, fate))
             });
             self.begin();
             if let Some((way, id, fate)) = ended {
-                return Some(self.ended(at_ns, way, id, fate == Fate::Arrives));
+                let times = (was.begun_ns, was.end_ns);
+                return Some(self.ended(times, way, id, fate == Fate::Arrives));
             }
         }
     }
@@ -447,7 +459,13 @@ impl SharedMedium {
         self.counts
     }
 
-    fn ended(&mut self, at_ns: u64, way: usize, id: u32, arrives: bool) -> Ended {
+    fn ended(
+        &mut self,
+        (begun_ns, at_ns): (u64, u64),
+        way: usize,
+        id: u32,
+        arrives: bool,
+    ) -> Ended {
         let fate = if arrives {
             self.counts.arrived[way] += 1;
             Fate::Arrives
@@ -457,15 +475,16 @@ impl SharedMedium {
         };
         Ended {
             at_ns,
+            begun_ns,
             way,
             id,
             fate,
         }
     }
 
-    fn decide(&mut self, at_ns: u64, way: usize, id: u32, arrives: bool) {
-        self.decided
-            .push(Reverse((at_ns, self.order, way, id, arrives)));
+    fn decide(&mut self, way: usize, id: u32, (begun_ns, at_ns, arrives): (u64, u64, bool)) {
+        let decided = (at_ns, self.order, way, id, arrives, begun_ns);
+        self.decided.push(Reverse(decided));
         self.order += 1;
         self.decided_of[way] += 1;
     }
@@ -542,6 +561,7 @@ impl SharedMedium {
         }
         let takes_ns = contention.time_ns(longest_bytes, shortest);
         let end_ns = from_ns + takes_ns;
+        let begun_ns = from_ns + u64::from(shortest) * contention.slot_ns;
         self.counts.busy_ns += takes_ns;
         let collides = winners > 1;
         self.counts.collisions += u64::from(collides);
@@ -580,12 +600,17 @@ impl SharedMedium {
                 }
             }
         }
-        contention.current = Some((end_ns, done));
+        contention.current = Some(OnAir {
+            end_ns,
+            begun_ns,
+            done,
+        });
     }
 
-    fn in_slots(&mut self, way: usize, packet: &Waiting) -> (u64, bool) {
+    /// When a packet begins to be sent and is done with, and whether it arrives.
+    fn in_slots(&mut self, way: usize, packet: &Waiting) -> (u64, u64, bool) {
         let Access::Slots(plan) = &mut self.access else {
-            return (packet.since_ns, true);
+            return (packet.since_ns, packet.since_ns, true);
         };
         let (attempts, harq_ns, processing_ns, slot_ns) = (
             plan.attempts,
@@ -596,13 +621,14 @@ impl SharedMedium {
         let asked_ns = if way == 1 { plan.grant_ns } else { 0 };
         let mut from_ns = packet.since_ns + asked_ns;
         let mut arrives = false;
-        let mut end_ns = from_ns;
+        let (mut begun_ns, mut end_ns) = (from_ns, from_ns);
         for attempt in 0..attempts {
             let Access::Slots(plan) = &mut self.access else {
                 break;
             };
             let slot = plan.slot_for(way, from_ns, packet.bytes);
-            end_ns = (slot + 1) * slot_ns + processing_ns;
+            begun_ns = slot * slot_ns;
+            end_ns = begun_ns + slot_ns + processing_ns;
             self.counts.busy_ns += slot_ns * u64::from(packet.bytes) / u64::from(plan.slot_bytes);
             self.counts.repeated += u64::from(attempt > 0);
             if !self.is_lost(end_ns) {
@@ -616,12 +642,13 @@ impl SharedMedium {
             end_ns = end_ns.max(plan.last_ns[way]);
             plan.last_ns[way] = end_ns;
         }
-        (end_ns, arrives)
+        (begun_ns, end_ns, arrives)
     }
 
-    fn through_gates(&mut self, way: usize, packet: &Waiting) -> (u64, bool) {
+    /// As [`SharedMedium::in_slots`].
+    fn through_gates(&mut self, way: usize, packet: &Waiting) -> (u64, u64, bool) {
         let Access::Gates(plan) = &mut self.access else {
-            return (packet.since_ns, true);
+            return (packet.since_ns, packet.since_ns, true);
         };
         // Preamble, check sequence and gap are on the wire as well.
         let takes_ns = (f64::from(packet.bytes + 24) * plan.ns_per_byte).round() as u64;
@@ -631,7 +658,7 @@ impl SharedMedium {
         let end_ns = plan.free_ns[way] + plan.delay_ns;
         self.counts.busy_ns += takes_ns;
         let arrives = !self.is_lost(end_ns);
-        (end_ns, arrives)
+        (begins_ns, end_ns, arrives)
     }
 }
 

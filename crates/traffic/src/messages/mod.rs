@@ -1,15 +1,17 @@
-//! Messages between programs, whatever carries them: UDP, TCP, or the deadline transport.
+//! Messages between programs, whatever carries them: UDP, UDP with parity, TCP, or the deadline transport.
 //!
 //! [`open`] gives something that sends messages to addresses and says what came from which, as a UDP socket does; so what measures
 //! or controls over it is the same for all.
 
 mod datagram;
 mod deadline;
+mod parity;
 mod stream;
 
 pub use deadline::{DeadlineMessages, DeadlineSettings};
 
 use datagram::DatagramMessages;
+use parity::ParityMessages;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -28,6 +30,8 @@ pub enum Transport {
     /// A datagram each, come what may.
     #[default]
     Udp,
+    /// A datagram each, and behind so many the XOR of them.
+    Fec,
     /// A stream without delay (`TCP_NODELAY`); each message behind its length.
     Tcp,
     /// In time and in order, or not at all.
@@ -36,12 +40,13 @@ pub enum Transport {
 
 impl Transport {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Udp, Self::Tcp, Self::Deadline];
+    pub const ALL: [Self; 4] = [Self::Udp, Self::Fec, Self::Tcp, Self::Deadline];
 
     /// Returns its name as people write it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Udp => "udp",
+            Self::Fec => "fec",
             Self::Tcp => "tcp",
             Self::Deadline => "deadline",
         }
@@ -53,7 +58,7 @@ impl std::str::FromStr for Transport {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|it| it.name() == text);
-        found.ok_or_else(|| format!("{text}: want udp, tcp or deadline"))
+        found.ok_or_else(|| format!("{text}: want udp, fec, tcp or deadline"))
     }
 }
 
@@ -114,7 +119,7 @@ pub struct Received {
     pub stamp: Option<Duration>,
 }
 
-/// Opens an address for messages.
+/// Opens an address for messages. With parity, as many messages have one in common as the coding of the settings combines.
 ///
 /// # Errors
 /// The address is taken, or not of this machine; the settings cannot be ([`io::ErrorKind::InvalidInput`]).
@@ -125,6 +130,10 @@ pub fn open(
 ) -> io::Result<Box<dyn Messages>> {
     Ok(match transport {
         Transport::Udp => Box::new(DatagramMessages::open(bind)?),
+        Transport::Fec => {
+            let messages = settings.settings.coding.symbols();
+            Box::new(ParityMessages::open(bind, messages)?)
+        }
         Transport::Tcp => Box::new(StreamMessages::open(bind)?),
         Transport::Deadline => Box::new(DeadlineMessages::open(bind, settings.clone())?),
     })

@@ -2,7 +2,7 @@
 
 use super::*;
 use std::time::Instant;
-use taut_transport::{Master, Settings};
+use taut_transport::{Coding, Master, Settings};
 
 const HERE: &str = "127.0.0.1:0";
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -55,7 +55,7 @@ fn messages_come_whole_from_whom_they_are_and_answers_find_back() {
         "sctp"
             .parse::<Transport>()
             .unwrap_err()
-            .contains("want udp, tcp or deadline")
+            .contains("want udp, fec, tcp or deadline")
     );
 }
 
@@ -170,4 +170,55 @@ fn addresses_that_are_made_up_keep_nobody_out_for_long() {
         right.wait(Duration::from_millis(1));
     }
     panic!("kept out: {host:?}");
+}
+
+#[test]
+fn a_datagram_that_is_lost_of_a_group_is_made_from_the_others() {
+    // Somebody in between who loses the second packet of each five.
+    let between = UdpSocket::bind(HERE).unwrap();
+    let settings = DeadlineSettings {
+        settings: Settings {
+            coding: Coding::Block {
+                symbols: 4,
+                redundancy: 0.25,
+            },
+            ..Settings::default()
+        },
+        master: None,
+    };
+    let [mut one, mut other] = pair(Transport::Fec, &settings);
+    let to = other.address().unwrap();
+    for number in 0..8_u8 {
+        let message = vec![number; 10 + usize::from(number)];
+        one.send_to(&message, between.local_addr().unwrap())
+            .unwrap();
+    }
+    let mut packet = [0; 2_000];
+    for number in 0..10 {
+        let length = between.recv(&mut packet).unwrap();
+        if number % 5 != 1 {
+            between.send_to(&packet[..length], to).unwrap();
+        }
+    }
+    let mut got: Vec<Vec<u8>> = (0..8).map(|_| next(&mut other, &mut one).0).collect();
+    got.sort();
+    let all: Vec<_> = (0..8)
+        .map(|number| vec![number; 10 + usize::from(number)])
+        .collect();
+    assert_eq!(got, all);
+    let most = taut_transport::parity::MOST_PARITY_PAYLOAD_BYTES;
+    let refused = one.send_to(&vec![0; most + 1], to).unwrap_err();
+    assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
+    let none = open(
+        Transport::Fec,
+        HERE.parse().unwrap(),
+        &DeadlineSettings {
+            settings: Settings {
+                coding: Coding::Off,
+                ..Settings::default()
+            },
+            master: None,
+        },
+    );
+    assert!(none.unwrap_err().to_string().contains("1 to 16"));
 }

@@ -239,9 +239,36 @@ impl ProbeSession {
         wait: Duration,
         stop: &AtomicBool,
     ) -> Result<Self, ProbeError> {
+        let carrier = Carrier::open(server, over);
+        let carrier = carrier.map_err(|source| ProbeError::Socket { server, source })?;
+        Self::greet(carrier, server, size_bytes, wait, stop)
+    }
+
+    /// As [`ProbeSession::connect`], by something else that carries messages, such as a program of its own.
+    ///
+    /// # Errors
+    /// [`ProbeError`].
+    pub fn connect_by(
+        messages: Box<dyn Messages>,
+        server: SocketAddr,
+        size_bytes: usize,
+        wait: Duration,
+        stop: &AtomicBool,
+    ) -> Result<Self, ProbeError> {
+        let carrier = Carrier::Messages(messages, server);
+        Self::greet(carrier, server, size_bytes, wait, stop)
+    }
+
+    fn greet(
+        carrier: Carrier,
+        server: SocketAddr,
+        size_bytes: usize,
+        wait: Duration,
+        stop: &AtomicBool,
+    ) -> Result<Self, ProbeError> {
         let failed = |source| ProbeError::Socket { server, source };
         let mut session = Self {
-            carrier: Carrier::open(server, over).map_err(failed)?,
+            carrier,
             session: fastrand::u16(..),
             begun: Instant::now(),
             next: 0,

@@ -64,10 +64,14 @@ impl ProbeServer {
         if over.transport == Transport::Udp {
             return Self::bind(address);
         }
-        let messages = open(over.transport, address, &over.deadline)?;
-        Ok(Self {
+        Ok(Self::by(open(over.transport, address, &over.deadline)?))
+    }
+
+    /// Answers what comes by something else that carries messages, such as a program of its own.
+    pub fn by(messages: Box<dyn Messages>) -> Self {
+        Self {
             carrier: Carrier::Messages(Mutex::new(messages)),
-        })
+        }
     }
 
     /// Returns the address at which the server listens.

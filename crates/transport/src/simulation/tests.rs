@@ -240,6 +240,78 @@ fn a_long_stall_of_the_path_is_survived() {
     );
 }
 
+/// The dissertation's channel, t = 0.15 x + 282.43 us.
+fn published_channel() -> SharedMedium {
+    let text = "[wlan]\nimplementation_us = 120";
+    SharedMedium::new(&toml(text)).unwrap()
+}
+
+#[test]
+fn stages_of_a_message_add_up_to_its_time_and_the_air_takes_what_its_bytes_take() {
+    let mut scenario = Scenario {
+        interval_ns: 5 * MS,
+        payload_bytes: 365,
+        answers: false,
+        ..Scenario::default()
+    };
+    scenario.settings.clocks = Clocks::Shared(10_000);
+    scenario.settings.window_ns = 2 * MS;
+    let mut medium = published_channel();
+    let ours = quick(&scenario, &mut medium);
+    let mut medium = published_channel();
+    let datagrams = simulate_datagrams(&scenario, &mut medium);
+    for (found, receiver_ns) in [(&ours, 7 * MS..8 * MS), (&datagrams, 0..1)] {
+        for way in 0..2 {
+            let messages = found.messages[way].iter();
+            let staged: Vec<_> = messages
+                .filter_map(|it| it.took_ns.zip(it.stages))
+                .collect();
+            assert!(staged.len() > 990, "{way}: {}", staged.len());
+            for (took_ns, it) in staged {
+                assert_eq!(
+                    it.sender_ns + it.access_ns + it.air_ns + it.receiver_ns,
+                    took_ns
+                );
+                // Without any backoff: 67.5 us less than the line.
+                let bytes = (it.air_ns as f64 / 1e3 - 282.43 + 67.5) / 0.15;
+                assert!((390.0..520.0).contains(&bytes), "{bytes} {it:?}");
+            }
+            let last = found.messages[way].last().unwrap().stages.unwrap();
+            assert!(receiver_ns.contains(&last.receiver_ns), "{last:?}");
+        }
+    }
+}
+
+#[test]
+fn who_only_listens_sends_nothing_and_a_gap_is_as_long_as_nothing_came() {
+    let mut scenario = Scenario {
+        is_one_way: true,
+        interval_ns: 10_000_000,
+        messages: 100,
+        ..Scenario::default()
+    };
+    scenario.settings.target_ns = 10 * MS;
+    for found in [
+        simulate(&scenario, &mut Delays::new(MS, 1)).unwrap(),
+        simulate_datagrams(&scenario, &mut Delays::new(MS, 1)),
+    ] {
+        assert_eq!((found.messages[0].len(), found.messages[1].len()), (100, 0));
+        assert_eq!((found.in_time(0), found.longest_gap_ns(1)), (1.0, 0));
+        assert!((9 * MS..11 * MS).contains(&found.longest_gap_ns(0)));
+    }
+    // Nobody hears the datagrams of 50 ms.
+    let fated = |number: u64| Fated {
+        sent_ns: number * 10 * MS,
+        took_ns: (!(3..8).contains(&number)).then_some(MS),
+        stages: None,
+    };
+    let found = Simulated {
+        messages: [(0..20).map(fated).collect(), Vec::new()],
+        ..Simulated::default()
+    };
+    assert_eq!(found.longest_gap_ns(0), 60 * MS);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
     /// Whatever the path does and however the clocks differ, nothing is delivered late or out of order.
@@ -267,6 +339,7 @@ proptest! {
             payload_bytes: 40,
             messages: 600,
             answers,
+            is_one_way: false,
             clock,
             seed,
         };
