@@ -301,7 +301,7 @@ fn the_rules_found_are_those_that_a_list_would_find_whatever_comes_and_goes() {
             assert!(control.remove(id).is_some());
         }
         if step % 50 == 0 {
-            let mut shape = control.follow(changes(1).unwrap().0);
+            let (mut shape, _) = control.follow();
             let mut keys = [Key::default(); BATCH_CAPACITY];
             for key in &mut keys {
                 for field in [Field::Source, Field::DestinationPort, Field::InPort] {
@@ -311,7 +311,10 @@ fn the_rules_found_are_those_that_a_list_would_find_whatever_comes_and_goes() {
             let mut found = [Found::NOTHING; BATCH_CAPACITY];
             let tables = &shape.get().tables;
             let tuples = tables.first().map_or(&[][..], |table| &table.tuples);
-            control.memory().find(tuples, &keys, u64::MAX, &mut found);
+            let scratch = &mut Scratch::default();
+            control
+                .memory()
+                .find(tuples, &keys, u64::MAX, &mut found, scratch);
             let rules: Vec<control::Rule> = list.iter().map(|(_, rule)| rule.clone()).collect();
             for (key, found) in keys.iter().zip(&found) {
                 let own = found.slot().map(|_| {

@@ -432,13 +432,17 @@ impl<'a> Trials<'a> {
                     _ => None,
                 })
                 .collect();
+            let copies = trials.iter().find_map(|trial| match trial.seen {
+                Seen::Amplified { copies, .. } => Some(copies),
+                _ => None,
+            });
             let worst = |of: &Amplified| of.lost.iter().copied().fold(0.0, f64::max);
             let worst_of = |which: fn(&(&'a Amplified, &'a Amplified)) -> &'a Amplified| {
                 seen.iter().map(|it| worst(which(it))).fold(0.0, f64::max)
             };
             AmplifyRow {
                 cables,
-                copies: 2 * cables + 1,
+                copies: copies.unwrap_or(0),
                 fold: estimate(seen.iter().map(|(easy, _)| easy.fold)),
                 most_lost: worst_of(|it| it.0),
                 most_out_pps: estimate(seen.iter().map(|(_, most)| most.out_pps)),

@@ -2,7 +2,7 @@
 
 use super::openflow::{Action, Asked, Controller, GroupKind, Rule, in_text};
 use crate::benchmark::Failed;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::io::BufRead;
 use std::process::Command;
@@ -21,7 +21,7 @@ pub(super) enum Keeper {
     Person(Person),
 }
 
-/// Ports of a bridge of the kernel: interfaces of a namespace, by their numbers.
+/// Ports of bridges of the kernel: interfaces of a namespace, by their numbers.
 pub(super) struct Ports {
     pub namespace: String,
     pub interfaces: BTreeMap<u32, String>,
@@ -109,37 +109,99 @@ impl Keeper {
 }
 
 impl Ports {
-    /// What a port's frames are sent through, as a bridge can do it: they are in a VLAN of the port's own, to which those ports belong.
-    /// With nothing learned, all of them get a copy.
+    /// Makes bridges that do as rules say: one of all ports that packets go between. With nothing learned, what comes in through a port
+    /// leaves through all others of its bridge, but that isolated ports send nothing to each other.
     fn rules(&self, rules: impl IntoIterator<Item = Rule>) -> Result<(), Failed> {
         let mut script = String::from("set -e\n");
-        for rule in rules {
-            let refused = || Failed::Broken(format!("a bridge cannot do {rule}"));
-            let port = rule.asked.in_port.filter(|port| {
-                rule.meter.is_none()
-                    && rule.asked
-                        == Asked {
-                            in_port: Some(*port),
-                            ..Asked::default()
-                        }
-            });
-            let port = port.ok_or_else(refused)?;
-            let name = |port: &u32| self.interfaces.get(port).ok_or_else(refused);
-            let vlan = port + 1;
-            let from = name(&port)?;
+        for (number, bridge) in self.bridges(rules)?.iter().enumerate() {
             let _ = writeln!(
                 script,
-                "bridge vlan add dev {from} vid {vlan} pvid untagged"
+                "ip link add name br{number} type bridge stp_state 0 forward_delay 0 mcast_snooping 0
+                ip link set dev br{number} up"
             );
-            for action in &rule.actions {
-                let Action::Output(to) = action else {
-                    return Err(refused());
-                };
-                let to = name(to)?;
-                let _ = writeln!(script, "bridge vlan add dev {to} vid {vlan} untagged");
+            for (port, is_isolated) in bridge {
+                let isolated = if *is_isolated { "on" } else { "off" };
+                let _ = writeln!(
+                    script,
+                    "ip link set dev {port} master br{number}
+                    ip link set dev {port} type bridge_slave learning off isolated {isolated}
+                    tries=0
+                    until [ \"$(cat /sys/class/net/{port}/brport/state)\" = 3 ]; do
+                        tries=$((tries + 1))
+                        [ $tries -lt 500 ]
+                        sleep 0.01
+                    done"
+                );
             }
         }
         self.shell(&script).map(drop)
+    }
+
+    /// The bridges that do as rules say: interfaces of each, and whether it is isolated.
+    fn bridges(
+        &self,
+        rules: impl IntoIterator<Item = Rule>,
+    ) -> Result<Vec<Vec<(&str, bool)>>, Failed> {
+        let refused = |rule: &Rule| Failed::Broken(format!("a bridge cannot do {rule}"));
+        let mut sending: Vec<(u32, BTreeSet<u32>, Rule)> = Vec::new();
+        for rule in rules {
+            let only_port = Asked {
+                in_port: rule.asked.in_port,
+                ..Asked::default()
+            };
+            let outputs = rule.actions.iter().map(|action| match action {
+                Action::Output(port) if self.interfaces.contains_key(port) => Some(*port),
+                _ => None,
+            });
+            let outputs: Option<BTreeSet<u32>> = outputs.collect();
+            let from = rule.asked.in_port.filter(|_| rule.asked == only_port);
+            match (from, outputs, rule.meter) {
+                (Some(from), Some(outputs), None) => sending.push((from, outputs, rule)),
+                _ => return Err(refused(&rule)),
+            }
+        }
+        // Ports that packets go between are of one bridge.
+        let mut bridges: Vec<BTreeSet<u32>> = Vec::new();
+        for (from, outputs, _) in &sending {
+            let mut joined = outputs.clone();
+            joined.insert(*from);
+            bridges.retain(|other| {
+                let is_apart = joined.is_disjoint(other);
+                if !is_apart {
+                    joined.extend(other);
+                }
+                is_apart
+            });
+            bridges.push(joined);
+        }
+        // What is not sent to all others is sent to those that are not isolated.
+        let others = |bridge: &BTreeSet<u32>, port: u32| -> BTreeSet<u32> {
+            bridge.iter().copied().filter(|it| *it != port).collect()
+        };
+        let mut isolated = BTreeSet::new();
+        for bridge in &bridges {
+            let of_bridge = sending.iter().filter(|it| bridge.contains(&it.0));
+            let some = of_bridge.filter(|(from, outputs, _)| *outputs != others(bridge, *from));
+            isolated.extend(some.map(|it| it.0));
+        }
+        for (from, outputs, rule) in &sending {
+            let bridge = bridges.iter().find(|it| it.contains(from));
+            let mut does = bridge.map_or_else(BTreeSet::new, |it| others(it, *from));
+            if isolated.contains(from) {
+                does.retain(|it| !isolated.contains(it));
+            }
+            if does != *outputs {
+                return Err(refused(rule));
+            }
+        }
+        let named = |port: &u32| {
+            let name = self.interfaces.get(port).map_or("", String::as_str);
+            (name, isolated.contains(port))
+        };
+        Ok(bridges
+            .iter()
+            .map(|bridge| bridge.iter().map(named).collect())
+            .collect())
     }
 
     /// Frames that came in through each port.
@@ -155,31 +217,6 @@ impl Ports {
             Some((port.parse().ok()?, packets.parse().ok()?))
         };
         Ok(said.lines().filter_map(read).collect())
-    }
-
-    /// Makes the bridge of these interfaces: no frame passes until there are rules.
-    pub fn join(&self) -> Result<(), Failed> {
-        let names = self.interfaces.values().cloned().collect::<Vec<_>>();
-        let names = names.join(" ");
-        self.shell(&format!(
-            "set -e
-ip link add name br0 type bridge vlan_filtering 1 vlan_default_pvid 0 stp_state 0 mcast_snooping 0
-ip link set br0 up
-for port in {names}; do
-    ip link set $port master br0
-    bridge link set dev $port learning off
-done
-for port in {names}; do
-    tries=0
-    until [ \"$(cat /sys/class/net/$port/brport/state)\" = 3 ]; do
-        tries=$((tries + 1))
-        [ $tries -lt 500 ]
-        sleep 0.01
-    done
-done
-"
-        ))
-        .map(drop)
     }
 
     fn shell(&self, script: &str) -> Result<String, Failed> {
@@ -287,38 +324,67 @@ mod tests {
         assert_eq!(person.told([]).lines().count(), 2);
     }
 
-    #[test]
-    fn a_bridge_says_which_rule_it_cannot_do() {
-        let ports = Ports {
+    fn ports() -> Ports {
+        let names = (1..=6).map(|port| (port, format!("p{port}")));
+        Ports {
             namespace: "none".to_string(),
-            interfaces: [(1, "a".to_string()), (2, "b".to_string())].into(),
-        };
-        let sending = |actions| Rule {
+            interfaces: names.collect(),
+        }
+    }
+
+    fn sending(in_port: u32, to: &[u32]) -> Rule {
+        Rule {
             asked: Asked {
-                in_port: Some(1),
+                in_port: Some(in_port),
                 ..Asked::default()
             },
-            actions,
+            actions: to.iter().map(|port| Action::Output(*port)).collect(),
             ..Rule::default()
+        }
+    }
+
+    #[test]
+    fn ports_that_packets_go_between_are_bridged_and_isolated_where_they_do_not() {
+        let ports = ports();
+        let hops = [sending(1, &[2]), sending(3, &[4]), sending(5, &[6])];
+        let hops = ports.bridges(hops).unwrap();
+        assert_eq!(hops.len(), 3);
+        assert!(hops.iter().flatten().all(|(_, is_isolated)| !is_isolated));
+        let amplified = [sending(1, &[2, 4]), sending(3, &[6]), sending(5, &[6])];
+        let amplified = ports.bridges(amplified).unwrap();
+        let all = |number: usize| amplified[number].as_slice();
+        assert_eq!(all(0), [("p1", false), ("p2", false), ("p4", false)]);
+        assert_eq!(all(1), [("p3", true), ("p5", true), ("p6", false)]);
+    }
+
+    #[test]
+    fn a_bridge_says_which_rule_it_cannot_do() {
+        let ports = ports();
+        let of_class = Rule {
+            asked: Asked {
+                in_port: Some(1),
+                udp_dst: Some(42),
+                ip_dst: None,
+            },
+            ..sending(1, &[2])
         };
-        for rule in [
-            sending(vec![Action::Queue(7)]),
-            sending(vec![Action::Output(3)]),
-            Rule {
-                meter: Some(1),
-                ..sending(vec![Action::Output(2)])
-            },
-            Rule {
-                asked: Asked {
-                    in_port: Some(1),
-                    udp_dst: Some(42),
-                    ip_dst: None,
-                },
-                ..sending(vec![])
-            },
-            Rule::default(),
+        let metered = Rule {
+            meter: Some(1),
+            ..sending(1, &[2])
+        };
+        let queued = Rule {
+            actions: vec![Action::Queue(7)],
+            ..sending(1, &[])
+        };
+        for rules in [
+            vec![queued],
+            vec![sending(1, &[9])],
+            vec![metered],
+            vec![of_class],
+            vec![Rule::default()],
+            vec![sending(1, &[2, 3]), sending(2, &[3]), sending(3, &[2])],
         ] {
-            let said = ports.rules([rule]);
+            let said = ports.bridges(rules);
             assert!(
                 matches!(&said, Err(Failed::Broken(why)) if why.contains("cannot do priority=0")),
                 "{said:?}"

@@ -464,7 +464,6 @@ fn bridge(site: Site<'_>, layout: &Layout, traffic: Traffic) -> Result<Standing,
             .map(|port| (port, interface(&layout.wiring, port)))
             .collect(),
     };
-    ports.join()?;
     let inside = wires.testbed.enter_generator()?;
     let specs = GENERATOR_INTERFACES.map(|name| format!("af_packet:{name}"));
     Ok(Standing {

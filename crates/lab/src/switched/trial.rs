@@ -331,7 +331,7 @@ impl At<'_> {
                 multiplying,
                 back,
                 ends,
-            } = amplifying(&layout.wiring);
+            } = amplifying(&layout.wiring, *self.site.switch == Switch::Bridge);
             let copies = multiplying.actions.len() as u32;
             match layout.wiring.before.is_some() {
                 true => {
@@ -501,12 +501,18 @@ struct Amplifying {
     ends: Vec<u32>,
 }
 
-fn amplifying(wiring: &Wiring) -> Amplifying {
+/// Each cable takes two copies, one from each end, or one where the switch cannot tell packets that come back from those that go out.
+fn amplifying(wiring: &Wiring, is_one_way: bool) -> Amplifying {
     let (from, to, ends): (u32, Vec<u32>, Vec<u32>) = match &wiring.before {
         Some(before) => (
             before.first,
             before.links.iter().map(|[own, _]| *own).collect(),
             before.links.iter().map(|[_, port]| *port).collect(),
+        ),
+        None if is_one_way => (
+            wiring.first,
+            wiring.cables.iter().map(|[near, _]| *near).collect(),
+            wiring.cables.iter().map(|[_, far]| *far).collect(),
         ),
         None => {
             let ends: Vec<u32> = wiring.cables.iter().flatten().copied().collect();
@@ -681,9 +687,12 @@ mod tests {
         assert_eq!(rules[0].actions[0], Action::Queue(URGENT));
         assert_eq!(classes(0.0).unwrap().streams().len(), 1);
         assert_eq!(classes(1e5).unwrap().streams().len(), 2);
-        let amplified = amplifying(&wiring);
+        let amplified = amplifying(&wiring, false);
         assert_eq!(outputs(&amplified.multiplying), 2 * 2 + 1);
         assert_eq!((amplified.back.len(), amplified.ends.len()), (4, 4));
+        let one_way = amplifying(&wiring, true);
+        assert_eq!(outputs(&one_way.multiplying), 2);
+        assert_eq!(one_way.ends, [3, 5]);
     }
 
     #[test]
@@ -695,7 +704,7 @@ mod tests {
         assert_eq!(rules.switch.len(), 1 + COPIES as usize);
         let all = rules.switch.iter().flat_map(|rule| &rule.actions);
         assert!(all.into_iter().all(|it| *it == Action::Output(4)));
-        let amplified = amplifying(&wiring);
+        let amplified = amplifying(&wiring, false);
         assert_eq!(outputs(&amplified.multiplying), 3);
         assert_eq!(amplified.ends, [1, 2, 3]);
     }
