@@ -38,7 +38,7 @@ use std::time::Duration;
 use table::{Found, MOST_RULES, Memory, Scratch};
 use taut_port::{BATCH_CAPACITY, Batch, PoolHandle, PortError, Punt};
 use taut_settings::{duration, in_words};
-use taut_sys::{Alarm, Clock, prefetch};
+use taut_sys::{Clock, prefetch};
 use taut_wire::{EtherType, Ethernet};
 use text::{File, Rules};
 

@@ -158,7 +158,7 @@ impl Layout {
         });
         let mut text = format!("ports = {:?}\n", ports.collect::<Vec<_>>());
         if shares {
-            text.push_str("wait = \"yield\"\n");
+            text.push_str("wait = \"interrupt\"\n");
         }
         text.push_str(&function(openflow));
         Some(text)
