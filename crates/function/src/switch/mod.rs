@@ -10,6 +10,7 @@
 mod action;
 mod at_work;
 mod control;
+mod in_kernel;
 mod key;
 mod learned;
 mod openflow;
@@ -20,10 +21,14 @@ mod text;
 
 use crate::mix::mix;
 use crate::swapped::InUse;
-use crate::{Class, Context, Entry, Function, Handler, KernelVersion, SettingsError, settings};
+use crate::{
+    Class, Context, Entry, Function, Handler, KernelVersion, Member, SettingsError, Shared,
+    settings,
+};
 use action::step;
 use at_work::Worker;
 use control::{Control, Count, GroupKind};
+use in_kernel::Kernel;
 use key::{Field, Key};
 use learned::{Learned, WAYS, is_reserved};
 use openflow::PacketOut;
@@ -48,7 +53,7 @@ pub(crate) const ENTRY: Entry = Entry {
     class: Class::Basic,
     ports: None,
     build: |table| Ok(Box::new(Switch::new(settings(table)?)?) as Box<dyn Function>),
-    in_kernel: KernelVersion::No("it has no version there"),
+    in_kernel: KernelVersion::Upcall(in_kernel::UPCALL),
 };
 
 /// IEEE 802.1D-2004, table 7-5.
@@ -125,6 +130,8 @@ struct Switch {
     plane: Option<Plane>,
     facts: Arc<Facts>,
     counts: Counts,
+    /// Programs that go by the same rules, where frames pass in the kernel.
+    kernel: Kernel,
 }
 
 /// Packets, by what became of them.
@@ -223,6 +230,7 @@ impl Switch {
                 is_up: (0..MOST_PORTS).map(|_| AtomicBool::new(true)).collect(),
             }),
             counts: Counts::default(),
+            kernel: None,
         })
     }
 }
@@ -306,6 +314,11 @@ impl Function for Switch {
         }
     }
 
+    fn join(&mut self, _: Member, shared: &Shared) -> Result<(), SettingsError> {
+        self.kernel = shared.lock(|kernel: &mut Kernel| kernel.clone());
+        Ok(())
+    }
+
     fn prepare(&mut self) -> Result<(), PortError> {
         let clock = Clock::calibrate(Duration::from_millis(2));
         self.bridge.learned.age_ticks = clock.to_ticks(self.age.as_nanos() as f64) as u64;
@@ -355,12 +368,17 @@ impl Function for Switch {
             ("dropped: reserved for bridges", bridge.reserved),
             ("dropped: malformed", bridge.malformed),
         ];
+        let in_kernel = self.kernel.as_ref().map(|kernel| kernel.counts());
+        let in_kernel = in_kernel.unwrap_or_default();
+        if self.kernel.is_some() {
+            outcomes.push(("dropped: too much for the process", in_kernel.too_much));
+        }
         if self.holds_packets() {
             outcomes.extend([
-                ("sent by a rule", counts.sent),
+                ("sent by a rule", counts.sent + in_kernel.sent),
                 ("shown to the controller", counts.shown),
-                ("dropped by a rule", counts.dropped),
-                ("dropped: no rule for it", counts.missed),
+                ("dropped by a rule", counts.dropped + in_kernel.stopped),
+                ("dropped: no rule for it", counts.missed + in_kernel.missed),
                 ("dropped by a meter", counts.metered),
                 ("dropped: no more hops", counts.too_far),
                 ("dropped: no memory for a VLAN tag", counts.no_tag),
