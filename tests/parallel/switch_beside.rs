@@ -479,8 +479,11 @@ fn rules(random: &mut Rng) -> (String, Vec<u64>) {
         }
         // What is behind a tag keeps its place in the list, as it is found there; tags go last.
         actions.sort_by_key(|action| action.contains("vlan"));
+        // The new tag has the number and priority of the one there was, as the specification has it; Open vSwitch's has priority 0.
         if random.u8(..) < 40 && !actions.iter().any(|action| action.contains("vlan")) {
-            actions.push("push_vlan:0x8100,set_field:4196->vlan_vid".to_string());
+            actions.push(
+                "push_vlan:0x8100,set_field:4196->vlan_vid,set_field:2->vlan_pcp".to_string(),
+            );
         }
         match random.u8(..10) {
             0 => actions.push("flood".to_string()),
@@ -607,7 +610,7 @@ fn rules_that_come_and_go_leave_no_memory_behind() {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.write_all(&message(0, &[])).unwrap();
-    let mut hear = |stream: &mut TcpStream, wanted: u8| {
+    let hear = |stream: &mut TcpStream, wanted: u8| {
         loop {
             let mut head = [0; 8];
             stream.read_exact(&mut head).unwrap();

@@ -398,9 +398,9 @@ fn the_kernel_does_to_frames_what_the_worker_does_or_leaves_them_to_it() {
     };
     let program = kernel.dry_run(0).unwrap();
     let frame = |dst_port| {
-        let flow = taut_wire::UdpFlow {
+        let flow = UdpFlow {
             dst_port,
-            ..taut_wire::UdpFlow::default()
+            ..UdpFlow::default()
         };
         flow.frame(100).unwrap()
     };
