@@ -37,5 +37,6 @@ mod parallel {
     mod route_vlans;
     mod site;
     mod switch;
+    mod switch_beside;
     mod transport;
 }

@@ -13,13 +13,14 @@ mod xdp {
     use std::process::{Command, exit};
 
     /// Each becomes an object file of its name.
-    const PROGRAMS: [&str; 7] = [
+    const PROGRAMS: [&str; 8] = [
         "xdp_to_socket",
         "xdp_forward",
         "xdp_functions",
         "xdp_gateway",
         "xdp_refused",
         "xdp_router",
+        "xdp_switch",
         "wire_tap",
     ];
 

@@ -2,7 +2,8 @@
 
 use super::InTurns;
 use crate::exit::Failure;
-use taut_lab::switched::{Switch, Switched};
+use std::path::PathBuf;
+use taut_lab::switched::{Switch, Switched, Topology, Wires};
 use taut_results::Mode;
 
 #[derive(clap::Args)]
@@ -10,30 +11,39 @@ use taut_results::Mode;
   taut bench switch                      taut's own switch, under a minute
   taut bench switch --only hops --only qos
   taut bench switch taut openvswitch --only rules --full --out results/rules
+  taut bench switch openflow:192.0.2.1:6653 --topology wires.toml --only hops
+  taut bench switch taut --amplifier taut --only amplify
 
-The generator has two ports of the switch; all others are joined by cables, through which rules send packets again and again. Rules
-are made over OpenFlow, whoever wrote the switch. Measurements, by the names that --only takes:
+The generator has two ports of the switch; others are joined by cables, through which rules send packets again and again. Devices:
+  taut          its own switch over memif; cables are pairs of ports in it
+  taut-af-xdp   the same on AF_XDP sockets, between wires of the kernel
+  openvswitch   Open vSwitch in user space, with DPDK's memif driver
+  bridge        the Linux bridge, which sends from port to port: no rules, so only hops, amplify and its plain rate
+  openflow:HOST:PORT  any switch that speaks OpenFlow 1.3; all of its rules are taken out; wants --topology
+  by-hand       a switch whose rules you make: they are printed for each point, and Enter says that they are there; wants --topology
+Measurements, by the names that --only takes:
   hops       latency over the number of cables that packets go through: what a pass costs, by least squares
   rules      rate and latency with 1 to 100,000 rules (1,000,000 with --full), exact and by prefix, beside plain forwarding
   qos        latency of real-time packets beside background that overloads the port they leave through, with priority and without
-  insertion  time until a rule is in force: until the barrier is answered, until the first packet obeys
+  insertion  time until a rule is in force, modified, gone: until the barrier is answered, until packets obey
   amplify    one stream sent through all ports: load and loss of each
   actions    what meters, fields that are set, tags and groups cost
 Ends with tables, report.html and figures.")]
 pub struct Arguments {
-    /// Switches that take turns: taut (over memif), openvswitch (user space, DPDK's memif)
-    #[arg(value_name = "DEVICE", default_value = "taut", value_parser = device)]
+    /// Switches that take turns: taut, taut-af-xdp, openvswitch, bridge, openflow:HOST:PORT, by-hand
+    #[arg(value_name = "DEVICE", default_value = "taut")]
     devices: Vec<Switch>,
+    /// File that says which ports of the switch lead to the generator, and which are joined by cables
+    #[arg(long, value_name = "FILE")]
+    topology: Option<PathBuf>,
+    /// Another switch that stands before the one that is measured and multiplies traffic
+    #[arg(long, value_name = "DEVICE")]
+    amplifier: Option<Switch>,
     #[command(flatten)]
     common: InTurns,
     /// More points, longer and more often: about an hour
     #[arg(long, conflicts_with = "quick")]
     full: bool,
-}
-
-fn device(text: &str) -> Result<Switch, String> {
-    let found = Switch::ALL.into_iter().find(|switch| switch.id() == text);
-    found.ok_or_else(|| format!("there are {}", Switch::ALL.map(Switch::id).join(" and ")))
 }
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
@@ -42,10 +52,15 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let mut known = Vec::new();
     devices.retain(|device| {
         let is_new = !known.contains(device);
-        known.push(*device);
+        known.push(device.clone());
         is_new
     });
-    let switched = Switched::new(devices);
+    let topology = arguments.topology.as_deref().map(Topology::read);
+    let topology = topology
+        .transpose()
+        .map_err(|e| Failure::Input(format!("--topology: {e}")))?;
+    let wires = Wires::new(topology, arguments.amplifier.clone(), &devices);
+    let switched = Switched::new(devices, wires.map_err(Failure::Input)?);
     match arguments.full {
         true => arguments.common.run_in(Mode::Full, switched, 0.01),
         false => arguments.common.run(switched, 0.01),

@@ -1,10 +1,11 @@
 //! `taut bench switch`, shortened as far as it goes: what it writes and says, not how fast anything is.
 
-use crate::support::program::run;
-use crate::support::{alone, json, names, scratch, taut};
+use crate::support::program::{Program, run};
+use crate::support::{alone, alone_and_root, json, names, scratch, taut};
 use serde_json::Value;
 use std::fs;
-use std::path::Path;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
 
 fn arguments(out: &Path, only: &[&str]) -> Vec<String> {
     let mut arguments: Vec<String> = ["bench", "switch", "--quick", "--trial", "0.02"]
@@ -56,10 +57,13 @@ fn tauts_switch_gives_tables_figures_and_a_report_made_again() {
     let insertion = switch["insertion"].as_array().unwrap();
     for row in insertion {
         assert_eq!(row["rules"], 100, "{row}");
-        assert!(
-            row["barrier_p50_ns"]["median"].as_f64().unwrap() > 0.0,
-            "{row}"
-        );
+        for field in [
+            "barrier_p50_ns",
+            "modified_barrier_p50_ns",
+            "deleted_barrier_p50_ns",
+        ] {
+            assert!(row[field]["median"].as_f64().unwrap() > 0.0, "{row}");
+        }
     }
     let amplify = switch["amplify"].as_array().unwrap();
     let copies: Vec<u64> = amplify
@@ -96,7 +100,11 @@ fn wrong_wishes_say_what_there_is() {
     let out = folder.path().join("switch");
     for (only, more, part) in [
         ("latency", "", "there are hops, rules, qos"),
-        ("hops", "hub", "there are taut and openvswitch"),
+        ("hops", "hub", "there are taut, taut-af-xdp, openvswitch"),
+        ("hops", "openflow:host", "openflow:HOST:PORT"),
+        ("hops", "by-hand", "by-hand: want --topology FILE"),
+        ("hops", "--topology=/nowhere", "--topology: /nowhere: "),
+        ("hops", "--amplifier=bridge", "it cannot stand before taut"),
         ("hops", "--trial=0", "0.01 to 60"),
     ] {
         let mut command = arguments(&out, &[only]);
@@ -106,5 +114,165 @@ fn wrong_wishes_say_what_there_is() {
         assert_eq!(refused.code(), Some(2), "{refused:?}");
         assert!(refused.stderr.contains(part), "{}", refused.stderr);
         assert!(!out.exists());
+    }
+}
+
+/// `taut forward` as a switch on the network: its OpenFlow port, and the topology file that says how its ports are wired. The first and the
+/// last lead to the generator, and cables join those between.
+fn elsewhere(folder: &Path, cables: usize, rules: &str) -> (Program, u16, PathBuf) {
+    let free = TcpListener::bind("127.0.0.1:0").unwrap();
+    let openflow = free.local_addr().unwrap().port();
+    drop(free);
+    let socket = |name: &str| format!("memif:{}", folder.join(name).display());
+    let (west, east) = (socket("west.sock"), socket("east.sock"));
+    let mut ports = vec![format!("{west},role=server")];
+    for cable in 0..cables {
+        ports.extend([format!("pair:c{cable}"), format!("pair:c{cable}")]);
+    }
+    ports.push(format!("{east},role=server"));
+    let chain = folder.join("switch.toml");
+    let text = format!(
+        "ports = {ports:?}\n[[function]]\nname = \"switch\"\nopenflow = \"127.0.0.1:{openflow}\"\n{rules}"
+    );
+    fs::write(&chain, text).unwrap();
+    let mut forward = taut(&["forward", "--core", "1", "--quiet"]);
+    forward.arg(&chain);
+    let mut switch = Program::start(&mut forward);
+    switch.wait_for_stdout("forwarding");
+    let topology = folder.join("wires.toml");
+    let pairs = (0..cables).map(|it| [2 + 2 * it, 3 + 2 * it]);
+    let wires = format!(
+        "cables = {:?}\n[generator]\nports = [\"{west},role=client\", \"{east},role=client\"]\nfirst = 1\nsecond = {}\n",
+        pairs.collect::<Vec<_>>(),
+        2 + 2 * cables
+    );
+    fs::write(&topology, wires).unwrap();
+    (switch, openflow, topology)
+}
+
+fn loops(summary: &Value) -> Vec<u64> {
+    let hops = summary["switches"][0]["hops"].as_array().unwrap();
+    let loops = hops.iter().map(|row| row["loops"].as_u64().unwrap());
+    loops.collect()
+}
+
+#[test]
+fn a_switch_on_the_network_is_measured_by_the_wires_of_a_file() {
+    let _turn = alone();
+    let folder = scratch();
+    let (switch, openflow, topology) = elsewhere(folder.path(), 2, "");
+    let out = folder.path().join("measured");
+    let mut command = arguments(&out, &["hops", "amplify", "insertion", "qos"]);
+    let device = format!("openflow:127.0.0.1:{openflow}");
+    command.extend([device.clone(), "--json".to_string()]);
+    command.extend(["--topology".to_string(), topology.display().to_string()]);
+    let finished = run(&mut taut(&command)).success();
+    // What it cannot do is said, not failed.
+    assert!(
+        finished.stderr.contains("return_pps") && finished.stderr.contains("qos of openflow:"),
+        "{}",
+        finished.stderr
+    );
+    let summary: Value = serde_json::from_str(&finished.stdout).unwrap();
+    assert_eq!(summary["switches"][0]["switch"], device);
+    let version = summary["switches"][0]["version"].as_str().unwrap();
+    assert!(version.contains("taut"), "{version}");
+    // Two cables are all there are.
+    assert_eq!(loops(&summary), [0, 1, 2]);
+    let amplify = summary["switches"][0]["amplify"].as_array().unwrap();
+    let copies: Vec<&Value> = amplify.iter().map(|row| &row["copies"]).collect();
+    assert_eq!(copies, [3, 5]);
+    let insertion = summary["switches"][0]["insertion"].as_array().unwrap();
+    assert_eq!(insertion.len(), 3);
+    let ended = switch.interrupt().success();
+    assert!(!ended.stderr.contains("panicked"), "{ended:?}");
+    // Nobody is there any more.
+    fs::remove_dir_all(&out).unwrap();
+    let missing = run(&mut taut(&command));
+    assert_eq!(missing.code(), Some(3), "{missing:?}");
+    assert!(
+        missing.stderr.contains("nobody speaks OpenFlow there"),
+        "{}",
+        missing.stderr
+    );
+}
+
+#[test]
+fn rules_made_by_hand_are_printed_and_waited_for() {
+    let _turn = alone();
+    let folder = scratch();
+    let rule = "[[function.rule]]\nin_port = 0\nactions = [\"output:1\"]\n";
+    let (switch, _, topology) = elsewhere(folder.path(), 0, rule);
+    let out = folder.path().join("measured");
+    let mut command = arguments(&out, &["hops"]);
+    command.extend(["by-hand", "--json", "--topology"].map(String::from));
+    command.push(topology.display().to_string());
+    let mut bench = Program::start(&mut taut(&command));
+    bench.wait_for_stderr("priority=100,in_port=1,actions=output:2");
+    bench.say("");
+    let finished = bench.finish().success();
+    let summary: Value = serde_json::from_str(&finished.stdout).unwrap();
+    assert_eq!(loops(&summary), [0]);
+    // Without anybody who says that they are made there is no result, and no wait.
+    fs::remove_dir_all(&out).unwrap();
+    let mut bench = Program::start(&mut taut(&command));
+    bench.close_input();
+    let finished = bench.finish();
+    assert_eq!(finished.code(), Some(3), "{finished:?}");
+    assert!(
+        finished.stderr.contains("standard input has ended"),
+        "{}",
+        finished.stderr
+    );
+    switch.interrupt().success();
+}
+
+#[test]
+fn interfaces_are_bridged_or_switched_between_wires_of_the_kernel() {
+    let Some(_turn) = alone_and_root() else {
+        return;
+    };
+    let folder = scratch();
+    let out = folder.path().join("switch");
+    let mut command = arguments(&out, &["hops", "amplify", "rules"]);
+    command.extend(["taut-af-xdp", "bridge", "--json"].map(String::from));
+    let finished = run(&mut taut(&command)).success();
+    assert!(
+        finished
+            .stderr
+            .contains("some points of rules of Linux bridge"),
+        "{}",
+        finished.stderr
+    );
+    let summary: Value = serde_json::from_str(&finished.stdout).unwrap();
+    let switches = summary["switches"].as_array().unwrap();
+    for (switch, fold) in switches.iter().zip([3.0, 1.0]) {
+        assert_eq!(switch["hops"].as_array().unwrap().len(), 5, "{switch}");
+        let amplify = &switch["amplify"][0];
+        assert_eq!(amplify["copies"], fold, "{amplify}");
+        assert_eq!(amplify["fold"]["median"], fold, "{amplify}");
+    }
+    let rules = |at: usize| switches[at]["rules"].as_array().unwrap().len();
+    assert_eq!((rules(0), rules(1)), (7, 1));
+}
+
+#[test]
+fn another_switch_before_it_makes_the_copies() {
+    let _turn = alone();
+    let folder = scratch();
+    let out = folder.path().join("switch");
+    let mut command = arguments(&out, &["amplify"]);
+    command.extend(["taut", "--amplifier", "taut", "--json"].map(String::from));
+    let finished = run(&mut taut(&command)).success();
+    let summary: Value = serde_json::from_str(&finished.stdout).unwrap();
+    assert_eq!(summary["amplifier"], "taut");
+    for (row, copies) in summary["switches"][0]["amplify"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .zip([1.0, 4.0])
+    {
+        assert_eq!(row["copies"], copies, "{row}");
+        assert_eq!(row["fold"]["median"], copies, "{row}");
     }
 }

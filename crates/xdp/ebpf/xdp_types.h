@@ -23,6 +23,12 @@ enum {
 	BPF_MAP_TYPE_RINGBUF = 27,
 };
 
+/* How frames are redirected. */
+enum {
+	BPF_F_BROADCAST = 8,
+	BPF_F_EXCLUDE_INGRESS = 16,
+};
+
 enum {
 	BPF_F_NO_PREALLOC = 1,
 	BPF_F_MMAPABLE = 1024,

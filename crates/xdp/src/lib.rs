@@ -4,7 +4,7 @@
 //! [`forward::KernelForwarder`] attaches one to each interface of a chain, which hands frames to another interface;
 //! what happens to frames on the way is a [`forward::KernelProgram`]: a change of addresses,
 //! [`functions::KernelFunctions`] in order, or a function's own [`upcall::UpcallPrograms`], which hand up what they do not
-//! decide: a [`gateway::KernelGateway`] or a [`router::KernelRouter`].
+//! decide: a [`gateway::KernelGateway`], a [`router::KernelRouter`] or a [`switch::KernelSwitch`].
 //! [`wire_tap::WireTap`] watches packets cross veth wires. Everything attached hangs on descriptors of this process, so that
 //! nothing stays in the kernel when it ends.
 //!
@@ -19,6 +19,7 @@ mod mode;
 #[cfg(feature = "xdp")]
 pub mod program;
 pub mod router;
+pub mod switch;
 pub mod upcall;
 pub mod wire_tap;
 

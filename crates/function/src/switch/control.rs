@@ -1,10 +1,11 @@
 //! The side that decides: keeps the rules, and writes them to where the worker looks them up.
 
 use super::action::{Action, ActionsError, PortNumber, steps};
+use super::at_work::{AtWork, Worker};
 use super::key::Key;
 use super::shape::{GroupState, MeterState, Shape, Table};
 use super::table::{Full, Head, MOST_RULES, Memory, Slot, Tuple, slots_for};
-use crate::changes::Sender;
+use crate::mix::Seeded;
 use crate::swapped::{InUse, Swapped};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -176,8 +177,10 @@ impl Meter {
     }
 }
 
-/// Packets and bytes that a rule was for, and when the last of them came, in ticks. The worker alone adds to them.
+/// Packets and bytes that a rule was for, and when the last of them came, in ticks. The worker alone adds to them. None lies in two cache
+/// lines.
 #[derive(Debug, Default)]
+#[repr(align(32))]
 pub(super) struct Count {
     pub packets: AtomicU64,
     pub bytes: AtomicU64,
@@ -198,16 +201,23 @@ impl Count {
         self.bytes.store(0, Ordering::Relaxed);
     }
 
+    /// Counts a packet.
     #[inline(always)]
     pub fn add(&self, bytes: usize, now_ticks: u64) {
+        self.add_some(1, bytes as u64, now_ticks);
+    }
+
+    /// Counts packets that have so many bytes together.
+    #[inline(always)]
+    pub fn add_some(&self, packets: u64, bytes: u64, now_ticks: u64) {
         let more = |count: &AtomicU64, by: u64| {
             count.store(
                 count.load(Ordering::Relaxed).wrapping_add(by),
                 Ordering::Relaxed,
             );
         };
-        more(&self.packets, 1);
-        more(&self.bytes, bytes as u64);
+        more(&self.packets, packets);
+        more(&self.bytes, bytes);
         self.used_ticks.store(now_ticks, Ordering::Relaxed);
     }
 }
@@ -237,20 +247,23 @@ pub(super) struct Control {
     memory: Arc<Memory>,
     counts: Arc<Vec<Count>>,
     shape: Swapped<Shape>,
-    /// Asks the worker to begin another batch.
-    sender: Option<Sender<()>>,
+    /// The worker does not know of tuples, groups and meters as they are.
+    is_behind: bool,
+    at_work: AtWork,
     tuples: Vec<Option<TupleState>>,
-    by_mask: HashMap<(u8, Key), u16>,
+    by_mask: HashMap<(u8, Key), u16, Seeded>,
     rules: Vec<Option<Kept>>,
     many: usize,
     /// Rules that ask for the same, the one of highest priority first.
-    by_key: HashMap<(u16, Key), Vec<RuleId>>,
+    by_key: HashMap<(u16, Key), Vec<RuleId>, Seeded>,
     timed: BTreeSet<RuleId>,
     free_slots: Vec<Slot>,
     free_ids: Vec<RuleId>,
+    free_tuples: Vec<u16>,
     /// What the worker may still look into.
     retired_slots: Vec<Slot>,
     retired_ids: Vec<RuleId>,
+    retired_tuples: Vec<u16>,
     groups: BTreeMap<u32, (Group, Arc<GroupState>)>,
     meters: BTreeMap<u32, (Meter, Arc<MeterState>)>,
 }
@@ -263,17 +276,20 @@ impl Control {
         Self {
             counts: Arc::new(filled_on_huge_pages(most_rules, Count::default)),
             shape: Swapped::new(Shape::default()),
-            sender: None,
+            is_behind: false,
+            at_work: AtWork::default(),
             tuples: Vec::new(),
-            by_mask: HashMap::new(),
+            by_mask: HashMap::default(),
             rules: Vec::new(),
             many: 0,
-            by_key: HashMap::new(),
+            by_key: HashMap::default(),
             timed: BTreeSet::new(),
             free_slots: (0..memory.slots() as Slot).rev().collect(),
             free_ids: (0..most_rules as RuleId).rev().collect(),
+            free_tuples: Vec::new(),
             retired_slots: Vec::new(),
             retired_ids: Vec::new(),
+            retired_tuples: Vec::new(),
             groups: BTreeMap::new(),
             meters: BTreeMap::new(),
             memory,
@@ -288,15 +304,15 @@ impl Control {
         &self.counts
     }
 
-    /// What the worker knows beside rules, or will with its next batch.
+    /// What the worker knows beside rules, or will with its next batch, once it was told.
     pub fn shape(&self) -> &Shape {
         self.shape.present()
     }
 
     /// Has a worker follow. There is one.
-    pub fn follow(&mut self, sender: Sender<()>) -> InUse<Shape> {
-        self.sender = Some(sender);
-        self.shape.worker()
+    pub fn follow(&mut self) -> (InUse<Shape>, Worker) {
+        self.tell();
+        (self.shape.worker(), self.at_work.worker())
     }
 
     /// Whether rules go by themselves.
@@ -385,17 +401,22 @@ impl Control {
 
     /// Makes a rule.
     pub fn add(&mut self, rule: Rule) -> Result<RuleId, Refused> {
-        if rule.table >= TABLES {
-            return Err(Refused::NoSuchTable);
-        }
-        self.check(&rule.actions)?;
-        let steps = steps(&rule.actions, rule.table)?;
         if self
             .same(rule.table, rule.priority, &rule.value, &rule.mask)
             .is_some()
         {
             return Err(Refused::Duplicate);
         }
+        self.insert(rule)
+    }
+
+    /// Makes a rule; there is none that asks for the same.
+    fn insert(&mut self, rule: Rule) -> Result<RuleId, Refused> {
+        if rule.table >= TABLES {
+            return Err(Refused::NoSuchTable);
+        }
+        self.check(&rule.actions)?;
+        let steps = steps(&rule.actions, rule.table)?;
         self.make_room(slots_for(steps.len()), 1)?;
         let tuple = self.tuple(&rule)?;
         let Some(id) = self.free_ids.pop() else {
@@ -412,7 +433,10 @@ impl Control {
             tuple,
             counter: id,
         };
-        self.memory.write(&slots, &rule.value, head, &steps);
+        if let Some(Some(state)) = self.tuples.get(usize::from(tuple)) {
+            let key = (&state.tuple, &rule.value);
+            self.memory.write(&slots, key, head, &steps);
+        }
         let of_key = self.by_key.entry((tuple, rule.value)).or_default();
         let priority_of = |id: &RuleId| {
             let kept = self.rules.get(*id as usize).and_then(Option::as_ref);
@@ -463,7 +487,7 @@ impl Control {
             let is_first = state.priorities.values().take(2).sum::<u32>() == 1;
             if is_first || priority > state.tuple.highest {
                 state.tuple.highest = priority;
-                self.publish();
+                self.is_behind = true;
             }
         }
         Ok(id)
@@ -473,7 +497,7 @@ impl Control {
     pub fn replace(&mut self, rule: Rule, keeps_counts: bool) -> Result<(), Refused> {
         let same = self.same(rule.table, rule.priority, &rule.value, &rule.mask);
         let Some(id) = same else {
-            return self.add(rule).map(|_| ());
+            return self.insert(rule).map(|_| ());
         };
         self.change(id, rule.actions.clone())?;
         if !keeps_counts {
@@ -512,7 +536,10 @@ impl Control {
             tuple: kept.tuple,
             counter: id,
         };
-        self.memory.write(&slots, &kept.rule.value, head, &steps);
+        if let Some(Some(state)) = self.tuples.get(usize::from(kept.tuple)) {
+            let key = (&state.tuple, &kept.rule.value);
+            self.memory.write(&slots, key, head, &steps);
+        }
         let is_first = self
             .by_key
             .get(&(kept.tuple, kept.rule.value))
@@ -576,11 +603,12 @@ impl Control {
             None => {
                 self.by_mask.remove(&(state.table, state.tuple.mask));
                 self.tuples[usize::from(kept.tuple)] = None;
-                self.publish();
+                self.retired_tuples.push(kept.tuple);
+                self.is_behind = true;
             }
             Some(highest) if highest != state.tuple.highest => {
                 state.tuple.highest = highest;
-                self.publish();
+                self.is_behind = true;
             }
             Some(_) => {}
         }
@@ -639,7 +667,7 @@ impl Control {
         }
         let state = Arc::new(GroupState::new(&group)?);
         self.groups.insert(group.id, (group, state));
-        self.publish();
+        self.is_behind = true;
         Ok(())
     }
 
@@ -647,7 +675,7 @@ impl Control {
     pub fn remove_group(&mut self, id: u32) -> Vec<(RuleId, Kept)> {
         let gone = self.remove_rules_with(Action::Group(id));
         if self.groups.remove(&id).is_some() {
-            self.publish();
+            self.is_behind = true;
         }
         gone
     }
@@ -673,7 +701,7 @@ impl Control {
         meter.check()?;
         let state = Arc::new(MeterState::new(&meter));
         self.meters.insert(meter.id, (meter, state));
-        self.publish();
+        self.is_behind = true;
         Ok(())
     }
 
@@ -681,7 +709,7 @@ impl Control {
     pub fn remove_meter(&mut self, id: u32) -> Vec<(RuleId, Kept)> {
         let gone = self.remove_rules_with(Action::Meter(id));
         if self.meters.remove(&id).is_some() {
-            self.publish();
+            self.is_behind = true;
         }
         gone
     }
@@ -695,19 +723,20 @@ impl Control {
             .collect()
     }
 
-    /// Waits until all that was decided is in force: the worker has begun a batch since.
+    /// Waits until all that was decided is in force: the worker is in no batch that had begun before.
     pub fn settle(&mut self) -> Result<(), Refused> {
-        let Some(sender) = &mut self.sender else {
-            return Ok(());
-        };
-        if sender.is_abandoned() {
-            self.sender = None;
-            return Ok(());
-        }
-        sender.patience = PATIENCE;
-        sender.send(&[()]);
-        let is_settled = sender.settle().is_ok() && self.shape.settle(PATIENCE);
+        self.tell();
+        let is_settled = self.at_work.settle(PATIENCE);
         is_settled.then_some(()).ok_or(Refused::Stuck)
+    }
+
+    /// As [`Control::settle`]; what the worker could still look into serves again.
+    fn recover(&mut self) -> Result<(), Refused> {
+        self.settle()?;
+        self.free_slots.append(&mut self.retired_slots);
+        self.free_ids.append(&mut self.retired_ids);
+        self.free_tuples.append(&mut self.retired_tuples);
+        Ok(())
     }
 
     /// The number of the tuple that a rule belongs to; makes it if there is none.
@@ -715,8 +744,11 @@ impl Control {
         if let Some(number) = self.by_mask.get(&(rule.table, rule.mask)) {
             return Ok(*number);
         }
-        let free = self.tuples.iter().position(Option::is_none);
-        let number = free.unwrap_or(self.tuples.len());
+        if self.tuples.len() >= MOST_TUPLES && self.free_tuples.is_empty() {
+            self.recover()?;
+        }
+        let free = self.free_tuples.pop();
+        let number = free.map_or(self.tuples.len(), usize::from);
         if number >= MOST_TUPLES {
             return Err(Refused::TooManyMasks);
         }
@@ -727,7 +759,7 @@ impl Control {
             priorities: BTreeMap::new(),
         });
         match free {
-            Some(free) => self.tuples[free] = state,
+            Some(free) => self.tuples[usize::from(free)] = state,
             None => self.tuples.push(state),
         }
         self.by_mask.insert((rule.table, rule.mask), number);
@@ -738,9 +770,7 @@ impl Control {
     fn make_room(&mut self, slots: usize, ids: usize) -> Result<(), Refused> {
         let is_enough = |it: &Self| it.free_slots.len() >= slots && it.free_ids.len() >= ids;
         if !is_enough(self) && !self.retired_slots.is_empty() {
-            self.settle()?;
-            self.free_slots.append(&mut self.retired_slots);
-            self.free_ids.append(&mut self.retired_ids);
+            self.recover()?;
         }
         is_enough(self).then_some(()).ok_or(Refused::TableFull)
     }
@@ -750,8 +780,12 @@ impl Control {
         self.free_slots.split_off(left)
     }
 
-    /// Has the worker know of tuples, groups and meters as they are.
-    fn publish(&mut self) {
+    /// Has the worker know of tuples, groups and meters as they are: once for many changes that came together. Rules of tuples that it
+    /// knows are in force without.
+    pub fn tell(&mut self) {
+        if !std::mem::take(&mut self.is_behind) {
+            return;
+        }
         let mut shape = Shape::default();
         for state in self.tuples.iter().flatten() {
             let table = usize::from(state.table);

@@ -136,8 +136,8 @@ impl Key {
         let mut key = Self::default();
         key.0[0] = u64::from(in_port);
         if let Some(ethernet) = frame.first_chunk::<14>() {
-            key.0[0] |= number(ethernet, 0, 6) << 16;
-            key.0[1] = number(ethernet, 6, 6) << 16;
+            key.0[0] |= eight(ethernet, 0) & !0xffff;
+            key.0[1] = eight(ethernet, 6) & !0xffff;
         }
         key
     }
@@ -151,7 +151,9 @@ impl Key {
             return key;
         }
         let ip_at = headers.ip();
-        key.0[1] |= number(frame, ip_at.wrapping_sub(2), 2);
+        if let Some([high, low]) = frame.get(ip_at.wrapping_sub(2)..ip_at) {
+            key.0[1] |= u64::from(*high) << 8 | u64::from(*low);
+        }
         if ip_at > 14 {
             // What is the drop-eligible bit in the tag says here that there is one.
             key.0[2] = number(frame, 14, 2) | u64::from(TAGGED);
@@ -166,10 +168,13 @@ impl Key {
     fn read_layer_3(&mut self, frame: &[u8], headers: Headers, ip_at: usize) {
         match EtherType(self.0[1] as u16) {
             EtherType::IPV4 => {
-                let traffic_class = number(frame, ip_at + 1, 1);
-                self.0[2] |= traffic_class << 24 | number(frame, ip_at + 8, 1) << 32;
-                self.0[5] = number(frame, ip_at + 12, 4);
-                self.0[7] = number(frame, ip_at + 16, 4);
+                let behind = frame.get(ip_at..).unwrap_or_default();
+                if let Some(header) = behind.first_chunk::<20>() {
+                    self.0[2] |= u64::from(header[1]) << 24 | u64::from(header[8]) << 32;
+                    let addresses = eight(header, 12);
+                    self.0[5] = addresses >> 32;
+                    self.0[7] = addresses & 0xffff_ffff;
+                }
             }
             EtherType::IPV6 => {
                 let traffic_class = number(frame, ip_at, 2) >> 4 & 0xff;
@@ -194,6 +199,13 @@ impl Key {
             self.0[3] = number(frame, at, 1) << 48 | number(frame, at + 1, 1) << 32;
         }
     }
+}
+
+/// The number in eight bytes from that place on; 0 where there are fewer.
+#[inline(always)]
+fn eight(bytes: &[u8], at: usize) -> u64 {
+    let found = bytes.get(at..).and_then(<[u8]>::first_chunk);
+    found.map_or(0, |found| u64::from_be_bytes(*found))
 }
 
 /// The number in so many bytes from that place on; 0 where there are fewer.

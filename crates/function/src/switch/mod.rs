@@ -8,7 +8,9 @@
 //! them while packets pass (`control.rs`). `text.rs` is how people write them.
 
 mod action;
+mod at_work;
 mod control;
+mod in_kernel;
 mod key;
 mod learned;
 mod openflow;
@@ -17,12 +19,16 @@ mod shape;
 mod table;
 mod text;
 
-use crate::changes::{Receiver, changes};
 use crate::mix::mix;
 use crate::swapped::InUse;
-use crate::{Class, Context, Entry, Function, Handler, KernelVersion, SettingsError, settings};
+use crate::{
+    Class, Context, Entry, Function, Handler, KernelVersion, Member, SettingsError, Shared,
+    settings,
+};
 use action::step;
+use at_work::Worker;
 use control::{Control, Count, GroupKind};
+use in_kernel::Kernel;
 use key::{Field, Key};
 use learned::{Learned, WAYS, is_reserved};
 use openflow::PacketOut;
@@ -34,10 +40,10 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use table::{Found, MOST_RULES, Memory};
+use table::{Found, MOST_RULES, Memory, Scratch};
 use taut_port::{BATCH_CAPACITY, Batch, PoolHandle, PortError, Punt};
 use taut_settings::{duration, in_words};
-use taut_sys::{Alarm, Clock, prefetch};
+use taut_sys::{Clock, prefetch};
 use taut_wire::{EtherType, Ethernet};
 use text::{File, Rules};
 
@@ -47,7 +53,7 @@ pub(crate) const ENTRY: Entry = Entry {
     class: Class::Basic,
     ports: None,
     build: |table| Ok(Box::new(Switch::new(settings(table)?)?) as Box<dyn Function>),
-    in_kernel: KernelVersion::No("it has no version there"),
+    in_kernel: KernelVersion::Upcall(in_kernel::UPCALL),
 };
 
 /// IEEE 802.1D-2004, table 7-5.
@@ -102,10 +108,11 @@ struct Plane {
     memory: Arc<Memory>,
     counts: Arc<Vec<Count>>,
     shape: InUse<Shape>,
-    receiver: Receiver<()>,
+    worker: Worker,
     miss: Miss,
     keys: Box<[Key; BATCH_CAPACITY]>,
     found: Box<[Found; BATCH_CAPACITY]>,
+    scratch: Box<Scratch>,
     pool: Option<PoolHandle>,
     clock: Clock,
     facts: Arc<Facts>,
@@ -123,6 +130,8 @@ struct Switch {
     plane: Option<Plane>,
     facts: Arc<Facts>,
     counts: Counts,
+    /// Programs that go by the same rules, where frames pass in the kernel.
+    kernel: Kernel,
 }
 
 /// Packets, by what became of them.
@@ -221,6 +230,7 @@ impl Switch {
                 is_up: (0..MOST_PORTS).map(|_| AtomicBool::new(true)).collect(),
             }),
             counts: Counts::default(),
+            kernel: None,
         })
     }
 }
@@ -277,7 +287,6 @@ impl Function for Switch {
                 }
             }
             Some(plane) => {
-                plane.receiver.take(|()| {});
                 // Relaxed: nothing else is known by it.
                 plane.facts.ports.store(context.ports, Ordering::Relaxed);
                 plane.process(batch, context, &mut self.bridge, &mut self.counts);
@@ -289,24 +298,13 @@ impl Function for Switch {
         true
     }
 
-    /// With rules it is called also without packets, to say that it looks into no table.
+    /// With rules it is called also without packets: so whoever decides learns how many ports there are.
     fn holds_packets(&self) -> bool {
         self.control.is_some() || self.plane.is_some()
     }
 
     fn wakes(&self) -> bool {
         true
-    }
-
-    fn arm(&mut self, alarm: &mut Alarm) -> bool {
-        let plane = self.plane.as_ref();
-        plane.is_none_or(|plane| plane.receiver.arm(alarm))
-    }
-
-    fn disarm(&mut self) {
-        if let Some(plane) = &self.plane {
-            plane.receiver.disarm();
-        }
     }
 
     fn link_changed(&mut self, port: usize, is_up: bool) {
@@ -316,14 +314,18 @@ impl Function for Switch {
         }
     }
 
+    fn join(&mut self, _: Member, shared: &Shared) -> Result<(), SettingsError> {
+        self.kernel = shared.lock(|kernel: &mut Kernel| kernel.clone());
+        Ok(())
+    }
+
     fn prepare(&mut self) -> Result<(), PortError> {
         let clock = Clock::calibrate(Duration::from_millis(2));
         self.bridge.learned.age_ticks = clock.to_ticks(self.age.as_nanos() as f64) as u64;
         let Some(mut control) = self.control.take() else {
             return Ok(());
         };
-        let (sender, receiver) = changes(1)?;
-        let shape = control.follow(sender);
+        let (shape, worker) = control.follow();
         let is_controlled = self.controllers.listen.is_some() || self.controllers.call.is_some();
         let has_tags = is_controlled || control.pushes_tags();
         let pool = has_tags.then(|| PoolHandle::new(SLOTS_FOR_TAGS, false));
@@ -337,10 +339,11 @@ impl Function for Switch {
             memory,
             counts: rule_counts,
             shape,
-            receiver,
+            worker,
             miss: self.miss,
             keys: Box::new([Key::default(); BATCH_CAPACITY]),
             found: Box::new([Found::NOTHING; BATCH_CAPACITY]),
+            scratch: Box::default(),
             pool: pool.transpose()?,
             clock,
             facts: Arc::clone(&self.facts),
@@ -365,12 +368,17 @@ impl Function for Switch {
             ("dropped: reserved for bridges", bridge.reserved),
             ("dropped: malformed", bridge.malformed),
         ];
+        let in_kernel = self.kernel.as_ref().map(|kernel| kernel.counts());
+        let in_kernel = in_kernel.unwrap_or_default();
+        if self.kernel.is_some() {
+            outcomes.push(("dropped: too much for the process", in_kernel.too_much));
+        }
         if self.holds_packets() {
             outcomes.extend([
-                ("sent by a rule", counts.sent),
+                ("sent by a rule", counts.sent + in_kernel.sent),
                 ("shown to the controller", counts.shown),
-                ("dropped by a rule", counts.dropped),
-                ("dropped: no rule for it", counts.missed),
+                ("dropped by a rule", counts.dropped + in_kernel.stopped),
+                ("dropped: no rule for it", counts.missed + in_kernel.missed),
                 ("dropped by a meter", counts.metered),
                 ("dropped: no more hops", counts.too_far),
                 ("dropped: no memory for a VLAN tag", counts.no_tag),
@@ -514,8 +522,6 @@ impl Plane {
         bridge: &mut Bridge,
         counts: &mut Counts,
     ) {
-        // Also without packets: whoever decides waits for it.
-        let shape = self.shape.get();
         let kept = (0..batch.len()).filter(|index| batch.is_kept(*index));
         let wanted = kept.fold(0, |bits, index| bits | 1 << index);
         if wanted == 0 {
@@ -526,19 +532,34 @@ impl Plane {
                 prefetch(byte);
             }
         }
-        let tables = Tables {
-            context,
-            shape,
-            memory: &self.memory,
-            rule_counts: &self.counts,
-            miss: self.miss,
-            pool: self.pool.as_ref(),
-            clock: &self.clock,
-            facts: &self.facts,
-        };
-        let mut pass = Pass::new(&tables, bridge, counts);
-        tables.pass(batch, wanted, &mut self.keys, &mut self.found, &mut pass);
+        let shape = &mut self.shape;
+        self.worker.in_batch(|| {
+            let tables = Tables {
+                context,
+                shape: shape.get(),
+                memory: &self.memory,
+                rule_counts: &self.counts,
+                miss: self.miss,
+                pool: self.pool.as_ref(),
+                clock: &self.clock,
+                facts: &self.facts,
+            };
+            let mut pass = Pass::new(&tables, bridge, counts);
+            let between = Between {
+                keys: &mut self.keys,
+                found: &mut self.found,
+                scratch: &mut self.scratch,
+            };
+            tables.pass(batch, wanted, between, &mut pass);
+        });
     }
+}
+
+/// What is known of packets between two steps.
+struct Between<'a> {
+    keys: &'a mut [Key; BATCH_CAPACITY],
+    found: &'a mut [Found; BATCH_CAPACITY],
+    scratch: &'a mut Scratch,
 }
 
 /// Everything that packets of a batch are held against.
@@ -556,14 +577,12 @@ struct Tables<'a> {
 impl Tables<'_> {
     /// Passes the packets whose bits are set through the tables.
     #[inline(always)]
-    fn pass(
-        &self,
-        batch: &mut Batch,
-        wanted: u64,
-        keys: &mut [Key; BATCH_CAPACITY],
-        found: &mut [Found; BATCH_CAPACITY],
-        pass: &mut Pass<'_>,
-    ) {
+    fn pass(&self, batch: &mut Batch, wanted: u64, between: Between<'_>, pass: &mut Pass<'_>) {
+        let Between {
+            keys,
+            found,
+            scratch,
+        } = between;
         let empty = Table::default();
         let in_port = self.context.from_port as u16;
         let mut of_table = [0_u64; control::TABLES as usize];
@@ -586,19 +605,28 @@ impl Tables<'_> {
                     keys[index] = Key::of(batch.packets()[index].bytes(), headers, in_port);
                 }
             }
-            self.memory.find(&rules.tuples, keys, wanted, found);
+            self.memory
+                .find(&rules.tuples, keys, wanted, found, scratch);
             for index in places(wanted) {
                 if let Some(count) = self.rule_counts.get(found[index].counter as usize) {
                     prefetch(count);
                 }
             }
+            // Packets in a row that one rule is for are counted together.
+            let mut run = Run::default();
             for index in places(wanted) {
                 let rule = found[index];
                 let course = match rule.slot() {
                     Some(slot) => {
-                        let bytes = batch.packets()[index].len();
-                        if let Some(count) = self.rule_counts.get(rule.counter as usize) {
-                            count.add(bytes, self.context.now_ticks);
+                        let bytes = batch.packets()[index].len() as u64;
+                        if run.counter != rule.counter {
+                            self.count(run);
+                            run = Run::of(rule.counter);
+                        }
+                        run.packets += 1;
+                        run.bytes += bytes;
+                        if pass.runs_at_once(batch, index, self.memory.only_step(slot)) {
+                            continue;
                         }
                         let steps = self.memory.steps(slot);
                         pass.run(batch, index, &keys[index], table as u8, steps)
@@ -617,6 +645,14 @@ impl Tables<'_> {
                     },
                 }
             }
+            self.count(run);
+        }
+    }
+
+    #[inline(always)]
+    fn count(&self, run: Run) {
+        if let Some(count) = self.rule_counts.get(run.counter as usize) {
+            count.add_some(run.packets, run.bytes, self.context.now_ticks);
         }
     }
 
@@ -640,15 +676,43 @@ impl Tables<'_> {
         );
         let course = pass.run(batch, 0, &key, 0, steps);
         if packet.through_tables && matches!(course, Course::Done) {
-            let mut keys = [Key::default(); BATCH_CAPACITY];
-            let mut found = [Found::NOTHING; BATCH_CAPACITY];
-            self.pass(batch, 1, &mut keys, &mut found, &mut pass);
+            let between = Between {
+                keys: &mut [Key::default(); BATCH_CAPACITY],
+                found: &mut [Found::NOTHING; BATCH_CAPACITY],
+                scratch: &mut Scratch::default(),
+            };
+            self.pass(batch, 1, between, &mut pass);
             return;
         }
         match course {
             Course::Done => pass.settle(batch, 0),
             _ => batch.mark_dropped(0),
         }
+    }
+}
+
+/// Packets in a row that one rule is for.
+#[derive(Clone, Copy)]
+struct Run {
+    counter: u32,
+    packets: u64,
+    bytes: u64,
+}
+
+impl Run {
+    fn of(counter: u32) -> Self {
+        Self {
+            counter,
+            packets: 0,
+            bytes: 0,
+        }
+    }
+}
+
+impl Default for Run {
+    /// Of no rule.
+    fn default() -> Self {
+        Self::of(u32::MAX)
     }
 }
 
@@ -700,6 +764,23 @@ impl<'a> Pass<'a> {
                 Course::Done
             }
         }
+    }
+
+    /// Does what a rule says that only sends a packet through one port; false, and nothing, if the step is another one.
+    #[inline(always)]
+    fn runs_at_once(&mut self, batch: &mut Batch, index: usize, step: u64) -> bool {
+        let port = (step >> step::ARGUMENT_AT) as u8;
+        let is_simple = step & step::KIND == step::OUTPUT
+            && usize::from(port) != self.context.from_port
+            && (self.sent | self.bridged) & 1 << index == 0;
+        if is_simple {
+            self.sent |= 1 << index;
+            self.counts.sent += 1;
+            if usize::from(port) != self.context.to_port || batch.egress(index).is_some() {
+                batch.send_to(index, port);
+            }
+        }
+        is_simple
     }
 
     /// Takes the steps of a rule, or of a bucket.

@@ -23,6 +23,8 @@ const RETRY: Duration = Duration::from_millis(1);
 const RECONNECT: Duration = Duration::from_secs(1);
 const CONNECT: Duration = Duration::from_millis(200);
 const MOST_SESSIONS: usize = 64;
+/// What is heard of a controller at a time.
+const READ_BYTES: usize = 1 << 18;
 /// Packets on their way to controllers, and from them.
 const MOST_SHOWN: usize = 1024;
 /// Longest frame that is shown or sent.
@@ -118,6 +120,7 @@ impl Server {
             send,
             slow_bell,
             stop: Arc::clone(&stop),
+            buffer: vec![0; READ_BYTES].into(),
         };
         let handle = spawn_background("switch", move || thread.run())?;
         Ok(Self {
@@ -214,6 +217,7 @@ struct Thread {
     send: SyncSender<(u8, Vec<u8>)>,
     slow_bell: Arc<Doorbell>,
     stop: Arc<AtomicBool>,
+    buffer: Box<[u8]>,
 }
 
 impl Thread {
@@ -277,12 +281,12 @@ impl Thread {
 
     /// Hears what controllers say.
     fn hear(&mut self) -> bool {
-        let (mut did, mut buffer) = (false, [0; 1 << 16]);
+        let mut did = false;
         let mut gone = Vec::new();
         for place in 0..self.sessions.len() {
             let (mut sent, mut removed, mut deposed) = (Vec::new(), Vec::new(), false);
             let peer = &mut self.sessions[place];
-            let is_over = match peer.stream.read(&mut buffer) {
+            let is_over = match peer.stream.read(&mut self.buffer) {
                 Ok(0) => true,
                 Ok(many) => {
                     did = true;
@@ -298,7 +302,7 @@ impl Thread {
                         removed: &mut removed,
                         deposed: &mut deposed,
                     };
-                    peer.session.take(&buffer[..many], &mut plant).is_err()
+                    peer.session.take(&self.buffer[..many], &mut plant).is_err()
                 }
                 Err(e) => !matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted),
             };
@@ -343,6 +347,7 @@ impl Thread {
         let ticks_per_s = self.clock.to_ticks(1e9) as u64;
         let mut control = self.control.lock().unwrap_or_else(PoisonError::into_inner);
         let expired = control.expired(Instant::now(), ticks(), ticks_per_s);
+        control.tell();
         drop(control);
         let why = |is_idle: bool| if is_idle { Gone::Idle } else { Gone::Hard };
         let removed = expired.into_iter();

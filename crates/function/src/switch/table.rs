@@ -26,14 +26,19 @@ pub(super) const MOST_RULES: usize = 1 << 21;
 /// Number of a slot.
 pub(super) type Slot = u32;
 
-/// What a worker reads of a rule, in two cache lines: its key under its mask; its head; what to do; and the slot in which that goes on.
+/// What a worker reads of a rule, in two cache lines: its head; those words of its key that its tuple asks for; what to do; and the slot
+/// in which that goes on. Rules that ask for four words or fewer and do up to two things are read from the first line alone.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Words([AtomicU64; 16]);
 
-const HEAD: usize = WORDS;
-const STEPS: usize = WORDS + 1;
+const HEAD: usize = 0;
+/// Places of the words of the key, and of what to do.
+const KEY: [usize; WORDS] = [1, 2, 3, 4, 8, 9, 10, 11];
+const STEPS: [usize; SLOT_STEPS] = [5, 6, 7, 12, 13, 14];
 const LINK: usize = 15;
+/// Words of a key that lie in the first line.
+const NEAR_WORDS: u8 = 4;
 
 /// Places for rules, one cache line: a tag of 16 bits for each, 0 where there is none, and the number of its slot. A tag is compared with
 /// those of a word at once.
@@ -177,6 +182,13 @@ impl Tuple {
         asked.map(|word| usize::from(*word) & (WORDS - 1))
     }
 
+    /// Whether it asks for the same in both.
+    #[inline(always)]
+    fn is_same(&self, one: &Key, other: &Key) -> bool {
+        let mut words = self.words();
+        words.all(|word| (one.0[word] ^ other.0[word]) & self.mask.0[word] == 0)
+    }
+
     #[inline(always)]
     fn hash(&self, key: &Key) -> u64 {
         let seed = u64::from(self.number);
@@ -218,18 +230,20 @@ impl Memory {
         (&self.buckets[first], &self.buckets[second])
     }
 
-    /// Writes a rule into slots that no worker can know of yet: as many as [`slots_for`] says, the first of which is its own.
-    pub fn write(&self, slots: &[Slot], key: &Key, head: Head, steps: &[u64]) {
+    /// Writes a rule of that tuple into slots that no worker can know of yet: as many as [`slots_for`] says, the first of which is its own.
+    pub fn write(&self, slots: &[Slot], (tuple, key): (&Tuple, &Key), head: Head, steps: &[u64]) {
         let Some(first) = slots.first() else { return };
         // Relaxed: whoever finds the slot has read its number with Acquire, from where `put` stores it with Release.
         let relaxed = Ordering::Relaxed;
         let words = &self.slots[*first as usize].0;
-        for (word, bits) in words.iter().zip(key.0) {
-            word.store(bits, relaxed);
+        for (place, word) in KEY.into_iter().zip(tuple.words()) {
+            words[place].store(key.0[word], relaxed);
         }
         words[HEAD].store(head.word(), relaxed);
         let (own, mut rest) = steps.split_at(steps.len().min(SLOT_STEPS));
-        write_steps(&words[STEPS..LINK], own);
+        for (number, place) in STEPS.into_iter().enumerate() {
+            words[place].store(own.get(number).copied().unwrap_or(0), relaxed);
+        }
         let mut before = words;
         for slot in &slots[1..] {
             before[LINK].store(u64::from(*slot) + 1, relaxed);
@@ -296,10 +310,9 @@ impl Memory {
         keys: &[Key; BATCH_CAPACITY],
         wanted: u64,
         found: &mut [Found; BATCH_CAPACITY],
+        scratch: &mut Scratch,
     ) {
         let mut left = wanted;
-        let mut hashes = [0; BATCH_CAPACITY];
-        let mut candidates = [None; BATCH_CAPACITY];
         for_each(wanted, |index| found[index] = Found::NOTHING);
         for tuple in tuples {
             // Rules that are found already are no worse than all that follow.
@@ -314,53 +327,89 @@ impl Memory {
             if left == 0 {
                 return;
             }
-            // In steps over all packets, so that what one waits for from memory the others wait for meanwhile.
-            for_each(left, |index| {
-                hashes[index] = tuple.hash(&keys[index]);
-                prefetch(self.buckets_of(hashes[index]).0);
-            });
-            for_each(left, |index| {
-                let hash = hashes[index];
-                let bucket = self.buckets_of(hash).0;
-                candidates[index] = bucket.places_of(tag(hash)).next();
-                let slot = candidates[index].map_or(0, |place| bucket.slot(place));
-                if let Some(words) = self.slots.get(slot as usize) {
-                    prefetch(words);
-                    prefetch(&words.0[HEAD]);
-                }
-            });
-            for_each(left, |index| {
-                let (key, hash) = (&keys[index], hashes[index]);
-                let (first, second) = self.buckets_of(hash);
-                let fits = |bucket: &Bucket, place: usize| {
-                    let slot = bucket.slot(place);
-                    Some((slot, self.fits(tuple, key, slot)?))
-                };
-                let usual = candidates[index].and_then(|place| fits(first, place));
-                let rule = usual.or_else(|| {
-                    let is_elsewhere = first.elsewhere.load(Ordering::Acquire) != 0;
-                    if candidates[index].is_none() && !is_elsewhere {
-                        return None;
-                    }
-                    let second = is_elsewhere.then_some(second);
-                    let mut buckets = [Some(first), second].into_iter().flatten();
-                    buckets.find_map(|bucket| {
-                        let mut places = bucket.places_of(tag(hash));
-                        places.find_map(|place| fits(bucket, place))
-                    })
-                });
-                if let Some((slot, head)) = rule {
-                    let best = &mut found[index];
-                    if !best.is_some() || head.priority > best.priority {
-                        *best = Found {
-                            slot: slot + 1,
-                            priority: head.priority,
-                            counter: head.counter,
-                        };
-                    }
-                }
-            });
+            self.find_in(tuple, keys, left, found, scratch);
         }
+    }
+
+    /// Finds those of a tuple, in steps over all packets, so that what one waits for from memory the others wait for meanwhile.
+    #[inline(always)]
+    fn find_in(
+        &self,
+        tuple: &Tuple,
+        keys: &[Key; BATCH_CAPACITY],
+        asked: u64,
+        found: &mut [Found; BATCH_CAPACITY],
+        Scratch { hashes, places }: &mut Scratch,
+    ) {
+        // Packets of a flow come together: one that asks for what the one before has asked for finds what that finds.
+        let (mut first, mut same) = (asked, 0);
+        let mut before = usize::MAX;
+        for_each(asked, |index| {
+            let hash = tuple.hash(&keys[index]);
+            hashes[index] = hash;
+            let is_same = before < BATCH_CAPACITY
+                && hashes[before] == hash
+                && tuple.is_same(&keys[before], &keys[index]);
+            before = index;
+            same |= u64::from(is_same) << index;
+            if !is_same {
+                prefetch(self.buckets_of(hash).0);
+            }
+        });
+        first &= !same;
+        for_each(first, |index| {
+            let hash = hashes[index];
+            let bucket = self.buckets_of(hash).0;
+            let place = bucket.places_of(tag(hash)).next();
+            places[index] = place.map_or(NO_PLACE, |place| place as u8);
+            let slot = place.map_or(0, |place| bucket.slot(place));
+            if let Some(words) = self.slots.get(slot as usize) {
+                prefetch(words);
+                if tuple.many > NEAR_WORDS {
+                    prefetch(&words.0[WORDS]);
+                }
+            }
+        });
+        let mut last = Found::NOTHING;
+        for_each(asked, |index| {
+            if same & 1 << index == 0 {
+                last = self.found(tuple, &keys[index], hashes[index], places[index]);
+            }
+            let best = &mut found[index];
+            if last.is_some() && (!best.is_some() || last.priority > best.priority) {
+                *best = last;
+            }
+        });
+    }
+
+    /// The rule of a tuple for a key, the first place of which is known, if its tag is in its bucket.
+    #[inline(always)]
+    fn found(&self, tuple: &Tuple, key: &Key, hash: u64, place: u8) -> Found {
+        let (first, second) = self.buckets_of(hash);
+        let fits = |bucket: &Bucket, place: usize| {
+            let slot = bucket.slot(place);
+            let head = self.fits(tuple, key, slot)?;
+            Some(Found {
+                slot: slot + 1,
+                priority: head.priority,
+                counter: head.counter,
+            })
+        };
+        let is_there = place != NO_PLACE;
+        if is_there && let Some(found) = fits(first, usize::from(place) & (PLACES - 1)) {
+            return found;
+        }
+        let is_elsewhere = first.elsewhere.load(Ordering::Acquire) != 0;
+        if !is_there && !is_elsewhere {
+            return Found::NOTHING;
+        }
+        let second = is_elsewhere.then_some(second);
+        let mut buckets = [Some(first), second].into_iter().flatten();
+        let found = buckets.find_map(|bucket| {
+            let mut places = bucket.places_of(tag(hash));
+            places.find_map(|place| fits(bucket, place))
+        });
+        found.unwrap_or(Found::NOTHING)
     }
 
     /// The head of the rule in a slot, if it is of that tuple and asks for that key.
@@ -368,11 +417,22 @@ impl Memory {
     fn fits(&self, tuple: &Tuple, key: &Key, slot: Slot) -> Option<Head> {
         let words = &self.slots.get(slot as usize)?.0;
         let head = Head::of_word(words[HEAD].load(Ordering::Relaxed));
-        let is_same = head.tuple == tuple.number
-            && tuple.words().all(|word| {
-                words[word].load(Ordering::Relaxed) == key.0[word] & tuple.mask.0[word]
-            });
-        is_same.then_some(head)
+        let mut differs = u64::from(head.tuple ^ tuple.number);
+        for (place, word) in KEY.into_iter().zip(tuple.words()) {
+            let own = words[place].load(Ordering::Relaxed);
+            differs |= own ^ key.0[word] & tuple.mask.0[word];
+        }
+        (differs == 0).then_some(head)
+    }
+
+    /// The port that the rule in a slot sends to, if it does nothing else, as a step: 0 otherwise.
+    #[inline(always)]
+    pub fn only_step(&self, slot: Slot) -> u64 {
+        let Some(Words(words)) = self.slots.get(slot as usize) else {
+            return 0;
+        };
+        let step = |number: usize| words[STEPS[number]].load(Ordering::Relaxed);
+        if step(1) == 0 { step(0) } else { 0 }
     }
 
     /// What to do by the rule in a slot, a step at a time.
@@ -381,8 +441,27 @@ impl Memory {
         Steps {
             memory: self,
             words: self.slots.get(slot as usize).map_or(&[], |it| &it.0),
-            at: STEPS,
-            end: LINK,
+            at: 0,
+            is_first: true,
+        }
+    }
+}
+
+/// What is known of each packet between two steps of a search.
+#[derive(Debug)]
+pub(super) struct Scratch {
+    hashes: [u64; BATCH_CAPACITY],
+    /// Place in its bucket that has its tag, or none.
+    places: [u8; BATCH_CAPACITY],
+}
+
+const NO_PLACE: u8 = 0xff;
+
+impl Default for Scratch {
+    fn default() -> Self {
+        Self {
+            hashes: [0; BATCH_CAPACITY],
+            places: [NO_PLACE; BATCH_CAPACITY],
         }
     }
 }
@@ -416,8 +495,9 @@ impl Found {
 pub(super) struct Steps<'a> {
     memory: &'a Memory,
     words: &'a [AtomicU64],
+    /// Steps that were taken from this slot.
     at: usize,
-    end: usize,
+    is_first: bool,
 }
 
 impl Iterator for Steps<'_> {
@@ -425,18 +505,19 @@ impl Iterator for Steps<'_> {
 
     #[inline(always)]
     fn next(&mut self) -> Option<u64> {
-        if self.at == self.end {
-            let link = self
-                .words
-                .get(LINK)?
-                .load(Ordering::Relaxed)
-                .checked_sub(1)?;
+        let mut place = match self.is_first {
+            true => STEPS.get(self.at).copied(),
+            false => Some(self.at).filter(|at| *at < LINK),
+        };
+        if place.is_none() {
+            let link = self.words.get(LINK)?.load(Ordering::Relaxed);
+            let link = link.checked_sub(1)?;
             self.words = &self.memory.slots.get(link as usize)?.0;
-            (self.at, self.end) = (0, LINK);
+            (self.at, self.is_first) = (0, false);
+            place = Some(0);
         }
-        let step = self.words.get(self.at)?.load(Ordering::Relaxed);
         self.at += 1;
-        Some(step)
+        Some(self.words.get(place?)?.load(Ordering::Relaxed))
     }
 }
 
@@ -491,7 +572,7 @@ mod tests {
         let mut keys = [Key::default(); BATCH_CAPACITY];
         keys[5] = key;
         let mut found = [Found::NOTHING; BATCH_CAPACITY];
-        memory.find(tuples, &keys, 1 << 5, &mut found);
+        memory.find(tuples, &keys, 1 << 5, &mut found, &mut Scratch::default());
         found[5].slot()
     }
 
@@ -514,7 +595,7 @@ mod tests {
             (1, &prefix, key(0x0a00_0000, 0), 20),
             (2, &any, Key::default(), 1),
         ] {
-            memory.write(&[slot], &of, head(priority, tuple.number), &[7]);
+            memory.write(&[slot], (tuple, &of), head(priority, tuple.number), &[7]);
             memory.put(tuple, &of, slot, None).unwrap();
         }
         let tuples = [prefix.clone(), exact.clone(), any];
@@ -522,7 +603,8 @@ mod tests {
         assert_eq!(find(&memory, &tuples, key(0x0b00_0001, 42)), Some(2));
         memory.take_out(&prefix, &key(0x0a00_0000, 0), 1);
         assert_eq!(find(&memory, &tuples, key(0x0a00_0001, 42)), Some(0));
-        memory.write(&[3], &key(0x0a00_0001, 42), head(10, 0), &[8]);
+        let new = key(0x0a00_0001, 42);
+        memory.write(&[3], (&exact, &new), head(10, 0), &[8]);
         memory
             .put(&exact, &key(0x0a00_0001, 42), 3, Some(0))
             .unwrap();
@@ -537,14 +619,49 @@ mod tests {
     }
 
     #[test]
+    fn packets_of_a_flow_find_what_the_first_of_them_finds_and_others_do_not() {
+        let memory = Memory::new(64);
+        // All words of a key: half of them lie in the second line.
+        let all = Key([u64::MAX; WORDS]);
+        let tuple = Tuple::new(3, all, 10);
+        let of = |number: u64| Key(std::array::from_fn(|word| number * (word as u64 + 1)));
+        for number in 1..=8 {
+            memory.write(
+                &[number],
+                (&tuple, &of(u64::from(number))),
+                head(10, 3),
+                &[1],
+            );
+            let put = memory.put(&tuple, &of(u64::from(number)), number, None);
+            put.unwrap();
+        }
+        let numbers = [1, 1, 1, 2, 2, 9, 9, 8, 1, 9, 8, 8];
+        let mut keys = [Key::default(); BATCH_CAPACITY];
+        for (key, number) in keys.iter_mut().zip(numbers) {
+            *key = of(number);
+        }
+        let mut found = [Found::NOTHING; BATCH_CAPACITY];
+        // All but the second one are asked about.
+        let wanted = (1 << numbers.len()) - 1 & !2;
+        memory.find(&[tuple], &keys, wanted, &mut found, &mut Scratch::default());
+        for (index, number) in numbers.into_iter().enumerate() {
+            let want = (number != 9 && index != 1).then_some(number as Slot);
+            assert_eq!(found[index].slot(), want, "{index}");
+        }
+    }
+
+    #[test]
     fn many_steps_go_on_in_further_slots() {
         let memory = Memory::new(64);
-        for many in [0, 1, 6, 7, 21, 22, 36, 37] {
+        let any = Tuple::new(0, Key::default(), 1);
+        for many in [0, 1, 2, 6, 7, 21, 22, 36, 37] {
             let steps: Vec<u64> = (1..=many).collect();
             let slots: Vec<Slot> = (10..).take(slots_for(steps.len())).collect();
-            memory.write(&slots, &Key::default(), head(1, 0), &steps);
+            memory.write(&slots, (&any, &Key::default()), head(1, 0), &steps);
             let read: Vec<u64> = memory.steps(10).take_while(|step| *step != 0).collect();
             assert_eq!(read, steps);
+            let only = if many == 1 { 1 } else { 0 };
+            assert_eq!(memory.only_step(10), only);
         }
     }
 
@@ -555,7 +672,7 @@ mod tests {
         let tuple = Tuple::new(0, key(u128::MAX, 0xffff), 10);
         for number in 0..many {
             let of = key(u128::from(number), 42);
-            memory.write(&[number], &of, head(10, 0), &[1]);
+            memory.write(&[number], (&tuple, &of), head(10, 0), &[1]);
             memory.put(&tuple, &of, number, None).unwrap();
         }
         let tuples = [tuple];

@@ -301,7 +301,7 @@ fn the_rules_found_are_those_that_a_list_would_find_whatever_comes_and_goes() {
             assert!(control.remove(id).is_some());
         }
         if step % 50 == 0 {
-            let mut shape = control.follow(changes(1).unwrap().0);
+            let (mut shape, _) = control.follow();
             let mut keys = [Key::default(); BATCH_CAPACITY];
             for key in &mut keys {
                 for field in [Field::Source, Field::DestinationPort, Field::InPort] {
@@ -311,7 +311,10 @@ fn the_rules_found_are_those_that_a_list_would_find_whatever_comes_and_goes() {
             let mut found = [Found::NOTHING; BATCH_CAPACITY];
             let tables = &shape.get().tables;
             let tuples = tables.first().map_or(&[][..], |table| &table.tuples);
-            control.memory().find(tuples, &keys, u64::MAX, &mut found);
+            let scratch = &mut Scratch::default();
+            control
+                .memory()
+                .find(tuples, &keys, u64::MAX, &mut found, scratch);
             let rules: Vec<control::Rule> = list.iter().map(|(_, rule)| rule.clone()).collect();
             for (key, found) in keys.iter().zip(&found) {
                 let own = found.slot().map(|_| {
@@ -368,4 +371,88 @@ fn a_rule_goes_when_its_time_is_over_and_its_slot_serves_again() {
         let id = control.add(rule(port, 0, 0)).unwrap();
         control.remove(id).unwrap();
     }
+}
+
+/// Rules for the kernel: two of them it does itself, and what is not IPv4 without tags it leaves to the process.
+const IN_KERNEL: &str = r#"
+rule = [
+    { priority = 9, in_port = 0, udp_dst = 42, actions = ["set:eth_dst=02:00:00:00:00:09", "output:2"] },
+    { priority = 8, in_port = 0, udp_dst = 43, actions = ["drop"] },
+    { priority = 7, in_port = 0, udp_dst = 44, actions = ["flood"] },
+    { priority = 6, in_port = 0, udp_dst = 45, actions = ["queue:7", "output:1"] },
+    { priority = 5, udp_dst = 46, actions = ["output:0"] },
+]
+"#;
+
+#[test]
+fn the_kernel_does_to_frames_what_the_worker_does_or_leaves_them_to_it() {
+    let (rules, reads_headers) = in_kernel::rules(IN_KERNEL.parse().unwrap()).unwrap();
+    assert!(reads_headers);
+    let kernel = match taut_xdp::switch::KernelSwitch::new(&rules, reads_headers, 3) {
+        Ok(kernel) => kernel,
+        Err(e) if e.is_missing() => {
+            println!("skipped: {e}");
+            return;
+        }
+        Err(e) => panic!("{e}"),
+    };
+    let program = kernel.dry_run(0).unwrap();
+    let frame = |dst_port| {
+        let flow = UdpFlow {
+            dst_port,
+            ..UdpFlow::default()
+        };
+        flow.frame(100).unwrap()
+    };
+    let pass = |frame: &[u8]| {
+        let before = kernel.counts();
+        let left = program.pass(frame, 1).unwrap().frame;
+        let now = kernel.counts();
+        let counts = [
+            now.sent - before.sent,
+            now.stopped - before.stopped,
+            now.missed - before.missed,
+            now.too_much - before.too_much,
+        ];
+        (left, counts)
+    };
+    let (left, counts) = pass(&frame(42));
+    let left = left.unwrap();
+    assert_eq!(left[..6], [2, 0, 0, 0, 0, 9]);
+    assert_eq!(left[6..], frame(42)[6..]);
+    assert_eq!(counts, [1, 0, 0, 0]);
+    assert_eq!(pass(&frame(43)), (None, [0, 1, 0, 0]));
+    assert_eq!(pass(&frame(44)).1, [1, 0, 0, 0]);
+    assert_eq!(pass(&frame(1)), (None, [0, 0, 1, 0]));
+    // What the worker decides: a queue, what might go back, a tag.
+    let mut tagged = frame(42);
+    tagged.splice(12..12, [0x81, 0, 0, 5]);
+    for up in [frame(45), frame(46), tagged] {
+        assert_eq!(pass(&up), (None, [0; 4]));
+    }
+}
+
+#[test]
+fn what_cannot_be_in_the_kernel_is_said() {
+    for (text, want) in [
+        ("openflow = \"127.0.0.1:6653\"", "openflow: in the kernel"),
+        ("addresses = 64", "rule: in the kernel there is no learning"),
+        (
+            "rule = [{ idle_timeout = \"5s\", actions = [] }]",
+            "idle_timeout: in the kernel",
+        ),
+        ("rule = [{ colour = 1, actions = [] }]", "colour"),
+    ] {
+        let said = in_kernel::rules(text.parse().unwrap()).unwrap_err();
+        assert!(said.0.contains(want), "{text}: {said}");
+    }
+    let rule = |port| format!("{{ in_port = {port}, actions = [\"flood\"] }}");
+    let many = |many| {
+        format!(
+            "rule = [{}]",
+            (0..many).map(rule).collect::<Vec<_>>().join(", ")
+        )
+    };
+    assert!(!in_kernel::rules(many(63).parse().unwrap()).unwrap().1);
+    in_kernel::rules(many(64).parse().unwrap()).unwrap_err();
 }

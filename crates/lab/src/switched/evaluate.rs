@@ -17,8 +17,10 @@ const CONFIDENCE: f64 = 0.95;
 #[derive(Debug, Serialize)]
 pub(super) struct Evaluation<'a> {
     pub tsc_hz: f64,
+    /// The switch that multiplied traffic, if it was another one.
+    pub amplifier: Option<&'a Switch>,
     pub switches: Vec<Row>,
-    /// taut beside the other switch.
+    /// The first switch beside each other one.
     pub ratios: Vec<Compared>,
     pub left_out: &'a [taut_results::LeftOut],
     pub problems: &'a [String],
@@ -92,14 +94,24 @@ pub(super) struct InsertionRow {
     pub order: Order,
     /// Rules of all repetitions.
     pub rules: usize,
+    /// Until the barrier behind a rule that is made is answered.
     pub barrier_p50_ns: Option<Estimate>,
     pub barrier_p99_ns: Option<Estimate>,
     /// Medians of the first and of the last tenth of the rules.
     pub first_tenth_ns: Option<Estimate>,
     pub last_tenth_ns: Option<Estimate>,
+    /// The same behind a rule that gets other actions, and behind one that is taken out.
+    pub modified_barrier_p50_ns: Option<Estimate>,
+    pub deleted_barrier_p50_ns: Option<Estimate>,
+    /// Until the first packet obeys a rule that is made, or gets other actions; until the last one obeys a rule that is taken out.
     pub appeared_ns: Option<Estimate>,
+    pub modified_ns: Option<Estimate>,
     pub vanished_ns: Option<Estimate>,
-    /// Rules that no packet obeyed while it was waited for.
+    /// Until the barriers behind the same changes are answered.
+    pub appeared_barrier_ns: Option<Estimate>,
+    pub modified_barrier_ns: Option<Estimate>,
+    pub vanished_barrier_ns: Option<Estimate>,
+    /// Changes that no packet showed while it was waited for.
     pub unseen: u32,
 }
 
@@ -131,7 +143,9 @@ pub(super) struct ActionRow {
 #[derive(Debug, Serialize)]
 pub(super) struct Compared {
     pub what: String,
-    /// Above 1 where taut is better.
+    /// The switch that the first one is compared with.
+    pub beside: Switch,
+    /// Above 1 where the first one is better.
     pub ratio: f64,
     pub low: f64,
     pub high: f64,
@@ -143,8 +157,9 @@ impl<'a> Evaluation<'a> {
         let switches = results.head.own.switches.iter();
         Self {
             tsc_hz: results.head.tsc_hz,
+            amplifier: results.head.own.amplifier.as_ref(),
             switches: switches
-                .map(|(switch, version)| Trials::of(results, *switch).row(version))
+                .map(|(switch, version)| Trials::of(results, switch).row(version))
                 .collect(),
             ratios: ratios(results),
             left_out: &results.head.manifest.left_out,
@@ -155,7 +170,7 @@ impl<'a> Evaluation<'a> {
 
 /// The trials of a switch, in the order of points and repetitions.
 struct Trials<'a> {
-    switch: Switch,
+    switch: &'a Switch,
     all: Vec<&'a Trial>,
 }
 
@@ -185,9 +200,9 @@ fn lost(of: &[&Latency]) -> f64 {
 }
 
 impl<'a> Trials<'a> {
-    fn of(results: &'a Results, switch: Switch) -> Self {
+    fn of(results: &'a Results, switch: &'a Switch) -> Self {
         let mut all: Vec<&Trial> = results.outcomes.iter().collect();
-        all.retain(|trial| trial.switch == switch);
+        all.retain(|trial| trial.switch == *switch);
         all.sort_by_key(|trial| (trial.part, trial.repetition));
         Self { switch, all }
     }
@@ -219,7 +234,7 @@ impl<'a> Trials<'a> {
         );
         let (hops, line) = self.hops();
         Row {
-            switch: self.switch,
+            switch: self.switch.clone(),
             version: version.to_string(),
             hops,
             line,
@@ -351,33 +366,53 @@ impl<'a> Trials<'a> {
             _ => None,
         });
         let row = |(order, trials): (Order, Vec<&Trial>)| {
-            let (mut barriers, mut appeared, mut vanished) = (Vec::new(), Vec::new(), Vec::new());
+            let mut barriers: [Vec<&[f64]>; 3] = Default::default();
+            // Medians of each repetition: on the wire, and until the barriers of the same changes.
+            let mut watched: [[Vec<f64>; 2]; 3] = Default::default();
             let mut all_unseen = 0;
             for trial in &trials {
                 if let Seen::Insertion {
                     barrier_ns,
-                    appeared_ns,
-                    vanished_ns,
+                    made,
+                    modified,
+                    deleted,
                     unseen,
                 } = &trial.seen
                 {
-                    barriers.push(barrier_ns.as_slice());
-                    appeared.extend(median(appeared_ns));
-                    vanished.extend(median(vanished_ns));
+                    for (all, own) in barriers.iter_mut().zip(barrier_ns) {
+                        all.push(own);
+                    }
+                    for (all, own) in watched.iter_mut().zip([made, modified, deleted]) {
+                        all[0].extend(median(&own.wire_ns));
+                        all[1].extend(median(&own.barrier_ns));
+                    }
                     all_unseen += unseen;
                 }
             }
-            let each =
-                |of: fn(&[f64]) -> Option<f64>| estimate(barriers.iter().filter_map(|it| of(it)));
+            let each = |kind: usize, of: fn(&[f64]) -> Option<f64>| {
+                estimate(barriers[kind].iter().filter_map(|it| of(it)))
+            };
+            let watched = watched.map(|kind| kind.map(estimate));
+            let [
+                [appeared, appeared_barrier],
+                [modified, modified_barrier],
+                [vanished, vanished_barrier],
+            ] = watched;
             InsertionRow {
                 order,
-                rules: barriers.iter().map(|it| it.len()).sum(),
-                barrier_p50_ns: each(median),
-                barrier_p99_ns: each(p99_of),
-                first_tenth_ns: each(|it| median(&it[..tenth(it)])),
-                last_tenth_ns: each(|it| median(&it[it.len() - tenth(it)..])),
-                appeared_ns: estimate(appeared),
-                vanished_ns: estimate(vanished),
+                rules: barriers[0].iter().map(|it| it.len()).sum(),
+                barrier_p50_ns: each(0, median),
+                barrier_p99_ns: each(0, p99_of),
+                first_tenth_ns: each(0, |it| median(&it[..tenth(it)])),
+                last_tenth_ns: each(0, |it| median(&it[it.len() - tenth(it)..])),
+                modified_barrier_p50_ns: each(1, median),
+                deleted_barrier_p50_ns: each(2, median),
+                appeared_ns: appeared,
+                modified_ns: modified,
+                vanished_ns: vanished,
+                appeared_barrier_ns: appeared_barrier,
+                modified_barrier_ns: modified_barrier,
+                vanished_barrier_ns: vanished_barrier,
                 unseen: all_unseen,
             }
         };
@@ -397,13 +432,17 @@ impl<'a> Trials<'a> {
                     _ => None,
                 })
                 .collect();
+            let copies = trials.iter().find_map(|trial| match trial.seen {
+                Seen::Amplified { copies, .. } => Some(copies),
+                _ => None,
+            });
             let worst = |of: &Amplified| of.lost.iter().copied().fold(0.0, f64::max);
             let worst_of = |which: fn(&(&'a Amplified, &'a Amplified)) -> &'a Amplified| {
                 seen.iter().map(|it| worst(which(it))).fold(0.0, f64::max)
             };
             AmplifyRow {
                 cables,
-                copies: 2 * cables + 1,
+                copies: copies.unwrap_or(0),
                 fold: estimate(seen.iter().map(|(easy, _)| easy.fold)),
                 most_lost: worst_of(|it| it.0),
                 most_out_pps: estimate(seen.iter().map(|(_, most)| most.out_pps)),
@@ -468,9 +507,18 @@ fn p99_of(values: &[f64]) -> Option<f64> {
     (sorted.len() >= 100).then(|| sorted[rank as usize])
 }
 
-/// How taut's rate and its time to take rules compare with the other switch's, in the same repetitions.
+/// How the first switch's rate and its time to take rules compare with those of each other one, in the same repetitions.
 fn ratios(results: &Results) -> Vec<Compared> {
-    let [taut, other] = Switch::ALL.map(|switch| Trials::of(results, switch));
+    let mut switches = results.head.own.switches.iter();
+    let Some((first, _)) = switches.next() else {
+        return Vec::new();
+    };
+    let others = switches.flat_map(|(other, _)| compared(results, first, other));
+    others.collect()
+}
+
+fn compared(results: &Results, first: &Switch, beside: &Switch) -> Vec<Compared> {
+    let [ours, other] = [first, beside].map(|switch| Trials::of(results, switch));
     let mut compared = Vec::new();
     let mut compare =
         |what: String, value: &dyn Fn(&Trial) -> Option<f64>, part: Part, less: bool| {
@@ -480,7 +528,7 @@ fn ratios(results: &Results) -> Vec<Compared> {
                     .filter_map(|trial| Some((trial.repetition, value(trial)?)))
                     .collect()
             };
-            let (ours, theirs) = (of(&taut), of(&other));
+            let (ours, theirs) = (of(&ours), of(&other));
             let pairs = ours.iter().filter_map(|(repetition, ours)| {
                 let (_, theirs) = theirs.iter().find(|(at, _)| at == repetition)?;
                 Some((*ours, *theirs))
@@ -493,13 +541,14 @@ fn ratios(results: &Results) -> Vec<Compared> {
             };
             compared.extend(ratio.map(|ratio| Compared {
                 what,
+                beside: beside.clone(),
                 ratio: ratio.median.point,
                 low: ratio.median.low,
                 high: ratio.median.high,
                 pairs: ratio.pairs,
             }));
         };
-    for (part, _) in taut.points(Some) {
+    for (part, _) in ours.points(Some) {
         let what = format!("{} {}", part.measurement(), part.point());
         match part {
             Part::Rules { .. } => {
@@ -519,12 +568,22 @@ fn ratios(results: &Results) -> Vec<Compared> {
             }
             Part::Insertion { .. } => {
                 let barrier = |trial: &Trial| match &trial.seen {
-                    Seen::Insertion { barrier_ns, .. } => median(barrier_ns),
+                    Seen::Insertion { barrier_ns, .. } => median(&barrier_ns[0]),
                     _ => None,
                 };
                 compare(format!("{what}: barrier"), &barrier, part, true);
+                let modified = |trial: &Trial| match &trial.seen {
+                    Seen::Insertion { barrier_ns, .. } => median(&barrier_ns[1]),
+                    _ => None,
+                };
+                compare(format!("{what}: barrier, modified"), &modified, part, true);
+                let deleted = |trial: &Trial| match &trial.seen {
+                    Seen::Insertion { barrier_ns, .. } => median(&barrier_ns[2]),
+                    _ => None,
+                };
+                compare(format!("{what}: barrier, deleted"), &deleted, part, true);
                 let appeared = |trial: &Trial| match &trial.seen {
-                    Seen::Insertion { appeared_ns, .. } => median(appeared_ns),
+                    Seen::Insertion { made, .. } => median(&made.wire_ns),
                     _ => None,
                 };
                 compare(format!("{what}: first packet"), &appeared, part, true);

@@ -38,7 +38,7 @@ fn draw_hops(evaluation: &Evaluation<'_>) -> Option<Drawn> {
             continue;
         }
         let series = Series {
-            label: row.switch.label().to_string(),
+            label: row.switch.label(),
             style: Style::of(index),
         };
         all.push((series, points));

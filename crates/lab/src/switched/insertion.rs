@@ -1,10 +1,11 @@
-//! How long a rule takes to be in force: until the barrier behind it is answered, and until the first packet obeys it.
+//! How long a rule takes to be in force, to get other actions, and to go: until the barrier behind it is answered, and until packets
+//! obey.
 
-use super::device::{Plant, WEST};
 use super::openflow::{Action, Asked, Change, Controller, Rule};
 use super::part::{Lengths, Matching, Order};
+use super::plant::Plant;
 use super::rules;
-use super::trial::Seen;
+use super::trial::{OnWire, Seen};
 use crate::benchmark::{Failed, Rig};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use taut_traffic::{Record, Traffic, Trial as Rated};
 const AWAITED: Ipv4Addr = Ipv4Addr::new(10, 255, 0, 1);
 /// Rate of these: a time on the wire is known to 5 µs.
 const AWAITED_PPS: f64 = 200e3;
-/// How long a rule stays, and stays away.
+/// How long a rule stays as it is, and stays away.
 const HOLD: Duration = Duration::from_millis(20);
 /// Arrivals that lie further apart belong to different stretches.
 const APART: Duration = Duration::from_micros(100);
@@ -30,35 +31,45 @@ pub(super) fn traffic() -> Result<Traffic, String> {
     Traffic::of_settings(&[("size", "64"), ("dst_ip", &AWAITED.to_string())])
 }
 
-/// Makes rule after rule with a barrier behind each; then makes and takes out one again and again while packets for it are sent.
+/// Makes rule after rule with a barrier behind each, gives each other actions, and takes each out; then does so with one again and again
+/// while packets for it are sent.
 pub(super) fn measure(
     plant: &mut Plant,
     rig: &Rig<'_>,
-    to: u32,
+    [from, to]: [u32; 2],
     (order, lengths): (Order, &Lengths),
     stop: &AtomicBool,
 ) -> Result<Seen, Failed> {
     let most = lengths.insertions.min(u32::from(u16::MAX) - 1);
-    let controller = plant.controller()?;
-    let mut barrier_ns = Vec::new();
-    for number in 0..most {
-        if stop.load(Ordering::Relaxed) {
-            return Err(Failed::Stopped);
+    let all = |number: u32| Rule {
+        priority: priority(order, number, most),
+        ..rules::rule(Matching::Exact, number, [from, to])
+    };
+    let timed = |plant: &mut Plant, change: Change, rule: &dyn Fn(u32) -> Rule| {
+        let controller = plant.controller()?;
+        let mut barrier_ns = Vec::new();
+        for number in 0..most {
+            if stop.load(Ordering::Relaxed) {
+                return Err(Failed::Stopped);
+            }
+            controller.rule(change, &rule(number));
+            let begun = ticks();
+            controller.barrier()?;
+            barrier_ns.push(rig.clock.to_ns(ticks() - begun));
         }
-        let rule = Rule {
-            priority: priority(order, number, most),
-            ..rules::rule(Matching::Exact, number, to)
-        };
-        controller.rule(Change::Add, &rule);
-        let begun = ticks();
-        controller.barrier()?;
-        barrier_ns.push(rig.clock.to_ns(ticks() - begun));
-    }
+        Ok(barrier_ns)
+    };
+    let dropping = |number: u32| Rule {
+        actions: Vec::new(),
+        ..all(number)
+    };
+    let made = timed(plant, Change::Add, &all)?;
+    let modified = timed(plant, Change::Modify, &dropping)?;
     let awaited = Rule {
         priority: priority(order, most, most),
         cookie: u64::from(most),
         asked: Asked {
-            in_port: Some(WEST),
+            in_port: Some(from),
             ip_dst: Some((AWAITED, 32)),
             udp_dst: None,
         },
@@ -66,13 +77,22 @@ pub(super) fn measure(
         actions: vec![Action::Output(to)],
     };
     let Watched { changes, stretches } = on_wire(plant, rig.clock, awaited, lengths.on_wire)?;
-    let (mut appeared_ns, mut vanished_ns, mut unseen) = (Vec::new(), Vec::new(), 0);
+    let deleted = timed(plant, Change::Delete, &all)?;
+    let mut seen: [OnWire; 3] = Default::default();
+    let mut unseen = 0;
     for (at, change) in changes.iter().enumerate() {
-        let next = changes.get(at + 1).map_or(u64::MAX, |it| it.added);
-        match seen(change, next, &stretches) {
-            Some([appeared, vanished]) => {
-                appeared_ns.push(rig.clock.to_ns(appeared));
-                vanished_ns.push(rig.clock.to_ns(vanished));
+        let next = changes.get(at + 1).map_or(u64::MAX, |it| it.told);
+        let on_wire = match change.kind {
+            Kind::Made => &mut seen[0],
+            Kind::Modified => &mut seen[1],
+            Kind::Deleted => &mut seen[2],
+            Kind::Silenced => continue,
+        };
+        match obeyed(change, next, &stretches) {
+            Some(wire) => {
+                on_wire.wire_ns.push(rig.clock.to_ns(wire));
+                let barrier = change.answered.saturating_sub(change.told);
+                on_wire.barrier_ns.push(rig.clock.to_ns(barrier));
             }
             None => unseen += 1,
         }
@@ -80,10 +100,12 @@ pub(super) fn measure(
     if stop.load(Ordering::Relaxed) {
         return Err(Failed::Stopped);
     }
+    let [of_made, of_modified, of_deleted] = seen;
     Ok(Seen::Insertion {
-        barrier_ns,
-        appeared_ns,
-        vanished_ns,
+        barrier_ns: [made, modified, deleted],
+        made: of_made,
+        modified: of_modified,
+        deleted: of_deleted,
         unseen,
     })
 }
@@ -98,38 +120,52 @@ fn priority(order: Order, number: u32, most: u32) -> u16 {
     priority as u16
 }
 
-/// When a rule was told to the switch, and when that it is to go.
-#[derive(Debug, Clone, Copy)]
-struct Changed {
-    added: u64,
-    deleted: u64,
+/// What is done with the rule that packets come for, in this order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// It is made, and sends them.
+    Made,
+    /// It drops them from now on.
+    Silenced,
+    /// It sends them again.
+    Modified,
+    /// It is taken out.
+    Deleted,
 }
 
-/// Ticks from the message to the first packet that obeys a rule, and from the message that it is to go to the last one. None if no
-/// packet came, or some came before.
-fn seen(change: &Changed, next: u64, stretches: &[(u64, u64)]) -> Option<[u64; 2]> {
-    let Changed { added, deleted } = *change;
-    let is_early = |(first, last): &(u64, u64)| *first < added && *last > added;
+/// A change that the switch was told, and when the barrier behind it was answered.
+#[derive(Debug, Clone, Copy)]
+struct Changed {
+    kind: Kind,
+    told: u64,
+    answered: u64,
+}
+
+/// Ticks from the message to the first packet that obeys a rule that sends, or to the last one that does if it is to send no more. None
+/// if no packet came before the next change, or some came before that obeyed already.
+fn obeyed(change: &Changed, next: u64, stretches: &[(u64, u64)]) -> Option<u64> {
+    let told = change.told;
+    if matches!(change.kind, Kind::Silenced | Kind::Deleted) {
+        // It was sent before: the last packet says how long it went on.
+        let (_, last) = stretches.iter().rfind(|(first, _)| *first < next)?;
+        return Some(last.saturating_sub(told));
+    }
+    let is_early = |(first, last): &(u64, u64)| *first < told && *last > told;
     if stretches.iter().any(is_early) {
         return None;
     }
-    let (first, _) = stretches.iter().find(|(first, _)| *first >= added)?;
-    if *first >= deleted {
-        return None;
-    }
-    let mut ends = stretches.iter().filter(|(first, _)| *first < next);
-    let (_, last) = ends.next_back()?;
-    Some([first - added, last.saturating_sub(deleted)])
+    let (first, _) = stretches.iter().find(|(first, _)| *first >= told)?;
+    (*first < next).then(|| first - told)
 }
 
-/// What was seen of a rule that was made and taken out again and again.
+/// What was seen of a rule that was changed again and again.
 struct Watched {
     changes: Vec<Changed>,
     /// From when to when packets came.
     stretches: Vec<(u64, u64)>,
 }
 
-/// Sends packets from this thread while another one makes the rule and takes it out so many times.
+/// Sends packets from this thread while another one makes the rule, changes it and takes it out so many times.
 fn on_wire(plant: &mut Plant, clock: Clock, rule: Rule, times: u32) -> Result<Watched, Failed> {
     let mut controller = plant.take_controller()?;
     let done = Arc::new(AtomicBool::new(false));
@@ -137,7 +173,8 @@ fn on_wire(plant: &mut Plant, clock: Clock, rule: Rule, times: u32) -> Result<Wa
     let is_done = Arc::clone(&done);
     // Not on the generator's core, which is busy.
     let thread = spawn_background("controller", move || {
-        let _ = tell.send(change(&mut controller, &rule, times));
+        let changed = change(&mut controller, &rule, times);
+        let _ = tell.send((changed, controller));
         is_done.store(true, Ordering::Relaxed);
     });
     let thread = thread.map_err(|e| Failed::Broken(e.to_string()))?;
@@ -152,9 +189,10 @@ fn on_wire(plant: &mut Plant, clock: Clock, rule: Rule, times: u32) -> Result<Wa
     };
     plant.instrument.run(trial, &mut record, &done);
     let _ = thread.join();
-    let changes = told
+    let (changes, controller) = told
         .recv()
         .map_err(|_| Failed::Broken("the controller's thread ended".to_string()))?;
+    plant.give_controller(controller);
     Ok(Watched {
         changes: changes?,
         stretches: record.seen,
@@ -162,18 +200,29 @@ fn on_wire(plant: &mut Plant, clock: Clock, rule: Rule, times: u32) -> Result<Wa
 }
 
 fn change(controller: &mut Controller, rule: &Rule, times: u32) -> Result<Vec<Changed>, Failed> {
+    let silent = Rule {
+        actions: Vec::new(),
+        ..rule.clone()
+    };
     let mut changes = Vec::new();
     std::thread::sleep(HOLD);
     for _ in 0..times {
-        let added = ticks();
-        controller.rule(Change::Add, rule);
-        controller.barrier()?;
-        std::thread::sleep(HOLD);
-        let deleted = ticks();
-        controller.rule(Change::Delete, rule);
-        controller.barrier()?;
-        std::thread::sleep(HOLD);
-        changes.push(Changed { added, deleted });
+        for (kind, change, rule) in [
+            (Kind::Made, Change::Add, rule),
+            (Kind::Silenced, Change::Modify, &silent),
+            (Kind::Modified, Change::Modify, rule),
+            (Kind::Deleted, Change::Delete, rule),
+        ] {
+            let told = ticks();
+            controller.rule(change, rule);
+            controller.barrier()?;
+            changes.push(Changed {
+                kind,
+                told,
+                answered: ticks(),
+            });
+            std::thread::sleep(HOLD);
+        }
     }
     Ok(changes)
 }
@@ -208,34 +257,33 @@ impl Record for Stretches {
 mod tests {
     use super::*;
 
+    fn changed(kind: Kind, told: u64) -> Changed {
+        Changed {
+            kind,
+            told,
+            answered: told + 5,
+        }
+    }
+
     #[test]
     fn times_on_the_wire_are_those_of_the_first_and_the_last_packet() {
-        let changes = [
-            Changed {
-                added: 1_000,
-                deleted: 2_000,
-            },
-            Changed {
-                added: 3_000,
-                deleted: 4_000,
-            },
-        ];
         // The second stretch is what an interruption of the generator leaves of the first.
         let stretches = [(1_040, 1_500), (1_700, 2_030), (3_010, 3_990)];
-        assert_eq!(seen(&changes[0], 3_000, &stretches), Some([40, 30]));
+        let of = |kind, told, next| obeyed(&changed(kind, told), next, &stretches);
+        assert_eq!(of(Kind::Made, 1_000, 2_000), Some(40));
+        assert_eq!(of(Kind::Silenced, 2_000, 3_000), Some(30));
+        assert_eq!(of(Kind::Modified, 3_000, 4_000), Some(10));
         // The last packet came before it was told: the rule was gone at once.
-        assert_eq!(seen(&changes[1], u64::MAX, &stretches), Some([10, 0]));
+        assert_eq!(of(Kind::Deleted, 4_000, u64::MAX), Some(0));
     }
 
     #[test]
     fn a_rule_that_no_packet_obeyed_in_time_has_no_times() {
-        let change = Changed {
-            added: 1_000,
-            deleted: 2_000,
-        };
-        assert_eq!(seen(&change, 3_000, &[]), None);
-        assert_eq!(seen(&change, 3_000, &[(2_500, 2_600)]), None);
-        assert_eq!(seen(&change, 3_000, &[(900, 1_900)]), None);
+        let made = changed(Kind::Made, 1_000);
+        assert_eq!(obeyed(&made, 3_000, &[]), None);
+        assert_eq!(obeyed(&made, 2_000, &[(2_500, 2_600)]), None);
+        assert_eq!(obeyed(&made, 3_000, &[(900, 1_900)]), None);
+        assert_eq!(obeyed(&changed(Kind::Deleted, 1_000), 3_000, &[]), None);
     }
 
     #[test]

@@ -1,22 +1,27 @@
 //! A whole switch measured by two generator ports: packets are sent through it again and again by cables from one of its ports to
 //! another, and multiplied by it. (FLOWer: Gallenmüller 2021, section 3.4; IFIP Networking 2016.)
 //!
-//! The points are in `part.rs`. A switch is set up for each of them (`device.rs`), told its rules over OpenFlow (`openflow.rs`), whoever
-//! wrote it, and measured (`trial.rs`, `insertion.rs`).
+//! The points are in `part.rs`, the switches and what each cannot do in `device.rs`. A switch is set up for each point (`plant.rs`) with
+//! the wires that a file says (`topology.rs`), told its rules (`keeper.rs`), over OpenFlow (`openflow.rs`) if it can hear them so, and
+//! measured (`trial.rs`, `insertion.rs`).
 
 mod device;
 mod evaluate;
 mod figures;
 mod insertion;
+mod keeper;
 mod openflow;
 mod part;
+mod plant;
 mod report;
 mod rules;
+mod topology;
 mod trial;
 
-pub use device::Switch;
+pub use device::{Switch, Wires};
 pub use part::{Does, Lengths, MEASUREMENTS, Matching, Order, Part};
-pub use trial::{Amplified, Latency, Seen, Trial};
+pub use topology::Topology;
+pub use trial::{Amplified, Latency, OnWire, Seen, Trial};
 
 use crate::benchmark::{self, Benchmark, BenchmarkError, Failed, Plan, Rig, Unit};
 use crate::report::ReportError;
@@ -34,40 +39,65 @@ pub type Results = benchmark::Results<Switched>;
 pub struct Facts {
     /// Switches, in the order of the report, and their versions.
     pub switches: Vec<(Switch, String)>,
+    /// The switch that multiplied traffic, if it was another one.
+    pub amplifier: Option<Switch>,
 }
 
 /// `taut bench switch`.
 #[derive(Debug)]
 pub struct Switched {
     asked: Vec<Switch>,
+    wires: Wires,
     lengths: Lengths,
     parts: Vec<Part>,
     facts: Facts,
 }
 
 impl Switched {
-    /// Makes the benchmark of these switches.
-    pub fn new(asked: Vec<Switch>) -> Self {
+    /// Makes the benchmark of these switches with these wires.
+    pub fn new(asked: Vec<Switch>, wires: Wires) -> Self {
         Self {
             asked,
+            wires,
             lengths: Lengths::of(Mode::Default),
             parts: Vec::new(),
             facts: Facts::default(),
         }
     }
 
-    fn switch(&self, subject: usize) -> Switch {
-        self.facts.switches[subject].0
+    fn switch(&self, subject: usize) -> &Switch {
+        &self.facts.switches[subject].0
     }
-}
 
-/// Whether a switch can do what a point wants.
-fn can(switch: Switch, part: Part) -> bool {
-    match (switch, part) {
-        (Switch::Taut, _) => true,
-        (Switch::OpenVSwitch, Part::Qos { .. }) => false,
-        (Switch::OpenVSwitch, Part::Rules { matching, .. }) => matching != Matching::Plain,
-        (Switch::OpenVSwitch, _) => true,
+    /// Measurements, or points of them, that switches cannot do, with the reason.
+    fn cannot(&self) -> Vec<LeftOut> {
+        let mut left_out: Vec<LeftOut> = Vec::new();
+        for (switch, _) in &self.facts.switches {
+            for measurement in MEASUREMENTS {
+                let parts = self.parts.iter();
+                let parts: Vec<Part> = parts
+                    .copied()
+                    .filter(|part| part.measurement() == measurement)
+                    .collect();
+                let why = |part: &Part| switch.cannot(*part, &self.wires);
+                // The reason of the last: points are in order of what they ask for.
+                let reasons = parts.iter().filter_map(why).filter(|why| !why.is_empty());
+                let Some(reason) = reasons.last() else {
+                    continue;
+                };
+                let label = switch.label();
+                let what = match parts.iter().all(|part| why(part).is_some()) {
+                    true => format!("{measurement} of {label}"),
+                    false => format!("some points of {measurement} of {label}"),
+                };
+                left_out.push(LeftOut {
+                    what,
+                    why: reason.to_string(),
+                    how: format!("taut bench switch taut --only {measurement}"),
+                });
+            }
+        }
+        left_out
     }
 }
 
@@ -79,7 +109,7 @@ impl Benchmark for Switched {
     const COMMAND: &'static str = "bench switch";
     const TITLE: &'static str = "A switch measured by two ports";
     const HEAD: &'static str = "switch.json";
-    const SCHEMA: u32 = 1;
+    const SCHEMA: u32 = 2;
     const OUTCOMES: &'static str = "points";
     const SUBJECT: &'static str = "measurement";
     const ADVICE: &'static str = "see what the switch says when it is run by hand";
@@ -96,7 +126,15 @@ impl Benchmark for Switched {
             });
         }
         let is_wanted = |name: &str| plan.only.is_empty() || plan.only.iter().any(|it| it == name);
+        if let Some(topology) = &self.wires.topology {
+            let multiplied = match self.wires.amplifier {
+                Some(_) => topology.links(),
+                None => topology.cables(),
+            };
+            self.lengths.keep_to(topology.cables(), multiplied);
+        }
         self.parts = self.lengths.parts(is_wanted);
+        self.facts.amplifier = self.wires.amplifier.clone();
         let mut left_out = Vec::new();
         for switch in std::mem::take(&mut self.asked) {
             match switch.found() {
@@ -110,13 +148,14 @@ impl Benchmark for Switched {
                 .map(|it| format!("{}: {} ({})", it.what, it.why, it.how));
             return Err(BenchmarkError::Missing(why.collect::<Vec<_>>().join("; ")));
         }
-        let has_other = |it: &(Switch, String)| it.0 == Switch::OpenVSwitch;
-        if self.facts.switches.iter().any(has_other) && is_wanted("qos") {
-            left_out.push(LeftOut {
-                what: "qos of Open vSwitch".to_string(),
-                why: "its user-space datapath has no queues of strict priority".to_string(),
-                how: "taut bench switch taut --only qos".to_string(),
-            });
+        left_out.extend(self.cannot());
+        let can_one = |it: &(Switch, String)| {
+            let mut parts = self.parts.iter();
+            parts.any(|part| it.0.cannot(*part, &self.wires).is_none())
+        };
+        if !self.facts.switches.iter().any(can_one) {
+            let why = left_out.iter().map(|it| format!("{}: {}", it.what, it.why));
+            return Err(BenchmarkError::Missing(why.collect::<Vec<_>>().join("; ")));
         }
         Ok(left_out)
     }
@@ -136,14 +175,15 @@ impl Benchmark for Switched {
     fn turns(&self, _: u32, _: u32) -> Vec<(usize, Part)> {
         let switches = self.facts.switches.iter().enumerate();
         let turns = switches.flat_map(|(subject, (switch, _))| {
-            let parts = self.parts.iter().filter(|part| can(*switch, **part));
+            let parts = self.parts.iter();
+            let parts = parts.filter(|part| switch.cannot(**part, &self.wires).is_none());
             parts.map(move |part| (subject, *part))
         });
         turns.collect()
     }
 
     fn file_name(&self, subject: usize, part: Part) -> String {
-        let id = self.switch(subject).id();
+        let id = self.switch(subject).file_name();
         format!("{id}-{}-{}", part.measurement(), part.point())
     }
 
@@ -153,11 +193,7 @@ impl Benchmark for Switched {
     }
 
     fn estimate(&self, subject: usize, part: Part) -> Duration {
-        let set_up = match self.switch(subject) {
-            Switch::Taut => 350,
-            Switch::OpenVSwitch => 3_000,
-        };
-        self.lengths.estimate(part) + Duration::from_millis(set_up)
+        self.lengths.estimate(part) + self.switch(subject).starts_within()
     }
 
     fn measure(
@@ -166,7 +202,8 @@ impl Benchmark for Switched {
         unit: &Unit<Part>,
         stop: &AtomicBool,
     ) -> Result<Trial, Failed> {
-        trial::measure(rig, self.switch(unit.subject), unit, &self.lengths, stop)
+        let subject = (self.switch(unit.subject), &self.wires);
+        trial::measure(rig, subject, unit, &self.lengths, stop)
     }
 
     fn report(dir: &Path, results: &Results) -> Result<PathBuf, ReportError> {

@@ -2,7 +2,8 @@
 //! counters, over TCP or a UNIX socket. (OpenFlow Switch Specification 1.3.5, sections 7.1 to 7.3.)
 
 use crate::benchmark::Failed;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::{self, Display};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
@@ -30,13 +31,15 @@ mod kind {
     pub const METER_MOD: u8 = 29;
 }
 
+const DESCRIPTION: u16 = 0;
 const FLOW_STATISTICS: u16 = 1;
 const PORT_DESCRIPTIONS: u16 = 13;
 /// Any port, group or table.
 const ANY: u32 = 0xffff_ffff;
-const LARGEST_PORT: u32 = 0xffff_ff00;
-const FLOOD: u32 = 0xffff_fffb;
 const NO_BUFFER: u32 = 0xffff_ffff;
+
+/// Time that a call may take.
+const CALL: Duration = Duration::from_secs(1);
 
 /// Place where a switch waits for controllers.
 #[derive(Debug, Clone)]
@@ -57,7 +60,6 @@ pub(super) struct Asked {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Action {
     Output(u32),
-    Flood,
     Queue(u32),
     SetDscp(u8),
     SetDestination(Ipv4Addr),
@@ -80,6 +82,8 @@ pub(super) struct Rule {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Change {
     Add,
+    /// This one, and no other, gets these actions.
+    Modify,
     /// This one, and no other.
     Delete,
 }
@@ -90,6 +94,57 @@ pub(super) enum GroupKind {
     All,
     Select,
     FastFailover,
+}
+
+impl Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Output(port) => write!(f, "output:{port}"),
+            Self::Queue(queue) => write!(f, "set_queue:{queue}"),
+            Self::SetDscp(dscp) => write!(f, "set_field:{dscp}->ip_dscp"),
+            Self::SetDestination(address) => write!(f, "set_field:{address}->ip_dst"),
+            Self::PushVlan => f.write_str("push_vlan:0x8100"),
+            Self::PopVlan => f.write_str("pop_vlan"),
+            Self::Group(id) => write!(f, "group:{id}"),
+        }
+    }
+}
+
+/// Actions as `ovs-ofctl` takes them.
+pub(super) fn in_text(actions: &[Action]) -> String {
+    let texts: Vec<String> = actions.iter().map(Action::to_string).collect();
+    match texts.is_empty() {
+        true => "drop".to_string(),
+        false => texts.join(","),
+    }
+}
+
+/// As `ovs-ofctl add-flow` takes it.
+impl Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "priority={}", self.priority)?;
+        if let Some(port) = self.asked.in_port {
+            write!(f, ",in_port={port}")?;
+        }
+        match (self.asked.udp_dst, self.asked.ip_dst) {
+            (Some(_), _) => f.write_str(",udp")?,
+            (None, Some(_)) => f.write_str(",ip")?,
+            (None, None) => {}
+        }
+        match self.asked.ip_dst {
+            Some((address, 32)) => write!(f, ",nw_dst={address}")?,
+            Some((address, length)) => write!(f, ",nw_dst={address}/{length}")?,
+            None => {}
+        }
+        if let Some(port) = self.asked.udp_dst {
+            write!(f, ",tp_dst={port}")?;
+        }
+        f.write_str(",actions=")?;
+        if let Some(meter) = self.meter {
+            write!(f, "meter:{meter},")?;
+        }
+        f.write_str(&in_text(&self.actions))
+    }
 }
 
 /// Bytes to a switch and from it.
@@ -106,9 +161,8 @@ pub(super) struct Controller {
 }
 
 impl Controller {
-    /// Calls the switch again and again for so long, greets it, and waits until so many of its ports have
-    /// links.
-    pub fn connect(address: &Address, ports: usize, patience: Duration) -> Result<Self, Failed> {
+    /// Calls the switch again and again for so long, greets it, and waits until these of its ports have links.
+    pub fn connect(address: &Address, ports: &[u32], patience: Duration) -> Result<Self, Failed> {
         let begun = Instant::now();
         let mut controller = loop {
             match Self::greet(address) {
@@ -120,20 +174,23 @@ impl Controller {
             }
         };
         // A switch may listen before it knows its own ports, and groups may want to know that they live.
-        while controller.ports()? < ports {
+        loop {
+            let up = controller.ports()?;
+            let Some(down) = ports.iter().find(|port| !up.contains(port)) else {
+                return Ok(controller);
+            };
             if begun.elapsed() > patience {
-                let text = format!("not all of its {ports} ports have links");
+                let text = format!("port {down} of the switch has no link");
                 return Err(Failed::Broken(text));
             }
             std::thread::sleep(Duration::from_millis(2));
         }
-        Ok(controller)
     }
 
     fn greet(address: &Address) -> std::io::Result<Self> {
         let line: Box<dyn Line> = match address {
             Address::Tcp(address) => {
-                let stream = TcpStream::connect(address)?;
+                let stream = TcpStream::connect_timeout(address, CALL)?;
                 stream.set_nodelay(true)?;
                 stream.set_read_timeout(Some(PATIENCE))?;
                 Box::new(stream)
@@ -244,7 +301,7 @@ impl Controller {
         self.barrier()
     }
 
-    /// Takes all rules out.
+    /// Takes all rules out, and with its next groups and meters those that have their numbers.
     pub fn clear(&mut self) -> Result<(), Failed> {
         self.message(kind::FLOW_MOD, |body| {
             flow_mod_head(body, 0xff, 3, 0, 0);
@@ -253,8 +310,12 @@ impl Controller {
         self.barrier()
     }
 
-    /// Makes a group. A bucket is a list of actions and the port that it watches.
+    /// Makes a group, in place of the one of its number if there is one. A bucket is a list of actions and the port that it watches.
     pub fn group(&mut self, id: u32, kind: GroupKind, buckets: &[(Vec<Action>, u32)]) {
+        self.message(kind::GROUP_MOD, |body| {
+            body.extend([0, 2, 0, 0]);
+            body.extend(id.to_be_bytes());
+        });
         self.message(kind::GROUP_MOD, |body| {
             body.extend([0, 0]);
             body.extend([
@@ -286,8 +347,12 @@ impl Controller {
         });
     }
 
-    /// Makes a meter that drops what is above so many packets a second.
+    /// Makes a meter that drops what is above so many packets a second, in place of the one of its number if there is one.
     pub fn meter(&mut self, id: u32, pps: u32) {
+        self.message(kind::METER_MOD, |body| {
+            body.extend([0, 2, 0, 0]);
+            body.extend(id.to_be_bytes());
+        });
         self.message(kind::METER_MOD, |body| {
             // Packets, and a burst.
             body.extend([0, 0, 0, 2 | 4]);
@@ -328,8 +393,23 @@ impl Controller {
         Ok(counters)
     }
 
-    /// Ports whose links are up.
-    fn ports(&mut self) -> Result<usize, Failed> {
+    /// What the switch says that it is: hardware and software.
+    pub fn description(&mut self) -> Result<String, Failed> {
+        const TEXT_BYTES: usize = 256;
+        let all = self.multipart(DESCRIPTION, |_| {})?.concat();
+        let texts = all.chunks(TEXT_BYTES).take(3).map(|text| {
+            let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
+            String::from_utf8_lossy(text).trim().to_string()
+        });
+        let said: Vec<String> = texts.filter(|text| !text.is_empty()).collect();
+        Ok(match said.is_empty() {
+            true => "says nothing of itself".to_string(),
+            false => said.join(", "),
+        })
+    }
+
+    /// Numbers of the ports whose links are up.
+    fn ports(&mut self) -> Result<BTreeSet<u32>, Failed> {
         const PORT_BYTES: usize = 64;
         let parts = self.multipart(PORT_DESCRIPTIONS, |_| {})?;
         let ports = parts.iter().flat_map(|part| part.chunks_exact(PORT_BYTES));
@@ -337,9 +417,9 @@ impl Controller {
             let bytes = port[at..].first_chunk::<4>();
             bytes.map_or(0, |bytes| u32::from_be_bytes(*bytes))
         };
-        // The switch itself may be one, whose number is reserved. The first bit of the state says that there is no link.
-        let is_up = |port: &&[u8]| word(port, 0) < LARGEST_PORT && word(port, 36) & 1 == 0;
-        Ok(ports.filter(is_up).count())
+        // The first bit of the state says that there is no link.
+        let up = ports.filter(|port| word(port, 36) & 1 == 0);
+        Ok(up.map(|port| word(port, 0)).collect())
     }
 
     /// The parts of an answer, without their heads.
@@ -379,6 +459,7 @@ fn flow_mod_head(body: &mut Vec<u8>, table: u8, command: u8, priority: u16, cook
 fn flow_mod(body: &mut Vec<u8>, change: Change, rule: &Rule) {
     let command = match change {
         Change::Add => 0,
+        Change::Modify => 2,
         Change::Delete => 4,
     };
     flow_mod_head(body, 0, command, rule.priority, rule.cookie);
@@ -455,7 +536,6 @@ fn write_action(body: &mut Vec<u8>, action: Action) {
     };
     match action {
         Action::Output(port) => output(body, port),
-        Action::Flood => output(body, FLOOD),
         Action::Queue(queue) => short(body, 21, queue),
         Action::Group(id) => short(body, 22, id),
         Action::PushVlan => short(body, 17, 0x8100 << 16),
@@ -527,7 +607,6 @@ mod tests {
         let address = Ipv4Addr::new(10, 1, 2, 0);
         let rules = [
             to(out.clone()),
-            to(vec![Action::Flood]),
             to(vec![Action::Queue(7), Action::Output(3)]),
             to(vec![Action::SetDscp(46), Action::Output(3)]),
             to(vec![Action::SetDestination(address), Action::Output(3)]),
@@ -558,6 +637,7 @@ mod tests {
                     ..rule.clone()
                 };
                 controller.rule(Change::Add, &rule);
+                controller.rule(Change::Modify, &rule);
                 controller.rule(Change::Delete, &rule);
                 controller.rule(Change::Add, &rule);
             }
@@ -566,6 +646,27 @@ mod tests {
         let answers = heard(&controller);
         let kinds: Vec<u8> = answers.iter().map(|(kind, _)| *kind).collect();
         assert_eq!(kinds, [kind::HELLO, kind::BARRIER_REPLY], "{answers:?}");
+    }
+
+    #[test]
+    fn people_read_rules_as_ovs_ofctl_does() {
+        let rule = Rule {
+            priority: 100,
+            cookie: 7,
+            asked: Asked {
+                in_port: Some(1),
+                ip_dst: Some((Ipv4Addr::new(10, 1, 2, 0), 24)),
+                udp_dst: Some(42),
+            },
+            meter: Some(1),
+            actions: vec![Action::Queue(7), Action::Output(3)],
+        };
+        assert_eq!(
+            rule.to_string(),
+            "priority=100,in_port=1,udp,nw_dst=10.1.2.0/24,tp_dst=42,actions=meter:1,set_queue:7,output:3"
+        );
+        let none = Rule::default();
+        assert_eq!(none.to_string(), "priority=0,actions=drop");
     }
 
     #[test]
@@ -596,7 +697,9 @@ mod tests {
             ..Rule::default()
         };
         controller.rules((1..=40).map(rule)).unwrap();
-        assert_eq!(controller.ports().unwrap(), 4);
+        assert!(controller.ports().unwrap().into_iter().eq(1..=4));
+        let description = controller.description().unwrap();
+        assert!(description.contains(", taut "), "{description}");
         let counters = controller.counters().unwrap();
         assert!(counters.keys().copied().eq(1..=40), "{counters:?}");
         assert!(counters.values().all(|packets| *packets == 0));

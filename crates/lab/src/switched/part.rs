@@ -208,6 +208,18 @@ impl Lengths {
         self.loops.iter().copied().max().unwrap_or(0)
     }
 
+    /// Has no point want more cables than there are: for loops, and to multiply a stream by.
+    pub fn keep_to(&mut self, for_loops: u32, multiplied: u32) {
+        for (points, most, least) in [
+            (&mut self.loops, for_loops, 0),
+            (&mut self.cables, multiplied, 1),
+        ] {
+            points.iter_mut().for_each(|it| *it = (*it).min(most));
+            points.dedup();
+            points.retain(|it| *it >= least);
+        }
+    }
+
     /// The points of the measurements of these names.
     pub fn parts(&self, is_wanted: impl Fn(&str) -> bool) -> Vec<Part> {
         let mut parts: Vec<Part> = Vec::new();
@@ -245,7 +257,7 @@ impl Lengths {
             Part::Rules { rules, .. } => self.trial * 3 + milliseconds(u64::from(rules) / 20),
             Part::Qos { .. } => self.trial * 2 + milliseconds(100),
             Part::Insertion { .. } => {
-                milliseconds(u64::from(self.insertions) / 5 + 40 * u64::from(self.on_wire))
+                milliseconds(u64::from(self.insertions) / 2 + 80 * u64::from(self.on_wire))
             }
             Part::Actions { .. } => self.trial * 3,
         }
@@ -270,6 +282,21 @@ mod tests {
             let known: BTreeSet<&str> = parts.iter().map(|part| part.measurement()).collect();
             assert_eq!(known, MEASUREMENTS.into_iter().collect());
         }
+    }
+
+    #[test]
+    fn points_want_no_more_cables_than_there_are() {
+        let mut lengths = Lengths::of(Mode::Default);
+        lengths.keep_to(5, 2);
+        let points = |name: &'static str| -> Vec<String> {
+            let parts = lengths.parts(|it| it == name).into_iter();
+            parts.map(|part| part.point()).collect()
+        };
+        assert_eq!(points("hops"), ["0", "1", "2", "3", "4", "5"]);
+        assert_eq!(points("amplify"), ["1", "2"]);
+        lengths.keep_to(0, 0);
+        assert_eq!(lengths.parts(|it| it == "amplify"), []);
+        assert_eq!(lengths.parts(|it| it == "hops").len(), 1);
     }
 
     #[test]

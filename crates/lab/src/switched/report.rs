@@ -9,8 +9,8 @@ use serde::Serialize;
 use std::path::{Path, PathBuf};
 use taut_measure::quantity::{rate, ratio, share, time};
 
-const HOW: &str = "The generator has two ports of the switch; all others are joined by cables. Rules are made over OpenFlow. A switch is \
-    started anew for each point, and points take turns.";
+const HOW: &str = "The generator has two ports of the switch; others are joined by cables. Rules are made over OpenFlow where the switch can hear \
+    it. A switch is set up anew for each point, and points take turns.";
 
 /// Writes the report into the results folder `dir`.
 ///
@@ -41,6 +41,12 @@ pub(super) fn text(results: &Results, width: Option<usize>) -> String {
 /// The outcome in a sentence or two.
 fn finding(evaluation: &Evaluation<'_>) -> String {
     let mut said = Vec::new();
+    if let Some(amplifier) = evaluation.amplifier {
+        let label = amplifier.label();
+        said.push(format!(
+            "{label} stands before it and multiplies traffic: its own latency is in all times"
+        ));
+    }
     for row in &evaluation.switches {
         let label = row.switch.label();
         match &row.line {
@@ -185,15 +191,15 @@ fn all_tables(evaluation: &Evaluation<'_>) -> Vec<Table> {
     );
     let insertion = table(
         evaluation,
-        "Time until a rule is in force",
+        "Time until a rule is in force, by barriers",
         &[
             "priorities",
-            "barrier p50",
+            "made p50",
             "p99",
             "first tenth",
             "last tenth",
-            "first packet",
-            "last packet of one taken out",
+            "modified p50",
+            "deleted p50",
         ],
         |row| &row.insertion,
         |row| {
@@ -203,8 +209,33 @@ fn all_tables(evaluation: &Evaluation<'_>) -> Vec<Table> {
                 cell(&row.barrier_p99_ns, time),
                 cell(&row.first_tenth_ns, time),
                 cell(&row.last_tenth_ns, time),
+                cell(&row.modified_barrier_p50_ns, time),
+                cell(&row.deleted_barrier_p50_ns, time),
+            ]
+        },
+    );
+    let on_wire = table(
+        evaluation,
+        "Time until a rule is in force, by packets",
+        &[
+            "priorities",
+            "made: first packet",
+            "its barrier",
+            "modified: first packet",
+            "its barrier",
+            "deleted: last packet",
+            "its barrier",
+        ],
+        |row| &row.insertion,
+        |row| {
+            vec![
+                name(&row.order),
                 cell(&row.appeared_ns, time),
+                cell(&row.appeared_barrier_ns, time),
+                cell(&row.modified_ns, time),
+                cell(&row.modified_barrier_ns, time),
                 cell(&row.vanished_ns, time),
+                cell(&row.vanished_barrier_ns, time),
             ]
         },
     );
@@ -249,28 +280,39 @@ fn all_tables(evaluation: &Evaluation<'_>) -> Vec<Table> {
         },
     );
     let compared = Table {
-        title: "taut against Open vSwitch".to_string(),
-        caption: "Above 1 where taut is better.".to_string(),
-        head: ["what", "times as good"].map(str::to_string).to_vec(),
+        title: match evaluation.switches.first() {
+            Some(first) => format!("{} against others", first.switch.label()),
+            None => "Against others".to_string(),
+        },
+        caption: "Above 1 where the first switch is better.".to_string(),
+        head: ["what", "against", "times as good"]
+            .map(str::to_string)
+            .to_vec(),
         rows: evaluation
             .ratios
             .iter()
             .map(|it| {
                 let ends = format!("{} to {}, n = {}", ratio(it.low), ratio(it.high), it.pairs);
-                vec![plain(it.what.clone()), [ratio(it.ratio), ends]]
+                vec![
+                    plain(it.what.clone()),
+                    plain(it.beside.label()),
+                    [ratio(it.ratio), ends],
+                ]
             })
             .collect(),
         ..Table::default()
     };
-    vec![hops, rules, qos, insertion, amplify, actions, compared]
+    vec![
+        hops, rules, qos, insertion, on_wire, amplify, actions, compared,
+    ]
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::super::part::{Lengths, Matching, Part};
-    use super::super::trial::{Amplified, Latency, Seen, Trial};
-    use super::super::{Facts, Switch, Switched, can};
+    use super::super::trial::{Amplified, Latency, OnWire, Seen, Trial};
+    use super::super::{Facts, Switch, Switched, Wires};
     use crate::benchmark::{Benchmark, Head, show};
     use std::path::Path;
     use taut_measure::Summary;
@@ -284,8 +326,8 @@ mod tests {
         }
     }
 
-    fn seen(switch: Switch, part: Part, repetition: u32) -> Seen {
-        let slower = if switch == Switch::Taut { 1.0 } else { 4.0 };
+    fn seen(switch: &Switch, part: Part, repetition: u32) -> Seen {
+        let slower = if *switch == Switch::Taut { 1.0 } else { 4.0 };
         let jitter = u64::from(repetition);
         let rate = |pps: f64, rule_ns| Seen::Rate {
             pps: pps / slower,
@@ -308,14 +350,22 @@ mod tests {
                 }),
                 background: (load_percent > 0).then(|| latency(16_000_000)),
             },
-            Part::Insertion { .. } => Seen::Insertion {
-                barrier_ns: (0..200)
-                    .map(|it| slower * (20_000.0 + f64::from(it)))
-                    .collect(),
-                appeared_ns: vec![slower * 30_000.0; 5],
-                vanished_ns: vec![slower * 25_000.0; 5],
-                unseen: 0,
-            },
+            Part::Insertion { .. } => {
+                let barriers = |ns: f64| -> Vec<f64> {
+                    (0..200).map(|it| slower * (ns + f64::from(it))).collect()
+                };
+                let on_wire = |ns: f64| OnWire {
+                    wire_ns: vec![slower * ns; 5],
+                    barrier_ns: vec![slower * 20_000.0; 5],
+                };
+                Seen::Insertion {
+                    barrier_ns: [20_000.0, 15_000.0, 10_000.0].map(barriers),
+                    made: on_wire(30_000.0),
+                    modified: on_wire(28_000.0),
+                    deleted: on_wire(25_000.0),
+                    unseen: 0,
+                }
+            }
             Part::Amplify { cables } => {
                 let copies = 2 * cables + 1;
                 let amplified = |lost: f64| Amplified {
@@ -334,13 +384,16 @@ mod tests {
         }
     }
 
+    const SWITCHES: [Switch; 2] = [Switch::Taut, Switch::OpenVSwitch];
+
     fn write(dir: &Path) {
         let folder = dir.join(Switched::OUTCOMES);
         std::fs::create_dir_all(&folder).unwrap();
         let facts = Facts {
-            switches: Switch::ALL
+            switches: SWITCHES
                 .map(|switch| (switch, "version 1".to_string()))
                 .to_vec(),
+            amplifier: None,
         };
         write_json(
             &dir.join(Switched::HEAD),
@@ -348,17 +401,20 @@ mod tests {
         )
         .unwrap();
         for part in Lengths::of(Mode::Default).parts(|_| true) {
-            for switch in Switch::ALL.into_iter().filter(|switch| can(*switch, part)) {
+            for switch in SWITCHES {
+                if switch.cannot(part, &Wires::default()).is_some() {
+                    continue;
+                }
                 for repetition in 1..=3 {
                     let trial = Trial {
-                        switch,
+                        switch: switch.clone(),
                         part,
                         repetition,
-                        seen: seen(switch, part, repetition),
+                        seen: seen(&switch, part, repetition),
                     };
                     let name = format!(
                         "{}-{}-{}-{repetition}.json",
-                        switch.id(),
+                        switch.file_name(),
                         part.measurement(),
                         part.point()
                     );
@@ -387,6 +443,9 @@ mod tests {
         assert!((1_900.0..2_010.0).contains(&factor), "{factor}");
         assert_eq!(taut["amplify"][2]["copies"], 47);
         assert_eq!(taut["amplify"][0]["most_lost_at_most"], 0.25);
+        let insertion = &taut["insertion"][0];
+        assert_eq!(insertion["modified_ns"]["median"], 28_000.0);
+        assert_eq!(insertion["vanished_barrier_ns"]["median"], 20_000.0);
         let other = &summary["switches"][1];
         assert!(other["qos"].as_array().unwrap().is_empty() && other["qos_factor"].is_null());
         let ratios = summary["ratios"].as_array().unwrap();
@@ -398,6 +457,7 @@ mod tests {
             "rules exact-1000: rate",
             "rules prefix-100000: rules made together",
             "insertion equal: barrier",
+            "insertion equal: barrier, modified",
             "insertion decreasing: first packet",
         ] {
             assert!((of(what) - 4.0).abs() < 1e-9, "{what}: {}", of(what));

@@ -1,6 +1,5 @@
 //! Tables of many rules, and traffic that asks all of them.
 
-use super::device::WEST;
 use super::openflow::{Action, Asked, Rule};
 use super::part::Matching;
 use std::net::Ipv4Addr;
@@ -29,14 +28,14 @@ fn network(matching: Matching, number: u32) -> (u32, u8) {
     }
 }
 
-/// Rule `number` of a table, counted from 0, which sends what it asks for out through a port. Longer prefixes go first.
-pub(super) fn rule(matching: Matching, number: u32, to: u32) -> Rule {
+/// Rule `number` of a table, counted from 0, which sends what it asks for from one port to another. Longer prefixes go first.
+pub(super) fn rule(matching: Matching, number: u32, [from, to]: [u32; 2]) -> Rule {
     let (first, length) = network(matching, number);
     Rule {
         priority: 100 + u16::from(length),
         cookie: u64::from(number),
         asked: Asked {
-            in_port: Some(WEST),
+            in_port: Some(from),
             ip_dst: Some((Ipv4Addr::from_bits(FIRST + first), length)),
             udp_dst: None,
         },
@@ -86,7 +85,7 @@ mod tests {
         ] {
             traffic(matching, rules).unwrap();
         }
-        let rule = rule(Matching::Exact, 258, 2);
+        let rule = rule(Matching::Exact, 258, [1, 2]);
         assert_eq!(rule.asked.ip_dst, Some((Ipv4Addr::new(10, 0, 1, 2), 32)));
     }
 }

@@ -1,8 +1,11 @@
 //! One point of a measurement: a switch set up, filled with rules, sent through, and what was seen.
 
-use super::device::{Layout, Plant, Queues, Switch, WEST, with_switch};
-use super::openflow::{Action, Asked, Controller, GroupKind, Rule};
+use super::device::{COPIES, Switch, Wires};
+use super::keeper::Keeper;
+use super::openflow::{Action, Asked, GroupKind, Rule};
 use super::part::{Does, Lengths, Matching, Part};
+use super::plant::{Layout, Plant, Queues, Site, sending, with_switch};
+use super::topology::Wiring;
 use super::{insertion, rules};
 use crate::benchmark::{Failed, Rig, Unit};
 use serde::{Deserialize, Serialize};
@@ -35,8 +38,6 @@ const REAL_TIME_PPS: f64 = 20e3;
 const REAL_TIME_PORT: u16 = 42;
 const BACKGROUND_PORT: u16 = 43;
 const BACKGROUND_BYTES: usize = 864;
-/// Copies that the switch makes of each background packet, all of which leave through the return port; two come by cables.
-const COPIES: u32 = 3;
 const URGENT: u32 = 7;
 /// Shortest trial beside background: until queues are as full as they get takes a share of it.
 const MIN_QOS: Duration = Duration::from_millis(100);
@@ -83,13 +84,16 @@ pub enum Seen {
     },
     /// Times until rules were in force, ns.
     Insertion {
-        /// From the message to the answer of the barrier behind it, rule by rule.
-        barrier_ns: Vec<f64>,
-        /// From the message to the first packet that obeys a new rule.
-        appeared_ns: Vec<f64>,
-        /// From the message to the last packet that obeys a rule that is taken out.
-        vanished_ns: Vec<f64>,
-        /// Rules that no packet obeyed while it was waited for.
+        /// From the message to the answer of the barrier behind it, rule by rule: rules that are made, that get other actions, and that
+        /// are taken out.
+        barrier_ns: [Vec<f64>; 3],
+        /// Of a rule that packets come for, until the first packet that obeys it.
+        made: OnWire,
+        /// The same when it gets other actions.
+        modified: OnWire,
+        /// When it is taken out, until the last packet that obeys it.
+        deleted: OnWire,
+        /// Changes that no packet showed while it was waited for.
         unseen: u32,
     },
     /// What became of one stream that was sent through all ports: at a rate that is easy, and at the highest.
@@ -101,6 +105,15 @@ pub enum Seen {
         /// As many as the generator's port takes.
         most: Amplified,
     },
+}
+
+/// Times from a message until the switch goes by it, change by change, ns.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct OnWire {
+    /// As packets show it.
+    pub wire_ns: Vec<f64>,
+    /// Until the barrier behind it is answered, of the same changes.
+    pub barrier_ns: Vec<f64>,
 }
 
 /// Latency of all packets of a stream, and how many did not come.
@@ -121,7 +134,8 @@ pub struct Amplified {
     pub out_pps: f64,
     /// Packets that came back for each that was sent.
     pub fold: f64,
-    /// Share of the copies that did not come out of each cable's ends, in the order of the ports.
+    /// Share of the copies that did not come out of each cable's ends or each link, in the order of the ports; none where nobody counts
+    /// them.
     pub lost: Vec<f64>,
 }
 
@@ -143,14 +157,13 @@ impl Latency {
 /// Measures a point on the calling thread.
 pub(super) fn measure(
     rig: &Rig<'_>,
-    switch: Switch,
+    (switch, wires): (&Switch, &Wires),
     unit: &Unit<Part>,
     lengths: &Lengths,
     stop: &AtomicBool,
 ) -> Result<Trial, Failed> {
     let at = At {
-        rig,
-        switch,
+        site: Site { rig, switch, wires },
         lengths,
         stop,
     };
@@ -164,18 +177,19 @@ pub(super) fn measure(
         Part::Insertion { order } => {
             let layout = Layout {
                 rules: lengths.insertions,
-                ..Layout::TWO_PORTS
+                ..at.two_ports()
             };
             let traffic = insertion::traffic().map_err(Failed::Broken)?;
-            with_switch(rig, (switch, &layout), traffic, stop, |plant| {
-                insertion::measure(plant, rig, layout.east(), (order, lengths), stop)
+            at.with(&layout, traffic, |plant| {
+                let ends = [layout.wiring.first, layout.wiring.last];
+                insertion::measure(plant, rig, ends, (order, lengths), stop)
             })
         }
         Part::Amplify { cables } => at.amplify(cables),
         Part::Actions { does } => at.actions(does),
     };
     Ok(Trial {
-        switch,
+        switch: switch.clone(),
         part: unit.part,
         repetition: unit.repetition,
         seen: seen?,
@@ -184,8 +198,7 @@ pub(super) fn measure(
 
 /// What all points have in common.
 struct At<'a> {
-    rig: &'a Rig<'a>,
-    switch: Switch,
+    site: Site<'a>,
     lengths: &'a Lengths,
     stop: &'a AtomicBool,
 }
@@ -197,17 +210,31 @@ impl At<'_> {
         traffic: Traffic,
         measure: impl FnOnce(&mut Plant) -> Result<T, Failed>,
     ) -> Result<T, Failed> {
-        with_switch(self.rig, (self.switch, layout), traffic, self.stop, measure)
+        with_switch(self.site, layout, traffic, self.stop, measure)
+    }
+
+    /// A switch of which so many cables, or links to the amplifier, are in use.
+    fn layout(&self, cables: u32, links: u32) -> Layout {
+        let wires = self.site.wires;
+        let links = if wires.amplifier.is_some() { links } else { 0 };
+        Layout::of(match &wires.topology {
+            Some(topology) => topology.wiring(cables, links),
+            None => Wiring::built_in(cables, links),
+        })
+    }
+
+    fn two_ports(&self) -> Layout {
+        self.layout(0, 1)
     }
 
     fn hops(&self, loops: u32) -> Result<Seen, Failed> {
         let layout = Layout {
-            cables: self.lengths.most_loops(),
             flush: Some("each"),
-            ..Layout::TWO_PORTS
+            ..self.layout(self.lengths.most_loops(), 1)
         };
         self.with(&layout, one_flow()?, |plant| {
-            plant.controller()?.rules(path(&layout, loops))?;
+            let path = path(&layout.wiring, loops);
+            plant.keeper()?.rules(path, self.stop)?;
             self.latency(&mut plant.instrument, HOPS_PPS)
                 .map(Seen::Latency)
         })
@@ -217,55 +244,66 @@ impl At<'_> {
         let layout = Layout {
             rules: count,
             is_plain: matching == Matching::Plain,
-            ..Layout::TWO_PORTS
+            ..self.two_ports()
         };
+        let Wiring { first, last, .. } = layout.wiring;
         let traffic = rules::traffic(matching, count).map_err(Failed::Broken)?;
         self.with(&layout, traffic, |plant| {
             let mut rule_ns = None;
             if !layout.is_plain {
                 let begun = std::time::Instant::now();
-                let all = (0..count).map(|number| rules::rule(matching, number, layout.east()));
-                plant.controller()?.rules(all)?;
-                rule_ns = Some(begun.elapsed().as_nanos() as f64 / f64::from(count.max(1)));
+                let all = (0..count).map(|number| rules::rule(matching, number, [first, last]));
+                plant.keeper()?.rules(all, self.stop)?;
+                let is_told = *self.site.switch != Switch::ByHand;
+                rule_ns =
+                    is_told.then(|| begun.elapsed().as_nanos() as f64 / f64::from(count.max(1)));
+            } else if let Ok(bridge) = plant.keeper() {
+                // It is a forwarder when its two ports are one.
+                bridge.rules([sending(first, vec![Action::Output(last)])], self.stop)?;
             }
-            // Until every rule has had its packets. Open vSwitch makes a flow of its own of each address by the first one.
-            let each = match self.switch {
-                Switch::Taut => Duration::from_micros(1),
-                Switch::OpenVSwitch => Duration::from_micros(20),
-            };
+            // Until every rule has had its packets.
+            let each = self.site.switch.first_packet();
             self.rate(&mut plant.instrument, WARM_UP + each * count, rule_ns)
         })
     }
 
     fn actions(&self, does: Does) -> Result<Seen, Failed> {
-        let layout = Layout::TWO_PORTS;
+        let layout = self.two_ports();
         self.with(&layout, one_flow()?, |plant| {
-            let rule = doing(does, layout.east(), plant.controller()?);
-            plant.controller()?.rules([rule])?;
+            let ends = [layout.wiring.first, layout.wiring.last];
+            let rule = doing(does, ends, plant.keeper()?);
+            plant.keeper()?.rules([rule], self.stop)?;
             self.rate(&mut plant.instrument, WARM_UP, None)
         })
     }
 
     fn qos(&self, load_percent: u32, priority: bool) -> Result<Seen, Failed> {
-        if self.switch == Switch::OpenVSwitch {
-            let why = "its user-space datapath has no queues of strict priority";
-            return Err(Failed::Broken(why.to_string()));
-        }
         let layout = Layout {
-            cables: COPIES - 1,
             queues: Some(Queues {
                 packets: QUEUED,
                 priorities: if priority { 2 } else { 1 },
             }),
             return_ring: Some(RETURN_RING),
-            ..Layout::TWO_PORTS
+            ..self.layout(COPIES - 1, COPIES)
         };
-        let background_pps = RETURN_PPS * f64::from(load_percent) / 100.0 / f64::from(COPIES);
+        // What a port of shared memory carries is up to the generator.
+        let carried = self.site.wires.return_pps();
+        let carried = carried.filter(|_| !self.site.switch.is_set_up());
+        let background_pps =
+            carried.unwrap_or(RETURN_PPS) * f64::from(load_percent) / 100.0 / f64::from(COPIES);
+        // A switch that is set up here has one queue where there is to be no priority; with others no rule names one.
+        let has_queues = priority || self.site.switch.is_set_up();
         let traffic = classes(background_pps).map_err(Failed::Broken)?;
         self.with(&layout, traffic, |plant| {
-            plant.controller()?.rules(class_rules(&layout))?;
+            let ClassRules { switch, amplifier } = class_rules(&layout.wiring, has_queues);
+            plant.keeper()?.rules(switch, self.stop)?;
+            if !amplifier.is_empty() {
+                plant.amplifier()?.rules(amplifier, self.stop)?;
+            }
             let instrument = &mut plant.instrument;
-            instrument.set_return_line(Some((RETURN_PPS, RETURN_KEPT)));
+            if carried.is_none() {
+                instrument.set_return_line(Some((RETURN_PPS, RETURN_KEPT)));
+            }
             let clock = *instrument.clock();
             let mut records = [Summaries::new(&clock), Summaries::new(&clock)];
             let trial = Rated {
@@ -285,19 +323,30 @@ impl At<'_> {
 
     fn amplify(&self, cables: u32) -> Result<Seen, Failed> {
         let layout = Layout {
-            cables,
             burst: Some(AMPLIFIED_BURST),
-            ..Layout::TWO_PORTS
+            ..self.layout(cables, cables)
         };
         self.with(&layout, one_flow()?, |plant| {
-            plant.controller()?.rules(amplifying(&layout))?;
-            let easy = self.amplified(plant, &layout, Some(AMPLIFIED_PPS))?;
-            let most = self.amplified(plant, &layout, None)?;
-            Ok(Seen::Amplified {
-                copies: 2 * cables + 1,
-                easy,
-                most,
-            })
+            let Amplifying {
+                multiplying,
+                back,
+                ends,
+            } = amplifying(&layout.wiring, *self.site.switch == Switch::Bridge);
+            let copies = multiplying.actions.len() as u32;
+            match layout.wiring.before.is_some() {
+                true => {
+                    plant.amplifier()?.rules([multiplying.clone()], self.stop)?;
+                    plant.keeper()?.rules(back, self.stop)?;
+                }
+                false => {
+                    let all = std::iter::once(multiplying.clone()).chain(back);
+                    plant.keeper()?.rules(all, self.stop)?;
+                }
+            }
+            let counted = (multiplying.cookie, ends.as_slice());
+            let easy = self.amplified(plant, counted, Some(AMPLIFIED_PPS))?;
+            let most = self.amplified(plant, counted, None)?;
+            Ok(Seen::Amplified { copies, easy, most })
         })
     }
 
@@ -305,10 +354,10 @@ impl At<'_> {
     fn amplified(
         &self,
         plant: &mut Plant,
-        layout: &Layout,
+        (multiplying, ends): (u64, &[u32]),
         rate_pps: Option<f64>,
     ) -> Result<Amplified, Failed> {
-        let before = self.counters(plant.controller()?)?;
+        let before = self.counters(plant)?;
         let flood = Flood {
             rate_pps,
             warm_up: Duration::ZERO,
@@ -319,18 +368,29 @@ impl At<'_> {
             return Err(Failed::Stopped);
         }
         let received = flow.received_in_all + plant.instrument.drain();
-        let after = self.counters(plant.controller()?)?;
-        let count = |cookie: u32| {
-            let of = |counters: &BTreeMap<u64, u64>| {
-                counters.get(&u64::from(cookie)).copied().unwrap_or(0)
-            };
+        let after = self.counters(plant)?;
+        let (Some(before), Some(after)) = (before, after) else {
+            // Nobody counts: what is known is what came back.
+            let sent = flow.sent.max(1);
+            return Ok(Amplified {
+                in_pps: sent as f64 / flow.seconds,
+                out_pps: received as f64 / flow.seconds,
+                fold: received as f64 / sent as f64,
+                lost: Vec::new(),
+            });
+        };
+        let more = |which: fn(&Counted) -> &BTreeMap<u64, u64>, cookie: u64| {
+            let of = |counters: &Counted| which(counters).get(&cookie).copied().unwrap_or(0);
             of(&after).saturating_sub(of(&before))
         };
-        let sent = count(WEST);
+        let sent = more(|it| &it.multiplying, multiplying);
         if sent == 0 {
             return Err(Failed::Broken("the rule has seen no packet".to_string()));
         }
-        let ends: Vec<u64> = (WEST + 1..layout.east()).map(count).collect();
+        let ends = ends.iter();
+        let ends: Vec<u64> = ends
+            .map(|port| more(|it| &it.back, u64::from(*port)))
+            .collect();
         let out = ends.iter().sum::<u64>() + received;
         Ok(Amplified {
             in_pps: sent as f64 / flow.seconds,
@@ -343,17 +403,23 @@ impl At<'_> {
         })
     }
 
-    /// The counters of a switch at rest: read until they stay.
-    fn counters(&self, controller: &mut Controller) -> Result<BTreeMap<u64, u64>, Failed> {
-        // Open vSwitch brings them up to date about twice a second.
-        let pause = Duration::from_millis(match self.switch {
-            Switch::Taut => 5,
-            Switch::OpenVSwitch => 1_100,
-        });
-        let mut last = controller.counters()?;
+    /// The counters of switches at rest: read until they stay. None where nobody can tell.
+    fn counters(&self, plant: &mut Plant) -> Result<Option<Counted>, Failed> {
+        let pause = self.site.switch.counts_every();
+        let mut read = || -> Result<Option<Counted>, Failed> {
+            let back = plant.keeper()?.counters()?;
+            let multiplying = plant.amplifier()?.counters()?;
+            Ok(back
+                .zip(multiplying)
+                .map(|(back, multiplying)| Counted { multiplying, back }))
+        };
+        let mut last = read()?;
         for _ in 0..10 {
+            if last.is_none() {
+                break;
+            }
             std::thread::sleep(pause);
-            let now = controller.counters()?;
+            let now = read()?;
             if now == last {
                 break;
             }
@@ -405,39 +471,63 @@ fn one_flow() -> Result<Traffic, Failed> {
     Ok(stream.into())
 }
 
+/// Packets that rules have seen, by their cookies: those of the switch that multiplies, and those of the one that packets come back
+/// through.
+#[derive(Debug, PartialEq)]
+struct Counted {
+    multiplying: BTreeMap<u64, u64>,
+    back: BTreeMap<u64, u64>,
+}
+
 /// Rules that send what comes from the generator through so many cables, one after the other, and back.
-fn path(layout: &Layout, loops: u32) -> Vec<Rule> {
-    let mut at = WEST;
+fn path(wiring: &Wiring, loops: u32) -> Vec<Rule> {
+    let mut at = wiring.first;
     let mut rules = Vec::new();
-    for number in 0..loops {
-        let [near, far] = layout.cable(number);
-        rules.push(sending(at, vec![Action::Output(near)]));
-        at = far;
+    for [near, far] in wiring.cables.iter().take(loops as usize) {
+        rules.push(sending(at, vec![Action::Output(*near)]));
+        at = *far;
     }
-    rules.push(sending(at, vec![Action::Output(layout.east())]));
+    rules.push(sending(at, vec![Action::Output(wiring.last)]));
     rules
 }
 
-/// A rule about a port, whose number is its cookie.
-fn sending(in_port: u32, actions: Vec<Action>) -> Rule {
-    Rule {
-        priority: 100,
-        cookie: u64::from(in_port),
-        asked: Asked {
-            in_port: Some(in_port),
-            ..Asked::default()
-        },
-        meter: None,
-        actions,
-    }
+/// How a stream is multiplied.
+struct Amplifying {
+    /// Rule that sends all that comes from the generator through many ports: of the amplifier, if there is one.
+    multiplying: Rule,
+    /// Rules that send it back.
+    back: Vec<Rule>,
+    /// Ports that copies come back through.
+    ends: Vec<u32>,
 }
 
-/// Rules that send all that comes from the generator through all ports, and what comes back by cables to it.
-fn amplifying(layout: &Layout) -> Vec<Rule> {
-    let ends = WEST + 1..layout.east();
-    let back = ends.map(|port| sending(port, vec![Action::Output(layout.east())]));
-    let flood = sending(WEST, vec![Action::Flood]);
-    std::iter::once(flood).chain(back).collect()
+/// Each cable takes two copies, one from each end, or one where the switch cannot tell packets that come back from those that go out.
+fn amplifying(wiring: &Wiring, is_one_way: bool) -> Amplifying {
+    let (from, to, ends): (u32, Vec<u32>, Vec<u32>) = match &wiring.before {
+        Some(before) => (
+            before.first,
+            before.links.iter().map(|[own, _]| *own).collect(),
+            before.links.iter().map(|[_, port]| *port).collect(),
+        ),
+        None if is_one_way => (
+            wiring.first,
+            wiring.cables.iter().map(|[near, _]| *near).collect(),
+            wiring.cables.iter().map(|[_, far]| *far).collect(),
+        ),
+        None => {
+            let ends: Vec<u32> = wiring.cables.iter().flatten().copied().collect();
+            let to = ends.iter().copied().chain([wiring.last]);
+            (wiring.first, to.collect(), ends)
+        }
+    };
+    let back = ends.iter();
+    Amplifying {
+        multiplying: sending(from, to.into_iter().map(Action::Output).collect()),
+        back: back
+            .map(|port| sending(*port, vec![Action::Output(wiring.last)]))
+            .collect(),
+        ends,
+    }
 }
 
 /// Real-time packets, and background packets if any are wanted.
@@ -462,35 +552,59 @@ fn classes(background_pps: f64) -> Result<Traffic, String> {
     Traffic::of(streams.map_err(|e| e.to_string())?)
 }
 
-/// Rules of both classes: real-time packets go to the return port at once, of background packets one copy does and the others come
-/// there by cables.
-fn class_rules(layout: &Layout) -> Vec<Rule> {
-    let east = Action::Output(layout.east());
-    let class = |udp_dst, actions| Rule {
+/// Rules of both classes.
+struct ClassRules {
+    switch: Vec<Rule>,
+    /// Of the switch before it, if there is one.
+    amplifier: Vec<Rule>,
+}
+
+/// Real-time packets go to the return port at once; of background packets one copy does, and the others come there by cables, or all of
+/// them by links to the amplifier.
+fn class_rules(wiring: &Wiring, has_queues: bool) -> ClassRules {
+    let last = Action::Output(wiring.last);
+    let class = |in_port: u32, udp_dst, actions| Rule {
         priority: 200,
         asked: Asked {
-            in_port: Some(WEST),
+            in_port: Some(in_port),
             udp_dst: Some(udp_dst),
             ..Asked::default()
         },
         actions,
         ..Rule::default()
     };
-    let cables: Vec<[u32; 2]> = (0..layout.cables).map(|it| layout.cable(it)).collect();
-    let mut background = vec![Action::Queue(0)];
-    background.extend(cables.iter().map(|[near, _]| Action::Output(*near)));
-    background.push(east);
-    let mut rules = vec![
-        class(REAL_TIME_PORT, vec![Action::Queue(URGENT), east]),
-        class(BACKGROUND_PORT, background),
-    ];
-    let back = |[_, far]: &[u32; 2]| sending(*far, vec![Action::Queue(0), east]);
-    rules.extend(cables.iter().map(back));
-    rules
+    let in_queue = |queue: u32, mut actions: Vec<Action>| {
+        if has_queues {
+            actions.insert(0, Action::Queue(queue));
+        }
+        actions
+    };
+    let real_time = class(wiring.first, REAL_TIME_PORT, in_queue(URGENT, vec![last]));
+    let feeds = wiring.feeds();
+    let back = |port: &u32| sending(*port, in_queue(0, vec![last]));
+    let mut switch = vec![real_time];
+    let mut amplifier = Vec::new();
+    match &wiring.before {
+        Some(before) => {
+            let links = before.links.iter().map(|[own, _]| Action::Output(*own));
+            let links: Vec<Action> = links.collect();
+            let first = links.iter().copied().take(1).collect();
+            amplifier.push(class(before.first, REAL_TIME_PORT, first));
+            amplifier.push(class(before.first, BACKGROUND_PORT, links));
+            switch.extend(feeds.iter().map(back));
+        }
+        None => {
+            let near = wiring.cables.iter().map(|[near, _]| Action::Output(*near));
+            let copies = in_queue(0, near.chain([last]).collect());
+            switch.push(class(wiring.first, BACKGROUND_PORT, copies));
+            switch.extend(feeds.iter().skip(1).map(back));
+        }
+    }
+    ClassRules { switch, amplifier }
 }
 
 /// The rule that does this to packets from the generator and sends them back; makes the meter or the group that it wants.
-fn doing(does: Does, east: u32, controller: &mut Controller) -> Rule {
+fn doing(does: Does, [west, east]: [u32; 2], keeper: &mut Keeper) -> Rule {
     /// More than ever come: nothing is to be dropped.
     const METER_PPS: u32 = 100_000_000;
     let out = Action::Output(east);
@@ -500,7 +614,7 @@ fn doing(does: Does, east: u32, controller: &mut Controller) -> Rule {
     let actions = match does {
         Does::Output => vec![out],
         Does::Meter => {
-            controller.meter(1, METER_PPS);
+            keeper.meter(1, METER_PPS);
             meter = Some(1);
             vec![out]
         }
@@ -508,27 +622,27 @@ fn doing(does: Does, east: u32, controller: &mut Controller) -> Rule {
         Does::SetAddress => vec![Action::SetDestination(Ipv4Addr::new(10, 9, 9, 9)), out],
         Does::Tag => vec![Action::PushVlan, Action::PopVlan, out],
         Does::GroupAll => {
-            controller.group(1, GroupKind::All, &one);
+            keeper.group(1, GroupKind::All, &one);
             vec![Action::Group(1)]
         }
         Does::GroupSelect => {
-            controller.group(1, GroupKind::Select, &two);
+            keeper.group(1, GroupKind::Select, &two);
             vec![Action::Group(1)]
         }
         Does::GroupFailover => {
-            controller.group(1, GroupKind::FastFailover, &two);
+            keeper.group(1, GroupKind::FastFailover, &two);
             vec![Action::Group(1)]
         }
     };
     let flow = UdpFlow::default();
     Rule {
         asked: Asked {
-            in_port: Some(WEST),
+            in_port: Some(west),
             udp_dst: Some(flow.dst_port),
             ..Asked::default()
         },
         meter,
-        ..sending(WEST, actions)
+        ..sending(west, actions)
     }
 }
 
@@ -539,12 +653,9 @@ mod tests {
 
     #[test]
     fn the_way_through_loops_goes_from_the_far_end_of_each_to_the_near_end_of_the_next() {
-        let layout = Layout {
-            cables: 3,
-            ..Layout::TWO_PORTS
-        };
+        let wiring = Wiring::built_in(3, 0);
         let hops = |loops| -> Vec<(u32, Action)> {
-            let rules = path(&layout, loops).into_iter();
+            let rules = path(&wiring, loops).into_iter();
             rules
                 .map(|rule| (rule.asked.in_port.unwrap(), rule.actions[0]))
                 .collect()
@@ -560,21 +671,41 @@ mod tests {
         );
     }
 
+    fn outputs(rule: &Rule) -> usize {
+        let outputs = rule.actions.iter();
+        outputs.filter(|it| matches!(it, Action::Output(_))).count()
+    }
+
     #[test]
     fn background_comes_back_as_often_as_it_is_copied() {
-        let layout = Layout {
-            cables: COPIES - 1,
-            ..Layout::TWO_PORTS
-        };
-        let rules = class_rules(&layout);
-        let outputs = rules[1].actions.iter();
-        let copies = outputs.filter(|it| matches!(it, Action::Output(_))).count();
-        assert_eq!(copies, COPIES as usize);
+        let wiring = Wiring::built_in(COPIES - 1, 0);
+        let rules = class_rules(&wiring, true);
+        assert!(rules.amplifier.is_empty());
+        let rules = rules.switch;
+        assert_eq!(outputs(&rules[1]), COPIES as usize);
         assert_eq!(rules.len(), 4);
         assert_eq!(rules[0].actions[0], Action::Queue(URGENT));
         assert_eq!(classes(0.0).unwrap().streams().len(), 1);
         assert_eq!(classes(1e5).unwrap().streams().len(), 2);
-        let amplified = amplifying(&layout);
-        assert_eq!(amplified.len(), 1 + 2 * 2);
+        let amplified = amplifying(&wiring, false);
+        assert_eq!(outputs(&amplified.multiplying), 2 * 2 + 1);
+        assert_eq!((amplified.back.len(), amplified.ends.len()), (4, 4));
+        let one_way = amplifying(&wiring, true);
+        assert_eq!(outputs(&one_way.multiplying), 2);
+        assert_eq!(one_way.ends, [3, 5]);
+    }
+
+    #[test]
+    fn a_switch_before_it_makes_the_copies_instead() {
+        let wiring = Wiring::built_in(0, COPIES);
+        let rules = class_rules(&wiring, false);
+        assert_eq!(outputs(&rules.amplifier[0]), 1);
+        assert_eq!(outputs(&rules.amplifier[1]), COPIES as usize);
+        assert_eq!(rules.switch.len(), 1 + COPIES as usize);
+        let all = rules.switch.iter().flat_map(|rule| &rule.actions);
+        assert!(all.into_iter().all(|it| *it == Action::Output(4)));
+        let amplified = amplifying(&wiring, false);
+        assert_eq!(outputs(&amplified.multiplying), 3);
+        assert_eq!(amplified.ends, [1, 2, 3]);
     }
 }

@@ -141,9 +141,19 @@ impl Session {
 
     /// Hears what the peer says, in whatever pieces.
     pub fn take(&mut self, bytes: &[u8], plant: &mut Plant<'_>) -> Result<(), Over> {
-        self.input.extend_from_slice(bytes);
-        let input = std::mem::take(&mut self.input);
-        let mut left = &input[..];
+        let heard = self.hear(bytes, plant);
+        // What came together is in force together.
+        plant.control.tell();
+        heard
+    }
+
+    fn hear(&mut self, bytes: &[u8], plant: &mut Plant<'_>) -> Result<(), Over> {
+        let mut input = std::mem::take(&mut self.input);
+        let mut left = bytes;
+        if !input.is_empty() {
+            input.extend_from_slice(bytes);
+            left = &input[..];
+        }
         while let Some(head) = left.first_chunk::<HEADER>() {
             let length = usize::from(u16::from_be_bytes([head[2], head[3]]));
             if length < HEADER {

@@ -1,0 +1,105 @@
+//! Whether the worker is in the middle of a batch: so whoever decides knows from when on packets go by what was decided, and what no
+//! worker looks into any more, without asking it for an answer.
+
+use crate::changes::pause;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::time::{Duration, Instant};
+
+/// The end of whoever decides.
+#[derive(Debug, Default)]
+pub(super) struct AtWork(Arc<AtomicU64>);
+
+/// The worker's end. Its number is odd while it is in a batch, and another one in each.
+#[derive(Debug)]
+pub(super) struct Worker(Arc<AtomicU64>);
+
+impl AtWork {
+    pub fn worker(&self) -> Worker {
+        Worker(Arc::clone(&self.0))
+    }
+
+    /// Waits until a batch that had begun is over. False if it is not in that time.
+    pub fn settle(&self, patience: Duration) -> bool {
+        // With the worker's fence: a batch whose beginning is not seen here sees all that was written before.
+        fence(Ordering::SeqCst);
+        // Acquire: what the worker has read until the end of its last batch it has read before whatever is written now.
+        let seen = self.0.load(Ordering::Acquire);
+        if seen % 2 == 0 {
+            return true;
+        }
+        let since = Instant::now();
+        while self.0.load(Ordering::Acquire) == seen {
+            // One that has ended in the middle of a batch reads no more.
+            if Arc::strong_count(&self.0) == 1 {
+                return true;
+            }
+            if since.elapsed() >= patience {
+                return false;
+            }
+            pause(since);
+        }
+        true
+    }
+}
+
+impl Worker {
+    /// Does something to a batch.
+    #[inline(always)]
+    pub fn in_batch<T>(&self, work: impl FnOnce() -> T) -> T {
+        // Relaxed: there is one worker, and the fence orders it before all that follows.
+        let number = self.0.load(Ordering::Relaxed);
+        self.0.store(number | 1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        let done = work();
+        // Release: whoever sees it writes over what was read before no sooner.
+        self.0
+            .store((number | 1).wrapping_add(1), Ordering::Release);
+        done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Barrier;
+    use std::sync::atomic::AtomicBool;
+
+    #[test]
+    fn only_a_batch_that_has_begun_is_waited_for() {
+        let at_work = AtWork::default();
+        assert!(at_work.settle(Duration::ZERO));
+        let worker = at_work.worker();
+        assert!(at_work.settle(Duration::ZERO));
+        worker.in_batch(|| assert!(!at_work.settle(Duration::ZERO)));
+        assert!(at_work.settle(Duration::ZERO));
+        let (begun, ends) = (Barrier::new(2), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                worker.in_batch(|| {
+                    begun.wait();
+                    while !ends.load(Ordering::Relaxed) {
+                        std::hint::spin_loop();
+                    }
+                });
+            });
+            begun.wait();
+            assert!(!at_work.settle(Duration::ZERO));
+            ends.store(true, Ordering::Relaxed);
+            assert!(at_work.settle(Duration::from_secs(60)));
+        });
+    }
+
+    #[test]
+    fn a_worker_that_has_ended_holds_nobody_up() {
+        let at_work = AtWork::default();
+        let worker = at_work.worker();
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            worker.in_batch(|| std::panic::resume_unwind(Box::new(())));
+        }));
+        assert!(panicked.is_err());
+        assert!(!at_work.settle(Duration::ZERO));
+        drop(worker);
+        assert!(at_work.settle(Duration::ZERO));
+    }
+}

@@ -1,0 +1,106 @@
+//! Rules of a switch in the kernel: those that send frames as they are, or with other addresses of stations; the rest of what rules
+//! do is done here, by the same rules.
+
+use super::action::Action;
+use super::control::{Control, Rule};
+use super::key::{Field, Key};
+use super::{Miss, Settings, Switch};
+use crate::{SettingsError, UpcallVersion, settings};
+use std::cmp::Reverse;
+use std::sync::Arc;
+use taut_xdp::switch::{KernelSwitch, MOST_RULES, SwitchRule, Verdict};
+
+/// The programs, where frames pass in the kernel.
+pub(super) type Kernel = Option<Arc<KernelSwitch>>;
+
+pub(super) const UPCALL: UpcallVersion = UpcallVersion {
+    check: |table| rules(table).map(drop),
+    make: |table, ports, shared| {
+        let (rules, reads_headers) = rules(table)?;
+        let switch = Arc::new(KernelSwitch::new(&rules, reads_headers, ports)?);
+        shared.lock(|kernel: &mut Kernel| *kernel = Some(Arc::clone(&switch)));
+        Ok(switch)
+    },
+};
+
+/// The rules as the kernel has them, the first that is asked first, and whether they ask for more than ports and stations.
+///
+/// # Errors
+/// What is wrong with the settings, or cannot be in the kernel.
+pub(super) fn rules(table: toml::Table) -> Result<(Vec<SwitchRule>, bool), SettingsError> {
+    let read: Settings = settings(table)?;
+    let no = |text: &str| Err(SettingsError(text.to_string()));
+    if read.openflow.is_some() || read.controller.is_some() {
+        return no(
+            "openflow: in the kernel rules stand in the file; leave `openflow` and `controller` out",
+        );
+    }
+    let switch = Switch::new(read)?;
+    let Some(control) = &switch.control else {
+        return no("rule: in the kernel there is no learning; want a rule");
+    };
+    if control.is_timed() {
+        return no("idle_timeout: in the kernel rules stay; leave it and `hard_timeout` out");
+    }
+    let rules = in_order(control, switch.miss);
+    if rules.len() > MOST_RULES {
+        return Err(SettingsError(format!(
+            "rule: in the kernel there are {} at most",
+            MOST_RULES - 1
+        )));
+    }
+    let asked = rules
+        .iter()
+        .fold(Key::default(), |asked, rule| asked.or(&Key(rule.mask)));
+    Ok((rules, !asked.is_outermost()))
+}
+
+/// Rules of the first table by their priorities, and one for what they do not fit.
+fn in_order(control: &Control, miss: Miss) -> Vec<SwitchRule> {
+    let of_first = control.rules().map(|(_, kept)| &kept.rule);
+    let mut rules: Vec<&Rule> = of_first.filter(|rule| rule.table == 0).collect();
+    rules.sort_by_key(|rule| Reverse(rule.priority));
+    let rules = rules.into_iter().map(|rule| SwitchRule {
+        value: rule.value.0,
+        mask: rule.mask.0,
+        verdict: verdict(rule),
+    });
+    let miss = SwitchRule {
+        value: Key::default().0,
+        mask: Key::default().0,
+        verdict: match miss {
+            Miss::Drop => Verdict::Miss,
+            Miss::Normal | Miss::Controller => Verdict::Up,
+        },
+    };
+    rules.chain([miss]).collect()
+}
+
+fn verdict(rule: &Rule) -> Verdict {
+    let (mut destination, mut source) = (None, None);
+    let mut actions = rule.actions.as_slice();
+    while let [Action::Set(field, value), rest @ ..] = actions {
+        let [_, _, mac @ ..] = (*value as u64).to_be_bytes();
+        match field {
+            Field::EthDestination => destination = Some(mac),
+            Field::EthSource => source = Some(mac),
+            _ => return Verdict::Up,
+        }
+        actions = rest;
+    }
+    let in_port = (rule.mask.get(Field::InPort) == Field::InPort.whole())
+        .then(|| rule.value.get(Field::InPort));
+    match actions {
+        [Action::Output(port)] if in_port.is_some_and(|it| it != u128::from(*port)) => {
+            Verdict::Send {
+                port: u32::from(*port),
+                destination,
+                source,
+            }
+        }
+        [Action::Flood] if destination.is_none() && source.is_none() => Verdict::Flood,
+        [] if destination.is_none() && source.is_none() => Verdict::Drop,
+        // Also what could lead back to the port that it has come from.
+        _ => Verdict::Up,
+    }
+}

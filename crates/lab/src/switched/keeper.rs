@@ -1,0 +1,394 @@
+//! Whoever makes rules in a switch: a controller by OpenFlow, a person who is told them, or commands that have a bridge do the same.
+
+use super::openflow::{Action, Asked, Controller, GroupKind, Rule, in_text};
+use crate::benchmark::Failed;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+use std::io::BufRead;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+/// How often somebody who waits for a person looks whether to stop.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Whoever makes rules in a switch.
+pub(super) enum Keeper {
+    OpenFlow(Controller),
+    Bridge(Ports),
+    Person(Person),
+}
+
+/// Ports of bridges of the kernel: interfaces of a namespace, by their numbers.
+pub(super) struct Ports {
+    pub namespace: String,
+    pub interfaces: BTreeMap<u32, String>,
+}
+
+/// A person who makes rules in a switch.
+pub(super) struct Person {
+    /// What the switch is called.
+    pub switch: String,
+    /// Groups and meters that come before rules.
+    lines: String,
+}
+
+impl Keeper {
+    /// Makes all of these rules, and waits until the switch goes by them.
+    pub fn rules(
+        &mut self,
+        rules: impl IntoIterator<Item = Rule>,
+        stop: &AtomicBool,
+    ) -> Result<(), Failed> {
+        match self {
+            Self::OpenFlow(controller) => controller.rules(rules),
+            Self::Bridge(ports) => ports.rules(rules),
+            Self::Person(person) => person.rules(rules, stop),
+        }
+    }
+
+    /// Makes a group.
+    pub fn group(&mut self, id: u32, kind: GroupKind, buckets: &[(Vec<Action>, u32)]) {
+        match self {
+            Self::OpenFlow(controller) => controller.group(id, kind, buckets),
+            // The rule that leads to it is refused.
+            Self::Bridge(_) => {}
+            Self::Person(person) => {
+                let (name, is_select) = match kind {
+                    GroupKind::All => ("all", false),
+                    GroupKind::Select => ("select", true),
+                    GroupKind::FastFailover => ("ff", false),
+                };
+                let _ = write!(person.lines, "  group_id={id},type={name}");
+                for (actions, port) in buckets {
+                    let actions = in_text(actions);
+                    let more = match kind {
+                        GroupKind::FastFailover => format!("watch_port:{port},"),
+                        _ if is_select => "weight:1,".to_string(),
+                        _ => String::new(),
+                    };
+                    let _ = write!(person.lines, ",bucket={more}actions={actions}");
+                }
+                person.lines.push('\n');
+            }
+        }
+    }
+
+    /// Makes a meter that drops what is above so many packets a second.
+    pub fn meter(&mut self, id: u32, pps: u32) {
+        match self {
+            Self::OpenFlow(controller) => controller.meter(id, pps),
+            Self::Bridge(_) => {}
+            Self::Person(person) => {
+                let line = format!(
+                    "  meter={id},pktps,burst,bands=type=drop,rate={pps},burst_size={pps}\n"
+                );
+                person.lines.push_str(&line);
+            }
+        }
+    }
+
+    /// Packets that each rule has seen, by its cookie; None where nobody can tell. Rules about ports have the port's number.
+    pub fn counters(&mut self) -> Result<Option<BTreeMap<u64, u64>>, Failed> {
+        match self {
+            Self::OpenFlow(controller) => controller.counters().map(Some),
+            Self::Bridge(ports) => ports.counters().map(Some),
+            Self::Person(_) => Ok(None),
+        }
+    }
+
+    /// Takes out what is in a switch that stays.
+    pub fn leave(&mut self) -> Result<(), Failed> {
+        match self {
+            Self::OpenFlow(controller) => controller.clear(),
+            Self::Bridge(_) | Self::Person(_) => Ok(()),
+        }
+    }
+}
+
+impl Ports {
+    /// Makes bridges that do as rules say: one of all ports that packets go between. With nothing learned, what comes in through a port
+    /// leaves through all others of its bridge, but that isolated ports send nothing to each other.
+    fn rules(&self, rules: impl IntoIterator<Item = Rule>) -> Result<(), Failed> {
+        let mut script = String::from("set -e\n");
+        for (number, bridge) in self.bridges(rules)?.iter().enumerate() {
+            let _ = writeln!(
+                script,
+                "ip link add name br{number} type bridge stp_state 0 forward_delay 0 mcast_snooping 0
+                ip link set dev br{number} up"
+            );
+            for (port, is_isolated) in bridge {
+                let isolated = if *is_isolated { "on" } else { "off" };
+                let _ = writeln!(
+                    script,
+                    "ip link set dev {port} master br{number}
+                    ip link set dev {port} type bridge_slave learning off isolated {isolated}
+                    tries=0
+                    until [ \"$(cat /sys/class/net/{port}/brport/state)\" = 3 ]; do
+                        tries=$((tries + 1))
+                        [ $tries -lt 500 ]
+                        sleep 0.01
+                    done"
+                );
+            }
+        }
+        self.shell(&script).map(drop)
+    }
+
+    /// The bridges that do as rules say: interfaces of each, and whether it is isolated.
+    fn bridges(
+        &self,
+        rules: impl IntoIterator<Item = Rule>,
+    ) -> Result<Vec<Vec<(&str, bool)>>, Failed> {
+        let refused = |rule: &Rule| Failed::Broken(format!("a bridge cannot do {rule}"));
+        let mut sending: Vec<(u32, BTreeSet<u32>, Rule)> = Vec::new();
+        for rule in rules {
+            let only_port = Asked {
+                in_port: rule.asked.in_port,
+                ..Asked::default()
+            };
+            let outputs = rule.actions.iter().map(|action| match action {
+                Action::Output(port) if self.interfaces.contains_key(port) => Some(*port),
+                _ => None,
+            });
+            let outputs: Option<BTreeSet<u32>> = outputs.collect();
+            let from = rule.asked.in_port.filter(|_| rule.asked == only_port);
+            match (from, outputs, rule.meter) {
+                (Some(from), Some(outputs), None) => sending.push((from, outputs, rule)),
+                _ => return Err(refused(&rule)),
+            }
+        }
+        // Ports that packets go between are of one bridge.
+        let mut bridges: Vec<BTreeSet<u32>> = Vec::new();
+        for (from, outputs, _) in &sending {
+            let mut joined = outputs.clone();
+            joined.insert(*from);
+            bridges.retain(|other| {
+                let is_apart = joined.is_disjoint(other);
+                if !is_apart {
+                    joined.extend(other);
+                }
+                is_apart
+            });
+            bridges.push(joined);
+        }
+        // What is not sent to all others is sent to those that are not isolated.
+        let others = |bridge: &BTreeSet<u32>, port: u32| -> BTreeSet<u32> {
+            bridge.iter().copied().filter(|it| *it != port).collect()
+        };
+        let mut isolated = BTreeSet::new();
+        for bridge in &bridges {
+            let of_bridge = sending.iter().filter(|it| bridge.contains(&it.0));
+            let some = of_bridge.filter(|(from, outputs, _)| *outputs != others(bridge, *from));
+            isolated.extend(some.map(|it| it.0));
+        }
+        for (from, outputs, rule) in &sending {
+            let bridge = bridges.iter().find(|it| it.contains(from));
+            let mut does = bridge.map_or_else(BTreeSet::new, |it| others(it, *from));
+            if isolated.contains(from) {
+                does.retain(|it| !isolated.contains(it));
+            }
+            if does != *outputs {
+                return Err(refused(rule));
+            }
+        }
+        let named = |port: &u32| {
+            let name = self.interfaces.get(port).map_or("", String::as_str);
+            (name, isolated.contains(port))
+        };
+        Ok(bridges
+            .iter()
+            .map(|bridge| bridge.iter().map(named).collect())
+            .collect())
+    }
+
+    /// Frames that came in through each port.
+    fn counters(&self) -> Result<BTreeMap<u64, u64>, Failed> {
+        let mut script = String::new();
+        for (port, name) in &self.interfaces {
+            let file = format!("/sys/class/net/{name}/statistics/rx_packets");
+            let _ = writeln!(script, "echo {port} $(cat {file})");
+        }
+        let said = self.shell(&script)?;
+        let read = |line: &str| {
+            let (port, packets) = line.split_once(' ')?;
+            Some((port.parse().ok()?, packets.parse().ok()?))
+        };
+        Ok(said.lines().filter_map(read).collect())
+    }
+
+    fn shell(&self, script: &str) -> Result<String, Failed> {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.namespace, "sh", "-c", script]);
+        let done = command.output()?;
+        if !done.status.success() {
+            let said = String::from_utf8_lossy(&done.stderr);
+            let last = said.lines().last().unwrap_or("a command failed");
+            return Err(Failed::Broken(format!("the bridge: {last}")));
+        }
+        Ok(String::from_utf8_lossy(&done.stdout).into_owned())
+    }
+}
+
+impl Person {
+    pub fn new(switch: String) -> Self {
+        Self {
+            switch,
+            lines: String::new(),
+        }
+    }
+
+    /// What the person is told.
+    fn told(&mut self, rules: impl IntoIterator<Item = Rule>) -> String {
+        let lines = std::mem::take(&mut self.lines);
+        let mut text = format!(
+            "\nMake these rules in the switch ({}), and no others; then press Enter:\n{lines}",
+            self.switch
+        );
+        for rule in rules {
+            let _ = writeln!(text, "  {rule}");
+        }
+        text
+    }
+
+    fn rules(
+        &mut self,
+        rules: impl IntoIterator<Item = Rule>,
+        stop: &AtomicBool,
+    ) -> Result<(), Failed> {
+        eprint!("{}", self.told(rules));
+        wait_for_enter(stop)
+    }
+}
+
+/// Waits for a line of standard input.
+fn wait_for_enter(stop: &AtomicBool) -> Result<(), Failed> {
+    /// What a thread reads that waits for the next line as long as the process lives: nothing else can be woken by Ctrl-C.
+    static LINES: OnceLock<Mutex<Receiver<()>>> = OnceLock::new();
+    let lines = LINES.get_or_init(|| {
+        let (tell, told) = channel();
+        std::thread::spawn(move || {
+            for line in std::io::stdin().lock().lines() {
+                if line.is_err() || tell.send(()).is_err() {
+                    break;
+                }
+            }
+        });
+        Mutex::new(told)
+    });
+    let lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
+    loop {
+        match lines.recv_timeout(LOOK) {
+            Ok(()) => return Ok(()),
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(Failed::Broken(
+                    "standard input has ended, and nobody has said that the rules are made"
+                        .to_string(),
+                ));
+            }
+            Err(RecvTimeoutError::Timeout) if stop.load(Ordering::Relaxed) => {
+                return Err(Failed::Stopped);
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_person_is_told_groups_meters_and_rules_in_one() {
+        let mut keeper = Keeper::Person(Person::new("by hand".to_string()));
+        keeper.meter(1, 1_000);
+        keeper.group(1, GroupKind::FastFailover, &[(vec![Action::Output(2)], 2)]);
+        let Keeper::Person(person) = &mut keeper else {
+            unreachable!("it is one");
+        };
+        let rule = Rule {
+            actions: vec![Action::Group(1)],
+            ..Rule::default()
+        };
+        let told = person.told([rule]);
+        for line in [
+            "  meter=1,pktps,burst,bands=type=drop,rate=1000,burst_size=1000",
+            "  group_id=1,type=ff,bucket=watch_port:2,actions=output:2",
+            "  priority=0,actions=group:1",
+        ] {
+            assert!(told.lines().any(|it| it == line), "{told}");
+        }
+        assert_eq!(person.told([]).lines().count(), 2);
+    }
+
+    fn ports() -> Ports {
+        let names = (1..=6).map(|port| (port, format!("p{port}")));
+        Ports {
+            namespace: "none".to_string(),
+            interfaces: names.collect(),
+        }
+    }
+
+    fn sending(in_port: u32, to: &[u32]) -> Rule {
+        Rule {
+            asked: Asked {
+                in_port: Some(in_port),
+                ..Asked::default()
+            },
+            actions: to.iter().map(|port| Action::Output(*port)).collect(),
+            ..Rule::default()
+        }
+    }
+
+    #[test]
+    fn ports_that_packets_go_between_are_bridged_and_isolated_where_they_do_not() {
+        let ports = ports();
+        let hops = [sending(1, &[2]), sending(3, &[4]), sending(5, &[6])];
+        let hops = ports.bridges(hops).unwrap();
+        assert_eq!(hops.len(), 3);
+        assert!(hops.iter().flatten().all(|(_, is_isolated)| !is_isolated));
+        let amplified = [sending(1, &[2, 4]), sending(3, &[6]), sending(5, &[6])];
+        let amplified = ports.bridges(amplified).unwrap();
+        let all = |number: usize| amplified[number].as_slice();
+        assert_eq!(all(0), [("p1", false), ("p2", false), ("p4", false)]);
+        assert_eq!(all(1), [("p3", true), ("p5", true), ("p6", false)]);
+    }
+
+    #[test]
+    fn a_bridge_says_which_rule_it_cannot_do() {
+        let ports = ports();
+        let of_class = Rule {
+            asked: Asked {
+                in_port: Some(1),
+                udp_dst: Some(42),
+                ip_dst: None,
+            },
+            ..sending(1, &[2])
+        };
+        let metered = Rule {
+            meter: Some(1),
+            ..sending(1, &[2])
+        };
+        let queued = Rule {
+            actions: vec![Action::Queue(7)],
+            ..sending(1, &[])
+        };
+        for rules in [
+            vec![queued],
+            vec![sending(1, &[9])],
+            vec![metered],
+            vec![of_class],
+            vec![Rule::default()],
+            vec![sending(1, &[2, 3]), sending(2, &[3]), sending(3, &[2])],
+        ] {
+            let said = ports.bridges(rules);
+            assert!(
+                matches!(&said, Err(Failed::Broken(why)) if why.contains("cannot do priority=0")),
+                "{said:?}"
+            );
+        }
+    }
+}

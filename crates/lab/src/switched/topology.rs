@@ -1,0 +1,342 @@
+//! How a switch is wired: which of its ports lead to the generator, which are joined by cables, and which ones a second switch that
+//! multiplies traffic stands before. From a file, or as is built in.
+
+use super::device::Switch;
+use serde::Deserialize;
+use std::collections::BTreeSet;
+use std::path::Path;
+use taut_port::PortSpec;
+use taut_settings::SettingsFileError;
+
+/// Ports are numbered from 1, as OpenFlow does, and no further than a chain has some.
+const LARGEST_PORT: u32 = 255;
+
+/// Wires of a switch, from a file.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Topology {
+    /// Pairs of the switch's ports that are joined.
+    #[serde(default)]
+    pub(super) cables: Vec<[u32; 2]>,
+    pub(super) generator: Generator,
+    pub(super) amplifier: Option<Amplifier>,
+}
+
+/// Wires to the generator.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Generator {
+    /// The generator's two ports, where the switch is not set up here.
+    pub ports: Option<[String; 2]>,
+    /// The switch's port to the first one, if that leads to no amplifier.
+    first: Option<u32>,
+    /// The switch's port to the second one.
+    second: u32,
+    /// Background packets (864 bytes) a second that the switch's port to the second one carries, where the switch is not set up here.
+    pub return_pps: Option<f64>,
+}
+
+/// Wires of the switch that stands between generator and switch.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Amplifier {
+    /// The switch that it is.
+    pub device: Option<String>,
+    /// Its port to the generator's first one.
+    first: u32,
+    /// Its ports, each with that of the switch that it is joined with.
+    links: Vec<[u32; 2]>,
+}
+
+/// Wires that a point takes: ports of the switch by their numbers.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Wiring {
+    /// Where packets come in: from the generator's first port, or through the first link of the amplifier.
+    pub first: u32,
+    /// Where they leave to the generator's second port.
+    pub last: u32,
+    pub cables: Vec<[u32; 2]>,
+    pub before: Option<Before>,
+}
+
+/// The amplifier's wires.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Before {
+    /// Its port to the generator's first one.
+    pub first: u32,
+    /// Its ports, each with that of the switch.
+    pub links: Vec<[u32; 2]>,
+}
+
+/// What a port of the switch leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Leads {
+    ToFirst,
+    ToLast,
+    /// To the other end of the cable of this number.
+    Along(usize),
+    /// To the amplifier, by the link of this number.
+    ToAmplifier(usize),
+    Nowhere,
+}
+
+impl Topology {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// When there is none, or it says what cannot be.
+    pub fn read(path: &Path) -> Result<Self, SettingsFileError> {
+        let text = SettingsFileError::read(path)?;
+        let name = path.display().to_string();
+        Self::parse(&text, &name)
+    }
+
+    fn parse(text: &str, name: &str) -> Result<Self, SettingsFileError> {
+        let read = toml::from_str::<Self>(text);
+        let topology = read.map_err(|e| SettingsFileError::of_toml(text, name, &e))?;
+        let checked = topology.check();
+        checked.map_err(|why| SettingsFileError::wrong(text, name, None, why))?;
+        Ok(topology)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let Generator {
+            ports,
+            first,
+            second,
+            return_pps,
+        } = &self.generator;
+        match (first, &self.amplifier) {
+            (None, None) => {
+                return Err(
+                    "generator: want `first`, the switch's port to the generator's first one"
+                        .to_string(),
+                );
+            }
+            (Some(_), Some(_)) => {
+                return Err(
+                    "first: the generator's first port leads to the amplifier; leave it out"
+                        .to_string(),
+                );
+            }
+            _ => {}
+        }
+        for spec in ports.iter().flatten() {
+            PortSpec::parse(spec).map_err(|e| format!("ports: {e}"))?;
+        }
+        if ports.as_ref().is_some_and(|[one, two]| one == two) {
+            return Err("ports: want two different ones".to_string());
+        }
+        if return_pps.is_some_and(|pps| !(1.0..=1e9).contains(&pps)) {
+            return Err("return_pps: want 1 to 1e9 packets a second".to_string());
+        }
+        let links = self.amplifier.iter().flat_map(|it| &it.links);
+        let mut of_switch: Vec<(&str, u32)> = vec![("second", *second)];
+        of_switch.extend(first.map(|port| ("first", port)));
+        of_switch.extend(self.cables.iter().flatten().map(|port| ("cables", *port)));
+        of_switch.extend(links.map(|[_, port]| ("links", *port)));
+        each_once("the switch", &of_switch)?;
+        if let Some(amplifier) = &self.amplifier {
+            if amplifier.links.is_empty() {
+                return Err("links: want one at least".to_string());
+            }
+            let mut own = vec![("first", amplifier.first)];
+            own.extend(amplifier.links.iter().map(|[port, _]| ("links", *port)));
+            each_once("the amplifier", &own)?;
+            if let Some(device) = &amplifier.device {
+                device
+                    .parse::<Switch>()
+                    .map_err(|why| format!("device: {why}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// How many cables there are.
+    pub(super) fn cables(&self) -> u32 {
+        self.cables.len() as u32
+    }
+
+    /// How many links to the amplifier there are.
+    pub(super) fn links(&self) -> u32 {
+        self.amplifier.as_ref().map_or(0, |it| it.links.len()) as u32
+    }
+
+    /// The wires of a point with so many cables and links; as many as there are, where those are fewer.
+    pub(super) fn wiring(&self, cables: u32, links: u32) -> Wiring {
+        let some = |all: &[[u32; 2]], many: u32| -> Vec<[u32; 2]> {
+            all.iter().copied().take(many as usize).collect()
+        };
+        let before = self.amplifier.as_ref().map(|it| Before {
+            first: it.first,
+            links: some(&it.links, links.max(1)),
+        });
+        let by_link = before.as_ref().and_then(|it| it.links.first());
+        Wiring {
+            first: by_link
+                .map(|[_, port]| *port)
+                .or(self.generator.first)
+                .unwrap_or(1),
+            last: self.generator.second,
+            cables: some(&self.cables, cables),
+            before,
+        }
+    }
+}
+
+/// Fine if ports are numbered as they are, and none is named twice.
+fn each_once(whose: &str, ports: &[(&str, u32)]) -> Result<(), String> {
+    let mut known = BTreeSet::new();
+    for (key, port) in ports {
+        if !(1..=LARGEST_PORT).contains(port) {
+            return Err(format!(
+                "{key}: port {port}: ports are numbered from 1 to {LARGEST_PORT}"
+            ));
+        }
+        if !known.insert(*port) {
+            return Err(format!(
+                "{key}: port {port} of {whose} has a wire already; one port takes one wire"
+            ));
+        }
+    }
+    Ok(())
+}
+
+impl Wiring {
+    /// The wires that are built in: port 1 leads to the generator, or the first ones to the amplifier; pairs of those that follow are
+    /// joined; the last one leads to the generator again.
+    pub fn built_in(cables: u32, links: u32) -> Self {
+        let entries = links.max(1);
+        let cable = |number: u32| [entries + 1 + 2 * number, entries + 2 + 2 * number];
+        Self {
+            first: 1,
+            last: entries + 1 + 2 * cables,
+            cables: (0..cables).map(cable).collect(),
+            before: (links > 0).then(|| Before {
+                first: 1,
+                links: (1..=links).map(|number| [1 + number, number]).collect(),
+            }),
+        }
+    }
+
+    /// What a port leads to.
+    pub fn leads(&self, port: u32) -> Leads {
+        let links = self.before.iter().flat_map(|it| &it.links);
+        if let Some(link) = links.map(|[_, own]| *own).position(|own| own == port) {
+            return Leads::ToAmplifier(link);
+        }
+        let cable = self.cables.iter().position(|ends| ends.contains(&port));
+        match cable {
+            Some(cable) => Leads::Along(cable),
+            None if port == self.first => Leads::ToFirst,
+            None if port == self.last => Leads::ToLast,
+            None => Leads::Nowhere,
+        }
+    }
+
+    /// Ports that lead somewhere, in order.
+    pub fn ports(&self) -> Vec<u32> {
+        let all = 1..=LARGEST_PORT;
+        all.filter(|port| self.leads(*port) != Leads::Nowhere)
+            .collect()
+    }
+
+    /// Ports that background comes in through on its way to the generator's second port: that of the generator's first and the far ends
+    /// of cables, or those to the amplifier.
+    pub fn feeds(&self) -> Vec<u32> {
+        match &self.before {
+            Some(before) => before.links.iter().map(|[_, port]| *port).collect(),
+            None => {
+                let far = self.cables.iter().map(|[_, far]| *far);
+                std::iter::once(self.first).chain(far).collect()
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn read(text: &str) -> Result<Topology, String> {
+        Topology::parse(text, "wires.toml").map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn wires_are_those_of_the_file_as_far_as_they_are_wanted() {
+        let one = read(
+            "cables = [[2, 3], [10, 11]]\n[generator]\nports = [\"null:\", \"tap:t0\"]\nfirst = 1\nsecond = 48\nreturn_pps = 1e6\n",
+        )
+        .unwrap();
+        let wiring = one.wiring(1, 0);
+        assert_eq!((wiring.first, wiring.last), (1, 48));
+        assert_eq!(wiring.ports(), [1, 2, 3, 48]);
+        assert_eq!(wiring.feeds(), [1, 3]);
+        assert_eq!(wiring.leads(10), Leads::Nowhere);
+        assert_eq!(one.wiring(7, 0).cables.len(), 2);
+        let two = read(
+            "[generator]\nsecond = 9\n[amplifier]\ndevice = \"by-hand\"\nfirst = 1\nlinks = [[2, 5], [3, 6]]\n",
+        )
+        .unwrap();
+        let wiring = two.wiring(0, 2);
+        assert_eq!((wiring.first, wiring.feeds()), (5, vec![5, 6]));
+        assert_eq!(wiring.leads(6), Leads::ToAmplifier(1));
+        assert_eq!((two.cables(), two.links()), (0, 2));
+    }
+
+    #[test]
+    fn what_is_built_in_leaves_no_port_out() {
+        let one = Wiring::built_in(2, 0);
+        assert_eq!(one.ports(), (1..=6).collect::<Vec<_>>());
+        assert_eq!((one.first, one.last), (1, 6));
+        assert_eq!(one.cables, [[2, 3], [4, 5]]);
+        let two = Wiring::built_in(1, 3);
+        assert_eq!(two.ports(), (1..=6).collect::<Vec<_>>());
+        assert_eq!((two.feeds(), two.last), (vec![1, 2, 3], 6));
+    }
+
+    #[test]
+    fn wires_that_cannot_be_are_told_with_the_key_and_what_to_do() {
+        let generator = "[generator]\nfirst = 1\nsecond = 4\n";
+        for (text, want) in [
+            (format!("cables = [[2, 2]]\n{generator}"), "cables: port 2"),
+            (format!("cables = [[2, 1]]\n{generator}"), "has a wire"),
+            (format!("cables = [[0, 2]]\n{generator}"), "from 1 to 255"),
+            (format!("cables = [[2]]\n{generator}"), "cables"),
+            (format!("colour = 1\n{generator}"), "colour"),
+            ("cables = []\n".to_string(), "generator"),
+            ("[generator]\nsecond = 4\n".to_string(), "want `first`"),
+            (format!("{generator}return_pps = 0\n"), "return_pps: want"),
+            (
+                format!("{generator}ports = [\"null:\", \"null:\"]\n"),
+                "two different",
+            ),
+            (
+                format!("{generator}ports = [\"nul:\", \"null:\"]\n"),
+                "ports: ",
+            ),
+            (
+                format!("{generator}[amplifier]\nfirst = 1\nlinks = [[2, 2]]\n"),
+                "leave it out",
+            ),
+            (
+                "[generator]\nsecond = 4\n[amplifier]\nfirst = 1\nlinks = []\n".to_string(),
+                "links: want one",
+            ),
+            (
+                "[generator]\nsecond = 4\n[amplifier]\nfirst = 1\nlinks = [[1, 2]]\n".to_string(),
+                "of the amplifier has a wire",
+            ),
+            (
+                "[generator]\nsecond = 4\n[amplifier]\ndevice = \"hub\"\nfirst = 1\nlinks = [[2, 2]]\n"
+                    .to_string(),
+                "device: there are",
+            ),
+        ] {
+            let message = read(&text).unwrap_err();
+            assert!(message.contains(want), "{text}: {message}");
+            assert!(message.starts_with("wires.toml"), "{message}");
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! The maps that the programs of all interfaces share, and what they count.
+
+use super::{MOST_PORTS, MOST_RULES, SwitchCounts, SwitchRule, Verdict, WORDS};
+use crate::forward::HeaderChange;
+use crate::functions::DryRun;
+use crate::program::{as_io, load_adjusted, refused};
+use crate::upcall::UpcallPrograms;
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, Object};
+use std::io;
+use std::os::fd::AsFd;
+use taut_sys::Error;
+
+/// Compiled from `ebpf/xdp_switch.bpf.c` by build.rs.
+const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/xdp_switch.bpf.o"));
+
+const WHAT: &str = "a switch in the kernel";
+/// `struct rule` there.
+const RULE_BYTES: usize = 2 * 8 * WORDS + 3 * 4 + 2 * 6;
+/// `struct outcomes` there: a count for each.
+const OUTCOMES: usize = 4;
+/// Size of the ring for frames of one interface that wait for the process: 512 of them.
+const UP_BYTES: u32 = 2 << 20;
+
+/// The switch's maps in the kernel; gone with the last program and process that has them open.
+#[derive(Debug)]
+pub struct KernelSwitch {
+    many: usize,
+    reads_headers: bool,
+    ports: usize,
+    rules: MapHandle,
+    outcomes: MapHandle,
+    /// Ring, by port, through which its program hands frames up.
+    up: Vec<MapHandle>,
+}
+
+impl KernelSwitch {
+    /// Maps for that many ports, with these rules, the first of which is asked first. `reads_headers`: they ask for more than the port
+    /// and addresses of stations.
+    ///
+    /// # Errors
+    /// For more ports or rules than the programs know; for what the machine lacks.
+    pub fn new(rules: &[SwitchRule], reads_headers: bool, ports: usize) -> Result<Self, Error> {
+        if ports > MOST_PORTS || rules.len() > MOST_RULES {
+            let text = format!("{MOST_PORTS} ports and {MOST_RULES} rules at most");
+            return Err(Error::system(WHAT, io::Error::other(text)));
+        }
+        let number = size_of::<u32>();
+        let up = (0..ports).map(|_| make(MapType::RingBuf, "up", (0, 0), UP_BYTES));
+        let of_rules = make(
+            MapType::Array,
+            "rules",
+            (number, RULE_BYTES),
+            MOST_RULES as u32,
+        )?;
+        for (place, rule) in (0_u32..).zip(rules) {
+            let put = of_rules.update(&place.to_ne_bytes(), &bytes(rule), MapFlags::ANY);
+            put.map_err(|e| refused(format!("{WHAT}: writing its rules"), as_io(e)))?;
+        }
+        let counts = (number, 8 * OUTCOMES);
+        Ok(Self {
+            many: rules.len(),
+            reads_headers,
+            ports,
+            rules: of_rules,
+            outcomes: make(MapType::PercpuArray, "outcomes", counts, 1)?,
+            up: up.collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// Frames by what became of them, those handed up not among them.
+    pub fn counts(&self) -> SwitchCounts {
+        let cpus = self.outcomes.lookup_percpu(&[0; 4], MapFlags::ANY);
+        let mut sums = [0; OUTCOMES];
+        for cpu in cpus.ok().flatten().unwrap_or_default() {
+            for (sum, count) in sums.iter_mut().zip(cpu.chunks_exact(8)) {
+                *sum += u64::from_ne_bytes(count.try_into().unwrap_or_default());
+            }
+        }
+        let [sent, stopped, missed, too_much] = sums;
+        SwitchCounts {
+            sent,
+            stopped,
+            missed,
+            too_much,
+        }
+    }
+
+    /// The program of frames that come in through a port, without an interface.
+    ///
+    /// # Errors
+    /// What the machine lacks.
+    pub fn dry_run(&self, from: usize) -> Result<DryRun, Error> {
+        DryRun::new(self.load_for(WHAT, from)?, self.ports)
+    }
+
+    fn load_for(&self, what: &str, from: usize) -> Result<Object, Error> {
+        let numbers = [from, self.ports, self.many, usize::from(self.reads_headers)];
+        let constants = numbers.map(|number| (number as u32).to_ne_bytes());
+        load_adjusted(what, OBJECT, constants.as_flattened(), |open| {
+            for mut map in open.maps_mut() {
+                let shared = match map.name().to_string_lossy().as_ref() {
+                    "rules" => &self.rules,
+                    "outcomes" => &self.outcomes,
+                    "up" => &self.up[from],
+                    _ => continue,
+                };
+                map.reuse_fd(shared.as_fd())?;
+            }
+            Ok(())
+        })
+    }
+}
+
+impl UpcallPrograms for KernelSwitch {
+    fn load(
+        &self,
+        what: &str,
+        _: HeaderChange,
+        (from, _): (usize, usize),
+    ) -> Result<Object, Error> {
+        self.load_for(what, from)
+    }
+
+    fn ring(&self, from: usize) -> &MapHandle {
+        &self.up[from]
+    }
+
+    fn sends(&self) -> bool {
+        true
+    }
+}
+
+/// `struct rule` there.
+fn bytes(rule: &SwitchRule) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(RULE_BYTES);
+    for words in [rule.value, rule.mask] {
+        bytes.extend(words.iter().flat_map(|word| word.to_ne_bytes()));
+    }
+    let (verdict, exit, addresses) = match rule.verdict {
+        Verdict::Up => (0, 0, [None, None]),
+        Verdict::Send {
+            port,
+            destination,
+            source,
+        } => (1, port, [destination, source]),
+        Verdict::Flood => (2, 0, [None, None]),
+        Verdict::Drop => (3, 0, [None, None]),
+        Verdict::Miss => (4, 0, [None, None]),
+    };
+    let sets = u32::from(addresses[0].is_some()) | u32::from(addresses[1].is_some()) << 1;
+    for number in [verdict, exit, sets] {
+        bytes.extend(u32::to_ne_bytes(number));
+    }
+    for address in addresses {
+        bytes.extend(address.unwrap_or_default());
+    }
+    bytes
+}
+
+/// Makes a map of keys and values of so many bytes.
+fn make(
+    kind: MapType,
+    name: &str,
+    (key, value): (usize, usize),
+    entries: u32,
+) -> Result<MapHandle, Error> {
+    let options = libbpf_sys::bpf_map_create_opts {
+        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
+        ..Default::default()
+    };
+    let (key, value) = (key as u32, value as u32);
+    MapHandle::create(kind, Some(name), key, value, entries, &options)
+        .map_err(|e| refused(format!("{WHAT}: making the map of {name}"), as_io(e)))
+}
