@@ -825,6 +825,46 @@ fn a_flow_has_its_own_tunnel_gate_and_mark_and_the_rest_goes_the_usual_way() {
 }
 
 #[test]
+fn a_flow_is_held_to_its_own_rate_and_what_is_over_it_is_no_usage() {
+    let mut upf = Upf::new("");
+    let mut rules = free5gc();
+    rules.push(pdr(
+        E::CREATE_PDR,
+        11,
+        20,
+        &[
+            (E::SOURCE_INTERFACE, vec![CORE]),
+            user(true),
+            sdf("permit out 17 from any 53 to assigned"),
+        ],
+        &[
+            number(E::FAR_ID, 2),
+            number(E::QER_ID, 11),
+            number(E::URR_ID, 11),
+        ],
+    ));
+    rules.push(qer(11, 0, 5, 8));
+    rules.push(urr(E::CREATE_URR, 11, 2, [0, 0, 0], &[]));
+    let seid = upf.establish(&rules).accepted().seid();
+    let mut passed = 0;
+    for _ in 0..300 {
+        passed += upf.down(to_user(53, 0)).len() as u64;
+    }
+    // 15000 bytes at once, and then a thousand a second.
+    assert!((170..250).contains(&passed), "{passed}");
+    assert_eq!(upf.count("over the rate"), 300 - passed);
+    let ended = upf.delete(seid).accepted();
+    let reports = ended.all(E::USAGE_REPORT_IN_DELETION);
+    let report = reports
+        .into_iter()
+        .map(usage)
+        .find(|it| it.0 == 11)
+        .unwrap();
+    let bytes = passed * USER_BYTES;
+    assert_eq!(report.3, (bytes, 0, bytes));
+}
+
+#[test]
 fn buffering_has_its_delay_its_limits_and_ends_without_a_trace() {
     let mut upf = Upf::new(", held = 3, session_held = 100");
     let seid = upf.establish(&free5gc()).accepted().seid();
@@ -1209,4 +1249,78 @@ fn what_is_wrong_with_new_elements_has_its_cause_and_changes_nothing() {
         }
     }
     assert_eq!(upf.down(to_user(80, 0)).len(), 1);
+}
+
+/// A rule of random make: ports of the far end, precedence.
+type Ruled = ((u16, u16), u32);
+
+fn flow_rules(kind: E, rules: &[Ruled]) -> Vec<Element> {
+    let mut all = Vec::new();
+    for (id, ((first, last), precedence)) in (1_u16..).zip(rules) {
+        let text = format!("permit out 17 from 198.51.100.0/24 {first}-{last} to assigned");
+        let pdi = [(E::SOURCE_INTERFACE, vec![CORE]), user(true), sdf(&text)];
+        let far_id = u32::from(id);
+        all.push(pdr(
+            kind,
+            id,
+            *precedence,
+            &pdi,
+            &[number(E::FAR_ID, far_id)],
+        ));
+        if kind == E::CREATE_PDR {
+            let to = group(E::FORWARDING_PARAMETERS, &[tunnel(0x100 + far_id)]);
+            all.push(far(far_id, FORWARD, &[to]));
+        }
+    }
+    all
+}
+
+/// The tunnel that a packet from a port leaves through: that of the rule of the lowest precedence value, and number, whose
+/// ports it fits.
+fn wanted(rules: &[Ruled], port: u16) -> Option<u32> {
+    let numbered = (1_u32..).zip(rules);
+    let fitting = numbered.filter(|(_, ((first, last), _))| (*first..=*last).contains(&port));
+    let first = fitting.min_by_key(|(id, (_, precedence))| (*precedence, *id));
+    first.map(|(id, _)| 0x100 + id)
+}
+
+thread_local! {
+    static RULED: std::cell::RefCell<Upf> = std::cell::RefCell::new(Upf::new(""));
+}
+
+proptest::proptest! {
+    /// Whatever the rules, and however they change, each packet leaves by the rule that a reader of the list would
+    /// choose, and what none takes is counted so.
+    #[test]
+    fn each_packet_leaves_by_the_rule_of_the_lowest_precedence_value_that_it_fits(
+        rules in proptest::collection::vec(((1u16..40, 0u16..20), 0u32..4), 1..12),
+        later in proptest::collection::vec(((1u16..40, 0u16..20), 0u32..4), 1..12),
+        ports in proptest::collection::vec(1u16..64, 1..20),
+    ) {
+        RULED.with_borrow_mut(|upf| {
+            let of = |all: Vec<((u16, u16), u32)>| -> Vec<Ruled> {
+                let ruled = |((first, more), precedence)| ((first, first + more), precedence);
+                all.into_iter().map(ruled).collect()
+            };
+            let (mut rules, later) = (of(rules), of(later));
+            let seid = upf.establish(&flow_rules(E::CREATE_PDR, &rules)).accepted().seid();
+            for round in 0..2 {
+                for port in &ports {
+                    let before = upf.count("no rule takes it");
+                    let out = upf.down(to_user(*port, 0));
+                    let found = out.first().map(|it| it.teid);
+                    assert_eq!(found, wanted(&rules, *port), "port {port} of {rules:?}");
+                    let untaken = upf.count("no rule takes it") - before;
+                    assert_eq!(untaken, u64::from(found.is_none()));
+                }
+                if round == 0 {
+                    let many = rules.len().min(later.len());
+                    rules[..many].copy_from_slice(&later[..many]);
+                    let changes = flow_rules(E::UPDATE_PDR, &rules[..many]);
+                    upf.modify(seid, &changes).accepted();
+                }
+            }
+            upf.delete(seid).accepted();
+        });
+    }
 }

@@ -228,6 +228,17 @@ impl HeldPackets {
     }
 }
 
+/// What a worker keeps is lost with it, and counted no more.
+impl Drop for HeldPackets {
+    fn drop(&mut self) {
+        for entry in self.waiting.iter().chain(&self.due) {
+            entry.held.waiting.fetch_sub(1, Ordering::Relaxed);
+        }
+        let kept = self.len();
+        self.in_all.waiting.fetch_sub(kept, Ordering::Relaxed);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -282,6 +293,10 @@ mod tests {
         assert!(first.is_to_tell() && !first.is_to_tell());
         first.tell_again();
         assert!(first.is_to_tell());
+        assert!(packets.hold(7, &[0; 60], &first, 1));
+        let in_all = packets.in_all.clone();
+        drop(packets);
+        assert_eq!((first.waiting(), in_all.waiting()), (0, 0));
     }
 
     proptest! {
