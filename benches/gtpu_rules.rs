@@ -1,5 +1,5 @@
-//! What rules of PFCP sessions cost per packet in the gateway: uplink frames of 128 bytes out of a tunnel whose packets have a
-//! bearer only, are counted by a usage rule, or are sorted by 1 and 16 filters. The gateway alone, without ports.
+//! What rules of PFCP sessions cost per packet in the gateway: uplink frames of 128 bytes out of a tunnel whose packets
+//! have a bearer only, are counted by a usage rule, or are sorted by 1 and 16 filters. The gateway alone, without ports.
 //! `cargo bench --bench gtpu_rules`
 #![allow(clippy::unwrap_used)]
 

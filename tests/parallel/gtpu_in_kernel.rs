@@ -573,7 +573,19 @@ impl Core {
     /// Sends a message of that name, with changes, and checks the cause of its response, which is returned.
     #[track_caller]
     fn ask(&self, name: &str, change: impl Fn(&mut Vec<u8>), cause: Cause) -> Vec<u8> {
-        let all = scapy::messages("pfcp/");
+        self.ask_of("pfcp/", name, change, cause)
+    }
+
+    /// Sends a message of a family as [`Core::ask`] does.
+    #[track_caller]
+    fn ask_of(
+        &self,
+        family: &str,
+        name: &str,
+        change: impl Fn(&mut Vec<u8>),
+        cause: Cause,
+    ) -> Vec<u8> {
+        let all = scapy::messages(family);
         let found = all.into_iter().find(|(found, _)| *found == name);
         let (_, mut message) = found.unwrap();
         if message[0] & 1 == 1 && !name.starts_with("establishment") {
@@ -599,7 +611,11 @@ impl Core {
 
     /// Makes the session, with changes; the identifier that the gateway chose for its tunnel.
     fn establish(&mut self, change: impl Fn(&mut Vec<u8>)) -> u32 {
-        let response = self.ask("establishment", change, Cause::ACCEPTED);
+        self.establish_of("pfcp/", change)
+    }
+
+    fn establish_of(&mut self, family: &str, change: impl Fn(&mut Vec<u8>)) -> u32 {
+        let response = self.ask_of(family, "establishment", change, Cause::ACCEPTED);
         let message = Message::parse(&response).unwrap();
         let mut chosen = None;
         for element in message.elements.map(Result::unwrap) {
@@ -752,6 +768,44 @@ fn with_option(frame: &[u8]) -> Vec<u8> {
     let length = (frame.len() - 14) as u16;
     frame[16..18].copy_from_slice(&length.to_be_bytes());
     in_header(frame, 0, 0x46)
+}
+
+#[test]
+fn packets_of_a_session_with_rules_are_handed_up_sorted_kept_and_sent_by_the_process() {
+    let Some(_turn) = alone_and_root() else {
+        return;
+    };
+    let settings = "pfcp = { address = \"127.0.0.1\", peers = [\"127.0.0.1\"] }\n";
+    let mut gateway = Gateway::start(true, settings, "0x77,relay,0x78,192.0.2.9\n", "");
+    let mut core = Core::new(&gateway);
+    let nothing = |_: &mut Vec<u8>| ();
+    core.ask_of("upf/", "association", nothing, Cause::ACCEPTED);
+    let uplink = core.establish_of("upf/", nothing);
+    // One waits for the base station.
+    let down = plain("198.19.0.1", "10.45.0.2", 100);
+    let [none, _] = gateway.kernel.pass(std::slice::from_ref(&down), 1, [0, 0]);
+    assert!(none.is_empty());
+    gateway.until_counted("packets held", 1);
+    core.ask_of("upf/", "forward", nothing, Cause::ACCEPTED);
+    let [out, _] = gateway.kernel.pass(std::slice::from_ref(&down), 1, [2, 0]);
+    let to = (MessageType::G_PDU, 0x20, [192, 0, 2, 7]);
+    assert!(out.iter().all(|frame| outer(frame) == to), "{out:?}");
+    let [_, out] = gateway
+        .kernel
+        .pass(&[tunnelled(true, true, uplink, 128)], 0, [0, 1]);
+    assert_eq!(out.len(), 1);
+    // Others stay in the kernel.
+    let [_, out] = gateway
+        .kernel
+        .pass(&[tunnelled(true, true, 0x77, 128)], 0, [0, 1]);
+    assert_eq!(outer(&out[0]).1, 0x78);
+    let usage = core.ask_of("upf/", "all-usage", nothing, Cause::ACCEPTED);
+    let elements = Message::parse(&usage).unwrap().elements.map(Result::unwrap);
+    let reports = elements.filter(|it| it.element_type == E::USAGE_REPORT_IN_MODIFICATION);
+    assert_eq!(reports.count(), 2);
+    core.ask_of("upf/", "deletion", nothing, Cause::ACCEPTED);
+    let list = gateway.bearer(&["list"]).success();
+    assert_eq!(list.stdout.lines().count(), 2, "{list:?}");
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! The gateway as the user plane of a 5G core, from PFCP to packets: sessions come, packets pass by their rules, and
 //! what is to be told is told.
 //!
-//! The exchanges are made by us, after what the session management functions of Open5GS (2.7) and free5GC (3.4) are known to
-//! send: which elements, in which order, with which values. They are no recordings of those programs.
+//! The exchanges are made by us, after what the session management functions of Open5GS (2.7) and free5GC (3.4) are
+//! known to send: which elements, in which order, with which values. They are no recordings of those programs.
 #![allow(clippy::unwrap_used)]
 
 use std::net::{IpAddr, SocketAddr};
@@ -231,8 +231,8 @@ fn qer(id: u32, gates: u8, qfi: u8, kbps: u64) -> Element {
 }
 
 /// A session as Open5GS' SMF sets it up for IPv4: downlink, uplink by a chosen tunnel, both ways to the SMF itself; one
-/// URR with a volume threshold, one QER with the default flow, one BAR; downlink packets are kept until the base station
-/// is known.
+/// URR with a volume threshold, one QER with the default flow, one BAR; downlink packets are kept until the base
+/// station is known.
 fn open5gs(threshold: u64) -> Vec<Element> {
     let instance = (E(22), b"\x08internet".to_vec());
     let removal = (E::OUTER_HEADER_REMOVAL, vec![0]);
@@ -1275,8 +1275,8 @@ fn flow_rules(kind: E, rules: &[Ruled]) -> Vec<Element> {
     all
 }
 
-/// The tunnel that a packet from a port leaves through: that of the rule of the lowest precedence value, and number, whose
-/// ports it fits.
+/// The tunnel that a packet from a port leaves through: that of the rule of the lowest precedence value, and number,
+/// whose ports it fits.
 fn wanted(rules: &[Ruled], port: u16) -> Option<u32> {
     let numbered = (1_u32..).zip(rules);
     let fitting = numbered.filter(|(_, ((first, last), _))| (*first..=*last).contains(&port));

@@ -16,7 +16,8 @@ pub enum Match {
     /// Packets to the user at this address; of IPv6 the first 64 bits count, which are the user's own (TS 23.501
     /// section 5.8.2.2).
     User(IpAddr),
-    /// Packets that were sorted: by a rule of the sorting with that number, below 2^24. No packet comes with such a match.
+    /// Packets that were sorted: by a rule of the sorting with that number, below 2^24. No packet comes with such a
+    /// match.
     Rule {
         /// Number of the sorting.
         number: u32,

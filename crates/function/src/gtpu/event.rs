@@ -1,5 +1,5 @@
-//! What workers have to tell whoever decides: a ring of each worker's, which never waits. What it has no room for is told
-//! of again by the next packet.
+//! What workers have to tell whoever decides: a ring of each worker's, which never waits. What it has no room for is
+//! told of again by the next packet.
 
 use std::net::IpAddr;
 

@@ -1,6 +1,6 @@
 //! Filters for single flows of a user: by addresses, protocol and ports, as a flow description says it (3GPP TS 29.212
-//! section 5.4.2, the subset of IPFilterRule, RFC 6733 section 4.3.1, that it allows), and by a few fields beside them (TS 29.244
-//! section 8.2.5).
+//! section 5.4.2, the subset of IPFilterRule, RFC 6733 section 4.3.1, that it allows), and by a few fields beside them
+//! (TS 29.244 section 8.2.5).
 
 use crate::tuple::{Tuple, mapped};
 use std::net::IpAddr;
@@ -416,7 +416,10 @@ mod tests {
 
         #[test]
         fn noise_is_no_description_and_no_trouble(text in ".{0,80}", words in proptest::collection::vec(
-            prop_oneof![Just("permit"), Just("out"), Just("ip"), Just("from"), Just("any"), Just("to"), Just("1-2")], 0..9,
+            prop_oneof![
+                Just("permit"), Just("out"), Just("ip"), Just("from"), Just("any"), Just("to"), Just("1-2"),
+            ],
+            0..9,
         )) {
             let _ = FlowFilter::described(&text);
             let _ = FlowFilter::described(&words.join(" "));

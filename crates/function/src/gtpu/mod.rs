@@ -5,8 +5,8 @@
 //! between batches, by a few changes at a time that come through a ring (`change`).
 //!
 //! What a session of a 5G core asks for beyond that (filters for flows, usage, buffering, marks to check) is a
-//! **sorting** of the packets of one tunnel or user: its bearer says which one, and its rules, the first that fits, name
-//! a bearer each, so that every rule has path, action and rates as all bearers have. A bearer without rules is looked
+//! **sorting** of the packets of one tunnel or user: its bearer says which one, and its rules, the first that fits,
+//! name a bearer each, so that every rule has path, action and rates as all bearers have. A bearer without rules is looked
 //! up and acted on as if there were no sortings; packets that have some leave the usual way where others are dropped
 //! (`left_out`), take a second look-up, and come back. Sortings are immutable, made by whoever decides, and handed to
 //! workers through the ring of changes; what packets count by (`usage`) and what is kept of them (`held`) all workers

@@ -1,5 +1,5 @@
-//! Rules that the packets of one tunnel or user are sorted by (3GPP TS 29.244 section 5.2.1): the first that a packet fits
-//! decides. Each rule has a bearer of its own, and with it path, action and rates as other bearers.
+//! Rules that the packets of one tunnel or user are sorted by (3GPP TS 29.244 section 5.2.1): the first that a packet
+//! fits decides. Each rule has a bearer of its own, and with it path, action and rates as other bearers.
 
 use super::bearer::Match;
 use super::flow::{FlowFilter, Looked};

@@ -204,7 +204,8 @@ mod tests {
         /// Told at the first packet by which a volume is reached, whatever came before.
         #[test]
         fn told_exactly_when_a_volume_is_reached(
-            before: u32, most in (1u64..5000, 1u64..5000, 1u64..5000), packets in proptest::collection::vec((any::<bool>(), 1u64..1500), 1..20),
+            before: u32, most in (1u64..5000, 1u64..5000, 1u64..5000),
+            packets in proptest::collection::vec((any::<bool>(), 1u64..1500), 1..20),
         ) {
             let usage = Usage::new(1, 1);
             usage.count(true, before.into(), 1);

@@ -544,7 +544,7 @@ impl<'a> SdfFilter<'a> {
     }
 }
 
-/// Volumes: a threshold or a quota (sections 8.2.13 and 8.2.50), or what was measured (section 8.2.44).
+/// Volumes: a threshold or a quota (TS 29.244 sections 8.2.13 and 8.2.50), or what was measured (section 8.2.44).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Volumes {
     /// Bytes in both directions.

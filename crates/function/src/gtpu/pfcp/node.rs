@@ -25,8 +25,8 @@ const ERA_SECONDS: u64 = 2_208_988_800;
 const SEQUENCE_MASK: u32 = 0xff_ffff;
 /// Tries to find an identifier that is free; with four million of them taken, one in a thousand fails.
 const TRIES: usize = 32;
-/// Features of this node (section 8.2.25): it can wait before it tells of downlink data (DDND), choose tunnel identifiers
-/// (FTUP) and send end markers (EMPU).
+/// Features of this node (section 8.2.25): it can wait before it tells of downlink data (DDND), choose tunnel
+/// identifiers (FTUP) and send end markers (EMPU).
 const FEATURES: [u8; 2] = [0x12, 0x01];
 /// Report types (section 8.2.21), flags of a response to one (section 8.2.32), node report types (section 8.2.69).
 const DOWNLINK_DATA: u8 = 1;
@@ -72,8 +72,8 @@ pub(in super::super) struct Node {
     ended: usize,
     next_seid: u64,
     next_sequence: u32,
-    /// When to look at a usage rule without being told, and when to tell of packets that are kept for a forwarding rule.
     timers: Timers,
+    /// When to tell of packets that are kept: session and forwarding rule.
     delays: BTreeSet<(Instant, u64, u32)>,
     echoes: Echoes,
     /// Chooses tunnel identifiers.

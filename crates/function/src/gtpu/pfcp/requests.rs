@@ -1,4 +1,5 @@
-//! Requests that this node makes of itself: sent again until they are answered or given up (3GPP TS 29.244 section 6.4).
+//! Requests that this node makes of itself: sent again until they are answered or given up (3GPP TS 29.244
+//! section 6.4).
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
