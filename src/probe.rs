@@ -22,6 +22,7 @@ use taut_measure::{
     Interval, Limit, Method, ThroughputSearch, ThroughputSettings, mean_beside_median,
     median_interval,
 };
+use taut_traffic::messages::Transport;
 use taut_traffic::probe::{
     DEFAULT_PORT, MOST_BYTES, Over, ProbeError, ProbeServer, ProbeSession, SearchedRate, Train,
     search_rate,
@@ -105,6 +106,9 @@ struct Client {
     /// With --search-rate: length of each trial in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 0.5, value_parser = quantity::seconds, requires = "search_rate")]
     trial: f64,
+    /// Also where round trips go, by stamps of the kernel: to the interface's queue, to its driver, away, and back to the client
+    #[arg(long, conflicts_with = "search_rate")]
+    stages: bool,
     #[command(flatten)]
     transport: TransportOptions,
     /// How long to wait for answers after the last probe of a repetition
@@ -126,7 +130,16 @@ struct Client {
 
 impl Client {
     fn over(&self) -> Result<Over, Failure> {
-        self.transport.over(usize::from(self.size))
+        let over = self.transport.over(usize::from(self.size))?;
+        if self.stages && over.transport != Transport::Udp {
+            return Err(Failure::Input(
+                "--stages: stamps are of datagrams; want --transport udp".to_owned(),
+            ));
+        }
+        Ok(Over {
+            stamps_departures: self.stages,
+            ..over
+        })
     }
 }
 
@@ -437,6 +450,16 @@ fn print_report(report: &ProbeReport) {
             .as_ref()
             .map_or("no data".to_string(), quantity::summary);
         print::line(format!("{name}  {text}"));
+    }
+    if let Some(stages) = &report.stages {
+        for (name, summary) in [
+            ("  stack   ", &stages.sender_ns),
+            ("  driver  ", &stages.driver_ns),
+            ("  away    ", &stages.away_ns),
+            ("  back    ", &stages.receiver_ns),
+        ] {
+            print::line(format!("{name}  {}", quantity::summary(summary)));
+        }
     }
     if let Some(mean) = &report.rtt_mean_ns {
         print::line(format!(

@@ -159,6 +159,7 @@ impl TransportOptions {
             return Ok(Over {
                 transport,
                 deadline,
+                stamps_departures: false,
             });
         }
         let target = self.target.unwrap_or(TARGET);
@@ -191,6 +192,7 @@ impl TransportOptions {
         Ok(Over {
             transport,
             deadline: DeadlineSettings { settings, master },
+            stamps_departures: false,
         })
     }
 }

@@ -64,5 +64,7 @@ pub use packet_filter::{
 pub use pattern_database::{PatternDatabase, PatternDatabaseError, PatternScratch};
 pub use prefetch::prefetch;
 pub use private_socket::listen_privately;
-pub use stamped_socket::{receive_stamped, stamp_arrivals};
+pub use stamped_socket::{
+    Departure, Station, departure, receive_stamped, stamp_arrivals, stamp_departures,
+};
 pub use time_slice::{SHORTEST_SLICE, request_short_slices};

@@ -45,6 +45,9 @@ pub struct ProbeReport {
     /// The part of round trips that their being read took: from when the kernel had the answer until the client had it. None
     /// where the kernel does not tell.
     pub wake_up_ns: Option<Summary>,
+    /// Where round trips went, of probes that the kernel has stamped at each place; none where it was not asked to.
+    #[serde(default)]
+    pub stages: Option<ProbeStages>,
     /// Send delay: from when probes were to be sent to when they were. Folders of 0.1 have it only as
     /// [`ProbeReport::send_slip_ns`].
     pub send_delay_ns: Option<Summary>,
@@ -74,6 +77,19 @@ impl ProbeReport {
     pub fn send_delay(&self) -> Option<&Summary> {
         self.send_delay_ns.as_ref().or(self.send_slip_ns.as_ref())
     }
+}
+
+/// Where round trips went. Names of stamps are those of Gallenmüller's dissertation, section 6.3.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ProbeStages {
+    /// From sending until the kernel put the datagram into the interface's queue: the stack (m2 - m1).
+    pub sender_ns: Summary,
+    /// From there until the driver had it (m3 - m2).
+    pub driver_ns: Summary,
+    /// Until the kernel had the answer: both ways, and the server.
+    pub away_ns: Summary,
+    /// Until the client had it (m6 - m5).
+    pub receiver_ns: Summary,
 }
 
 /// How a measurement came about.
@@ -143,6 +159,7 @@ pub struct ProbeAccount {
     from_intended: LatencyHistogram,
     send_delay: LatencyHistogram,
     wake_up: LatencyHistogram,
+    stages: [LatencyHistogram; 4],
     repetitions: Vec<RepetitionReport>,
 }
 
@@ -156,6 +173,7 @@ impl ProbeAccount {
             from_intended: LatencyHistogram::new(),
             send_delay: LatencyHistogram::new(),
             wake_up: LatencyHistogram::new(),
+            stages: [(); 4].map(|()| LatencyHistogram::new()),
             repetitions: Vec::new(),
         }
     }
@@ -170,6 +188,10 @@ impl ProbeAccount {
             own.record(rtt_ns);
             if let Some(ns) = probe.wake_up_ns {
                 self.wake_up.record(ns);
+            }
+            if let Some(stages) = probe.stages_ns() {
+                let both = self.stages.iter_mut().zip(stages);
+                both.for_each(|(stage, ns)| stage.record(ns));
             }
             self.within += u64::from(self.budget_ns.is_some_and(|budget| rtt_ns <= budget));
             if let Some(ns) = probe.rtt_from_intended_ns() {
@@ -200,6 +222,16 @@ impl ProbeAccount {
         &self.rtt
     }
 
+    fn stages(&self) -> Option<ProbeStages> {
+        let [sender, driver, away, receiver] = self.stages.each_ref().map(Summary::from_histogram);
+        Some(ProbeStages {
+            sender_ns: sender?,
+            driver_ns: driver?,
+            away_ns: away?,
+            receiver_ns: receiver?,
+        })
+    }
+
     /// The whole of it.
     pub fn report(
         &self,
@@ -227,6 +259,7 @@ impl ProbeAccount {
             rtt_ns: Summary::from_histogram(&self.rtt),
             rtt_from_intended_ns: Summary::from_histogram(&self.from_intended),
             wake_up_ns: Summary::from_histogram(&self.wake_up),
+            stages: self.stages(),
             send_delay_ns: send_delay_ns.clone(),
             send_slip_ns: send_delay_ns,
             rtt_mean_ns: mean_beside_median(&means, CONFIDENCE),

@@ -15,7 +15,7 @@ use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 use taut_measure::{Arrival, SequenceReport, SequenceTracker};
-use taut_sys::{receive_stamped, stamp_arrivals};
+use taut_sys::{Station, departure, receive_stamped, stamp_arrivals, stamp_departures};
 use taut_wire::{PROBE_BYTES, Probe, ProbeWay};
 
 /// Time between the first probes, which only ask whether a server is there.
@@ -55,6 +55,8 @@ pub struct Outcome {
     /// The last part of `rtt_ns`: from when the kernel had the answer until this program had it, ns. The kernel may not
     /// tell.
     pub wake_up_ns: Option<u64>,
+    /// From sending until it went into the queue of the interface, and until the driver had it, ns, where the kernel was asked to stamp it.
+    pub departed_ns: [Option<u64>; 2],
     /// Number of times that it was answered, held at 255.
     pub arrivals: u8,
     /// A later probe was answered first.
@@ -69,6 +71,19 @@ impl Outcome {
     pub fn rtt_from_intended_ns(&self) -> Option<u64> {
         self.rtt_ns
             .map(|rtt_ns| rtt_ns + self.sent_ns.saturating_sub(self.due_ns))
+    }
+
+    /// Returns where the round trip went, if all stamps are there: the sender's stack (m2 - m1), from there to the driver (m3 - m2), away
+    /// (until the kernel had the answer), and until this program had it (m6 - m5), ns.
+    pub fn stages_ns(&self) -> Option<[u64; 4]> {
+        let ([Some(queue), Some(driver)], Some(rtt), Some(wake_up)) =
+            (self.departed_ns, self.rtt_ns, self.wake_up_ns)
+        else {
+            return None;
+        };
+        let to_driver = driver.checked_sub(queue)?;
+        let away = rtt.checked_sub(driver)?.checked_sub(wake_up)?;
+        Some([queue, to_driver, away, wake_up])
     }
 }
 
@@ -130,6 +145,8 @@ pub struct Over {
     pub transport: Transport,
     /// What is asked of connections of the deadline transport.
     pub deadline: DeadlineSettings,
+    /// Whether the kernel is asked to stamp datagrams as they leave; of UDP only.
+    pub stamps_departures: bool,
 }
 
 /// What probes go over.
@@ -154,6 +171,9 @@ impl Carrier {
         widen(&socket);
         // Without, only its own part of the round trip is not known.
         let _ = stamp_arrivals(&socket);
+        if over.stamps_departures {
+            stamp_departures(&socket)?;
+        }
         Ok(Self::Socket(socket))
     }
 
@@ -203,6 +223,8 @@ pub struct ProbeSession {
     measured_from: u32,
     payload: Vec<u8>,
     received: Vec<u8>,
+    /// Datagrams that were sent, by which the kernel numbers its stamps; none if it makes none.
+    numbered: Option<u32>,
 }
 
 /// Item that came out of the socket.
@@ -241,7 +263,8 @@ impl ProbeSession {
     ) -> Result<Self, ProbeError> {
         let carrier = Carrier::open(server, over);
         let carrier = carrier.map_err(|source| ProbeError::Socket { server, source })?;
-        Self::greet(carrier, server, size_bytes, wait, stop)
+        let stamps = over.stamps_departures && over.transport == Transport::Udp;
+        Self::greet(carrier, server, size_bytes, wait, stamps, stop)
     }
 
     /// As [`ProbeSession::connect`], by something else that carries messages, such as a program of its own.
@@ -256,7 +279,7 @@ impl ProbeSession {
         stop: &AtomicBool,
     ) -> Result<Self, ProbeError> {
         let carrier = Carrier::Messages(messages, server);
-        Self::greet(carrier, server, size_bytes, wait, stop)
+        Self::greet(carrier, server, size_bytes, wait, false, stop)
     }
 
     fn greet(
@@ -264,6 +287,7 @@ impl ProbeSession {
         server: SocketAddr,
         size_bytes: usize,
         wait: Duration,
+        stamps: bool,
         stop: &AtomicBool,
     ) -> Result<Self, ProbeError> {
         let failed = |source| ProbeError::Socket { server, source };
@@ -275,6 +299,7 @@ impl ProbeSession {
             measured_from: 0,
             payload: Vec::new(),
             received: vec![0; super::MOST_BYTES + 1],
+            numbered: stamps.then_some(0),
         };
         let mut closed = false;
         while session.begun.elapsed() < wait || session.next == 0 {
@@ -387,6 +412,9 @@ struct Sending<'a> {
     begun_ns: u64,
     tracker: SequenceTracker,
     answered: u32,
+    /// Number of the first datagram, and which probe each was, by which stamps find theirs.
+    first_number: u32,
+    numbered: Vec<u32>,
     result: TrainResult,
 }
 
@@ -398,6 +426,8 @@ impl<'a> Sending<'a> {
             train: *train,
             first: session.next,
             begun_ns: session.now_ns(),
+            first_number: session.numbered.unwrap_or(0),
+            numbered: Vec::new(),
             session,
             tracker: SequenceTracker::with_window(train.count as usize),
             answered: 0,
@@ -436,6 +466,7 @@ impl<'a> Sending<'a> {
                 if all_sent {
                     // Whoever was kept from its core finds what came meanwhile.
                     while self.receive()? {}
+                    self.take_departures()?;
                     break;
                 }
                 last_sent_ns = self.send(next_ns)?;
@@ -443,6 +474,7 @@ impl<'a> Sending<'a> {
             // Who is behind sends a few before looking, so that looking does not put it further behind.
             if now_ns < next_ns || sent.is_multiple_of(SENT_BEFORE_LOOKING) || all_sent {
                 while self.receive()? {}
+                self.take_departures()?;
             }
             let complete = u64::from(self.answered) + self.result.refused;
             if self.result.probes.len() as u32 == self.train.count
@@ -480,6 +512,10 @@ impl<'a> Sending<'a> {
             match self.session.carrier.send(&self.session.payload) {
                 Ok(()) => {
                     refused = false;
+                    if let Some(number) = &mut self.session.numbered {
+                        *number = number.wrapping_add(1);
+                        self.numbered.push(self.result.probes.len() as u32);
+                    }
                     break;
                 }
                 Err(e) if is_from_afar(&e) => self.result.unreachable += 1,
@@ -496,6 +532,31 @@ impl<'a> Sending<'a> {
             ..Outcome::default()
         });
         Ok(sent_ns)
+    }
+
+    /// Takes the stamps of what has left.
+    fn take_departures(&mut self) -> std::io::Result<()> {
+        let (Some(_), Carrier::Socket(socket)) = (self.session.numbered, &self.session.carrier)
+        else {
+            return Ok(());
+        };
+        while let Some(departure) = departure(socket)? {
+            let index = departure.number.wrapping_sub(self.first_number) as usize;
+            let probe = self.numbered.get(index).copied();
+            // Clocks are compared anew each time, as that of the stamps may be set.
+            let (Some(probe), Some(passed_ns)) = (probe, since(departure.stamp)) else {
+                continue;
+            };
+            let at_ns = self.session.now_ns().saturating_sub(passed_ns);
+            if let Some(outcome) = self.result.probes.get_mut(probe as usize) {
+                let station = match departure.at {
+                    Station::Queue => 0,
+                    Station::Driver => 1,
+                };
+                outcome.departed_ns[station] = Some(at_ns.saturating_sub(outcome.sent_ns));
+            }
+        }
+        Ok(())
     }
 
     /// Takes what has come; whether there may be more.
@@ -636,6 +697,40 @@ mod tests {
             let begun_ns = result.probes[0].due_ns;
             assert_eq!(outcome.due_ns, begun_ns + at as u64 * 500_000);
         }
+    }
+
+    #[test]
+    fn stamps_of_the_kernel_say_where_a_round_trip_goes() {
+        let server = ProbeServer::bind("127.0.0.1:0").unwrap();
+        let address = server.address().unwrap();
+        let stop = AtomicBool::new(false);
+        let over = Over {
+            stamps_departures: true,
+            ..Over::default()
+        };
+        let result = std::thread::scope(|scope| {
+            let running = scope.spawn(|| server.run(&stop));
+            let never = AtomicBool::new(false);
+            let wait = Duration::from_secs(20);
+            let session = ProbeSession::connect_over(address, &over, 64, wait, &never);
+            let mut session = session.unwrap();
+            let result = session.send_train(&TRAIN, &never).unwrap();
+            stop.store(true, Ordering::Relaxed);
+            running.join().unwrap();
+            result
+        });
+        let staged: Vec<_> = result
+            .probes
+            .iter()
+            .filter_map(|it| it.stages_ns().zip(it.rtt_ns))
+            .collect();
+        // Of the first ones the kernel may not have stamped the answers yet.
+        assert!(staged.len() >= 20, "{:?}", result.probes);
+        for (stages, rtt_ns) in staged {
+            assert_eq!(stages.iter().sum::<u64>(), rtt_ns);
+        }
+        let plain = Outcome::default();
+        assert_eq!(plain.stages_ns(), None);
     }
 
     #[test]
