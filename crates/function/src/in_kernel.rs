@@ -96,6 +96,7 @@ mod tests {
                 "nat" => "outside = [1]\naddress = \"203.0.113.1\"",
                 "xor" => "key = 1",
                 "filter" => "default = \"drop\"",
+                "switch" => "rule = [{ in_port = 0, actions = [\"output:1\"] }]",
                 "balance" => "port = 0\nhops = [\"02:00:00:00:00:01\"]",
                 _ => "",
             };
