@@ -62,7 +62,7 @@ impl Contender {
         for rule in 0..=filters {
             let mut pdi = group(&[(E::SOURCE_INTERFACE, &[0]), (E::F_TEID, &teid.emit())]);
             if rule < filters {
-                let text = format!("permit out 6 from 198.51.100.{rule} 80 to assigned");
+                let text = format!("permit out 17 from 198.51.100.{rule} 80 to assigned");
                 let filter = SdfFilter {
                     description: Some(text.as_bytes()),
                     ..SdfFilter::default()

@@ -691,8 +691,8 @@ mod tests {
                 flow_label: id.map(|_| teid & 0xf_ffff),
                 id: four.map(|_| teid),
             };
-            let sdf = filter.emit();
-            prop_assert_eq!(SdfFilter::parse(&sdf), Ok(filter));
+            let written = filter.emit();
+            prop_assert_eq!(SdfFilter::parse(&written), Ok(filter));
             let volumes = Volumes {
                 total: id.map(u64::from), uplink: six.map(|_| uplink_kbps), downlink: four.map(|_| seid),
             };
