@@ -132,7 +132,8 @@ fn a_server_that_dies_leaves_losses_and_no_hang() {
     client.wait_until("that it sends", |_, stderr| stderr.contains("repetition 1"));
     let _ = server.kill();
     let ended = client.finish();
-    assert_eq!(ended.code(), Some(0), "{ended:?}");
+    // 1 if the server had not even answered the first one.
+    assert!(matches!(ended.code(), Some(0 | 1)), "{ended:?}");
     let found = ended.last_json();
     assert!(found["lost"].as_u64().unwrap() > 0, "{found}");
 }
