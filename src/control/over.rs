@@ -9,10 +9,11 @@ use std::str::FromStr;
 use taut_deploy::Deployment;
 use taut_engine::{Chain, ChainError, Wait};
 use taut_host::net::Namespace;
+use taut_model::link::medium::SharedMedium;
 use taut_port::PortSpec;
 use taut_traffic::messages::Transport;
 use taut_traffic::probe;
-use taut_transport::{Scenario, simulate, simulate_datagrams};
+use taut_transport::{Scenario, Simulated, simulate, simulate_datagrams};
 
 /// Addresses of plant and controller.
 const SIDES: [Ipv4Addr; 2] = [Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2)];
@@ -76,6 +77,8 @@ impl Over {
 const MESSAGE_BYTES: usize = 192;
 /// Time after which a datagram is no use to any loop, ns.
 const WORTHLESS_NS: u64 = 4_000_000_000;
+/// Times that a side which finds nobody tries again.
+const GREETINGS: u64 = 8;
 
 /// A robot and its controller over a medium in virtual time.
 #[derive(Debug, Clone)]
@@ -99,32 +102,15 @@ impl Virtual<'_> {
                 "--over {over}: a chain needs processes; with --virtual want medium:FILE"
             )));
         };
-        let mut medium = medium_of(file, self.seed)?;
-        let mut scenario = Scenario {
-            settings: self.by.deadline.settings,
-            interval_ns: self.period_ns,
-            payload_bytes: MESSAGE_BYTES,
-            messages: self.rounds,
-            answers: true,
-            seed: self.seed,
-            ..Scenario::default()
-        };
-        let found = match self.by.transport {
-            Transport::Deadline => {
-                let found = simulate(&scenario, &mut medium);
-                found.map_err(|e| Failure::Input(e.to_string()))?
+        let mut found = Simulated::default();
+        // Who finds nobody tries again, as processes do.
+        for attempt in 0..GREETINGS {
+            let seed = self.seed.wrapping_add(attempt << 32);
+            found = self.simulated(&mut medium_of(file, seed)?, seed)?;
+            if !found.messages[0].is_empty() {
+                break;
             }
-            Transport::Udp => {
-                scenario.settings.target_ns = WORTHLESS_NS;
-                simulate_datagrams(&scenario, &mut medium)
-            }
-            other => {
-                return Err(Failure::Input(format!(
-                    "--transport {}: is not simulated; want deadline or udp",
-                    other.name()
-                )));
-            }
-        };
+        }
         // The answers, in the order in which what they answer was delivered: that of the reports.
         let mut answers = found.messages[1].iter();
         let rounds = found.messages[0].iter().map(|report| {
@@ -137,6 +123,31 @@ impl Virtual<'_> {
             rounds.push(None);
         }
         Ok(rounds)
+    }
+
+    fn simulated(&self, medium: &mut SharedMedium, seed: u64) -> Result<Simulated, Failure> {
+        let mut scenario = Scenario {
+            settings: self.by.deadline.settings,
+            interval_ns: self.period_ns,
+            payload_bytes: MESSAGE_BYTES,
+            messages: self.rounds,
+            answers: true,
+            seed,
+            ..Scenario::default()
+        };
+        match self.by.transport {
+            Transport::Deadline => {
+                simulate(&scenario, medium).map_err(|e| Failure::Input(e.to_string()))
+            }
+            Transport::Udp => {
+                scenario.settings.target_ns = WORTHLESS_NS;
+                Ok(simulate_datagrams(&scenario, medium))
+            }
+            other => Err(Failure::Input(format!(
+                "--transport {}: is not simulated; want deadline or udp",
+                other.name()
+            ))),
+        }
     }
 }
 

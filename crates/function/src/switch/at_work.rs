@@ -25,7 +25,7 @@ impl AtWork {
         fence(Ordering::SeqCst);
         // Acquire: what the worker has read until the end of its last batch it has read before whatever is written now.
         let seen = self.0.load(Ordering::Acquire);
-        if seen % 2 == 0 {
+        if seen.is_multiple_of(2) {
             return true;
         }
         let since = Instant::now();
