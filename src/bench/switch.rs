@@ -17,6 +17,7 @@ use taut_results::Mode;
 The generator has two ports of the switch; others are joined by cables, through which rules send packets again and again. Devices:
   taut          its own switch over memif; cables are pairs of ports in it
   taut-af-xdp   the same on AF_XDP sockets, between wires of the kernel
+  taut-in-kernel  the same by XDP programs, with rules from a file: no insertion, no qos, 63 rules at most
   openvswitch   Open vSwitch in user space, with DPDK's memif driver
   bridge        the Linux bridge, which sends from port to port: no rules, so only hops, amplify and its plain rate
   openflow:HOST:PORT  any switch that speaks OpenFlow 1.3; all of its rules are taken out; wants --topology
@@ -30,7 +31,7 @@ Measurements, by the names that --only takes:
   actions    what meters, fields that are set, tags and groups cost
 Ends with tables, report.html and figures.")]
 pub struct Arguments {
-    /// Switches that take turns: taut, taut-af-xdp, openvswitch, bridge, openflow:HOST:PORT, by-hand
+    /// Switches that take turns: taut, taut-af-xdp, taut-in-kernel, openvswitch, bridge, openflow:HOST:PORT, by-hand
     #[arg(value_name = "DEVICE", default_value = "taut")]
     devices: Vec<Switch>,
     /// File that says which ports of the switch lead to the generator, and which are joined by cables

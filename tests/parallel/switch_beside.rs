@@ -477,8 +477,8 @@ fn rules(random: &mut Rng) -> (String, Vec<u64>) {
         for _ in 0..random.usize(..3).min(changes.len()) {
             actions.push(changes.swap_remove(random.usize(..changes.len())));
         }
-        // What is behind a tag keeps its place in the list, as it is found there; tags go last.
-        actions.sort_by_key(|action| action.contains("vlan"));
+        // Tags change after what is behind them, and go last.
+        actions.sort_by_key(|action| (action.contains("vlan"), action == "pop_vlan"));
         // The new tag has the number and priority of the one there was, as the specification has it; Open vSwitch's has priority 0.
         if random.u8(..) < 40 && !actions.iter().any(|action| action.contains("vlan")) {
             actions.push(

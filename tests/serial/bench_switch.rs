@@ -100,7 +100,7 @@ fn wrong_wishes_say_what_there_is() {
     let out = folder.path().join("switch");
     for (only, more, part) in [
         ("latency", "", "there are hops, rules, qos"),
-        ("hops", "hub", "there are taut, taut-af-xdp, openvswitch"),
+        ("hops", "hub", "there are taut, taut-af-xdp, taut-in-kernel"),
         ("hops", "openflow:host", "openflow:HOST:PORT"),
         ("hops", "by-hand", "by-hand: want --topology FILE"),
         ("hops", "--topology=/nowhere", "--topology: /nowhere: "),
@@ -235,7 +235,7 @@ fn interfaces_are_bridged_or_switched_between_wires_of_the_kernel() {
     let folder = scratch();
     let out = folder.path().join("switch");
     let mut command = arguments(&out, &["hops", "amplify", "rules"]);
-    command.extend(["taut-af-xdp", "bridge", "--json"].map(String::from));
+    command.extend(["taut-af-xdp", "bridge", "taut-in-kernel", "--json"].map(String::from));
     let finished = run(&mut taut(&command)).success();
     assert!(
         finished
@@ -246,14 +246,14 @@ fn interfaces_are_bridged_or_switched_between_wires_of_the_kernel() {
     );
     let summary: Value = serde_json::from_str(&finished.stdout).unwrap();
     let switches = summary["switches"].as_array().unwrap();
-    for (switch, fold) in switches.iter().zip([3.0, 1.0]) {
+    for (switch, fold) in switches.iter().zip([3.0, 1.0, 3.0]) {
         assert_eq!(switch["hops"].as_array().unwrap().len(), 5, "{switch}");
         let amplify = &switch["amplify"][0];
         assert_eq!(amplify["copies"], fold, "{amplify}");
         assert_eq!(amplify["fold"]["median"], fold, "{amplify}");
     }
     let rules = |at: usize| switches[at]["rules"].as_array().unwrap().len();
-    assert_eq!((rules(0), rules(1)), (7, 1));
+    assert_eq!([0, 1, 2].map(rules), [7, 1, 3]);
 }
 
 #[test]

@@ -7,6 +7,7 @@ use super::key::{Field, Key};
 use super::{Miss, Settings, Switch};
 use crate::{SettingsError, UpcallVersion, settings};
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use taut_xdp::switch::{KernelSwitch, MOST_RULES, SwitchRule, Verdict};
 
@@ -14,20 +15,24 @@ use taut_xdp::switch::{KernelSwitch, MOST_RULES, SwitchRule, Verdict};
 pub(super) type Kernel = Option<Arc<KernelSwitch>>;
 
 pub(super) const UPCALL: UpcallVersion = UpcallVersion {
-    check: |table| rules(table).map(drop),
+    check: |table| rules(table, 0).map(drop),
     make: |table, ports, shared| {
-        let (rules, reads_headers) = rules(table)?;
+        let (rules, reads_headers) = rules(table, ports)?;
         let switch = Arc::new(KernelSwitch::new(&rules, reads_headers, ports)?);
         shared.lock(|kernel: &mut Kernel| *kernel = Some(Arc::clone(&switch)));
         Ok(switch)
     },
 };
 
-/// The rules as the kernel has them, the first that is asked first, and whether they ask for more than ports and stations.
+/// The rules as the kernel has them, the first that is asked first, and whether they ask for more than ports and stations; with so many
+/// ports, 0 if that is not known.
 ///
 /// # Errors
 /// What is wrong with the settings, or cannot be in the kernel.
-pub(super) fn rules(table: toml::Table) -> Result<(Vec<SwitchRule>, bool), SettingsError> {
+pub(super) fn rules(
+    table: toml::Table,
+    ports: usize,
+) -> Result<(Vec<SwitchRule>, bool), SettingsError> {
     let read: Settings = settings(table)?;
     let no = |text: &str| Err(SettingsError(text.to_string()));
     if read.openflow.is_some() || read.controller.is_some() {
@@ -42,7 +47,7 @@ pub(super) fn rules(table: toml::Table) -> Result<(Vec<SwitchRule>, bool), Setti
     if control.is_timed() {
         return no("idle_timeout: in the kernel rules stay; leave it and `hard_timeout` out");
     }
-    let rules = in_order(control, switch.miss);
+    let rules = in_order(control, switch.miss, ports);
     if rules.len() > MOST_RULES {
         return Err(SettingsError(format!(
             "rule: in the kernel there are {} at most",
@@ -56,14 +61,14 @@ pub(super) fn rules(table: toml::Table) -> Result<(Vec<SwitchRule>, bool), Setti
 }
 
 /// Rules of the first table by their priorities, and one for what they do not fit.
-fn in_order(control: &Control, miss: Miss) -> Vec<SwitchRule> {
+fn in_order(control: &Control, miss: Miss, ports: usize) -> Vec<SwitchRule> {
     let of_first = control.rules().map(|(_, kept)| &kept.rule);
     let mut rules: Vec<&Rule> = of_first.filter(|rule| rule.table == 0).collect();
     rules.sort_by_key(|rule| Reverse(rule.priority));
     let rules = rules.into_iter().map(|rule| SwitchRule {
         value: rule.value.0,
         mask: rule.mask.0,
-        verdict: verdict(rule),
+        verdict: verdict(rule, ports),
     });
     let miss = SwitchRule {
         value: Key::default().0,
@@ -76,7 +81,7 @@ fn in_order(control: &Control, miss: Miss) -> Vec<SwitchRule> {
     rules.chain([miss]).collect()
 }
 
-fn verdict(rule: &Rule) -> Verdict {
+fn verdict(rule: &Rule, ports: usize) -> Verdict {
     let (mut destination, mut source) = (None, None);
     let mut actions = rule.actions.as_slice();
     while let [Action::Set(field, value), rest @ ..] = actions {
@@ -98,9 +103,31 @@ fn verdict(rule: &Rule) -> Verdict {
                 source,
             }
         }
+        // All but its own are as good as a flood.
+        outputs
+            if is_all_others(outputs, in_port, ports)
+                && destination.is_none()
+                && source.is_none() =>
+        {
+            Verdict::Flood
+        }
         [Action::Flood] if destination.is_none() && source.is_none() => Verdict::Flood,
         [] if destination.is_none() && source.is_none() => Verdict::Drop,
         // Also what could lead back to the port that it has come from.
         _ => Verdict::Up,
     }
+}
+
+/// Whether packets that come in through that port are sent through all others, and nothing else is done.
+fn is_all_others(actions: &[Action], in_port: Option<u128>, ports: usize) -> bool {
+    let outputs = actions.iter().map(|action| match action {
+        Action::Output(port) => Some(u128::from(*port)),
+        _ => None,
+    });
+    let outputs: Option<BTreeSet<u128>> = outputs.collect();
+    let (Some(outputs), Some(in_port)) = (outputs, in_port) else {
+        return false;
+    };
+    let others = (0..ports as u128).filter(|port| *port != in_port);
+    ports > 2 && outputs.len() == actions.len() && outputs.into_iter().eq(others)
 }

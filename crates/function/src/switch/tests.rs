@@ -379,6 +379,7 @@ rule = [
     { priority = 9, in_port = 0, udp_dst = 42, actions = ["set:eth_dst=02:00:00:00:00:09", "output:2"] },
     { priority = 8, in_port = 0, udp_dst = 43, actions = ["drop"] },
     { priority = 7, in_port = 0, udp_dst = 44, actions = ["flood"] },
+    { priority = 7, in_port = 0, udp_dst = 47, actions = ["output:2", "output:1"] },
     { priority = 6, in_port = 0, udp_dst = 45, actions = ["queue:7", "output:1"] },
     { priority = 5, udp_dst = 46, actions = ["output:0"] },
 ]
@@ -386,7 +387,7 @@ rule = [
 
 #[test]
 fn the_kernel_does_to_frames_what_the_worker_does_or_leaves_them_to_it() {
-    let (rules, reads_headers) = in_kernel::rules(IN_KERNEL.parse().unwrap()).unwrap();
+    let (rules, reads_headers) = in_kernel::rules(IN_KERNEL.parse().unwrap(), 3).unwrap();
     assert!(reads_headers);
     let kernel = match taut_xdp::switch::KernelSwitch::new(&rules, reads_headers, 3) {
         Ok(kernel) => kernel,
@@ -423,6 +424,7 @@ fn the_kernel_does_to_frames_what_the_worker_does_or_leaves_them_to_it() {
     assert_eq!(counts, [1, 0, 0, 0]);
     assert_eq!(pass(&frame(43)), (None, [0, 1, 0, 0]));
     assert_eq!(pass(&frame(44)).1, [1, 0, 0, 0]);
+    assert_eq!(pass(&frame(47)).1, [1, 0, 0, 0]);
     assert_eq!(pass(&frame(1)), (None, [0, 0, 1, 0]));
     // What the worker decides: a queue, what might go back, a tag.
     let mut tagged = frame(42);
@@ -443,7 +445,7 @@ fn what_cannot_be_in_the_kernel_is_said() {
         ),
         ("rule = [{ colour = 1, actions = [] }]", "colour"),
     ] {
-        let said = in_kernel::rules(text.parse().unwrap()).unwrap_err();
+        let said = in_kernel::rules(text.parse().unwrap(), 3).unwrap_err();
         assert!(said.0.contains(want), "{text}: {said}");
     }
     let rule = |port| format!("{{ in_port = {port}, actions = [\"flood\"] }}");
@@ -453,6 +455,6 @@ fn what_cannot_be_in_the_kernel_is_said() {
             (0..many).map(rule).collect::<Vec<_>>().join(", ")
         )
     };
-    assert!(!in_kernel::rules(many(63).parse().unwrap()).unwrap().1);
-    in_kernel::rules(many(64).parse().unwrap()).unwrap_err();
+    assert!(!in_kernel::rules(many(63).parse().unwrap(), 64).unwrap().1);
+    in_kernel::rules(many(64).parse().unwrap(), 64).unwrap_err();
 }

@@ -1,7 +1,7 @@
 //! Switches that can be measured, and what each of them can do.
 
 use super::openflow::{Address, Controller};
-use super::part::{Matching, Part};
+use super::part::{Does, Matching, Part};
 use super::topology::Topology;
 use crate::benchmark::Failed;
 use serde::{Deserialize, Serialize};
@@ -18,6 +18,7 @@ use taut_results::LeftOut;
 const GREETING: Duration = Duration::from_secs(3);
 /// More rules nobody makes by hand.
 const MOST_BY_HAND: u32 = 10;
+const MOST_IN_KERNEL: u32 = 63;
 /// Each port takes packet memory of its own, which the kernel locks.
 const MOST_AF_XDP_CABLES: u32 = 8;
 /// Background is copied so often.
@@ -31,6 +32,8 @@ pub enum Switch {
     Taut,
     /// The same on AF_XDP sockets of veth interfaces; cables are veth pairs.
     TautAfXdp,
+    /// The same in the kernel, between veth interfaces, with rules from a file; cables are veth pairs.
+    TautInKernel,
     /// Open vSwitch with its user-space datapath and DPDK.
     OpenVSwitch,
     /// The kernel's bridge between veth interfaces; cables are veth pairs.
@@ -42,9 +45,10 @@ pub enum Switch {
 }
 
 /// Those that have no address.
-const NAMED: [Switch; 5] = [
+const NAMED: [Switch; 6] = [
     Switch::Taut,
     Switch::TautAfXdp,
+    Switch::TautInKernel,
     Switch::OpenVSwitch,
     Switch::Bridge,
     Switch::ByHand,
@@ -56,6 +60,7 @@ impl Switch {
         match self {
             Self::Taut => "taut",
             Self::TautAfXdp => "taut-af-xdp",
+            Self::TautInKernel => "taut-in-kernel",
             Self::OpenVSwitch => "openvswitch",
             Self::Bridge => "bridge",
             Self::OpenFlow(_) => "openflow",
@@ -68,6 +73,7 @@ impl Switch {
         match self {
             Self::Taut => "taut".to_string(),
             Self::TautAfXdp => "taut, AF_XDP".to_string(),
+            Self::TautInKernel => "taut, in the kernel".to_string(),
             Self::OpenVSwitch => "Open vSwitch".to_string(),
             Self::Bridge => "Linux bridge".to_string(),
             Self::OpenFlow(_) => self.to_string(),
@@ -96,7 +102,7 @@ impl Switch {
         let own = || format!("taut {}", env!("CARGO_PKG_VERSION"));
         match self {
             Self::Taut => Ok(own()),
-            Self::TautAfXdp => can_make_namespaces()
+            Self::TautAfXdp | Self::TautInKernel => can_make_namespaces()
                 .and_then(|()| can_load_xdp())
                 .map(|()| own())
                 .map_err(missing),
@@ -148,6 +154,17 @@ impl Switch {
                 Some("it gets 8 cables at most, as each port has packet memory of its own")
             }
             (Self::TautAfXdp, _) => None,
+            (Self::TautInKernel, Part::Qos { .. }) => Some("programs in the kernel have no queues"),
+            (Self::TautInKernel, Part::Insertion { .. }) => {
+                Some("in the kernel rules stand in a file, and stay")
+            }
+            (Self::TautInKernel, Part::Rules { rules, .. }) if rules > MOST_IN_KERNEL => {
+                Some("there are 63 rules in the kernel at most")
+            }
+            (Self::TautInKernel, Part::Actions { does }) if does != Does::Output => {
+                Some("but for sending and addresses of stations, the process does it")
+            }
+            (Self::TautInKernel, _) => None,
             (Self::OpenVSwitch, Part::Qos { .. }) => {
                 Some("its user-space datapath has no queues of strict priority")
             }
@@ -202,7 +219,7 @@ impl Switch {
     pub(super) fn starts_within(&self) -> Duration {
         Duration::from_millis(match self {
             Self::Taut => 350,
-            Self::TautAfXdp | Self::Bridge => 1_500,
+            Self::TautAfXdp | Self::TautInKernel | Self::Bridge => 1_500,
             Self::OpenVSwitch => 3_000,
             Self::OpenFlow(_) => 100,
             Self::ByHand => 60_000,
@@ -228,7 +245,7 @@ impl FromStr for Switch {
         }
         let Some(address) = text.strip_prefix("openflow:") else {
             return Err(
-                "there are taut, taut-af-xdp, openvswitch, bridge, openflow:HOST:PORT and by-hand"
+                "there are taut, taut-af-xdp, taut-in-kernel, openvswitch, bridge, openflow:HOST:PORT and by-hand"
                     .to_string(),
             );
         };
@@ -351,7 +368,7 @@ impl Wires {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::switched::part::{Does, Lengths, Order};
+    use crate::switched::part::{Lengths, Order};
     use taut_results::Mode;
 
     fn topology(text: &str) -> Option<Topology> {
@@ -363,6 +380,7 @@ mod tests {
         for text in [
             "taut",
             "taut-af-xdp",
+            "taut-in-kernel",
             "openvswitch",
             "bridge",
             "by-hand",
@@ -403,6 +421,10 @@ mod tests {
             (&Switch::Taut, qos, true),
             (&Switch::TautAfXdp, qos, false),
             (&Switch::TautAfXdp, Part::Amplify { cables: 23 }, false),
+            (&Switch::TautInKernel, Part::Amplify { cables: 23 }, true),
+            (&Switch::TautInKernel, rules(Matching::Exact, 1), true),
+            (&Switch::TautInKernel, rules(Matching::Exact, 1_000), false),
+            (&Switch::TautInKernel, actions, false),
             (&Switch::OpenVSwitch, qos, false),
             (&Switch::OpenVSwitch, rules(Matching::Exact, 1), true),
             (&Switch::Bridge, Part::Hops { loops: 3 }, true),

@@ -5,12 +5,16 @@ use crate::benchmark::Failed;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::io::BufRead;
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
+use taut_host::DeviceProcess;
 
+/// How long a switch may take to start.
+const START: Duration = Duration::from_secs(10);
 /// How often somebody who waits for a person looks whether to stop.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -18,7 +22,22 @@ const LOOK: Duration = Duration::from_millis(100);
 pub(super) enum Keeper {
     OpenFlow(Controller),
     Bridge(Ports),
+    File(RuleFile),
     Person(Person),
+}
+
+/// A switch that is started anew with the rules in its chain file.
+pub(super) struct RuleFile {
+    pub namespace: String,
+    /// The `taut` program.
+    pub program: PathBuf,
+    pub core: usize,
+    /// Folder that the file lies in.
+    pub folder: PathBuf,
+    /// What the file says besides.
+    pub chain: String,
+    pub interfaces: BTreeMap<u32, String>,
+    pub running: Option<DeviceProcess>,
 }
 
 /// Ports of bridges of the kernel: interfaces of a namespace, by their numbers.
@@ -45,6 +64,7 @@ impl Keeper {
         match self {
             Self::OpenFlow(controller) => controller.rules(rules),
             Self::Bridge(ports) => ports.rules(rules),
+            Self::File(file) => file.rules(rules),
             Self::Person(person) => person.rules(rules, stop),
         }
     }
@@ -54,7 +74,7 @@ impl Keeper {
         match self {
             Self::OpenFlow(controller) => controller.group(id, kind, buckets),
             // The rule that leads to it is refused.
-            Self::Bridge(_) => {}
+            Self::Bridge(_) | Self::File(_) => {}
             Self::Person(person) => {
                 let (name, is_select) = match kind {
                     GroupKind::All => ("all", false),
@@ -80,7 +100,7 @@ impl Keeper {
     pub fn meter(&mut self, id: u32, pps: u32) {
         match self {
             Self::OpenFlow(controller) => controller.meter(id, pps),
-            Self::Bridge(_) => {}
+            Self::Bridge(_) | Self::File(_) => {}
             Self::Person(person) => {
                 let line = format!(
                     "  meter={id},pktps,burst,bands=type=drop,rate={pps},burst_size={pps}\n"
@@ -95,6 +115,7 @@ impl Keeper {
         match self {
             Self::OpenFlow(controller) => controller.counters().map(Some),
             Self::Bridge(ports) => ports.counters().map(Some),
+            Self::File(file) => counters(&file.namespace, &file.interfaces).map(Some),
             Self::Person(_) => Ok(None),
         }
     }
@@ -103,7 +124,7 @@ impl Keeper {
     pub fn leave(&mut self) -> Result<(), Failed> {
         match self {
             Self::OpenFlow(controller) => controller.clear(),
-            Self::Bridge(_) | Self::Person(_) => Ok(()),
+            Self::Bridge(_) | Self::File(_) | Self::Person(_) => Ok(()),
         }
     }
 }
@@ -134,7 +155,7 @@ impl Ports {
                 );
             }
         }
-        self.shell(&script).map(drop)
+        shell(&self.namespace, &script).map(drop)
     }
 
     /// The bridges that do as rules say: interfaces of each, and whether it is isolated.
@@ -206,30 +227,88 @@ impl Ports {
 
     /// Frames that came in through each port.
     fn counters(&self) -> Result<BTreeMap<u64, u64>, Failed> {
-        let mut script = String::new();
-        for (port, name) in &self.interfaces {
-            let file = format!("/sys/class/net/{name}/statistics/rx_packets");
-            let _ = writeln!(script, "echo {port} $(cat {file})");
-        }
-        let said = self.shell(&script)?;
-        let read = |line: &str| {
-            let (port, packets) = line.split_once(' ')?;
-            Some((port.parse().ok()?, packets.parse().ok()?))
-        };
-        Ok(said.lines().filter_map(read).collect())
+        counters(&self.namespace, &self.interfaces)
     }
+}
 
-    fn shell(&self, script: &str) -> Result<String, Failed> {
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.namespace, "sh", "-c", script]);
-        let done = command.output()?;
-        if !done.status.success() {
-            let said = String::from_utf8_lossy(&done.stderr);
-            let last = said.lines().last().unwrap_or("a command failed");
-            return Err(Failed::Broken(format!("the bridge: {last}")));
-        }
-        Ok(String::from_utf8_lossy(&done.stdout).into_owned())
+/// Frames that came in through each of these interfaces, by their numbers.
+fn counters(
+    namespace: &str,
+    interfaces: &BTreeMap<u32, String>,
+) -> Result<BTreeMap<u64, u64>, Failed> {
+    let mut script = String::new();
+    for (port, name) in interfaces {
+        let file = format!("/sys/class/net/{name}/statistics/rx_packets");
+        let _ = writeln!(script, "echo {port} $(cat {file})");
     }
+    let said = shell(namespace, &script)?;
+    let read = |line: &str| {
+        let (port, packets) = line.split_once(' ')?;
+        Some((port.parse().ok()?, packets.parse().ok()?))
+    };
+    Ok(said.lines().filter_map(read).collect())
+}
+
+fn shell(namespace: &str, script: &str) -> Result<String, Failed> {
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", namespace, "sh", "-c", script]);
+    let done = command.output()?;
+    if !done.status.success() {
+        let said = String::from_utf8_lossy(&done.stderr);
+        let last = said.lines().last().unwrap_or("a command failed");
+        return Err(Failed::Broken(format!("the kernel's switch: {last}")));
+    }
+    Ok(String::from_utf8_lossy(&done.stdout).into_owned())
+}
+
+impl RuleFile {
+    /// Starts the switch with these rules, or without any function where there are none.
+    pub fn rules(&mut self, rules: impl IntoIterator<Item = Rule>) -> Result<(), Failed> {
+        // Its programs leave the interfaces before others come.
+        if let Some(before) = self.running.take() {
+            before.stop()?;
+        }
+        let mut text = self.chain.clone();
+        for (number, rule) in rules.into_iter().enumerate() {
+            if number == 0 {
+                text.push_str("[[function]]\nname = \"switch\"\n");
+            }
+            text.push_str(&in_file(&rule)?);
+        }
+        let file = self.folder.join("device.toml");
+        std::fs::write(&file, text)?;
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.namespace]);
+        command.arg(&self.program).arg("forward").arg(&file);
+        command.args(["--quiet", "--until-stdin-closes"]);
+        let mut process = DeviceProcess::start("device", command, self.core, &self.folder)?;
+        process.wait_for_line(|line| line.starts_with("forwarding"), START)?;
+        self.running = Some(process);
+        Ok(())
+    }
+}
+
+/// A rule as a chain file has it, where ports are numbered from 0.
+fn in_file(rule: &Rule) -> Result<String, Failed> {
+    let mut text = format!("[[function.rule]]\npriority = {}\n", rule.priority);
+    if let Some(port) = rule.asked.in_port {
+        let _ = writeln!(text, "in_port = {}", port - 1);
+    }
+    if let Some((address, length)) = rule.asked.ip_dst {
+        let _ = writeln!(text, "ip_dst = \"{address}/{length}\"");
+    }
+    if let Some(port) = rule.asked.udp_dst {
+        let _ = writeln!(text, "udp_dst = {port}");
+    }
+    let action = |action: &Action| match action {
+        Action::Output(port) => Some(format!("output:{}", port - 1)),
+        _ => None,
+    };
+    let actions: Option<Vec<String>> = rule.actions.iter().map(action).collect();
+    let refused = || Failed::Broken(format!("its file has no {rule}"));
+    let actions = actions.filter(|_| rule.meter.is_none());
+    let _ = writeln!(text, "actions = {:?}", actions.ok_or_else(refused)?);
+    Ok(text)
 }
 
 impl Person {
@@ -355,6 +434,22 @@ mod tests {
         let all = |number: usize| amplified[number].as_slice();
         assert_eq!(all(0), [("p1", false), ("p2", false), ("p4", false)]);
         assert_eq!(all(1), [("p3", true), ("p5", true), ("p6", false)]);
+    }
+
+    #[test]
+    fn a_file_has_the_rules_with_ports_from_0() {
+        let rule = Rule {
+            priority: 7,
+            ..sending(1, &[2, 3])
+        };
+        let text = in_file(&rule).unwrap();
+        let want = "[[function.rule]]\npriority = 7\nin_port = 0\nactions = [\"output:1\", \"output:2\"]\n";
+        assert_eq!(text, want);
+        let metered = Rule {
+            meter: Some(1),
+            ..rule
+        };
+        assert!(in_file(&metered).is_err());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! another switch multiplies traffic, that one before it.
 
 use super::device::{Switch, Wires};
-use super::keeper::{Keeper, Person, Ports};
+use super::keeper::{Keeper, Person, Ports, RuleFile};
 use super::openflow::{Action, Address, Asked, Controller, Rule};
 use super::topology::{Leads, Topology, Wiring};
 use crate::benchmark::{Failed, Rig};
@@ -253,6 +253,7 @@ enum Made {
     Not,
     At(Address),
     ByBridge(Ports),
+    ByFile(RuleFile),
     ByPerson,
 }
 
@@ -264,12 +265,14 @@ struct KernelWires {
 }
 
 impl KernelWires {
-    fn new(wiring: &Wiring, steering: Steering) -> Result<Self, Failed> {
-        let testbed = Testbed::builder().steering(steering).build()?;
+    /// With `redirects`, ends take what programs in the kernel redirect to them.
+    fn new(wiring: &Wiring, steering: Steering, redirects: bool) -> Result<Self, Failed> {
+        let testbed = Testbed::builder();
+        let testbed = testbed.redirects(redirects).steering(steering).build()?;
         let end =
             |port: u32| WireEnd::new(Some(testbed.device_namespace()), &interface(wiring, port));
         let cables = wiring.cables.iter();
-        let cables = cables.map(|[near, far]| Veth::between(&end(*near), &end(*far), false));
+        let cables = cables.map(|[near, far]| Veth::between(&end(*near), &end(*far), redirects));
         let cables = cables.collect::<Result<_, _>>()?;
         Ok(Self {
             _cables: cables,
@@ -299,6 +302,7 @@ pub(super) fn with_switch<T>(
     } = match site.switch {
         Switch::Taut => taut_over_memif(site, layout, traffic, scratch.path())?,
         Switch::TautAfXdp => taut_over_af_xdp(site, layout, traffic, scratch.path())?,
+        Switch::TautInKernel => taut_in_kernel(site, layout, traffic, scratch.path())?,
         Switch::OpenVSwitch => open_vswitch(site, layout, traffic, scratch.path())?,
         Switch::Bridge => bridge(site, layout, traffic)?,
         Switch::OpenFlow(_) | Switch::ByHand => elsewhere(site, traffic)?,
@@ -407,7 +411,7 @@ fn taut_over_af_xdp(
     folder: &Path,
 ) -> Result<Standing, Failed> {
     let rig = site.rig;
-    let wires = KernelWires::new(&layout.wiring, Steering::Sender)?;
+    let wires = KernelWires::new(&layout.wiring, Steering::Sender, false)?;
     // Controllers come by the namespace's own loopback interface.
     let mut up = wires.testbed.command_in_device("ip");
     up.args(["link", "set", "lo", "up"]).status()?;
@@ -426,6 +430,51 @@ fn taut_over_af_xdp(
             true => Made::Not,
             false => Made::At(Address::Tcp((Ipv4Addr::LOCALHOST, PORT).into())),
         },
+        amplifier: Made::Not,
+        _inside: Some(inside),
+        wires: Some(wires),
+    })
+}
+
+fn taut_in_kernel(
+    site: Site<'_>,
+    layout: &Layout,
+    traffic: Traffic,
+    folder: &Path,
+) -> Result<Standing, Failed> {
+    let rig = site.rig;
+    let cpu = rig.cores.device;
+    let wires = KernelWires::new(&layout.wiring, Steering::KernelThread { cpu }, true)?;
+    let most = layout.wiring.ports().into_iter().max().unwrap_or(0);
+    let numbers: Vec<u32> = match layout.is_plain {
+        true => vec![layout.wiring.first, layout.wiring.last],
+        false => (1..=most).collect(),
+    };
+    let ports = numbers.iter();
+    let ports: Vec<String> = ports
+        .map(|port| format!("af_xdp:{}", interface(&layout.wiring, *port)))
+        .collect();
+    let mut file = RuleFile {
+        namespace: wires.testbed.device_namespace().to_string(),
+        program: rig.program.to_path_buf(),
+        core: cpu,
+        folder: folder.to_path_buf(),
+        chain: format!("place = \"kernel\"\nports = {ports:?}\n"),
+        interfaces: numbers
+            .iter()
+            .map(|port| (*port, interface(&layout.wiring, *port)))
+            .collect(),
+        running: None,
+    };
+    if layout.is_plain {
+        file.rules([])?;
+    }
+    let inside = wires.testbed.enter_generator()?;
+    let specs = GENERATOR_INTERFACES.map(|name| format!("af_packet:{name}"));
+    Ok(Standing {
+        instrument: open(&specs, traffic, rig)?,
+        running: Vec::new(),
+        rules: Made::ByFile(file),
         amplifier: Made::Not,
         _inside: Some(inside),
         wires: Some(wires),
@@ -456,7 +505,7 @@ fn open_vswitch(
 fn bridge(site: Site<'_>, layout: &Layout, traffic: Traffic) -> Result<Standing, Failed> {
     let rig = site.rig;
     let cpu = rig.cores.device;
-    let wires = KernelWires::new(&layout.wiring, Steering::PacketSteering { cpu })?;
+    let wires = KernelWires::new(&layout.wiring, Steering::PacketSteering { cpu }, false)?;
     let numbers = layout.wiring.ports().into_iter();
     let ports = Ports {
         namespace: wires.testbed.device_namespace().to_string(),
@@ -514,6 +563,7 @@ fn connect(
         Ok(match made {
             Made::Not => None,
             Made::ByBridge(ports) => Some(Keeper::Bridge(ports)),
+            Made::ByFile(file) => Some(Keeper::File(file)),
             Made::ByPerson => Some(Keeper::Person(Person::new(switch.label()))),
             Made::At(address) => {
                 // A connection stays in the namespace that it was made in.

@@ -254,10 +254,11 @@ impl At<'_> {
                 let begun = std::time::Instant::now();
                 let all = (0..count).map(|number| rules::rule(matching, number, [first, last]));
                 plant.keeper()?.rules(all, self.stop)?;
-                let is_told = *self.site.switch != Switch::ByHand;
+                let by_itself = [Switch::ByHand, Switch::TautInKernel];
+                let is_told = !by_itself.contains(self.site.switch);
                 rule_ns =
                     is_told.then(|| begun.elapsed().as_nanos() as f64 / f64::from(count.max(1)));
-            } else if let Ok(bridge) = plant.keeper() {
+            } else if let Ok(bridge @ Keeper::Bridge(_)) = plant.keeper() {
                 // It is a forwarder when its two ports are one.
                 bridge.rules([sending(first, vec![Action::Output(last)])], self.stop)?;
             }
