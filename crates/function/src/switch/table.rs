@@ -642,7 +642,7 @@ mod tests {
         }
         let mut found = [Found::NOTHING; BATCH_CAPACITY];
         // All but the second one are asked about.
-        let wanted = (1 << numbers.len()) - 1 & !2;
+        let wanted = ((1 << numbers.len()) - 1) & !2;
         memory.find(&[tuple], &keys, wanted, &mut found, &mut Scratch::default());
         for (index, number) in numbers.into_iter().enumerate() {
             let want = (number != 9 && index != 1).then_some(number as Slot);

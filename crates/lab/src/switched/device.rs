@@ -175,7 +175,13 @@ impl Switch {
                 Some(ONLY_FLOODS)
             }
             (Self::Bridge, _) => None,
-            (_, Part::Rules { matching, .. }) if matching == Matching::Plain => Some(""),
+            (
+                _,
+                Part::Rules {
+                    matching: Matching::Plain,
+                    ..
+                },
+            ) => Some(""),
             (Self::OpenVSwitch, _) => None,
             (Self::OpenFlow(_) | Self::ByHand, Part::Qos { .. })
                 if wires.return_pps().is_none() =>

@@ -81,8 +81,8 @@ impl Switched {
                     .collect();
                 let why = |part: &Part| switch.cannot(*part, &self.wires);
                 // The reason of the last: points are in order of what they ask for.
-                let reasons = parts.iter().filter_map(why).filter(|why| !why.is_empty());
-                let Some(reason) = reasons.last() else {
+                let mut reasons = parts.iter().filter_map(why).filter(|why| !why.is_empty());
+                let Some(reason) = reasons.next_back() else {
                     continue;
                 };
                 let label = switch.label();
