@@ -410,14 +410,14 @@ struct Plane {
     aside: Batch,
 }
 
-/// What of a batch there is to do behind its bearers' actions, a bit for each packet.
+/// What there is to do about a packet behind its bearer's action.
 #[derive(Debug, Clone, Copy, Default)]
 struct Behind {
-    metered: u64,
-    /// Packets that are counted by usage rules.
-    used: u64,
-    /// Packets of which a copy is kept: they leave the batch.
-    held: u64,
+    is_metered: bool,
+    /// It is counted by usage rules.
+    is_used: bool,
+    /// A copy of it is kept: it leaves the batch.
+    is_held: bool,
 }
 
 impl Plane {
@@ -579,7 +579,8 @@ impl Plane {
             }
         }
         self.table.look_up(&keys[..len], &mut found[..len]);
-        let mut behind = Behind::default();
+        // Each by itself, so that they stay in registers while no packet is sorted.
+        let (mut metered, mut used, mut held): (u64, u64, u64) = (0, 0, 0);
         let tunnels = self.tunnels.as_ref();
         let takes_tunnels = tunnels.is_none_or(|ports| ports.contains(&context.from_port));
         for i in 0..len {
@@ -596,21 +597,24 @@ impl Plane {
                 Outcome::Relayed | Outcome::Encapsulated | Outcome::Decapsulated
             ) {
                 self.counts[outcome as usize] += 1;
-                behind.metered |= u64::from(found[i].is_metered()) << i;
+                metered |= u64::from(found[i].is_metered()) << i;
             } else if outcome == Outcome::ToldToDrop && found[i].kind() == Kind::Sort {
-                self.sort(batch, i, &seen[i], &mut found[i], context, &mut behind);
+                let behind = self.sort(batch, i, &seen[i], &mut found[i], context);
+                metered |= u64::from(behind.is_metered) << i;
+                used |= u64::from(behind.is_used) << i;
+                held |= u64::from(behind.is_held) << i;
             } else {
                 self.left_out(batch, i, outcome, &found[i], context);
             }
         }
-        if behind.metered != 0 {
-            self.police(batch, behind.metered, &seen, &found, context.now_ticks);
+        if metered != 0 {
+            self.police(batch, metered, &seen, &found, context.now_ticks);
         }
-        if behind.used != 0 {
-            self.count_usage(batch, behind.used, &seen, &found, context.now_ticks);
+        if used != 0 {
+            self.count_usage(batch, used, &seen, &found, context.now_ticks);
         }
-        if behind.held != 0 {
-            self.take_out(batch, behind.held);
+        if held != 0 {
+            self.take_out(batch, held);
         }
     }
 
@@ -623,12 +627,12 @@ impl Plane {
         seen: &Seen,
         slot: &mut Slot,
         context: &Context,
-        behind: &mut Behind,
-    ) {
+    ) -> Behind {
         let number = slot.teid;
         let place = (number as usize).wrapping_sub(1);
         let Some(sorting) = self.sortings.get(place).and_then(Option::as_ref) else {
-            return self.left_out(batch, index, Outcome::ToldToDrop, slot, context);
+            self.left_out(batch, index, Outcome::ToldToDrop, slot, context);
+            return Behind::default();
         };
         let chosen = match seen {
             // What ends a tunnel is no flow's: it goes the way of the rule that is asked last.
@@ -665,14 +669,16 @@ impl Plane {
                     Unsorted::NoRule => Outcome::NoRule,
                     Unsorted::WrongFlow => Outcome::WrongFlow,
                 };
-                return self.left_out(batch, index, outcome, slot, context);
+                self.left_out(batch, index, outcome, slot, context);
+                return Behind::default();
             }
         };
         let key = Sorting::match_of(number, choice.place).key();
         *slot = self.table.get(key).unwrap_or_default();
         let is_counted = !choice.usages.is_empty();
         if is_counted && choice.usages.iter().any(|usage| usage.is_spent()) {
-            return self.left_out(batch, index, Outcome::OverQuota, slot, context);
+            self.left_out(batch, index, Outcome::OverQuota, slot, context);
+            return Behind::default();
         }
         let is_behind = !self.is_draining && self.held.is_key_due(key);
         if slot.kind() == Kind::Hold || is_behind {
@@ -689,10 +695,13 @@ impl Plane {
                 self.held.hold(key, frame, &held, context.to_port)
             });
             if is_kept {
-                behind.held |= 1 << index;
-                return;
+                return Behind {
+                    is_held: true,
+                    ..Behind::default()
+                };
             }
-            return self.left_out(batch, index, Outcome::NoRoomToHold, slot, context);
+            self.left_out(batch, index, Outcome::NoRoomToHold, slot, context);
+            return Behind::default();
         }
         let packet = &mut batch.packets_mut()[index];
         let outcome = match seen {
@@ -705,11 +714,14 @@ impl Plane {
             Outcome::Relayed | Outcome::Encapsulated | Outcome::Decapsulated
         ) {
             self.counts[outcome as usize] += 1;
-            behind.metered |= u64::from(slot.is_metered()) << index;
-            behind.used |= u64::from(is_counted) << index;
-        } else {
-            self.left_out(batch, index, outcome, slot, context);
+            return Behind {
+                is_metered: slot.is_metered(),
+                is_used: is_counted,
+                is_held: false,
+            };
         }
+        self.left_out(batch, index, outcome, slot, context);
+        Behind::default()
     }
 
     /// Counts those of the packets that leave, a bit for each, by the usage rules of their rules.
