@@ -205,7 +205,26 @@ fn all(width: f64) -> Vec<(&'static str, String)> {
             ),
         ),
         ("heat", heat::chart(&chart("h"), time(true), &x, &y, &cells)),
+        ("stack", stacked(&chart("st"), time(false))),
     ]
+}
+
+/// Rows of three parts, one of which is not known in the second.
+fn stacked(chart: &Chart<'_>, axis: Axis<'_>) -> String {
+    let item = |index: usize| stack::Item {
+        series: series(index),
+        parts: vec![
+            Some(1e6 * (index + 1) as f64),
+            (index != 1).then_some(3e5),
+            Some(2e6),
+        ],
+    };
+    let column = Column {
+        heading: String::new(),
+        items: (0..3).map(item).collect(),
+    };
+    let parts = [0, 1, 2].map(series);
+    stack::chart(chart, axis, &parts, &[column])
 }
 
 /// Where the upright texts of a document stand: left, right, baseline, text.
