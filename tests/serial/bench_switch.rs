@@ -205,11 +205,13 @@ fn rules_made_by_hand_are_printed_and_waited_for() {
     let (switch, _, topology) = elsewhere(folder.path(), 0, rule);
     let out = folder.path().join("measured");
     let mut command = arguments(&out, &["hops"]);
+    command[4] = "0.3".to_string();
     command.extend(["by-hand", "--json", "--topology"].map(String::from));
     command.push(topology.display().to_string());
     let mut bench = Program::start(&mut taut(&command));
     bench.wait_for_stderr("priority=100,in_port=1,actions=output:2");
-    bench.say("");
+    // A point that fails on a busy machine is asked for once more.
+    (0..3).for_each(|_| bench.say(""));
     let finished = bench.finish().success();
     let summary: Value = serde_json::from_str(&finished.stdout).unwrap();
     assert_eq!(loops(&summary), [0]);
