@@ -542,7 +542,7 @@ fn the_same_rules_send_change_and_count_the_same_packets_as_open_vswitch_does() 
             left_ours.extend(ours.pass(in_port, &frame));
             theirs.receive(in_port, &frame);
         }
-        // All of them leave before its flows are purged for the sake of their counters: under load that costs a packet now and then.
+        // All of them leave before its flows are purged for the sake of their counters: else one was lost now and then.
         let mut left_theirs = theirs.left();
         let deadline = Instant::now() + Duration::from_secs(5);
         while left_theirs.len() < left_ours.len() && Instant::now() < deadline {
@@ -563,11 +563,11 @@ fn the_same_rules_send_change_and_count_the_same_packets_as_open_vswitch_does() 
         assert_eq!(left_ours, left_theirs, "rule set {set}:\n{text}");
         all_left += left_ours.len();
     }
-    // They are about the packets, for the most part.
-    assert!(all_left > RULE_SETS * PACKETS / 2, "{all_left}");
+    // A good part of them goes somewhere.
+    assert!(all_left > RULE_SETS * PACKETS / 4, "{all_left}");
 }
 
-/// Flow-mods that come and go; with a soak, a million.
+/// Rules that come and go: with `TAUT_SOAK` set, a million.
 fn churn() -> u32 {
     let soak = std::env::var("TAUT_SOAK").is_ok();
     if soak { 1_000_000 } else { 100_000 }
