@@ -205,11 +205,13 @@ fn rules_made_by_hand_are_printed_and_waited_for() {
     let (switch, _, topology) = elsewhere(folder.path(), 0, rule);
     let out = folder.path().join("measured");
     let mut command = arguments(&out, &["hops"]);
+    command[4] = "0.3".to_string();
     command.extend(["by-hand", "--json", "--topology"].map(String::from));
     command.push(topology.display().to_string());
     let mut bench = Program::start(&mut taut(&command));
     bench.wait_for_stderr("priority=100,in_port=1,actions=output:2");
-    bench.say("");
+    // A point that fails on a busy machine is asked for once more.
+    (0..3).for_each(|_| bench.say(""));
     let finished = bench.finish().success();
     let summary: Value = serde_json::from_str(&finished.stdout).unwrap();
     assert_eq!(loops(&summary), [0]);
@@ -233,29 +235,27 @@ fn interfaces_are_bridged_or_switched_between_wires_of_the_kernel() {
         return;
     };
     let folder = scratch();
-    let out = folder.path().join("switch");
-    let mut command = arguments(&out, &["hops", "amplify", "rules"]);
-    command.extend(["taut-af-xdp", "bridge", "taut-in-kernel", "--json"].map(String::from));
-    let finished = run(&mut taut(&command)).success();
-    assert!(
-        finished
-            .stderr
-            .contains("some points of rules of Linux bridge"),
-        "{}",
-        finished.stderr
-    );
-    let summary: Value = serde_json::from_str(&finished.stdout).unwrap();
-    let switches = summary["switches"].as_array().unwrap();
-    for (switch, fold) in switches.iter().zip([3.0, 1.0, 3.0]) {
-        assert_eq!(switch["hops"].as_array().unwrap().len(), 5, "{switch}");
-        let amplify = &switch["amplify"][0];
-        assert_eq!(amplify["copies"], fold, "{amplify}");
+    for (device, copies) in [
+        ("taut-af-xdp", 3.0),
+        ("taut-in-kernel", 3.0),
+        ("bridge", 1.0),
+    ] {
+        let out = folder.path().join(device);
+        let mut command = arguments(&out, &["amplify", "qos"]);
+        command.extend([device, "--json"].map(String::from));
+        let finished = run(&mut taut(&command)).success();
+        // What it cannot do is said, not failed.
+        assert!(
+            finished.stderr.contains("left out: qos of "),
+            "{finished:?}"
+        );
+        let summary: Value = serde_json::from_str(&finished.stdout).unwrap();
+        let amplify = &summary["switches"][0]["amplify"][0];
+        assert_eq!(amplify["copies"], copies, "{amplify}");
         // Sockets of a machine that is busy with others lose some.
         let came = amplify["fold"]["median"].as_f64().unwrap();
-        assert!((fold / 2.0..=fold).contains(&came), "{amplify}");
+        assert!((copies / 2.0..=copies).contains(&came), "{amplify}");
     }
-    let rules = |at: usize| switches[at]["rules"].as_array().unwrap().len();
-    assert_eq!([0, 1, 2].map(rules), [7, 1, 3]);
 }
 
 #[test]
