@@ -25,10 +25,10 @@ use taut_traffic::probe;
   taut control run --virtual --over medium:radio.toml --transport deadline --period 3.25ms --target 1ms
   taut control run --plant-in west --controller-in east --at 10.9.0.2
 
-With --over, plant and controller get namespaces of their own, joined by a shared channel (a medium file) or by the functions of a
-chain file, whose ports do not count: it takes root. In virtual time only a shared channel can lie between, and messages are 192 bytes
-long. The last one runs over whatever joins two network namespaces, such as a chain that `taut chain up` keeps between them; --at is the
-controller's address there. Ends with code 1 if the plant fell.")]
+With --over, plant and controller get namespaces of their own, joined by a shared channel (a medium file) or by the
+functions of a chain file, whose ports do not count: it takes root. In virtual time only a shared channel can lie
+between, and messages are 192 bytes long. The last one runs over whatever joins two network namespaces, such as a chain
+that `taut chain up` keeps between them; --at is the controller's address there. Ends with code 1 if the plant fell.")]
 pub struct Arguments {
     #[command(flatten)]
     options: LoopOptions,
