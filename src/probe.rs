@@ -106,7 +106,8 @@ struct Client {
     /// With --search-rate: length of each trial in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 0.5, value_parser = quantity::seconds, requires = "search_rate")]
     trial: f64,
-    /// Also where round trips go, by stamps of the kernel: to the interface's queue, to its driver, away, and back to the client
+    /// Also where round trips go, by stamps of the kernel: to the interface's queue, to its driver, away, and back to
+    /// the client
     #[arg(long, conflicts_with = "search_rate")]
     stages: bool,
     #[command(flatten)]

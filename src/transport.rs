@@ -41,7 +41,8 @@ fn redundancy(text: &str) -> Result<Redundancy, String> {
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct TransportOptions {
-    /// What carries messages: udp, fec (udp with parity), tcp, or deadline (in time and in order, or not at all) [default: udp; in virtual time deadline]
+    /// What carries messages: udp, fec (udp with parity), tcp, or deadline (in time and in order, or not at all)
+    /// [default: udp; in virtual time deadline]
     #[arg(long, value_name = "NAME")]
     transport: Option<Transport>,
     /// With --transport deadline: how long a message may take from one side to the other [default: 10ms]
@@ -50,8 +51,8 @@ pub struct TransportOptions {
     /// With --transport deadline: a message is delivered when so much of its time is left at most [default: the target]
     #[arg(long, value_name = "TIME", value_parser = quantity::some_time)]
     window: Option<Duration>,
-    /// With --transport deadline: repairs sent beforehand: off, auto (by the share that is lost), or a number for each message; with
-    /// --transport fec: parities for each message [default: 0.25]
+    /// With --transport deadline: repairs sent beforehand: off, auto (by the share that is lost), or a number for each
+    /// message; with --transport fec: parities for each message [default: 0.25]
     #[arg(long, value_name = "SHARE", value_parser = redundancy)]
     redundancy: Option<Redundancy>,
     /// With --transport deadline: packets after which the receiver answers [default: 8]
@@ -110,7 +111,8 @@ impl TransportOptions {
         let wrong = |text: String| Err(Failure::Input(text));
         if payload_bytes > MOST_PARITY_PAYLOAD_BYTES {
             return wrong(format!(
-                "--size {payload_bytes}: with --transport fec want at most {MOST_PARITY_PAYLOAD_BYTES}, so that all fits into a datagram"
+                "--size {payload_bytes}: with --transport fec want at most {MOST_PARITY_PAYLOAD_BYTES}, so that all \
+                 fits into a datagram"
             ));
         }
         let share = match self.redundancy {

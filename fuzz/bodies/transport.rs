@@ -110,7 +110,8 @@ pub fn packets(bytes: &[u8]) {
     }
 }
 
-/// Has a receiver of datagrams with parity take packets that the bytes make up: each its length, how it begins, and the rest.
+/// Has a receiver of datagrams with parity take packets that the bytes make up: each its length, how it begins, and the
+/// rest.
 pub fn parity(bytes: &[u8]) {
     let mut receiver = ParityReceiver::default();
     let mut rest = bytes;

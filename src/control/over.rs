@@ -94,8 +94,9 @@ pub struct Virtual<'a> {
 }
 
 impl Virtual<'_> {
-    /// Delays of both ways of each round, ns, or that it is lost: reports by the clock, each of them answered when it is delivered, as
-    /// if the controller took no time. What is in messages changes nothing, so all of it is known before the loop begins.
+    /// Delays of both ways of each round, ns, or that it is lost: reports by the clock, each of them answered when it
+    /// is delivered, as if the controller took no time. What is in messages changes nothing, so all of it is known
+    /// before the loop begins.
     pub fn rounds(&self, over: &Over) -> Result<Vec<Option<[u64; 2]>>, Failure> {
         let Over::Medium(file) = over else {
             return Err(Failure::Input(format!(

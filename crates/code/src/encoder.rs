@@ -269,8 +269,9 @@ impl Encoder {
         }
     }
 
-    /// Has repairs of a window combine no more than so many of the latest source symbols, at least one: older ones are known to be there, or
-    /// of no use any more, and would only have to be known to undo a repair. Those that come widen the window again.
+    /// Has repairs of a window combine no more than so many of the latest source symbols, at least one: older ones are
+    /// known to be there, or of no use any more, and would only have to be known to undo a repair. Those that come
+    /// widen the window again.
     pub fn narrow(&mut self, symbols: usize) {
         if matches!(self.scheme, Scheme::Window { .. }) {
             self.held = self.held.min(symbols.max(1));

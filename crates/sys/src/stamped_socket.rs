@@ -1,5 +1,6 @@
-//! Datagrams of ordinary sockets with the time at which the kernel had them (`SO_TIMESTAMPNS` of socket(7)), and what was sent with the
-//! times at which it went on (`SO_TIMESTAMPING`, the kernel's documentation, networking/timestamping).
+//! Datagrams of ordinary sockets with the time at which the kernel had them (`SO_TIMESTAMPNS` of socket(7)), and what
+//! was sent with the times at which it went on (`SO_TIMESTAMPING`, the kernel's documentation,
+//! networking/timestamping).
 
 use std::io;
 use std::mem::{size_of, size_of_val, zeroed};
@@ -54,8 +55,8 @@ pub enum Station {
     Driver,
 }
 
-/// Asks for stamps on what is sent through `socket`, which numbers it from 0 on. Stamps are to be taken by [`departure`]: as long as any are
-/// there, whoever polls the socket is woken at once.
+/// Asks for stamps on what is sent through `socket`, which numbers it from 0 on. Stamps are to be taken by
+/// [`departure`]: as long as any are there, whoever polls the socket is woken at once.
 ///
 /// # Errors
 /// The kernel has none.
@@ -189,7 +190,8 @@ fn first<T: Plain>(
         // SAFETY: a calculation.
         let wanted = unsafe { libc::CMSG_LEN(size_of::<T>() as u32) } as usize;
         if is_wanted(kind) && length >= wanted {
-            // SAFETY: the header says that as many bytes lie behind it, any of which are a value; they need not be aligned.
+            // SAFETY: the header says that as many bytes lie behind it, any of which are a value; they need not be
+            // aligned.
             return Some(unsafe { libc::CMSG_DATA(header).cast::<T>().read_unaligned() });
         }
         // SAFETY: as for the first one.

@@ -14,7 +14,8 @@
 //! - [`Notice`]: what an application is told.
 //! - [`simulate`]: two endpoints over a made-up path in virtual time.
 //!
-//! Beside them: [`parity`], datagrams with parity, which they are compared with. Below them: [`wire`], the packets; `offset.rs`, what is known of the other side's clock; `pace.rs`, how fast to send;
+//! Beside them: [`parity`], datagrams with parity, which they are compared with. Below them: [`wire`], the packets;
+//! `offset.rs`, what is known of the other side's clock; `pace.rs`, how fast to send;
 //! `sender.rs` and `receiver.rs`, the two halves.
 //!
 //! Begin with `endpoint.rs`, then `receiver.rs` and `sender.rs`. No I/O.

@@ -1,5 +1,6 @@
-//! Messages as datagrams with parity beside them: behind so many messages goes the XOR of all, from which a single one that is lost
-//! is made again. Nobody answers, nothing waits for its turn, and nothing has a deadline: what media over RTP have
+//! Messages as datagrams with parity beside them: behind so many messages goes the XOR of all, from which a single one
+//! that is lost is made again. Nobody answers, nothing waits for its turn, and nothing has a deadline: what media over
+//! RTP have
 //! (RFC 8627, section 1.1.1), with a header of our own, and what the deadline transport is compared with.
 
 use crate::wire::MOST_DATAGRAM_BYTES;

@@ -183,8 +183,8 @@ pub struct Fated {
     pub stages: Option<Stages>,
 }
 
-/// Where the time of a message went: its own first packet that arrived. Names of the stamps are those of Gallenmüller's dissertation,
-/// section 6.3; what a driver takes (m5 - m4) is nothing here.
+/// Where the time of a message went: its own first packet that arrived. Names of the stamps are those of Gallenmüller's
+/// dissertation, section 6.3; what a driver takes (m5 - m4) is nothing here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Stages {
     /// From handing over until its packet was given to the medium (m2 - m1), ns.
@@ -241,8 +241,8 @@ impl Simulated {
         in_time as f64 / all.len().max(1) as f64
     }
 
-    /// Longest time of a way in which nothing was delivered although messages were sent, ns: from one delivery, or the first sending, to
-    /// the next, or the last sending.
+    /// Longest time of a way in which nothing was delivered although messages were sent, ns: from one delivery, or the
+    /// first sending, to the next, or the last sending.
     pub fn longest_gap_ns(&self, way: usize) -> u64 {
         let all = &self.messages[way];
         let (Some(first), Some(last)) = (all.first(), all.last()) else {

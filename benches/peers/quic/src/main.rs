@@ -1,5 +1,6 @@
-//! `taut-quic`: `taut probe` over QUIC datagrams, as a program of its own, so that taut itself needs no QUIC. Trains, answers and what is
-//! printed are taut's; only what carries messages is not. `cargo build --release` here, then `taut experiment run
+//! `taut-quic`: `taut probe` over QUIC datagrams, as a program of its own, so that taut itself needs no QUIC. Trains,
+//! answers and what is printed are taut's; only what carries messages is not. `cargo build --release` here, then `taut
+//! experiment run
 //! transport-comparison --set quic=PATH`.
 
 mod messages;

@@ -61,8 +61,8 @@ pub struct ProbeReport {
     pub repetitions: Vec<RepetitionReport>,
     /// What the processors of the client's machine did meanwhile.
     pub cpu: Option<CpuShares>,
-    /// CPU time of the client, its part of the kernel's included, over the probes that were sent, ns: each is a packet that leaves and
-    /// one that comes.
+    /// CPU time of the client, its part of the kernel's included, over the probes that were sent, ns: each is a packet
+    /// that leaves and one that comes.
     #[serde(default)]
     pub cpu_per_probe_ns: Option<f64>,
     /// Probes in the sample file; none without a folder.

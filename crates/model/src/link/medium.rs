@@ -303,8 +303,8 @@ enum Access {
     Gates(GatePlan),
 }
 
-/// What is decided of a packet: when it is done with, in which order it came, its direction and number, whether it arrives, and when
-/// it begins to be sent.
+/// What is decided of a packet: when it is done with, in which order it came, its direction and number, whether it
+/// arrives, and when it begins to be sent.
 type Decided = (u64, u64, usize, u32, bool, u64);
 
 /// A medium that two directions share.

@@ -119,7 +119,8 @@ pub struct Received {
     pub stamp: Option<Duration>,
 }
 
-/// Opens an address for messages. With parity, as many messages have one in common as the coding of the settings combines.
+/// Opens an address for messages. With parity, as many messages have one in common as the coding of the settings
+/// combines.
 ///
 /// # Errors
 /// The address is taken, or not of this machine; the settings cannot be ([`io::ErrorKind::InvalidInput`]).

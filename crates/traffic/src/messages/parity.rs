@@ -10,7 +10,8 @@ use taut_sys::Alarm;
 use taut_transport::parity::{GroupSize, ParityReceiver, ParitySender};
 use taut_transport::wire::MOST_DATAGRAM_BYTES;
 
-/// Peers at a time. One more takes the place of the one that was heard of longest ago, which loses no more than repairs by it.
+/// Peers at a time. One more takes the place of the one that was heard of longest ago, which loses no more than repairs
+/// by it.
 const MOST_PEERS: usize = 64;
 /// Datagrams that are taken in before whoever asks has its turn.
 const TAKEN_AT_A_TIME: usize = 64;

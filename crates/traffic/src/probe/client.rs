@@ -55,7 +55,8 @@ pub struct Outcome {
     /// The last part of `rtt_ns`: from when the kernel had the answer until this program had it, ns. The kernel may not
     /// tell.
     pub wake_up_ns: Option<u64>,
-    /// From sending until it went into the queue of the interface, and until the driver had it, ns, where the kernel was asked to stamp it.
+    /// From sending until it went into the queue of the interface, and until the driver had it, ns, where the kernel
+    /// was asked to stamp it.
     pub departed_ns: [Option<u64>; 2],
     /// Number of times that it was answered, held at 255.
     pub arrivals: u8,
@@ -73,8 +74,8 @@ impl Outcome {
             .map(|rtt_ns| rtt_ns + self.sent_ns.saturating_sub(self.due_ns))
     }
 
-    /// Returns where the round trip went, if all stamps are there: the sender's stack (m2 - m1), from there to the driver (m3 - m2), away
-    /// (until the kernel had the answer), and until this program had it (m6 - m5), ns.
+    /// Returns where the round trip went, if all stamps are there: the sender's stack (m2 - m1), from there to the
+    /// driver (m3 - m2), away (until the kernel had the answer), and until this program had it (m6 - m5), ns.
     pub fn stages_ns(&self) -> Option<[u64; 4]> {
         let ([Some(queue), Some(driver)], Some(rtt), Some(wake_up)) =
             (self.departed_ns, self.rtt_ns, self.wake_up_ns)
