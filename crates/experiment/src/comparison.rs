@@ -4,10 +4,10 @@
 use crate::error::ExperimentError;
 use crate::folder::{Folder, RunRecord};
 use crate::run::{Request, run};
-use crate::variables::quote;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
+use taut_host::ssh::quote_if_needed;
 use taut_lab::benchmark::Observer;
 use taut_lab::comparison::{Whole, sum_up};
 use taut_results::{
@@ -139,7 +139,7 @@ fn left_out_of(experiment: &Experiment, failed: &[RunRecord]) -> Vec<LeftOut> {
                 repetitions.join(", ")
             ),
             why: why.to_owned(),
-            how: format!("{BY_ITSELF} {}", quote(&device.id)),
+            how: format!("{BY_ITSELF} {}", quote_if_needed(&device.id)),
         })
     };
     by_variant.into_iter().filter_map(of_device).collect()

@@ -235,7 +235,7 @@ fn quoted(text: &str) -> String {
     if text.contains("{{") || text.contains("{%") {
         format!("{{% filter quote %}}{text}{{% endfilter %}}")
     } else {
-        crate::variables::quote(text)
+        taut_host::ssh::quote_if_needed(text)
     }
 }
 

@@ -6,6 +6,7 @@ use indexmap::IndexMap;
 use minijinja::{Environment, UndefinedBehavior};
 use serde_json::Value;
 use std::collections::BTreeSet;
+use taut_host::ssh::quote_if_needed;
 use taut_settings::{in_words, suggestion};
 use toml::Spanned;
 
@@ -247,7 +248,7 @@ impl Templates {
         environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
         environment.set_keep_trailing_newline(true);
         environment.set_fuel(Some(MOST_STEPS));
-        environment.add_filter("quote", |text: String| quote(&text));
+        environment.add_filter("quote", |text: String| quote_if_needed(&text));
         Self { environment }
     }
 
@@ -423,15 +424,6 @@ pub(crate) fn unknown<'a>(
     )
 }
 
-/// A word that the shell takes as it is.
-pub(crate) fn quote(text: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:,=%+@".contains(c);
-    if !text.is_empty() && text.chars().all(plain) {
-        return text.to_owned();
-    }
-    format!("'{}'", text.replace('\'', r"'\''"))
-}
-
 fn is_template(text: &str) -> bool {
     ["{{", "{%", "{#"].iter().any(|mark| text.contains(mark))
 }
@@ -550,7 +542,7 @@ mod tests {
         ] {
             let out = std::process::Command::new("sh")
                 .arg("-c")
-                .arg(format!("printf %s {}", quote(word)))
+                .arg(format!("printf %s {}", quote_if_needed(word)))
                 .output()
                 .unwrap();
             assert_eq!(String::from_utf8_lossy(&out.stdout), word);

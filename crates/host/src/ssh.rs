@@ -83,6 +83,15 @@ pub fn quote(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
+/// Returns a word as a person would type it: quoted only where the shell would take it for something else.
+pub fn quote_if_needed(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:,=%+@".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    quote(word)
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]

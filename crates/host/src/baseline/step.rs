@@ -1,5 +1,6 @@
 //! Steps by which a baseline comes up: commands in their order, some of which end and some of which stay.
 
+use crate::ssh::quote_if_needed;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -253,17 +254,8 @@ pub(crate) fn text(step: &Step) -> String {
         Step::Run(line) | Step::Expect(line, _) => (line, ""),
         Step::Keep { line, .. } => (line, " &"),
     };
-    let words: Vec<String> = line.iter().map(|word| quoted(word)).collect();
+    let words: Vec<String> = line.iter().map(|word| quote_if_needed(word)).collect();
     words.join(" ") + end
-}
-
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=+,./:@%".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
-    }
 }
 
 #[cfg(test)]
