@@ -83,29 +83,7 @@ struct {
 	__type(value, __u64);
 } shares SEC(".maps");
 
-struct outcomes {
-	__u64 count[OUTCOMES];
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct outcomes);
-} outcomes SEC(".maps");
-
-/* What left through each interface, of what came in by this one. Read by crates/xdp/src/forward/direction.rs. */
-struct left {
-	__u64 packets;
-	__u64 bytes;
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, EXITS);
-	__type(key, __u32);
-	__type(value, struct left);
-} left SEC(".maps");
+#include "exits.h"
 
 /* Set before the program is loaded; written by crates/xdp/src/router/maps.rs. */
 const volatile struct {
