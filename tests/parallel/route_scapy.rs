@@ -3,11 +3,9 @@
 //! packets of our own, and asks tshark.)
 
 use crate::support::between::{Between, is_about_neighbours};
-use crate::support::program::run;
-use crate::support::scratch;
+use crate::support::{by_scapy, bytes_of, scratch};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 const INTERFACES: &str = "[[function.interface]]
@@ -113,33 +111,16 @@ struct Frame {
     gone_on: Vec<u8>,
 }
 
-/// What scapy makes; none, and the line that says why the test is skipped, where it is not there.
 fn frames() -> Option<Vec<Frame>> {
-    // The first one found may not be the one that the package belongs to.
-    let has_scapy = |python: &&str| {
-        let finished = Command::new(python).args(["-c", "import scapy"]).output();
-        finished.is_ok_and(|it| it.status.success())
-    };
-    let Some(python) = ["python3", "/usr/bin/python3"].into_iter().find(has_scapy) else {
-        println!("skipped: needs scapy (package python3-scapy)");
-        return None;
-    };
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/scapy_packets.py");
-    let printed = run(Command::new(python).arg(script)).success().stdout;
-    let bytes = |digits: &str| -> Vec<u8> {
-        let pairs = (0..digits.len() / 2).map(|at| &digits[2 * at..2 * at + 2]);
-        pairs
-            .map(|pair| u8::from_str_radix(pair, 16).unwrap())
-            .collect()
-    };
+    let printed = by_scapy("scapy_packets.py", &[])?;
     let frame = |line: &str| {
         let [name, sent, gone_on] = line.split('\t').collect::<Vec<_>>()[..] else {
             panic!("{line}");
         };
         Frame {
             name: name.to_string(),
-            bytes: bytes(sent),
-            gone_on: bytes(gone_on),
+            bytes: bytes_of(sent),
+            gone_on: bytes_of(gone_on),
         }
     };
     Some(printed.lines().map(frame).collect())

@@ -2,7 +2,7 @@
 //! the same. And memory of a switch that a million rules come to and leave.
 
 use crate::support::program::{Finished, Program, run};
-use crate::support::{is_installed, is_listened_on, scratch, taut};
+use crate::support::{by_scapy, bytes_of, is_installed, is_listened_on, scratch, taut};
 use fastrand::Rng;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -245,19 +245,6 @@ impl Theirs {
     }
 }
 
-/// Sum of 16-bit words, as the Internet's checksums have it.
-fn sum(parts: &[&[u8]]) -> u16 {
-    let bytes = parts.concat();
-    let mut sum: u32 = bytes
-        .chunks(2)
-        .map(|pair| u32::from(pair[0]) << 8 | u32::from(pair.get(1).copied().unwrap_or(0)))
-        .sum();
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    !(sum as u16)
-}
-
 fn one_of<T: Copy>(random: &mut Rng, all: &[T]) -> T {
     all[random.usize(..all.len())]
 }
@@ -270,103 +257,6 @@ const MACS: [&str; 5] = [
     "01:00:5e:00:00:01",
 ];
 const TRANSPORT_PORTS: [u16; 3] = [42, 43, 1000];
-
-fn mac(text: &str) -> Vec<u8> {
-    let bytes = text.split(':');
-    bytes
-        .map(|byte| u8::from_str_radix(byte, 16).unwrap())
-        .collect()
-}
-
-/// A frame that rules may be about, which ends with its number.
-fn frame(random: &mut Rng, number: u32) -> Vec<u8> {
-    let mut frame = mac(one_of(random, &MACS));
-    frame.extend(mac(one_of(random, &MACS[..3])));
-    if random.u8(..) < 100 {
-        let tag = one_of(random, &[0, 3_u16]) << 13 | one_of(random, &[5, 6]);
-        frame.extend([0x81, 0x00]);
-        frame.extend(tag.to_be_bytes());
-    }
-    let number = number.to_be_bytes();
-    let kind = random.u8(..4);
-    if kind == 0 {
-        frame.extend([0x08, 0x06, 0, 1, 8, 0, 6, 4, 0, random.u8(1..3)]);
-        frame.extend(mac(MACS[0]));
-        frame.extend([10, 0, 0, random.u8(1..5)]);
-        frame.extend([0; 6]);
-        frame.extend([10, 0, 0, random.u8(1..5)]);
-        frame.extend(number);
-        return frame;
-    }
-    let protocol = one_of(random, &[17_u8, 6, 1]);
-    let ports = [0, 1].map(|_| one_of(random, &TRANSPORT_PORTS).to_be_bytes());
-    let mut transport = match protocol {
-        17 => [&ports.concat()[..], &[0, 12, 0, 0]].concat(),
-        6 => [
-            &ports.concat()[..],
-            &[0, 0, 0, 1, 0, 0, 0, 0, 0x50, 0x10, 1, 0, 0, 0, 0, 0],
-        ]
-        .concat(),
-        _ => vec![one_of(random, &[0, 8]), 0, 0, 0, 0, 1, 0, 1],
-    };
-    transport.extend(number);
-    let length = (transport.len() as u16).to_be_bytes();
-    let ttl = one_of(random, &[1, 2, 64, 64, 64]);
-    let class = one_of(random, &[0_u8, 46 << 2, 1]);
-    let sum_at = match protocol {
-        17 => 6,
-        6 => 16,
-        _ => 2,
-    };
-    if kind == 1 {
-        let protocol = if protocol == 1 { 58 } else { protocol };
-        let mut address = || {
-            let mut address = [0; 16];
-            address[..4].copy_from_slice(&[0x20, 0x01, 0x0d, 0xb8]);
-            address[15] = random.u8(1..5);
-            address
-        };
-        let addresses = [address(), address()].concat();
-        if protocol == 58 {
-            // An echo request or its answer.
-            transport[0] |= 128;
-        }
-        let pseudo = [&addresses[..], &[0, 0], &length, &[0, 0, 0, protocol]].concat();
-        let checksum = sum(&[&pseudo, &transport]).to_be_bytes();
-        transport[sum_at..sum_at + 2].copy_from_slice(&checksum);
-        frame.extend([0x86, 0xdd, 0x60 | class >> 4, class << 4, 0, 0]);
-        frame.extend(length);
-        frame.extend([protocol, ttl]);
-        frame.extend(addresses);
-        frame.extend(transport);
-        return frame;
-    }
-    let addresses = [
-        [10, 0, random.u8(..2), random.u8(1..5)],
-        [10, 0, random.u8(..2), random.u8(1..5)],
-    ]
-    .concat();
-    let pseudo = match protocol {
-        1 => Vec::new(),
-        _ => [&addresses[..], &[0, protocol], &length].concat(),
-    };
-    let checksum = sum(&[&pseudo, &transport]).to_be_bytes();
-    transport[sum_at..sum_at + 2].copy_from_slice(&checksum);
-    let total = (20 + transport.len() as u16).to_be_bytes();
-    let mut header = [
-        &[0x45, class],
-        &total[..],
-        &[0, 1, 0, 0, ttl, protocol, 0, 0],
-    ]
-    .concat();
-    header.extend(addresses);
-    let checksum = sum(&[&header]).to_be_bytes();
-    header[10..12].copy_from_slice(&checksum);
-    frame.extend([0x08, 0x00]);
-    frame.extend(header);
-    frame.extend(transport);
-    frame
-}
 
 /// What a rule asks for, and what may be changed of packets that have it.
 fn asked(random: &mut Rng) -> (Vec<String>, Vec<String>) {
@@ -519,6 +409,11 @@ fn the_same_rules_send_change_and_count_the_same_packets_as_open_vswitch_does() 
         println!("skipped: needs openvswitch (package openvswitch-switch)");
         return;
     }
+    let many = (RULE_SETS * PACKETS).to_string();
+    let Some(frames) = by_scapy("scapy_frames.py", &["25", &many]) else {
+        return;
+    };
+    let mut frames = frames.lines().map(bytes_of);
     let (mut ours, mut theirs) = (Ours::new(), Theirs::new());
     for group in GROUPS {
         for target in [&ours.target, &theirs.target] {
@@ -527,7 +422,7 @@ fn the_same_rules_send_change_and_count_the_same_packets_as_open_vswitch_does() 
     }
     let file = theirs.folder.path().join("rules.txt");
     let mut random = Rng::with_seed(25);
-    let (mut number, mut all_left) = (0, 0);
+    let mut all_left = 0;
     for set in 0..RULE_SETS {
         let (text, first_table) = rules(&mut random);
         fs::write(&file, &text).unwrap();
@@ -537,10 +432,8 @@ fn the_same_rules_send_change_and_count_the_same_packets_as_open_vswitch_does() 
         // What it remembers of packets before may go by the rules before for a while, whatever its barrier says.
         theirs.tell("revalidator/purge", &[]);
         let mut left_ours = Vec::new();
-        for _ in 0..PACKETS {
-            number += 1;
+        for frame in frames.by_ref().take(PACKETS) {
             let in_port = random.usize(1..=PORTS);
-            let frame = frame(&mut random, number);
             left_ours.extend(ours.pass(in_port, &frame));
             theirs.receive(in_port, &frame);
         }

@@ -44,6 +44,37 @@ pub fn is_installed(program: &str) -> bool {
     })
 }
 
+/// What a script of tests/data prints that makes packets by scapy; none, and the line that says why the test is skipped, where
+/// that is not there.
+pub fn by_scapy(script: &str, arguments: &[&str]) -> Option<String> {
+    // The first one found may not be the one that the package belongs to.
+    let has_scapy = |python: &&str| {
+        let finished = Command::new(python).args(["-c", "import scapy"]).output();
+        finished.is_ok_and(|it| it.status.success())
+    };
+    let Some(python) = ["python3", "/usr/bin/python3"].into_iter().find(has_scapy) else {
+        println!("skipped: needs scapy (package python3-scapy)");
+        return None;
+    };
+    let script = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/data")
+        .join(script);
+    let mut command = Command::new(python);
+    Some(
+        program::run(command.arg(script).args(arguments))
+            .success()
+            .stdout,
+    )
+}
+
+/// The bytes that pairs of hexadecimal digits are.
+pub fn bytes_of(digits: &str) -> Vec<u8> {
+    let pairs = (0..digits.len() / 2).map(|at| &digits[2 * at..2 * at + 2]);
+    pairs
+        .map(|pair| u8::from_str_radix(pair, 16).unwrap())
+        .collect()
+}
+
 /// A JSON file.
 pub fn json(path: &Path) -> serde_json::Value {
     let text = std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));

@@ -7,8 +7,9 @@
 
 use crate::record::{Facts, HEADER_BYTES, LONGEST_BYTES, Record};
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::ops::AddAssign;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use taut_sys::{Bucket, Buckets, Lease, Look, TAGS, Taken};
 
@@ -67,7 +68,16 @@ pub struct Count {
     pub bytes: u64,
 }
 
+impl AddAssign for Count {
+    fn add_assign(&mut self, other: Self) {
+        self.packets += other.packets;
+        self.bytes += other.bytes;
+    }
+}
+
+/// A count that others read. It has its cache lines for itself: a producer writes its own with each batch.
 #[derive(Debug, Default)]
+#[repr(align(128))]
 struct Counter {
     packets: AtomicU64,
     bytes: AtomicU64,
@@ -79,6 +89,12 @@ impl Counter {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
+    /// Sets a count that nobody else changes.
+    fn set(&self, count: Count) {
+        self.packets.store(count.packets, Ordering::Relaxed);
+        self.bytes.store(count.bytes, Ordering::Relaxed);
+    }
+
     fn get(&self) -> Count {
         Count {
             packets: self.packets.load(Ordering::Relaxed),
@@ -87,13 +103,43 @@ impl Counter {
     }
 }
 
+/// Packets that were written.
+#[derive(Debug, Default)]
+struct Written {
+    /// By each producer that was there when the last one was made.
+    by: Vec<Arc<Counter>>,
+    /// By those that were gone then.
+    before: Count,
+}
+
+impl Written {
+    fn count(&self) -> Count {
+        let mut sum = self.before;
+        self.by.iter().for_each(|it| sum += it.get());
+        sum
+    }
+
+    /// Adds a producer's count.
+    fn with_one_more(&mut self) -> Arc<Counter> {
+        let before = &mut self.before;
+        self.by.retain_mut(|it| {
+            // The producer that it was shared with is gone, and has counted to the end.
+            let gone = Arc::get_mut(it).map(|it| it.get());
+            gone.into_iter().for_each(|it| *before += it);
+            gone.is_none()
+        });
+        let counter = Arc::default();
+        self.by.push(Arc::clone(&counter));
+        counter
+    }
+}
+
 /// Memory for the last seconds of packets.
 #[derive(Debug)]
 pub struct Ring {
     buckets: Arc<Buckets>,
     producers: AtomicU32,
-    /// Packets that were written.
-    kept: Counter,
+    written: Mutex<Written>,
     /// Packets that were written over, or removed as the ring got smaller.
     overwritten: Counter,
     /// Packets for which no bucket could be had, as all were being written or held.
@@ -154,7 +200,7 @@ impl Ring {
         Ok(Self {
             buckets: all,
             producers: AtomicU32::new(0),
-            kept: Counter::default(),
+            written: Mutex::default(),
             overwritten: Counter::default(),
             lost: Counter::default(),
             hold_ns,
@@ -188,9 +234,13 @@ impl Ring {
         self.buckets.most() as u64 * self.buckets.bucket_bytes() as u64
     }
 
+    fn written(&self) -> MutexGuard<'_, Written> {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Packets that were written.
     pub fn kept(&self) -> Count {
-        self.kept.get()
+        self.written().count()
     }
 
     /// Packets that were written over since, or had to go as the ring got smaller.
@@ -240,6 +290,7 @@ impl Ring {
             snap_bytes: snap_bytes.min(LONGEST_BYTES as usize),
             lost: Count::default(),
             counts: Default::default(),
+            told: self.written().with_one_more(),
         }
     }
 
@@ -294,6 +345,8 @@ pub struct Producer {
     lost: Count,
     /// All that it has kept and lost, but for what is not told yet.
     counts: (Count, Count),
+    /// The former, for others.
+    told: Arc<Counter>,
 }
 
 impl Producer {
@@ -344,17 +397,16 @@ impl Producer {
             if let Some(bucket) = &mut self.bucket {
                 bucket.publish(content.tags());
             }
-            let packets = content.packets - published.packets;
-            let bytes = content.wire_bytes - published.wire_bytes;
-            self.ring.kept.add(packets, bytes);
-            self.counts.0.packets += packets;
-            self.counts.0.bytes += bytes;
+            self.counts.0 += Count {
+                packets: content.packets - published.packets,
+                bytes: content.wire_bytes - published.wire_bytes,
+            };
+            self.told.set(self.counts.0);
             self.published = *content;
         }
         if self.lost.packets > 0 {
             self.ring.lost.add(self.lost.packets, self.lost.bytes);
-            self.counts.1.packets += self.lost.packets;
-            self.counts.1.bytes += self.lost.bytes;
+            self.counts.1 += self.lost;
             self.lost = Count::default();
         }
     }

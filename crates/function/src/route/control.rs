@@ -11,8 +11,8 @@ use super::settings::{Addresses, Checked, Interface, Network, Prefix, is_link_lo
 use super::text::{Asked, Target, Way, text_of};
 use crate::changes::Sender;
 use crate::mix::Seeded;
-use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -133,7 +133,9 @@ pub(super) struct Control {
     left: Vec<NextHop>,
     retiring: Option<Retiring>,
     /// Routes as they are asked for.
-    routes: BTreeMap<Network, Target>,
+    routes: HashMap<Network, Target, Seeded>,
+    /// How many of them are IPv4's: there may be a million to count.
+    routes_v4: usize,
     /// Neighbours that have a route of their own, as they are stations of a network behind a port.
     stations: HashMap<At, ()>,
     neighbours: Neighbours,
@@ -183,7 +185,8 @@ impl Control {
                 .collect(),
             left: Vec::new(),
             retiring: None,
-            routes: BTreeMap::new(),
+            routes: HashMap::default(),
+            routes_v4: 0,
             stations: HashMap::new(),
             neighbours: Neighbours::default(),
             stranded: Vec::new(),
@@ -221,6 +224,7 @@ impl Control {
                 Prefix::V6(prefix) => drop(six.insert(prefix, hop)),
             }
         }
+        self.routes_v4 = routes.keys().filter(|it| it.is_v4()).count();
         self.routes = routes;
         for (table, (four, six)) in self.tables.iter_mut().zip(&ribs) {
             let needed = v6::Capacity::of(six);
@@ -393,8 +397,10 @@ impl Control {
 
     /// Every route, shorter prefixes before those within them.
     pub fn list(&self) -> Vec<RouteText> {
-        let routes = self.routes.iter();
+        let mut routes: Vec<_> = self.routes.iter().collect();
+        routes.sort_unstable_by_key(|(network, _)| **network);
         routes
+            .into_iter()
             .map(|(network, target)| self.text_of(*network, target))
             .collect()
     }
@@ -413,12 +419,10 @@ impl Control {
     }
 
     pub fn status(&self) -> Status {
-        let v4 = |network: &&Network| matches!(network.prefix, Prefix::V4(_));
-        let routes_v4 = self.routes.keys().filter(v4).count();
         let (neighbours, neighbours_unknown) = self.neighbours.count();
         Status {
-            routes_v4,
-            routes_v6: self.routes.len() - routes_v4,
+            routes_v4: self.routes_v4,
+            routes_v6: self.routes.len() - self.routes_v4,
             neighbours,
             neighbours_unknown,
             next_hops: self.in_use.len(),
@@ -457,7 +461,10 @@ impl Control {
         match before {
             Some(before) => self.give_back(&before),
             // A station that was there has it in its route's place.
-            None => self.drop_station(network),
+            None => {
+                self.routes_v4 += usize::from(network.is_v4());
+                self.drop_station(network);
+            }
         }
         if is_change {
             self.changes.fetch_add(1, Ordering::Relaxed);
@@ -476,6 +483,7 @@ impl Control {
         }
         self.write(network, None)?;
         if let Some(before) = self.routes.remove(&network) {
+            self.routes_v4 -= usize::from(network.is_v4());
             self.give_back(&before);
         }
         self.changes.fetch_add(1, Ordering::Relaxed);

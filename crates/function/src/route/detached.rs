@@ -167,13 +167,14 @@ impl Detached {
 }
 
 impl Control {
-    /// Prefixes of the routes that do not belong to an interface.
+    /// Prefixes of the routes that do not belong to an interface, in order.
     fn added(&self) -> Vec<Network> {
-        self.networks()
-            .filter(|network| {
-                let is_own = matches!(self.get(*network), Some(Target::Local));
-                !is_own && !self.is_network_of_interface(*network)
-            })
-            .collect()
+        let all = self.networks().filter(|network| {
+            let is_own = matches!(self.get(*network), Some(Target::Local));
+            !is_own && !self.is_network_of_interface(*network)
+        });
+        let mut all: Vec<_> = all.collect();
+        all.sort_unstable();
+        all
     }
 }

@@ -90,6 +90,12 @@ pub(super) struct Network {
     pub prefix: Prefix,
 }
 
+impl Network {
+    pub fn is_v4(&self) -> bool {
+        matches!(self.prefix, Prefix::V4(_))
+    }
+}
+
 impl From<Prefix> for Network {
     fn from(prefix: Prefix) -> Self {
         Self { table: 0, prefix }
