@@ -49,7 +49,9 @@ impl<T: SharedNumber> AlignedTable<T> {
         // SAFETY: memory for so many numbers that nobody else knows, and that may hold anything.
         let uninit = unsafe { &mut *uninit.as_ptr() };
         prefer_huge_pages(uninit);
-        uninit.fill_with(MaybeUninit::zeroed);
+        // At once: number by number takes seconds where nothing is optimised.
+        // SAFETY: the same memory, whose numbers may be bytes of 0.
+        unsafe { numbers.write_bytes(0, len) };
         Self { numbers, len }
     }
 

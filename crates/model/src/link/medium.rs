@@ -19,6 +19,8 @@ use std::collections::{BinaryHeap, VecDeque};
 pub const MOST_QUEUED: u32 = 4096;
 /// Attempts after which a frame is given up (long retry limit of 802.11: 7).
 const MOST_ATTEMPTS: u32 = 64;
+/// What other stations have sent so long before a packet comes is made up for: several rounds of all of them.
+const MADE_UP_NS: u64 = 20_000_000;
 /// Most other stations.
 const MOST_STATIONS: u32 = 64;
 /// Longest time that anything may take, us.
@@ -404,6 +406,7 @@ impl SharedMedium {
             Access::Contention(_) => {
                 self.queues[way].push_back(packet);
                 self.begin();
+                self.make_up(now_ns);
             }
             Access::Slots(_) => {
                 let decided = self.in_slots(way, &packet);
@@ -506,6 +509,19 @@ impl SharedMedium {
         drawn < share || traced < loss.traced(at_ns)
     }
 
+    /// Has other stations send what they have sent before a packet came, of which its own wait depends: the medium was not free then.
+    fn make_up(&mut self, now_ns: u64) {
+        while let Access::Contention(contention) = &mut self.access
+            && let Some(was) = contention.current
+            && was.end_ns <= now_ns
+            && was.done.is_none()
+        {
+            contention.free_ns = was.end_ns;
+            contention.current = None;
+            self.begin();
+        }
+    }
+
     /// Has the next transmission begin, if there is any and the medium is free.
     fn begin(&mut self) {
         let Access::Contention(contention) = &mut self.access else {
@@ -520,10 +536,21 @@ impl SharedMedium {
         let Some(first) = first else {
             return;
         };
-        let from_ns = contention.free_ns.max(first);
+        let is_never_free = contention.stations.len() > self.queues.len();
+        let from_ns = contention.free_ns.max(match is_never_free {
+            true => first.saturating_sub(MADE_UP_NS),
+            false => first,
+        });
+        let passed_ns = from_ns - contention.free_ns;
         // Who waited while the medium was free has counted down.
-        let passed = (from_ns - contention.free_ns) / contention.slot_ns.max(1);
+        let passed = match is_never_free {
+            true => 0,
+            false => passed_ns / contention.slot_ns.max(1),
+        };
         let passed = u32::try_from(passed).unwrap_or(u32::MAX);
+        if is_never_free {
+            self.counts.busy_ns += passed_ns;
+        }
         for (station, queue) in contention.stations.iter_mut().zip(&self.queues) {
             if !queue.is_empty() {
                 station.backoff = station.backoff.saturating_sub(passed);
@@ -962,6 +989,46 @@ mod tests {
         let [shared, _] = saturated(&mut among, &[0], 500, 10_000 * MS);
         let share = shared as f64 / one as f64;
         assert!((0.18..0.32).contains(&share), "{share}");
+    }
+
+    #[test]
+    fn a_lone_packet_waits_for_stations_that_always_send() {
+        let wait_ns = |text: &str| {
+            let mut medium = medium(text);
+            let mut waited_ns = 0;
+            for number in 0..2_000 {
+                let at_ns = (number + 1) * 35_123_456;
+                assert!(medium.offer(at_ns, 0, 0, 100));
+                let mut now_ns = at_ns;
+                let ended = loop {
+                    let next_ns = medium.next_ns().unwrap();
+                    assert!(next_ns > now_ns, "time does not go back");
+                    now_ns = next_ns;
+                    if let Some(ended) = medium.take(now_ns) {
+                        break ended;
+                    }
+                };
+                assert_eq!(medium.take(now_ns), None);
+                waited_ns += ended.at_ns - at_ns;
+            }
+            let busy = medium.counts().busy_ns as f64 / (2_000.0 * 35_123_456.0);
+            (waited_ns as f64 / 2_000.0, busy)
+        };
+        let (alone_ns, busy_alone) = wait_ns("[wlan]");
+        let (among_ns, busy_among) = wait_ns("[wlan]\nstations = 4");
+        // On average half of a frame of 1,500 bytes that is being sent (507 us by the dissertation's equation), then its turn among five.
+        assert!(
+            (among_ns - alone_ns) / 1e3 > 1_000.0,
+            "{alone_ns} {among_ns}"
+        );
+        assert!(
+            (among_ns - alone_ns) / 1e3 < 5_000.0,
+            "{alone_ns} {among_ns}"
+        );
+        assert!(
+            busy_alone < 0.02 && busy_among > 0.95,
+            "{busy_alone} {busy_among}"
+        );
     }
 
     #[test]
