@@ -148,6 +148,12 @@ impl Device {
         unsafe { (self.environment.shim.link_is_up)(self.port) == 1 }
     }
 
+    /// Whether the kernel waits for the device to be let go, as it is to be taken out of the machine.
+    pub(super) fn is_leaving(&self) -> bool {
+        // SAFETY: a port of ours that is not removed yet.
+        unsafe { (self.environment.shim.is_leaving)(self.port) == 1 }
+    }
+
     /// Returns the losses so far; none where the driver cannot say.
     pub(super) fn losses(&self) -> Option<Losses> {
         let mut losses = Losses::default();
