@@ -205,6 +205,8 @@ struct taut_setup {
 	/* Receive queues, each into a pool of mbufs of its own, and transmit queues. */
 	uint16_t queues;
 	uint16_t tx_queues;
+	/* Longest payload of a frame; 0: what the driver takes by itself. */
+	uint16_t mtu;
 	uint32_t rate_mbps;
 	struct rte_mempool **mempools;
 	/* Asked for 1 or 0, then where an mbuf has its stamp, and the flag of those that have one. */
@@ -274,11 +276,7 @@ static bool is_spread_by_others(const char *driver)
 	return false;
 }
 
-/* The longest frames whose parts behind the Ethernet header and before the check sequence are asked of a card: with
- * header, check sequence and two VLAN tags they fit into a buffer, so that no driver takes several. */
-#define CARD_MTU (2048 - RTE_ETHER_HDR_LEN - RTE_ETHER_CRC_LEN - 2 * 4)
-
-static int configure(struct taut_setup *setup, bool is_card)
+static int configure(struct taut_setup *setup)
 {
 	struct rte_eth_dev_info info;
 	setup->step = "asking what it can do";
@@ -288,9 +286,14 @@ static int configure(struct taut_setup *setup, bool is_card)
 	snprintf(setup->driver, sizeof(setup->driver), "%s", info.driver_name);
 
 	struct rte_eth_conf conf = {0};
-	/* Drivers of virtual devices take what comes, or would change the interface that they stand on. */
-	if (is_card)
-		conf.rxmode.mtu = RTE_MIN(CARD_MTU, info.max_mtu);
+	if (setup->mtu != 0) {
+		setup->step = "mtu";
+		if (setup->mtu > info.max_mtu)
+			return -ENOTSUP;
+		conf.rxmode.mtu = setup->mtu;
+		/* Frames that are longer still some cards put into several buffers, and drivers not told so take for several frames. */
+		conf.rxmode.offloads |= RTE_ETH_RX_OFFLOAD_SCATTER & info.rx_offload_capa;
+	}
 	if (setup->queues > 1) {
 		setup->step = "rss";
 		uint64_t hash = (RTE_ETH_RSS_IP | RTE_ETH_RSS_UDP | RTE_ETH_RSS_TCP) & info.flow_type_rss_offloads;
@@ -377,7 +380,7 @@ static int add_port(const char *name, const char *devargs, struct taut_setup *se
 			return rc;
 		setup->port = found;
 	}
-	rc = configure(setup, strncmp(name, "net_", 4) != 0);
+	rc = configure(setup);
 	if (rc != 0)
 		remove_port(setup->port);
 	else
