@@ -13,6 +13,7 @@ mod serial {
     mod bench_io;
     mod bench_rfc2544;
     mod bench_switch;
+    mod cards;
     mod compared;
     mod control;
     mod disturbed;

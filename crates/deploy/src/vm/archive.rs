@@ -11,7 +11,7 @@ const FILE: u32 = 0o100_000;
 
 /// An archive that grows file by file.
 #[derive(Debug, Default)]
-pub(super) struct Archive {
+pub struct Archive {
     bytes: Vec<u8>,
     folders: BTreeSet<String>,
     files: u32,
@@ -19,7 +19,7 @@ pub(super) struct Archive {
 
 impl Archive {
     /// Adds a file, and the folders that it lies in. Where a name comes twice, the later one counts.
-    pub(super) fn file(&mut self, path: &Path, permissions: u32, content: &[u8]) {
+    pub fn file(&mut self, path: &Path, permissions: u32, content: &[u8]) {
         let parts = names(path);
         for depth in 1..parts.len() {
             let folder = parts[..depth].join("/");
@@ -30,15 +30,15 @@ impl Archive {
         self.entry(&parts.join("/"), FILE | permissions, content);
     }
 
-    /// An empty folder.
-    pub(super) fn folder(&mut self, name: &str) {
+    /// Adds an empty folder.
+    pub fn folder(&mut self, name: &str) {
         if self.folders.insert(name.to_string()) {
             self.entry(name, FOLDER | 0o755, &[]);
         }
     }
 
-    /// The whole archive. Another one may follow it in the same buffer.
-    pub(super) fn finish(mut self) -> Vec<u8> {
+    /// Returns the whole archive. Another one may follow it in the same buffer.
+    pub fn finish(mut self) -> Vec<u8> {
         self.entry("TRAILER!!!", 0, &[]);
         self.bytes
     }

@@ -81,8 +81,11 @@ fn with_values(names: Vec<String>) -> Vec<String> {
     names.into_iter().filter_map(with_value).collect()
 }
 
-/// The libraries that a program is linked to, the one that loads them among them; none of a static program.
-fn libraries(program: &Path) -> Result<Vec<PathBuf>, DeployError> {
+/// Returns the libraries that a program or library is linked to, the one that loads them among them; none of a static program.
+///
+/// # Errors
+/// When `ldd` cannot be run.
+pub fn libraries(program: &Path) -> Result<Vec<PathBuf>, DeployError> {
     let said = Command::new("ldd")
         .arg(program)
         .env("LC_ALL", "C")

@@ -11,23 +11,26 @@ use taut_host::Missing;
 /// Debian's name for the newest of its small kernels for virtual machines.
 const PACKAGE: &str = "linux-image-cloud-amd64";
 /// Modules of the devices that a machine of ours has: a card, a serial line of each kind, packet sockets.
-const WANTED: [&str; 4] = ["virtio_pci", "virtio_net", "virtio_console", "af_packet"];
+pub(super) const WANTED: [&str; 4] = ["virtio_pci", "virtio_net", "virtio_console", "af_packet"];
 
 /// A kernel and the folder of its modules.
 #[derive(Debug, Clone)]
-pub(super) struct Kernel {
+pub struct Kernel {
     /// Version, as `uname -r` would say it.
-    pub(super) version: String,
+    pub version: String,
     /// The bootable image.
-    pub(super) file: PathBuf,
-    modules: PathBuf,
+    pub file: PathBuf,
+    /// Where its modules lie.
+    folder: PathBuf,
 }
 
 /// A module, ready to be loaded.
 #[derive(Debug)]
-pub(super) struct Module {
-    pub(super) name: String,
-    pub(super) content: Vec<u8>,
+pub struct Module {
+    /// Name, with `_` where files may have `-`.
+    pub name: String,
+    /// The file as the kernel loads it.
+    pub content: Vec<u8>,
 }
 
 impl Kernel {
@@ -36,17 +39,20 @@ impl Kernel {
         Self {
             version: "0".to_string(),
             file: file.to_owned(),
-            modules: file.with_file_name("modules"),
+            folder: file.with_file_name("modules"),
         }
     }
 
     /// Finds a kernel: one from the cache, else the newest one that is installed, else Debian's.
-    pub(super) fn find() -> Result<Self, DeployError> {
+    ///
+    /// # Errors
+    /// What is missing to get one.
+    pub fn find() -> Result<Self, DeployError> {
         let cache = cache_folder().join("kernel");
         let unpacked = Self::newest_in(&cache, |folder| folder.join("modules"));
         let installed = || {
             let found = Self::installed();
-            found.filter(|kernel| kernel.needed().is_ok())
+            found.filter(|kernel| kernel.modules(&WANTED).is_ok())
         };
         match unpacked.or_else(installed) {
             Some(kernel) => Ok(kernel),
@@ -62,7 +68,7 @@ impl Kernel {
             let version = entry.file_name().into_string().ok()?;
             let file = folder.join("vmlinuz");
             file.is_file().then(|| Self {
-                modules: modules(&folder),
+                folder: modules(&folder),
                 version,
                 file,
             })
@@ -76,7 +82,7 @@ impl Kernel {
             let name = entry.file_name().into_string().ok()?;
             let version = name.strip_prefix("vmlinuz-")?.to_string();
             Some(Self {
-                modules: Path::new("/lib/modules").join(&version),
+                folder: Path::new("/lib/modules").join(&version),
                 version,
                 file: entry.path(),
             })
@@ -159,23 +165,26 @@ impl Kernel {
         }
         Ok(Self {
             file: folder.join("vmlinuz"),
-            modules: folder.join("modules"),
+            folder: folder.join("modules"),
             version,
         })
     }
 
-    /// The modules that a machine loads, each behind those that it depends on. What is part of the kernel is not among
-    /// them.
-    pub(super) fn needed(&self) -> Result<Vec<Module>, DeployError> {
+    /// Returns modules with what they depend on, in the order in which they are to be loaded. What is part of the kernel is not
+    /// among them.
+    ///
+    /// # Errors
+    /// For a module that there is not, or cannot be read.
+    pub fn modules(&self, wanted: &[&str]) -> Result<Vec<Module>, DeployError> {
         let mut files = BTreeMap::new();
-        collect(&self.modules, &mut files);
-        let builtin = fs::read_to_string(self.modules.join("modules.builtin")).unwrap_or_default();
+        collect(&self.folder, &mut files);
+        let builtin = fs::read_to_string(self.folder.join("modules.builtin")).unwrap_or_default();
         let builtin: Vec<String> = builtin
             .lines()
             .map(|line| module_name(line.as_ref()))
             .collect();
         let mut loaded = Vec::new();
-        for name in WANTED {
+        for name in wanted {
             self.add(name, &files, &builtin, &mut loaded)?;
         }
         Ok(loaded)
@@ -305,7 +314,7 @@ mod tests {
         Kernel {
             version: "6.1.0-9".to_string(),
             file: folder.join("vmlinuz"),
-            modules: folder.to_owned(),
+            folder: folder.to_owned(),
         }
     }
 
@@ -324,7 +333,7 @@ mod tests {
             ],
             "kernel/drivers/virtio/virtio.ko\nkernel/net/packet/af_packet.ko\n",
         );
-        let loaded = kernel.needed().unwrap();
+        let loaded = kernel.modules(&WANTED).unwrap();
         let names: Vec<_> = loaded.iter().map(|module| module.name.as_str()).collect();
         assert_eq!(
             names,
@@ -346,7 +355,7 @@ mod tests {
             &[("virtio/virtio_pci.ko", "virtio_ring")],
             "",
         );
-        let message = kernel.needed().unwrap_err().to_string();
+        let message = kernel.modules(&WANTED).unwrap_err().to_string();
         assert!(
             message.contains("6.1.0-9 has no module virtio_ring"),
             "{message}"

@@ -1,7 +1,7 @@
 //! A virtual machine: QEMU, by KVM where the processor lends itself to it, else by software.
 
 use super::image::{Contents, PROGRAM};
-use super::kernel::Kernel;
+use super::kernel::{Kernel, WANTED};
 use crate::DeployError;
 use rustix::fs::MemfdFlags;
 use std::fs::{File, OpenOptions};
@@ -140,7 +140,7 @@ impl Machine {
         }
         let contents = Contents {
             program: spec.program,
-            modules: &kernel.needed()?,
+            modules: &kernel.modules(&WANTED)?,
             chain: &crate::segment::chain_text(&inside),
             functions: &inside.functions,
             arguments: spec.arguments,

@@ -15,6 +15,9 @@ mod machine;
 /// A machine's network cards, west and east, as Linux names them inside.
 pub const CARDS: [&str; 2] = ["eth0", "eth1"];
 
+pub use archive::Archive;
 pub use cabling::{Cabling, can_run_chains, switch_port};
 pub use guest::run_guest;
+pub use image::libraries;
+pub use kernel::{Kernel, Module};
 pub use machine::{Accelerator, Control, Machine, MachineSpec, can_make_machines};

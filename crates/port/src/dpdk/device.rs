@@ -15,6 +15,7 @@ pub(super) struct Setup {
     ring: u16,
     queues: u16,
     tx_queues: u16,
+    mtu: u16,
     rate_mbps: u32,
     mempools: *const *mut c_void,
     stamps: c_int,
@@ -91,6 +92,7 @@ impl Device {
             ring: settings.ring,
             queues: mempools.len() as u16,
             tx_queues: workers as u16,
+            mtu: settings.mtu,
             rate_mbps: settings.rate_mbps,
             mempools: mempools.as_ptr(),
             stamps: c_int::from(settings.stamps),
@@ -148,6 +150,12 @@ impl Device {
         unsafe { (self.environment.shim.link_is_up)(self.port) == 1 }
     }
 
+    /// Whether the kernel waits for the device to be let go, as it is to be taken out of the machine.
+    pub(super) fn is_leaving(&self) -> bool {
+        // SAFETY: a port of ours that is not removed yet.
+        unsafe { (self.environment.shim.is_leaving)(self.port) == 1 }
+    }
+
     /// Returns the losses so far; none where the driver cannot say.
     pub(super) fn losses(&self) -> Option<Losses> {
         let mut losses = Losses::default();
@@ -199,6 +207,9 @@ fn failure(
                 "a driver that does it: {driver} limits no rates ({why}); use software pacing (no rate=, no --pacing nic)"
             ),
         ),
+        "mtu" => spec.error(format!(
+            "mtu: {driver} takes no frames as long as that ({why}); give less, or leave mtu= out"
+        )),
         "stamps" => spec.error(format!(
             "stamps: {driver} stamps no packets ({why}); leave stamps= out"
         )),

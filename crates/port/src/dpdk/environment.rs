@@ -10,6 +10,7 @@ use rustix::process::{Pid, getpid};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::cell::RefCell;
 use std::ffi::{CString, c_char, c_int};
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Free huge pages wanted, bytes; with less DPDK gets ordinary pages.
@@ -76,7 +77,8 @@ fn make(shim: &'static Shim) -> Result<Environment, String> {
     let cores = sched_getaffinity(process).map_err(|e| e.to_string())?;
     sched_setaffinity(None, &cores).map_err(|e| e.to_string())?;
     let on_huge_pages = free_huge_bytes() >= HUGE_BYTES_WANTED;
-    let arguments: Vec<CString> = arguments(&list(&cores), on_huge_pages)
+    let physical = on_huge_pages && takes_physical_addresses(Path::new("/sys"));
+    let arguments: Vec<CString> = arguments(&list(&cores), on_huge_pages, physical)
         .into_iter()
         .map(CString::new)
         .collect::<Result<_, _>>()
@@ -100,7 +102,24 @@ fn make(shim: &'static Shim) -> Result<Environment, String> {
     })
 }
 
-fn arguments(cores: &str, on_huge_pages: bool) -> Vec<String> {
+/// Whether some network card has to be told physical addresses, as it reaches memory without an IOMMU. DPDK finds that out from the
+/// devices that it starts with; here they come later.
+fn takes_physical_addresses(sys: &Path) -> bool {
+    let without_iommu = sys.join("module/vfio/parameters/enable_unsafe_noiommu_mode");
+    let is_on = std::fs::read_to_string(without_iommu).is_ok_and(|text| text.trim() == "Y");
+    let has_devices = |driver| {
+        let entries = std::fs::read_dir(sys.join("bus/pci/drivers").join(driver));
+        let mut names = entries
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|entry| entry.file_name());
+        names.any(|name| name.to_string_lossy().contains(':'))
+    };
+    is_on || ["uio_pci_generic", "igb_uio"].into_iter().any(has_devices)
+}
+
+fn arguments(cores: &str, on_huge_pages: bool, physical: bool) -> Vec<String> {
     let mut arguments: Vec<String> = [
         "taut",
         "--no-telemetry",
@@ -112,6 +131,9 @@ fn arguments(cores: &str, on_huge_pages: bool) -> Vec<String> {
     .into();
     arguments.push(format!("--file-prefix=taut-{}", std::process::id()));
     arguments.push(format!("--lcores=0@({cores})"));
+    if physical {
+        arguments.push("--iova-mode=pa".to_string());
+    }
     let memory = if on_huge_pages {
         // The second so that devices can lend memory to their peers (net_memif's zero-copy, virtio-user).
         "--in-memory --single-file-segments".to_string()
@@ -190,10 +212,32 @@ mod tests {
 
     #[test]
     fn dpdk_is_told_to_leave_nothing_and_to_take_no_device_by_itself() {
-        let words = arguments("0,1", true).join(" ");
+        let words = arguments("0,1", true, false).join(" ");
         assert!(words.contains("--in-memory") && words.contains("-a 0000:00:00.0"));
         assert!(words.contains("--lcores=0@(0,1)") && !words.contains("--no-huge"));
-        let words = arguments("0", false).join(" ");
+        assert!(!words.contains("iova"));
+        let words = arguments("0", false, false).join(" ");
         assert!(words.contains("--no-huge --no-shconf") && !words.contains("--in-memory"));
+    }
+
+    #[test]
+    fn cards_without_an_iommu_are_told_physical_addresses() {
+        let sys = tempfile::tempdir().unwrap();
+        let is = || takes_physical_addresses(sys.path());
+        assert!(!is());
+        let parameters = sys.path().join("module/vfio/parameters");
+        let switch = parameters.join("enable_unsafe_noiommu_mode");
+        std::fs::create_dir_all(&parameters).unwrap();
+        std::fs::write(&switch, "N\n").unwrap();
+        let driver = sys.path().join("bus/pci/drivers/uio_pci_generic");
+        std::fs::create_dir_all(driver.join("module")).unwrap();
+        assert!(!is(), "a driver without devices");
+        std::fs::create_dir(driver.join("0000:03:00.0")).unwrap();
+        assert!(is());
+        std::fs::remove_dir_all(&driver).unwrap();
+        std::fs::write(&switch, "Y\n").unwrap();
+        assert!(is());
+        let words = arguments("0", true, true).join(" ");
+        assert!(words.contains("--iova-mode=pa --in-memory"), "{words}");
     }
 }

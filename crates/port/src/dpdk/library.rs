@@ -32,6 +32,7 @@ pub(super) struct Shim {
     pub(super) add_port: unsafe extern "C" fn(*const c_char, *const c_char, *mut Setup) -> c_int,
     pub(super) remove_port: unsafe extern "C" fn(u16) -> c_int,
     pub(super) link_is_up: unsafe extern "C" fn(u16) -> c_int,
+    pub(super) is_leaving: unsafe extern "C" fn(u16) -> c_int,
     pub(super) losses: unsafe extern "C" fn(u16, *mut Losses) -> c_int,
     pub(super) receive: unsafe extern "C" fn(*mut Path, *mut Packet, u16) -> u16,
     pub(super) transmit: unsafe extern "C" fn(*mut Path, *const Packet, u16, *mut u16) -> u16,

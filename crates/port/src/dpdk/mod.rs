@@ -34,7 +34,7 @@ use port::{open, probe, split};
 #[cfg(not(dpdk))]
 use without::{open, probe, split};
 
-/// `dpdk:DEVICE[,ring=N][,rss=N][,rate=N][,stamps=hardware][,ARGUMENT=VALUE...]`.
+/// `dpdk:DEVICE[,ring=N][,rss=N][,mtu=N][,rate=N][,stamps=hardware][,ARGUMENT=VALUE...]`.
 pub(crate) const BACKEND: Backend = Backend {
     name: "dpdk",
     summary: "a device of DPDK: a PCI address or net_memif0, net_vhost0, net_af_packet0, ...",
@@ -47,6 +47,10 @@ pub(crate) const BACKEND: Backend = Backend {
         (
             "rss",
             "receive queues that the device spreads flows over, 1 to 16 (default 1)",
+        ),
+        (
+            "mtu",
+            "longest payload of a frame that is received, 1500 to 2022 bytes (default 1500)",
         ),
         (
             "rate",
@@ -83,6 +87,9 @@ const RING: u16 = 512;
 /// Size of the ring that AF_XDP's driver fills, whatever it is asked for.
 const AF_XDP_RING: u16 = 2048;
 
+/// Payload of the longest frame that, with its header, two VLAN tags and its check sequence, fits into a buffer.
+const LONGEST_MTU: u64 = 2048 - 14 - 8 - 4;
+
 /// Wishes of a spec to its device, but for its name and arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Settings {
@@ -90,6 +97,8 @@ struct Settings {
     ring: u16,
     /// Number of receive queues.
     queues: u16,
+    /// Longest payload of a frame; 0 leaves it to the driver.
+    mtu: u16,
     /// The device's limit for sending; 0 is none.
     rate_mbps: u32,
     /// Whether the device is to stamp what it receives.
@@ -108,6 +117,7 @@ impl Settings {
                 .number("ring", 64..=32768)?
                 .map_or(default, |n| n as u16),
             queues: spec.number("rss", 1..=16)?.unwrap_or(1) as u16,
+            mtu: spec.number("mtu", 1500..=LONGEST_MTU)?.unwrap_or(0) as u16,
             rate_mbps: spec.number("rate", 1..=400_000)?.unwrap_or(0) as u32,
             stamps: match spec.option("stamps") {
                 None => false,

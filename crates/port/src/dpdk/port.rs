@@ -30,6 +30,8 @@ struct DpdkPort {
     worker: u16,
     /// The path knows the device.
     has_begun: bool,
+    /// The device was there, and has been let go as it is to be taken out of the machine.
+    is_gone: bool,
     /// Refused packets of this port that have been added to the device's sum.
     told_refused: u64,
     /// Packets that may be out at a time: the ledger has no room for more.
@@ -202,6 +204,7 @@ impl DpdkPort {
             memory,
             worker,
             has_begun: false,
+            is_gone: false,
             told_refused: 0,
             most,
             name: spec.target().to_string(),
@@ -226,6 +229,17 @@ impl DpdkPort {
             self.has_begun = true;
         }
         self.has_begun
+    }
+
+    /// Lets the device go: it is closed, and free to leave the machine, when the last of its workers has done so. Packets that
+    /// came from it stay, as their memory is not the device's.
+    #[cold]
+    fn let_go(&mut self) {
+        // What it has lost until now.
+        self.counters();
+        self.has_begun = false;
+        self.is_gone = true;
+        self.device = Arc::default();
     }
 }
 
@@ -287,10 +301,17 @@ impl Port for DpdkPort {
     }
 
     fn link(&mut self) -> Link {
+        if self.device.get().is_some_and(Device::is_leaving) {
+            self.let_go();
+        }
         match self.device.get() {
             Some(device) if device.link_is_up() => Link::Up,
             Some(_) => Link::Down(format!(
                 "no link on {}: nobody at its other end yet",
+                self.name
+            )),
+            None if self.is_gone => Link::Down(format!(
+                "{} is taken out of this machine: start again once there is another",
                 self.name
             )),
             None => Link::Down("the other workers are not there yet".to_string()),

@@ -4,8 +4,11 @@
  * is first used (library.rs), whose `Shim` mirrors `struct taut_dpdk` below.
  */
 #define _GNU_SOURCE
+/* Events of devices are still called experimental in DPDK 22.11, and unchanged since 18.02. */
+#define ALLOW_EXPERIMENTAL_API
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -202,6 +205,8 @@ struct taut_setup {
 	/* Receive queues, each into a pool of mbufs of its own, and transmit queues. */
 	uint16_t queues;
 	uint16_t tx_queues;
+	/* Longest payload of a frame; 0: what the driver takes by itself. */
+	uint16_t mtu;
 	uint32_t rate_mbps;
 	struct rte_mempool **mempools;
 	/* Asked for 1 or 0, then where an mbuf has its stamp, and the flag of those that have one. */
@@ -216,6 +221,35 @@ struct taut_setup {
 	char driver[64];
 };
 
+/* Ports whose device is to be let go: the kernel waits for that before it takes a device out of the machine. */
+static atomic_bool leaving[RTE_MAX_ETHPORTS];
+
+/* Called on DPDK's own thread, which must not take a device away itself. */
+static void device_event(const char *name __rte_unused, enum rte_dev_event_type event, void *leaves)
+{
+	if (event == RTE_DEV_EVENT_REMOVE)
+		atomic_store((atomic_bool *)leaves, true);
+}
+
+/* Begins or ends listening for the events of a port's device. */
+static void listen_to_device(uint16_t port, bool begin)
+{
+	/* That of the device, for all devices that can be taken out. */
+	char name[RTE_ETH_NAME_MAX_LEN];
+	if (rte_eth_dev_get_name_by_port(port, name) != 0)
+		return;
+	atomic_store(&leaving[port], false);
+	if (begin)
+		rte_dev_event_callback_register(name, device_event, &leaving[port]);
+	else
+		rte_dev_event_callback_unregister(name, device_event, &leaving[port]);
+}
+
+static int is_leaving(uint16_t port)
+{
+	return atomic_load_explicit(&leaving[port], memory_order_relaxed);
+}
+
 static struct rte_device *device_of(uint16_t port)
 {
 	struct rte_eth_dev_info info;
@@ -226,6 +260,7 @@ static struct rte_device *device_of(uint16_t port)
 static int remove_port(uint16_t port)
 {
 	struct rte_device *device = device_of(port);
+	listen_to_device(port, false);
 	rte_eth_dev_stop(port);
 	int rc = rte_eth_dev_close(port);
 	return device != NULL ? rte_dev_remove(device) : rc;
@@ -251,6 +286,14 @@ static int configure(struct taut_setup *setup)
 	snprintf(setup->driver, sizeof(setup->driver), "%s", info.driver_name);
 
 	struct rte_eth_conf conf = {0};
+	if (setup->mtu != 0) {
+		setup->step = "mtu";
+		if (setup->mtu > info.max_mtu)
+			return -ENOTSUP;
+		conf.rxmode.mtu = setup->mtu;
+		/* Frames that are longer still some cards put into several buffers, and drivers not told so take for several frames. */
+		conf.rxmode.offloads |= RTE_ETH_RX_OFFLOAD_SCATTER & info.rx_offload_capa;
+	}
 	if (setup->queues > 1) {
 		setup->step = "rss";
 		uint64_t hash = (RTE_ETH_RSS_IP | RTE_ETH_RSS_UDP | RTE_ETH_RSS_TCP) & info.flow_type_rss_offloads;
@@ -340,6 +383,8 @@ static int add_port(const char *name, const char *devargs, struct taut_setup *se
 	rc = configure(setup);
 	if (rc != 0)
 		remove_port(setup->port);
+	else
+		listen_to_device(setup->port, true);
 	return rc;
 }
 
@@ -564,6 +609,7 @@ struct taut_dpdk {
 	int (*add_port)(const char *, const char *, struct taut_setup *);
 	int (*remove_port)(uint16_t);
 	int (*link_is_up)(uint16_t);
+	int (*is_leaving)(uint16_t);
 	int (*losses)(uint16_t, struct taut_losses *);
 	uint16_t (*receive)(struct taut_path *, struct taut_packet *, uint16_t);
 	uint16_t (*transmit)(struct taut_path *, const struct taut_packet *, uint16_t, uint16_t *);
@@ -586,6 +632,7 @@ __attribute__((visibility("default"))) const struct taut_dpdk taut_dpdk = {
 	.add_port = add_port,
 	.remove_port = remove_port,
 	.link_is_up = link_is_up,
+	.is_leaving = is_leaving,
 	.losses = losses,
 	.receive = receive,
 	.transmit = transmit,

@@ -232,6 +232,7 @@ fn what_a_device_cannot_do_is_said() {
         (format!("dpdk:{null},stamps=hardware"), "stamps no packets"),
         (format!("dpdk:{null},stamps=soft"), "want hardware"),
         (format!("dpdk:{null},rss=17"), "1 to 16"),
+        (format!("dpdk:{null},mtu=9000"), "1500 to 2022"),
         (
             format!("dpdk:{},rss=4", device("net_ring")),
             "cannot spread",
