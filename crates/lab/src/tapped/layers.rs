@@ -41,8 +41,8 @@ pub enum LayersError {
     NothingMatched,
     /// The stamps of captures and packets are of different clocks.
     #[error(
-        "stamps of the captures contradict the packets' own ({contradicting} of {all}): capture by `--stamps kernel`, on this machine \
-         and since it was started"
+        "stamps contradict each other ({contradicting} of {all}): give the client's capture first, of captures by `--stamps kernel` on \
+         this machine since it was started"
     )]
     Clocks {
         /// Packets whose stamps do.
