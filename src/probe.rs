@@ -1,5 +1,6 @@
 //! `taut probe`: round trips between ordinary sockets, and what an application sees of a path.
 
+mod layers;
 mod simulate;
 
 use crate::exit::{self, Failure};
@@ -44,6 +45,8 @@ enum What {
     Client(Client),
     /// Send messages between two sides in virtual time, over a made-up path or a medium
     Simulate(simulate::Arguments),
+    /// Say where the time of messages went, from captures at both ends
+    Layers(layers::Arguments),
 }
 
 #[derive(clap::Args)]
@@ -165,6 +168,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         What::Server(arguments) => serve(arguments),
         What::Client(arguments) => ask(arguments),
         What::Simulate(arguments) => simulate::run(arguments),
+        What::Layers(arguments) => layers::run(arguments),
     }
 }
 

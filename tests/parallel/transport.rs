@@ -194,6 +194,69 @@ fn a_chain_that_is_a_radio_carries_programs_and_counts_what_it_did() {
 }
 
 #[test]
+fn captures_at_both_ends_say_where_the_time_of_messages_went() {
+    let Some(hosts) = Hosts::new(2, &[]) else {
+        return;
+    };
+    hosts.join_two();
+    let [near, far] = [0, 1].map(|at| hosts.all[at].0.as_str());
+    let taut_in = |host: &str, arguments: &[&str]| {
+        let mut command = in_namespace(host, env!("CARGO_BIN_EXE_taut"));
+        command.args(arguments);
+        command
+    };
+    let mut captures = [near, far].map(|host| {
+        let mut command = taut_in(
+            host,
+            &["capture", "eth0", "--filter", "udp", "--ring", "16M"],
+        );
+        command.args(["--stamps", "kernel", "--wait", "interrupt", "--write"]);
+        Program::start(command.arg(hosts.folder.path().join(host)))
+    });
+    captures
+        .iter_mut()
+        .for_each(|it| it.wait_for_stdout("capturing"));
+    let server = ["probe", "server", "--bind", "10.8.0.2:9000"];
+    let mut server = Program::start(taut_in(far, &server).args(PATIENT));
+    server.wait_for_stdout("answering");
+    let client = [
+        "probe",
+        "client",
+        "10.8.0.2:9000",
+        "--count",
+        "100",
+        "--repetitions",
+        "1",
+    ];
+    let mut client = taut_in(near, &client);
+    client.args(["--interval", "2ms", "--patience", "20s", "--json"]);
+    let sent = run(client.args(PATIENT)).success().last_json();
+    assert_eq!(sent["received"], 100, "{sent}");
+    for capture in captures {
+        capture.interrupt().success();
+    }
+    let layers = |one: &str, other: &str| {
+        let files = [one, other].map(|it| hosts.folder.path().join(it));
+        run(taut(&["probe", "layers", "--json"]).args(files))
+    };
+    let found = layers(near, far).success().last_json();
+    let there = &found["there"];
+    assert!(there["messages"].as_u64().unwrap() >= 100, "{found}");
+    assert!(there["stamped"].as_u64().unwrap() >= 50, "{found}");
+    let mean = |stage: &str| there[stage]["avg_ns"].as_f64().unwrap();
+    let stages = ["sender_ns", "out_ns", "medium_ns", "in_ns", "receiver_ns"];
+    let (sum, took) = (stages.map(mean).iter().sum::<f64>(), mean("took_ns"));
+    assert!((sum / took - 1.0).abs() < 0.05, "{sum} {took} {found}");
+    // The wrong way round nothing leaves before it arrives.
+    let refused = layers(far, near);
+    assert_eq!(refused.code(), Some(1), "{refused:?}");
+    assert!(refused.stderr.contains("contradict"), "{refused:?}");
+    let refused = layers(near, "none.pcapng");
+    assert_eq!(refused.code(), Some(2), "{refused:?}");
+    assert!(refused.stderr.contains("none.pcapng"), "{refused:?}");
+}
+
+#[test]
 fn virtual_time_gives_the_same_twice_and_no_message_late() {
     let folder = scratch();
     let radio = folder.path().join("radio.toml");

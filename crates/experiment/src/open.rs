@@ -54,6 +54,7 @@ const REFERENCE: &[(&str, &str)] = built_in![
     "gallenmueller-table6-radio",
     "gallenmueller-fig6-13",
     "gallenmueller-fig6-14",
+    "gallenmueller-fig6-14-real-time",
     "gallenmueller-fig6-15",
     "gallenmueller-fig6-16",
     "gallenmueller-fig6-17",

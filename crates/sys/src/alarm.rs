@@ -26,19 +26,22 @@ impl Alarm {
         });
     }
 
-    /// Sleeps until a file is readable or broken, a signal comes, or `at_most` is over.
-    pub fn wait(&mut self, at_most: Duration) {
-        let timeout = libc::timespec {
+    /// Sleeps until a file is readable or broken, a signal comes, or `at_most` is over, if there is a limit.
+    pub fn wait(&mut self, at_most: impl Into<Option<Duration>>) {
+        let timeout = at_most.into().map(|at_most| libc::timespec {
             tv_sec: at_most.as_secs() as libc::time_t,
             tv_nsec: at_most.subsec_nanos() as libc::c_long,
-        };
-        // SAFETY: an array of that many entries, a time and no signal mask, all alive during the call; a number
+        });
+        let timeout = timeout
+            .as_ref()
+            .map_or(std::ptr::null(), |it| &raw const *it);
+        // SAFETY: an array of that many entries, a time or none and no signal mask, all alive during the call; a number
         // that is no open file is answered with an error in its entry.
         unsafe {
             libc::ppoll(
                 self.files.as_mut_ptr(),
                 self.files.len() as libc::nfds_t,
-                &raw const timeout,
+                timeout,
                 std::ptr::null(),
             );
         }
@@ -65,6 +68,7 @@ mod tests {
         let begun = Instant::now();
         alarm.wait(Duration::from_secs(60));
         assert!(begun.elapsed() < Duration::from_secs(30));
+        alarm.wait(None);
         alarm.clear();
         alarm.wait(Duration::from_millis(1));
     }

@@ -64,6 +64,8 @@ struct Slot {
 pub(crate) struct Receiver {
     window_ns: u64,
     payload_bytes: usize,
+    /// Messages that are kept at most; slots for them are a power of 2, as each is looked for by its number.
+    kept: u64,
     slots: Vec<Slot>,
     bytes: Vec<u8>,
     /// The next message to be delivered, and the one behind the highest heard of.
@@ -86,11 +88,13 @@ impl Receiver {
         let symbols = usize::from(other.symbols);
         // Reordered packets, and a block that is repaired while the next one comes.
         let span = (4 * symbols).max(16);
+        let slots = settings.kept.next_power_of_two();
         Self {
             window_ns: settings.window_ns,
             payload_bytes,
-            slots: vec![Slot::default(); settings.kept],
-            bytes: vec![0; settings.kept * payload_bytes],
+            kept: settings.kept as u64,
+            slots: vec![Slot::default(); slots],
+            bytes: vec![0; slots * payload_bytes],
             next: 0,
             end: 0,
             floor: 0,
@@ -103,7 +107,7 @@ impl Receiver {
     }
 
     fn place(&self, number: u64) -> usize {
-        (number % self.slots.len() as u64) as usize
+        number as usize & (self.slots.len() - 1)
     }
 
     fn has(&self, number: u64) -> bool {
@@ -206,7 +210,7 @@ impl Receiver {
             self.received.behind += 1;
             return false;
         }
-        let kept = self.slots.len() as u64;
+        let kept = self.kept;
         // As much as is kept, ahead of what is waited for: what the oldest wait for will not come.
         while number - self.next >= kept {
             if self.next >= self.end {
@@ -285,7 +289,8 @@ impl Receiver {
 
     /// What is said of messages to their sender.
     pub(crate) fn feedback(&self, largest: u64, packets: u32) -> Feedback {
-        let come = (0..64)
+        let ahead = self.end.saturating_sub(self.next).min(64);
+        let come = (0..ahead)
             .filter(|at| self.has(self.next + at))
             .fold(0, |come, at| come | 1 << at);
         Feedback {

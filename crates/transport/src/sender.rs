@@ -70,6 +70,8 @@ struct Source {
     packet: Option<u64>,
     is_known: bool,
     is_lost: bool,
+    /// Whether it has been sent again.
+    is_again: bool,
 }
 
 /// A packet that may be under way.
@@ -94,6 +96,8 @@ pub(crate) struct Sender {
     target_ns: u64,
     payload_bytes: usize,
     coding: Coding,
+    /// Messages that are kept at most; places for them are a power of 2, as each is looked for by its number.
+    kept: u64,
     sources: Vec<Source>,
     bytes: Vec<u8>,
     /// The oldest message that is kept, the first one that was never sent, the next one that the application gives.
@@ -145,12 +149,14 @@ impl Sender {
             }),
         };
         let encoder = scheme.map(|scheme| Encoder::new(scheme, size, 1.0, seed));
+        let places = settings.kept.next_power_of_two();
         Ok(Self {
             target_ns: settings.target_ns,
             payload_bytes: settings.payload_bytes,
             coding: settings.coding,
-            sources: vec![Source::default(); settings.kept],
-            bytes: vec![0; settings.kept * settings.payload_bytes],
+            kept: settings.kept as u64,
+            sources: vec![Source::default(); places],
+            bytes: vec![0; places * settings.payload_bytes],
             base: 0,
             fresh: 0,
             next: 0,
@@ -177,7 +183,7 @@ impl Sender {
     }
 
     fn place(&self, number: u64) -> usize {
-        (number % self.sources.len() as u64) as usize
+        number as usize & (self.sources.len() - 1)
     }
 
     fn payload(&self, number: u64) -> &[u8] {
@@ -188,7 +194,7 @@ impl Sender {
     /// Takes a message. None if there is no room for it.
     pub(crate) fn push(&mut self, now_ns: u64, payload: &[u8]) -> Option<u64> {
         self.forget(now_ns);
-        if self.next - self.base >= self.sources.len() as u64 {
+        if self.next - self.base >= self.kept {
             self.sent.refused += 1;
             return None;
         }
@@ -425,6 +431,8 @@ impl Sender {
         if number == self.fresh {
             self.fresh += 1;
             self.encode(number, now_ns);
+        } else {
+            self.sources[place].is_again = true;
         }
     }
 
@@ -497,21 +505,7 @@ impl Sender {
         self.unanswered = 0;
         let first = self.last_feedback.is_none();
         self.last_feedback = Some(*feedback);
-        for number in self.base..self.fresh {
-            let is_known = number < feedback.settled
-                || number - feedback.settled < 64
-                    && feedback.come >> (number - feedback.settled) & 1 == 1;
-            let place = self.place(number);
-            let source = &mut self.sources[place];
-            source.is_known |= is_known;
-            let overtaken = source
-                .packet
-                .is_some_and(|it| it + REORDERED <= feedback.largest);
-            if overtaken && !source.is_known && !source.is_lost {
-                source.is_lost = true;
-                self.lost.push_back(number);
-            }
-        }
+        self.note(feedback, last.settled);
         let sent = (feedback.largest + 1).saturating_sub(if first { 0 } else { last.largest + 1 });
         if sent > 0 {
             let lost = 1.0 - (f64::from(packets) / sent as f64).min(1.0);
@@ -520,6 +514,38 @@ impl Sender {
         }
         self.acknowledge(now_ns, feedback.largest, packets, sent);
         true
+    }
+
+    /// Notes which messages are known to be there, and which have been lost; below `noted`, all are known already.
+    fn note(&mut self, feedback: &Feedback, noted: u64) {
+        for number in self.base.max(noted)..feedback.settled {
+            let place = self.place(number);
+            self.sources[place].is_known = true;
+        }
+        let mut come = feedback.come;
+        while come != 0 {
+            let number = feedback.settled + u64::from(come.trailing_zeros());
+            come &= come - 1;
+            if (self.base..self.fresh).contains(&number) {
+                let place = self.place(number);
+                self.sources[place].is_known = true;
+            }
+        }
+        for number in self.base.max(feedback.settled)..self.fresh {
+            let place = self.place(number);
+            let source = &mut self.sources[place];
+            let overtaken = source
+                .packet
+                .is_some_and(|it| it + REORDERED <= feedback.largest);
+            if overtaken && !source.is_known && !source.is_lost {
+                source.is_lost = true;
+                self.lost.push_back(number);
+            }
+            // What follows left later, as all of it left in order.
+            if !overtaken && !source.is_again {
+                break;
+            }
+        }
     }
 
     fn acknowledge(&mut self, now_ns: u64, largest: u64, packets: u32, sent: u64) {

@@ -3,6 +3,7 @@
 mod files;
 mod inline;
 mod inside;
+mod layers;
 mod matched;
 mod page;
 mod placed;
@@ -13,6 +14,7 @@ mod thread;
 pub use files::TapFolder;
 pub use inline::{InlineError, RelayPort, RelayReport, RunningTap};
 pub use inside::{Inside, TrialTap};
+pub use layers::{LayeredWay, LayersError, LayersReport, layers};
 pub use matched::{Delayed, MatchReport, Matched, PlaceCounts};
 pub use page::{is_matched, write_page_of_match};
 pub use placed::{PlacedTap, Seen};

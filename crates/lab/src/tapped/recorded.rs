@@ -138,7 +138,7 @@ impl RecordedTap {
 }
 
 /// One capture, read record by record.
-struct Reader {
+pub(super) struct Reader {
     path: PathBuf,
     file: CaptureFile,
     scanner: Scanner,
@@ -152,10 +152,10 @@ struct Reader {
 }
 
 /// A frame, its length on the wire, its time; none of a frame that is too long to be looked at.
-type Found<'a> = Option<(&'a [u8], u32, u64)>;
+pub(super) type Found<'a> = Option<(&'a [u8], u32, u64)>;
 
 impl Reader {
-    fn open(path: &Path) -> Result<Self, RecordingError> {
+    pub(super) fn open(path: &Path) -> Result<Self, RecordingError> {
         let wrong = |source| RecordingError::File {
             path: path.to_path_buf(),
             source,
@@ -195,7 +195,8 @@ impl Reader {
         Ok(read > 0)
     }
 
-    fn next(&mut self) -> Result<Option<Found<'_>>, RecordingError> {
+    /// The next frame.
+    pub(super) fn next(&mut self) -> Result<Option<Found<'_>>, RecordingError> {
         let (at, len, wire_bytes, time_ns) = loop {
             if self.skip > 0 || self.at == self.block.len() {
                 if !self.fill()? {

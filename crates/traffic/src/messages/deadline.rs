@@ -2,12 +2,16 @@
 
 use super::{Messages, Received, Told, is_for_now, now_ns, udp_socket};
 use rustix::rand::{GetRandomFlags, getrandom};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
-use taut_sys::Alarm;
+use taut_sys::{Alarm, DATAGRAMS_AT_A_TIME, Datagrams};
 use taut_transport::wire::{self, MOST_DATAGRAM_BYTES};
 use taut_transport::{Counts, Endpoint, EndpointError, Master, Notice, SendError, Settings};
 
@@ -17,12 +21,18 @@ const MOST_PEERS: usize = 64;
 const UNCONFIRMED_NS: u64 = 1_000_000_000;
 /// Datagrams that are taken in before others have their turn.
 const TAKEN_AT_A_TIME: usize = 64;
+/// Datagrams that are asked for at first: mostly there is one.
+const TAKEN_AT_FIRST: usize = 4;
 /// Messages that are received before what is due is sent all the same.
 const RECEIVED_AT_A_TIME: u32 = 16;
+/// Messages that are handed over before they are sent, if nobody receives or waits meanwhile.
+const HANDED_OVER_AT_A_TIME: usize = 16;
 /// Notices that wait for somebody to ask.
 const MOST_TOLD: usize = 64;
 /// Sleeps shorter than this are spun away: the kernel would wake too late.
 const SPIN: Duration = Duration::from_micros(20);
+/// Sleeps shorter than this end by a time limit of their own, longer ones by the timer.
+const LONG: Duration = Duration::from_micros(500);
 
 /// What is asked of connections.
 #[derive(Debug, Clone, Default)]
@@ -43,11 +53,54 @@ pub struct DeadlineMessages {
     ended: Counts,
     told: VecDeque<Told>,
     alarm: Alarm,
-    packet: Box<[u8; MOST_DATAGRAM_BYTES]>,
+    timer: Timer,
+    incoming: Datagrams<MOST_DATAGRAM_BYTES>,
+    outgoing: Datagrams<MOST_DATAGRAM_BYTES>,
+    /// Messages that were handed over since anything was sent.
+    handed_over: usize,
+    /// Whether all that was there was taken in when somebody waited, and nobody has looked since.
+    is_drained: bool,
     /// Datagrams that belong to no connection and open none.
     strangers: u64,
     /// Messages that were asked for.
     received: u32,
+}
+
+/// A timer that is set as seldom as may be. To set one, or to give a sleep a time limit, costs the clock of a (virtual) machine
+/// more than the sleep itself; and what connections wait for is mostly put off by the next packet, again and again.
+#[derive(Debug)]
+struct Timer {
+    file: OwnedFd,
+    /// When it rings or has rung.
+    rings_ns: u64,
+}
+
+impl Timer {
+    fn new() -> io::Result<Self> {
+        let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
+        Ok(Self {
+            file: timerfd_create(TimerfdClockId::Monotonic, flags)?,
+            rings_ns: 0,
+        })
+    }
+
+    /// Sees that it rings by then. If it rings before anyhow, it stays as it is: whoever is woken by it sets it again.
+    fn ring_by(&mut self, now_ns: u64, until_ns: u64) -> io::Result<()> {
+        if now_ns < self.rings_ns && self.rings_ns <= until_ns {
+            return Ok(());
+        }
+        let time = |ns: u64| Timespec {
+            tv_sec: (ns / 1_000_000_000) as i64,
+            tv_nsec: (ns % 1_000_000_000) as i64,
+        };
+        let once = Itimerspec {
+            it_interval: time(0),
+            it_value: time(until_ns),
+        };
+        timerfd_settime(&self.file, TimerfdTimerFlags::ABSTIME, &once)?;
+        self.rings_ns = until_ns;
+        Ok(())
+    }
 }
 
 fn random() -> io::Result<[u8; 16]> {
@@ -74,7 +127,11 @@ impl DeadlineMessages {
             ended: Counts::default(),
             told: VecDeque::with_capacity(MOST_TOLD),
             alarm: Alarm::default(),
-            packet: Box::new([0; MOST_DATAGRAM_BYTES]),
+            timer: Timer::new()?,
+            incoming: Datagrams::default(),
+            outgoing: Datagrams::default(),
+            handed_over: 0,
+            is_drained: false,
             strangers: 0,
             received: 0,
         })
@@ -93,35 +150,45 @@ impl DeadlineMessages {
     /// Takes in what has come.
     fn take_in(&mut self) -> io::Result<()> {
         let mut refused = None;
-        for _ in 0..TAKEN_AT_A_TIME {
-            let (length, from) = match self.socket.recv_from(&mut self.packet[..]) {
+        let (mut taken, mut wanted) = (0, TAKEN_AT_FIRST);
+        self.is_drained = false;
+        while taken < TAKEN_AT_A_TIME && !self.is_drained {
+            let count = match self.incoming.receive(&self.socket, wanted) {
                 Ok(it) => it,
-                Err(e) if is_for_now(&e) => break,
+                Err(e) if is_for_now(&e) => 0,
                 Err(e) => {
                     // Of a datagram sent before: the next ones are there all the same.
                     refused = Some(e);
+                    taken += 1;
                     continue;
                 }
             };
+            taken += count;
+            self.is_drained = count < wanted;
+            wanted = DATAGRAMS_AT_A_TIME;
             let now_ns = now_ns();
-            let packet = &self.packet[..length];
-            if let Some(endpoint) = self.peers.get_mut(&from)
-                && !(endpoint.has_ended() && wire::is_hello(packet))
-            {
-                endpoint.receive(now_ns, packet);
-                continue;
+            for at in 0..count {
+                let Some((packet, from)) = self.incoming.get(at) else {
+                    continue;
+                };
+                if let Some(endpoint) = self.peers.get_mut(&from)
+                    && !(endpoint.has_ended() && wire::is_hello(packet))
+                {
+                    endpoint.receive(now_ns, packet);
+                } else {
+                    self.meet(now_ns, at, from)?;
+                }
             }
-            self.meet(now_ns, length, from)?;
         }
         refused.map_or(Ok(()), Err)
     }
 
-    /// Answers somebody who is not known yet.
-    fn meet(&mut self, now_ns: u64, length: usize, from: SocketAddr) -> io::Result<()> {
+    /// Answers somebody who is not known yet, by the datagram that has come at that place.
+    fn meet(&mut self, now_ns: u64, at: usize, from: SocketAddr) -> io::Result<()> {
         if self.peers.len() >= MOST_PEERS {
             self.make_room(now_ns);
         }
-        let packet = &self.packet[..length];
+        let (packet, _) = self.incoming.get(at).unwrap_or((&[], from));
         if !wire::is_hello(packet) || self.peers.len() >= MOST_PEERS {
             self.strangers += 1;
             return Ok(());
@@ -170,15 +237,20 @@ impl DeadlineMessages {
         }
     }
 
-    /// Sends what is due.
+    /// Sends what is due, as many packets by one call as there are.
     fn give_out(&mut self) {
+        self.handed_over = 0;
         let mut over = None;
+        let now_ns = now_ns();
         for (to, endpoint) in &mut self.peers {
-            let mut at_ns = now_ns();
-            while let Some(length) = endpoint.transmit(at_ns, &mut self.packet) {
-                // What the kernel does not take is lost, as on the way.
-                let _ = self.socket.send_to(&self.packet[..length], *to);
-                at_ns = now_ns();
+            while self
+                .outgoing
+                .add(*to, |packet| endpoint.transmit(now_ns, packet))
+            {
+                if self.outgoing.is_full() {
+                    // What the kernel does not take is lost, as on the way.
+                    self.outgoing.send(&self.socket);
+                }
             }
             while let Some(notice) = endpoint.notice() {
                 if self.told.len() == MOST_TOLD {
@@ -190,6 +262,7 @@ impl DeadlineMessages {
                 }
             }
         }
+        self.outgoing.send(&self.socket);
         if let Some(peer) = over {
             self.forget(peer);
         }
@@ -223,7 +296,8 @@ impl Messages for DeadlineMessages {
     }
 
     fn send_to(&mut self, message: &[u8], to: SocketAddr) -> io::Result<()> {
-        if self.peers.get(&to).is_none_or(Endpoint::has_ended) {
+        let is_new = self.peers.get(&to).is_none_or(Endpoint::has_ended);
+        if is_new {
             if self.peers.len() >= MOST_PEERS {
                 return Err(io::Error::other(format!(
                     "{MOST_PEERS} connections are open"
@@ -239,7 +313,11 @@ impl Messages for DeadlineMessages {
             Some(endpoint) => endpoint.send(now_ns(), message),
             None => Err(SendError::Ended),
         };
-        self.give_out();
+        self.handed_over += 1;
+        // Otherwise it leaves with those that follow it at once, when whoever hands it over receives or waits.
+        if is_new || taken.is_err() || self.handed_over >= HANDED_OVER_AT_A_TIME {
+            self.give_out();
+        }
         match taken {
             Ok(_) => Ok(()),
             Err(SendError::Full(_)) => Err(io::ErrorKind::WouldBlock.into()),
@@ -249,11 +327,22 @@ impl Messages for DeadlineMessages {
 
     fn receive(&mut self, message: &mut [u8]) -> io::Result<Option<Received>> {
         // What has been taken in while somebody waited needs no call of the system.
-        if let Some(received) = self.deliver(message) {
-            return Ok(Some(received));
+        let mut received = self.deliver(message);
+        let mut taken = Ok(());
+        if received.is_none() {
+            // What was handed over leaves before anything new is looked for.
+            let is_drained = std::mem::take(&mut self.is_drained);
+            if self.handed_over > 0 || is_drained {
+                self.give_out();
+            }
+            // Whoever has waited for it has it all, and waits again.
+            if is_drained {
+                return Ok(None);
+            }
+            taken = self.take_in();
+            self.is_drained = false;
+            received = self.deliver(message);
         }
-        let taken = self.take_in();
-        let received = self.deliver(message);
         // What is to be said beside the message goes out when whoever has it has answered, or waits; and now and then, for whoever
         // only receives.
         self.received = self.received.wrapping_add(1);
@@ -267,17 +356,27 @@ impl Messages for DeadlineMessages {
     }
 
     fn wait(&mut self, at_most: Duration) {
+        if self.handed_over > 0 {
+            self.give_out();
+        }
         let now = now_ns();
         let due_ns = self.wake_ns(now).map(|ns| ns.saturating_sub(now));
         let time = due_ns.map_or(at_most, |ns| Duration::from_nanos(ns).min(at_most));
         if time >= SPIN {
             self.alarm.clear();
             self.alarm.watch(self.socket.as_fd());
-            self.alarm.wait(time);
+            let until_ns = now.saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+            if time >= LONG && self.timer.ring_by(now, until_ns).is_ok() {
+                self.alarm.watch(self.timer.file.as_fd());
+                self.alarm.wait(None);
+            } else {
+                self.alarm.wait(time);
+            }
         }
         // Whoever was woken by something due does it; messages are asked for by who waits.
         let _ = self.take_in();
-        if self.peers.values().all(|it| !it.has_delivery(now_ns())) {
+        let now = now_ns();
+        if self.peers.values().all(|it| !it.has_delivery(now)) {
             self.give_out();
         }
     }
@@ -294,6 +393,8 @@ impl Messages for DeadlineMessages {
     }
 
     fn leave(&mut self) {
+        // Messages that wait are not sent behind a farewell.
+        self.give_out();
         for endpoint in self.peers.values_mut() {
             endpoint.leave();
         }

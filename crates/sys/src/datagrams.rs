@@ -1,0 +1,292 @@
+//! Datagrams that one call of the system receives or sends several of (`recvmmsg`(2), `sendmmsg`(2)).
+
+use std::io;
+use std::mem::zeroed;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, UdpSocket};
+use std::os::fd::AsRawFd;
+
+/// Datagrams that one call takes at most.
+pub const DATAGRAMS_AT_A_TIME: usize = 16;
+
+/// Bytes of an address, of IPv6, which is the longer one.
+const NAME_BYTES: usize = size_of::<libc::sockaddr_in6>();
+
+/// An address as the kernel has it: family, port, address; of IPv6 the flow before and the scope behind that.
+#[derive(Debug, Clone, Copy)]
+#[repr(C, align(8))]
+struct Name {
+    bytes: [u8; NAME_BYTES],
+    length: u32,
+}
+
+const NO_NAME: Name = Name {
+    bytes: [0; NAME_BYTES],
+    length: 0,
+};
+
+impl Name {
+    fn address(&self) -> Option<SocketAddr> {
+        let bytes = &self.bytes;
+        let port = u16::from_be_bytes([bytes[2], bytes[3]]);
+        let part = |at: usize| [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]];
+        match libc::c_int::from(u16::from_ne_bytes([bytes[0], bytes[1]])) {
+            libc::AF_INET => Some((IpAddr::V4(Ipv4Addr::from(part(4))), port).into()),
+            libc::AF_INET6 => {
+                let mut address = [0; 16];
+                address.copy_from_slice(&bytes[8..24]);
+                let flow = u32::from_be_bytes(part(4));
+                let scope = u32::from_ne_bytes(part(24));
+                let address = Ipv6Addr::from(address);
+                Some(SocketAddrV6::new(address, port, flow, scope).into())
+            }
+            _ => None,
+        }
+    }
+}
+
+impl From<SocketAddr> for Name {
+    fn from(address: SocketAddr) -> Self {
+        let mut bytes = [0; NAME_BYTES];
+        let mut put = |at: usize, field: &[u8]| bytes[at..][..field.len()].copy_from_slice(field);
+        put(2, &address.port().to_be_bytes());
+        let length = match address {
+            SocketAddr::V4(address) => {
+                put(0, &(libc::AF_INET as u16).to_ne_bytes());
+                put(4, &SocketAddrV4::ip(&address).octets());
+                size_of::<libc::sockaddr_in>()
+            }
+            SocketAddr::V6(address) => {
+                put(0, &(libc::AF_INET6 as u16).to_ne_bytes());
+                put(4, &address.flowinfo().to_be_bytes());
+                put(8, &address.ip().octets());
+                put(24, &address.scope_id().to_ne_bytes());
+                NAME_BYTES
+            }
+        };
+        Self {
+            bytes,
+            length: length as u32,
+        }
+    }
+}
+
+/// Room for several datagrams of up to `BYTES` bytes each, with their addresses: those that came, or those that are to leave.
+#[derive(Debug)]
+pub struct Datagrams<const BYTES: usize> {
+    bytes: Box<[[u8; BYTES]]>,
+    names: Box<[Name]>,
+    lengths: [usize; DATAGRAMS_AT_A_TIME],
+    count: usize,
+}
+
+impl<const BYTES: usize> Default for Datagrams<BYTES> {
+    fn default() -> Self {
+        Self {
+            bytes: vec![[0; BYTES]; DATAGRAMS_AT_A_TIME].into(),
+            names: vec![NO_NAME; DATAGRAMS_AT_A_TIME].into(),
+            lengths: [0; DATAGRAMS_AT_A_TIME],
+            count: 0,
+        }
+    }
+}
+
+impl<const BYTES: usize> Datagrams<BYTES> {
+    /// Returns how many there are.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Whether there is no room for more.
+    pub fn is_full(&self) -> bool {
+        self.count == DATAGRAMS_AT_A_TIME
+    }
+
+    /// Returns one of them with its address; none of an address of no family that is known.
+    ///
+    /// # Panics
+    /// If there are not as many.
+    pub fn get(&self, at: usize) -> Option<(&[u8], SocketAddr)> {
+        assert!(at < self.count, "a datagram that is there");
+        let address = self.names[at].address()?;
+        Some((&self.bytes[at][..self.lengths[at]], address))
+    }
+
+    /// Adds one for `to` if there is room, and `write` has something to send: it returns the length of what it has written.
+    /// Whether there was.
+    pub fn add(
+        &mut self,
+        to: SocketAddr,
+        write: impl FnOnce(&mut [u8; BYTES]) -> Option<usize>,
+    ) -> bool {
+        if self.is_full() {
+            return false;
+        }
+        let Some(length) = write(&mut self.bytes[self.count]) else {
+            return false;
+        };
+        self.lengths[self.count] = length.min(BYTES);
+        self.names[self.count] = to.into();
+        self.count += 1;
+        true
+    }
+
+    /// Receives what is there, but no more than `at_most`, in place of what there was; without waiting if the socket does not.
+    /// What is longer than `BYTES` is cut off. If they are fewer than `at_most`, they were all that was there.
+    ///
+    /// # Errors
+    /// As `UdpSocket::recv_from`.
+    pub fn receive(&mut self, socket: &UdpSocket, at_most: usize) -> io::Result<usize> {
+        let at_most = at_most.min(DATAGRAMS_AT_A_TIME);
+        self.count = 0;
+        self.lengths[..at_most].fill(BYTES);
+        let names = self.names[..at_most].iter_mut();
+        names.for_each(|it| it.length = NAME_BYTES as u32);
+        let found = self.call(0, at_most, |messages, count| {
+            let socket = socket.as_raw_fd();
+            // A blocking socket waits for the first one only.
+            let flags = libc::MSG_WAITFORONE;
+            // SAFETY: that many headers, whose addresses and lengths are of memory of ours, not shared, that outlives the call.
+            unsafe { libc::recvmmsg(socket, messages, count, flags, std::ptr::null_mut()) }
+        })?;
+        self.count = found;
+        Ok(found)
+    }
+
+    /// Sends all, in order, and has none afterwards. Returns how many the kernel did not take, now or at all.
+    pub fn send(&mut self, socket: &UdpSocket) -> usize {
+        let (mut at, mut refused) = (0, 0);
+        while at < self.count {
+            let sent = self.call(at, self.count - at, |messages, count| {
+                let socket = socket.as_raw_fd();
+                // SAFETY: that many headers, whose addresses and lengths are of memory of ours that outlives the call.
+                unsafe { libc::sendmmsg(socket, messages, count, 0) }
+            });
+            match sent {
+                Ok(sent) if sent > 0 => at += sent,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                // The error is of the first one.
+                _ => {
+                    at += 1;
+                    refused += 1;
+                }
+            }
+        }
+        self.count = 0;
+        refused
+    }
+
+    /// Makes headers of `count` datagrams from `from` on, and calls the system with them; their lengths are those that it says.
+    fn call(
+        &mut self,
+        from: usize,
+        count: usize,
+        call: impl FnOnce(*mut libc::mmsghdr, libc::c_uint) -> libc::c_int,
+    ) -> io::Result<usize> {
+        // SAFETY: numbers and pointers, for which zero is a value.
+        let (mut messages, mut parts): (
+            [libc::mmsghdr; DATAGRAMS_AT_A_TIME],
+            [libc::iovec; DATAGRAMS_AT_A_TIME],
+        ) = unsafe { zeroed() };
+        for at in 0..count {
+            let name = &mut self.names[from + at];
+            parts[at] = libc::iovec {
+                iov_base: self.bytes[from + at].as_mut_ptr().cast(),
+                iov_len: self.lengths[from + at],
+            };
+            let header = &mut messages[at].msg_hdr;
+            header.msg_name = name.bytes.as_mut_ptr().cast();
+            header.msg_namelen = name.length;
+            header.msg_iov = &raw mut parts[at];
+            header.msg_iovlen = 1;
+        }
+        let done = call(messages.as_mut_ptr(), count as libc::c_uint);
+        let done = usize::try_from(done).map_err(|_| io::Error::last_os_error())?;
+        for at in 0..done.min(count) {
+            self.lengths[from + at] = (messages[at].msg_len as usize).min(BYTES);
+        }
+        Ok(done.min(count))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn socket(address: &str) -> UdpSocket {
+        let socket = UdpSocket::bind(address).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        socket
+    }
+
+    #[test]
+    fn several_leave_and_come_at_once_in_order_with_their_addresses() {
+        for here in ["127.0.0.1:0", "[::1]:0"] {
+            // Some machines have no IPv6.
+            let Ok(near) = UdpSocket::bind(here) else {
+                continue;
+            };
+            near.set_nonblocking(true).unwrap();
+            let far = socket(here);
+            let (from, to) = (near.local_addr().unwrap(), far.local_addr().unwrap());
+            let mut out = Datagrams::<64>::default();
+            assert!(!out.add(to, |_| None));
+            let mut number = 0_u8;
+            while out.add(to, |bytes| {
+                bytes.fill(number);
+                Some(usize::from(number))
+            }) {
+                number += 1;
+            }
+            assert!(out.is_full());
+            assert_eq!(usize::from(number), DATAGRAMS_AT_A_TIME);
+            assert_eq!((out.send(&near), out.len()), (0, 0));
+            // Over the loopback interface they are there when they have left.
+            let mut came = Datagrams::<64>::default();
+            assert_eq!(came.receive(&far, 3).unwrap(), 3);
+            assert_eq!(came.get(2), Some((&[2; 2][..], from)));
+            let left = DATAGRAMS_AT_A_TIME - 3;
+            assert_eq!(came.receive(&far, 100).unwrap(), left);
+            for at in 0..left {
+                let length = at + 3;
+                assert_eq!(came.get(at), Some((&vec![length as u8; length][..], from)));
+            }
+            near.send_to(&[7; 100], to).unwrap();
+            assert_eq!(came.receive(&far, DATAGRAMS_AT_A_TIME).unwrap(), 1);
+            assert_eq!(came.get(0), Some((&[7; 64][..], from)));
+            let none = came.receive(&far, DATAGRAMS_AT_A_TIME).unwrap_err();
+            assert_eq!(
+                (none.kind(), came.is_empty()),
+                (io::ErrorKind::WouldBlock, true)
+            );
+        }
+    }
+
+    #[test]
+    fn what_the_kernel_refuses_does_not_keep_back_what_follows() {
+        let near = socket("127.0.0.1:0");
+        let far = socket("127.0.0.1:0");
+        let to = far.local_addr().unwrap();
+        let mut out = Datagrams::<8>::default();
+        // Nobody sends to port 0, nor from IPv4 to IPv6.
+        for to in [
+            to,
+            "127.0.0.1:0".parse().unwrap(),
+            "[::1]:9".parse().unwrap(),
+            to,
+        ] {
+            assert!(out.add(to, |bytes| {
+                bytes[0] = 1;
+                Some(1)
+            }));
+        }
+        assert_eq!(out.send(&near), 2);
+        let mut came = Datagrams::<8>::default();
+        assert_eq!(came.receive(&far, DATAGRAMS_AT_A_TIME).unwrap(), 2);
+    }
+}
