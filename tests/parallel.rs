@@ -35,6 +35,7 @@ mod parallel {
     mod route_in_kernel;
     mod route_scapy;
     mod route_vlans;
+    mod serve_page;
     mod site;
     mod switch;
     mod switch_beside;
