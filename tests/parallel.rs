@@ -17,6 +17,7 @@ mod parallel {
     mod experiment_slurm;
     mod experiment_ssh;
     mod functions_in_kernel;
+    mod gallery;
     mod gtpu;
     mod gtpu_in_kernel;
     mod host;
