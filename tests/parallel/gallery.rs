@@ -56,27 +56,46 @@ fn every_experiment_has_a_figure_with_its_command_or_a_reason() {
     for (name, text) in &figures {
         let title = fs::read_to_string(format!("experiments/{name}.toml")).unwrap();
         let title: toml::Table = title.parse().unwrap();
-        assert!(text.contains(title["title"].as_str().unwrap()), "{name}: title");
+        assert!(
+            text.contains(title["title"].as_str().unwrap()),
+            "{name}: title"
+        );
         let command = format!("\n    taut experiment run {name}");
-        let has_command = text.contains(&format!("{command}\n")) || text.contains(&format!("{command} "));
+        let has_command =
+            text.contains(&format!("{command}\n")) || text.contains(&format!("{command} "));
         assert!(has_command, "{name}: no command");
         // Commit, date and machine that made it.
-        let made = text.lines().find_map(|line| line.strip_prefix("Made by commit `"));
+        let made = text
+            .lines()
+            .find_map(|line| line.strip_prefix("Made by commit `"));
         let made = made.unwrap_or_else(|| panic!("{name}: made by?"));
         let (commit, rest) = made.split_once('`').unwrap();
         assert!(
             commit.len() >= 7 && commit.bytes().all(|it| it.is_ascii_hexdigit()),
             "{name}: {commit}"
         );
-        assert!(rest.contains("on 20") && rest.contains("machine "), "{name}: {rest}");
+        assert!(
+            rest.contains("on 20") && rest.contains("machine "),
+            "{name}: {rest}"
+        );
         let file = format!("{name}.svg");
-        assert!(text.contains(&format!("](gallery/{file})")), "{name}: no figure");
+        assert!(
+            text.contains(&format!("](gallery/{file})")),
+            "{name}: no figure"
+        );
         let path = Path::new(FIGURES).join(&file);
         let svg = fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-        assert!(svg.starts_with("<svg ") && svg.trim_end().ends_with("</svg>"), "{file}");
+        assert!(
+            svg.starts_with("<svg ") && svg.trim_end().ends_with("</svg>"),
+            "{file}"
+        );
         assert!(svg.len() <= MOST_BYTES, "{file}: {} bytes", svg.len());
         assert!(!svg.contains("<script"), "{file}");
         drawn.insert(file);
     }
-    assert_eq!(names(Path::new(FIGURES)), drawn, "figures that the page does not show");
+    assert_eq!(
+        names(Path::new(FIGURES)),
+        drawn,
+        "figures that the page does not show"
+    );
 }

@@ -584,13 +584,21 @@ fn units_of_the_package_run_under_systemd() {
     assert_eq!(ended.code(), Some(0), "{ended:?}: {said}");
     let line = |start: &str| {
         let line = said.lines().find_map(|line| line.strip_prefix(start));
-        line.unwrap_or_else(|| panic!("no {start}: {said}")).trim().to_string()
+        line.unwrap_or_else(|| panic!("no {start}: {said}"))
+            .trim()
+            .to_string()
     };
     // CAP_NET_ADMIN, NET_RAW, IPC_LOCK, SYS_NICE, PERFMON and BPF, as linux/capability.h numbers them.
-    let rights = [12, 13, 14, 23, 38, 39].map(|bit| 1_u64 << bit).iter().sum::<u64>();
+    let rights = [12, 13, 14, 23, 38, 39]
+        .map(|bit| 1_u64 << bit)
+        .iter()
+        .sum::<u64>();
     assert_eq!(line("CapBnd:"), format!("{rights:016x}"));
     assert_eq!(line("NoNewPrivs:"), "1");
-    assert_eq!((line("NRestarts="), line("ExecMainStatus=")), ("0".to_string(), "2".to_string()));
+    assert_eq!(
+        (line("NRestarts="), line("ExecMainStatus=")),
+        ("0".to_string(), "2".to_string())
+    );
     let left = names(&within("etc/systemd/system/multi-user.target.wants"));
     assert!(left.is_empty(), "{left:?}");
 }
