@@ -17,6 +17,7 @@ mod parallel {
     mod experiment_slurm;
     mod experiment_ssh;
     mod functions_in_kernel;
+    mod gallery;
     mod gtpu;
     mod gtpu_in_kernel;
     mod host;
@@ -35,6 +36,7 @@ mod parallel {
     mod route_in_kernel;
     mod route_scapy;
     mod route_vlans;
+    mod serve_page;
     mod site;
     mod switch;
     mod switch_beside;

@@ -164,7 +164,8 @@ fn look_below(dir: &Path, name: String, level: usize, found: &mut Vec<(String, &
     }
 }
 
-fn read(path: &Path) -> Result<Value, String> {
+/// A JSON file that is not too long.
+pub fn read(path: &Path) -> Result<Value, String> {
     let mut text = Vec::new();
     let file = File::open(path).map_err(|e| e.to_string())?;
     file.take(MOST_HEAD_BYTES + 1)

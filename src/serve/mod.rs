@@ -4,6 +4,7 @@
 //! in a sandbox of their own, as whoever made one may be a stranger; files are looked up by names that lead nowhere else.
 
 mod index;
+mod live;
 
 use crate::exit::{self, Failure};
 use crate::forward;
@@ -13,6 +14,7 @@ use index::{Index, Watching};
 use serde_json::json;
 use std::borrow::Cow;
 use std::io::Read;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use taut_experiment::compare::{Wanted, compare};
@@ -23,6 +25,8 @@ const PAGE: &str = include_str!("page.html");
 /// What stands for the secrets in it.
 const NONCE: &str = "{{nonce}}";
 const TOKEN: &str = "{{token}}";
+/// What stands for the addresses that are watched.
+const WATCHED: &str = "{{watched}}";
 /// The largest file that is handed out, bytes.
 const MOST_FILE_BYTES: u64 = 256 << 20;
 /// Files of a folder that are listed.
@@ -32,9 +36,10 @@ const MOST_FILES: usize = 5_000;
 #[command(after_help = "Examples:
   taut serve
   taut serve results --listen 9200
+  taut serve --watch 127.0.0.1:9100   and how a forwarder does that runs with --metrics 127.0.0.1:9100
 
-Open the address that it prints. The list follows what is written below the folder: running experiments show how far they are. Tick two
-experiments to compare them. Ctrl-C ends it.")]
+Open the address that it prints. The list follows what is written below the folder: a running experiment shows how far it is, and run by
+run what it measures. Tick two experiments to compare them. Ctrl-C ends it.")]
 pub struct Arguments {
     /// Folder with results folders, or folders of them
     #[arg(default_value = "results")]
@@ -42,6 +47,9 @@ pub struct Arguments {
     /// Port of this machine, or address and port; 0 takes a free one
     #[arg(long, value_name = "PORT", default_value = "9200")]
     listen: String,
+    /// Show a running forwarder, generator, chain or capture as well: the address of its --metrics; more than once for several
+    #[arg(long, value_name = "ADDRESS")]
+    watch: Vec<String>,
     /// End when standard input closes: for programs that start it and must not leave it behind
     #[arg(long)]
     until_stdin_closes: bool,
@@ -58,6 +66,8 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             dir.display()
         )));
     }
+    let watched: Result<Vec<_>, _> = arguments.watch.iter().map(|it| live::address(it)).collect();
+    let watched = watched?;
     let stop = exit::stop_flag()?;
     let index = Arc::new(Index::new(dir));
     index.look();
@@ -72,7 +82,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     };
     let shown = Arc::clone(&index);
     let server = Server::start("page", &address, move |request| {
-        answer(request, &secrets, &shown)
+        answer(request, &secrets, &shown, &watched)
     })?;
     let url = format!("http://{}/{token}/", server.address());
     if !server.address().ip().is_loopback() {
@@ -114,7 +124,12 @@ fn decoded(part: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-fn answer(request: &Request<'_>, secrets: &Secrets, index: &Index) -> Reply {
+fn answer(
+    request: &Request<'_>,
+    secrets: &Secrets,
+    index: &Index,
+    watched: &[SocketAddr],
+) -> Reply {
     if !request.field("Host").is_some_and(is_no_name) {
         let text = "this page is there by the address only, and by localhost";
         return Reply::text("421 Misdirected Request", text);
@@ -145,9 +160,11 @@ fn answer(request: &Request<'_>, secrets: &Secrets, index: &Index) -> Reply {
     // A report has its script and style in it, and is given nothing else: no other file, no cookie, no page around it.
     let sandbox = "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:";
     let (reply, policy) = match rest {
-        [""] => (page(secrets), own.as_str()),
+        [""] => (page(secrets, watched), own.as_str()),
         ["list.json"] => (of_json(index.as_json()), own.as_str()),
         ["files", folder] => (files(index, folder), own.as_str()),
+        ["live", folder] => (experiment(index, folder), own.as_str()),
+        ["watched", number] => (metrics(watched, number), own.as_str()),
         ["report", folder] => (file(index, folder, "report.html", false), sandbox),
         ["file", folder, name @ ..] => (file(index, folder, &name.join("/"), true), sandbox),
         ["compare", one, other] => (compared(index, one, other), sandbox),
@@ -168,10 +185,11 @@ fn missing() -> Reply {
     Reply::text("404 Not Found", "there is no such page")
 }
 
-fn page(secrets: &Secrets) -> Reply {
+fn page(secrets: &Secrets, watched: &[SocketAddr]) -> Reply {
     let text = PAGE
         .replace(NONCE, &secrets.nonce)
-        .replace(TOKEN, &secrets.token);
+        .replace(TOKEN, &secrets.token)
+        .replace(WATCHED, &json!(watched).to_string());
     of_html(text.into_bytes())
 }
 
@@ -188,6 +206,31 @@ fn of_json(text: String) -> Reply {
     Reply {
         kind: "application/json",
         ..of_html(text.into_bytes())
+    }
+}
+
+/// How far an experiment is, and what its latest runs have measured.
+fn experiment(index: &Index, folder: &str) -> Reply {
+    let Some(path) = index.path_of(folder) else {
+        return missing();
+    };
+    match live::experiment(&path) {
+        Ok(found) => of_json(found.to_string()),
+        Err(e) => Reply::text("422 Unprocessable Content", &e),
+    }
+}
+
+/// What the program of that number gives out, which the page reads.
+fn metrics(watched: &[SocketAddr], number: &str) -> Reply {
+    let Some(address) = number.parse().ok().and_then(|it: usize| watched.get(it)) else {
+        return missing();
+    };
+    match live::metrics(*address) {
+        Ok(body) => Reply {
+            kind: "text/plain; charset=utf-8",
+            ..of_html(body)
+        },
+        Err(e) => Reply::text("502 Bad Gateway", &e.to_string()),
     }
 }
 

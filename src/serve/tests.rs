@@ -53,7 +53,7 @@ impl Asked {
         let secrets = Secrets::draw().unwrap();
         let token = secrets.token.clone();
         let server = Server::start("page", "127.0.0.1:0", move |request| {
-            answer(request, &secrets, &index)
+            answer(request, &secrets, &index, &[])
         })
         .unwrap();
         Self {
@@ -123,6 +123,8 @@ fn only_who_has_the_token_is_answered_and_only_with_what_is_in_results() {
         report.contains("Content-Security-Policy: sandbox") && report.ends_with("<p>report</p>"),
         "{report}"
     );
+    let live: Value = serde_json::from_str(body(&asked.get("live/a"))).unwrap();
+    assert_eq!((&live["done"], &live["runs"]), (&3.into(), &json!([])));
     let log = asked.get("file/a/runs/v1-r1/log");
     assert!(
         log.contains("attachment; filename=\"log\"") && log.ends_with("\r\n\r\nx"),
@@ -153,6 +155,10 @@ fn only_who_has_the_token_is_answered_and_only_with_what_is_in_results() {
         ("file/a", 404),
         ("report/deep%2Fer%2Fprobe", 404),
         ("files/nowhere", 404),
+        ("live/nowhere", 404),
+        ("live/broken", 422),
+        ("watched/0", 404),
+        ("watched/x", 404),
         ("elsewhere", 404),
         ("%zz", 400),
         ("%ff", 400),

@@ -9,7 +9,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const TAUT: &str = env!("CARGO_BIN_EXE_taut");
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -413,6 +413,194 @@ fn a_debian_package_is_installed_used_upgraded_and_purged_without_a_trace() {
     // And dpkg's books have no file about it.
     let books = names(&root.join("var/lib/dpkg/info"));
     assert!(!books.iter().any(|it| it.starts_with("taut.")), "{books:?}");
+}
+
+/// A group of processes of its own below this machine's second hierarchy of control groups, gone with all that is in it.
+struct ControlGroup(PathBuf);
+
+impl ControlGroup {
+    /// None where there is none that may be written to.
+    fn make() -> Option<Self> {
+        let mounts = fs::read_to_string("/proc/mounts").unwrap();
+        let top = mounts.lines().find_map(|line| {
+            let words: Vec<&str> = line.split(' ').collect();
+            (words[2] == "cgroup2").then(|| PathBuf::from(words[1]))
+        });
+        let path = top?.join(format!("taut-test-{}", std::process::id()));
+        fs::create_dir(&path).ok()?;
+        Some(Self(path))
+    }
+}
+
+impl Drop for ControlGroup {
+    fn drop(&mut self) {
+        fn remove(group: &Path) {
+            let below = fs::read_dir(group).into_iter().flatten().flatten();
+            for entry in below.filter(|it| it.file_type().is_ok_and(|it| it.is_dir())) {
+                remove(&entry.path());
+            }
+            let _ = fs::remove_dir(group);
+        }
+        // Processes that were killed are there until they are gone.
+        let deadline = Instant::now() + PATIENCE;
+        while self.0.exists() && Instant::now() < deadline {
+            let _ = fs::write(self.0.join("cgroup.kill"), "1");
+            remove(&self.0);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// What makes a root the root of a container, in namespaces of its own. Nothing of the kernel that others have can be written there.
+const INTO_ROOT: &str = r#"
+cd "$1"
+mount --bind . .
+cd "$1"
+mount -t proc proc proc
+mount --bind proc/sys proc/sys
+mount -o remount,bind,ro proc/sys
+mount -o ro -t sysfs sysfs sys
+mount -t cgroup2 cgroup2 sys/fs/cgroup
+mount -t tmpfs tmpfs run
+mount -t tmpfs tmpfs dev
+mkdir dev/shm
+for device in null zero full random urandom tty; do
+    : >"dev/$device"
+    mount --bind "/dev/$device" "dev/$device"
+done
+ln -s /proc/self/fd dev/fd
+pivot_root . .
+umount -l .
+exec chroot . /lib/systemd/systemd --unit=check.service --log-target=null
+"#;
+
+/// What runs as a service of the root's systemd, with what it says in a file; when it has ended, so does the system.
+const CHECK: &str = "[Unit]
+DefaultDependencies=no
+SuccessAction=exit-force
+FailureAction=exit-force
+SuccessActionExitStatus=0
+FailureActionExitStatus=1
+[Service]
+Type=oneshot
+ExecStart=/bin/sh -ex /tmp/check.sh
+Environment=DEBIAN_FRONTEND=noninteractive LC_ALL=C
+StandardOutput=append:/tmp/said
+StandardError=append:/tmp/said
+";
+
+/// What an administrator would type, and what is to be seen of it.
+const UNITS: &str = r#"
+seen() {
+    left=600
+    until eval "$1"; do
+        left=$((left - 1))
+        test "$left" -gt 0
+        sleep 0.1
+    done
+}
+running() {
+    cat /proc/[0-9]*/comm | grep -cx taut
+}
+main() {
+    systemctl show --value --property MainPID "$1"
+}
+dpkg --install /tmp/taut.deb
+mkdir -p /etc/taut
+printf 'ports = ["null:source=1", "null:"]\nwait = "yield"\n[[function]]\nname = "forward"\n' | tee /etc/taut/edge.toml >/etc/taut/wire.toml
+systemctl enable --now taut-chain@edge taut-forward@wire
+systemctl is-active taut-chain@edge taut-forward@wire
+set +x
+seen 'taut chain status edge --json | grep -q "\"rx_packets\":[1-9]"'
+set -x
+# With no more rights than the unit says.
+grep CapBnd "/proc/$(main taut-chain@edge)/status"
+grep NoNewPrivs "/proc/$(main taut-chain@edge)/status"
+# What dies comes back.
+before=$(main taut-chain@edge)
+kill -9 "$before"
+seen 'now=$(main taut-chain@edge); test "$now" != 0 && test "$now" != "$before" && taut chain status edge >/dev/null'
+# A mistake does not.
+echo 'ports = 1' >/etc/taut/wrong.toml
+systemctl start taut-chain@wrong || true
+seen 'test "$(systemctl show --value --property ActiveState,NRestarts,ExecMainStatus taut-chain@wrong | paste -sd " ")" = "2 0 failed" ||
+    test "$(systemctl is-failed taut-chain@wrong)" = failed'
+systemctl show --property NRestarts,ExecMainStatus taut-chain@wrong
+systemctl stop taut-forward@wire
+test "$(systemctl show --value --property Result taut-forward@wire)" = success
+dpkg --purge taut
+test "$(running)" = 0
+ls /etc/systemd/system/multi-user.target.wants
+"#;
+
+#[test]
+fn units_of_the_package_run_under_systemd() {
+    if !debian() || !is_root() {
+        return;
+    }
+    let Some(group) = ControlGroup::make() else {
+        return println!("skipped: needs control groups (cgroup2) that it may make");
+    };
+    let folder = scratch();
+    let deb = make_deb(&folder.path().join("made"));
+    let root = folder.path().join("root");
+    let wanted = [depends(&deb), vec!["systemd".to_string()]].concat();
+    println!("root made of {}", fill(&root, &wanted));
+    let within = |name: &str| root.join(name);
+    if !within("usr/lib/systemd/systemd").exists() {
+        return println!("skipped: needs systemd (package systemd)");
+    }
+    // Nothing but what is asked for is to start there.
+    for folder in ["usr/lib/systemd/system", "etc/systemd/system"] {
+        let entries = fs::read_dir(within(folder)).into_iter().flatten().flatten();
+        for entry in entries {
+            if entry.file_name().to_string_lossy().ends_with(".wants") {
+                fs::remove_dir_all(entry.path()).unwrap();
+            }
+        }
+    }
+    fs::copy(&deb, within("tmp/taut.deb")).unwrap();
+    fs::write(within("tmp/check.sh"), UNITS).unwrap();
+    let units = within("etc/systemd/system");
+    fs::create_dir_all(&units).unwrap();
+    fs::write(units.join("check.service"), CHECK).unwrap();
+    for unit in ["taut-chain@", "taut-forward@"] {
+        let more = units.join(format!("{unit}.service.d"));
+        fs::create_dir(&more).unwrap();
+        let text = "[Service]\nStandardError=append:/tmp/said\nRestartSec=0.1\n";
+        fs::write(more.join("said.conf"), text).unwrap();
+    }
+    let mut command = Command::new("sh");
+    let join = "echo $$ >\"$1/cgroup.procs\"; shift; exec unshare --cgroup --mount --pid --ipc --uts --net --fork --kill-child \
+        --propagation private sh -ec \"$@\"";
+    command.args(["-ec", join, "sh"]).arg(&group.0);
+    command.args([INTO_ROOT, "sh"]).arg(&root);
+    command.env_clear().envs([
+        ("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"),
+        ("container", "taut"),
+    ]);
+    let ended = Program::start(&mut command).finish_within(2 * PATIENCE);
+    let said = fs::read_to_string(within("tmp/said")).unwrap_or_default();
+    assert_eq!(ended.code(), Some(0), "{ended:?}: {said}");
+    let line = |start: &str| {
+        let line = said.lines().find_map(|line| line.strip_prefix(start));
+        line.unwrap_or_else(|| panic!("no {start}: {said}"))
+            .trim()
+            .to_string()
+    };
+    // CAP_NET_ADMIN, NET_RAW, IPC_LOCK, SYS_NICE, PERFMON and BPF, as linux/capability.h numbers them.
+    let rights = [12, 13, 14, 23, 38, 39]
+        .map(|bit| 1_u64 << bit)
+        .iter()
+        .sum::<u64>();
+    assert_eq!(line("CapBnd:"), format!("{rights:016x}"));
+    assert_eq!(line("NoNewPrivs:"), "1");
+    assert_eq!(
+        (line("NRestarts="), line("ExecMainStatus=")),
+        ("0".to_string(), "2".to_string())
+    );
+    let left = names(&within("etc/systemd/system/multi-user.target.wants"));
+    assert!(left.is_empty(), "{left:?}");
 }
 
 /// A file of a layout by what describes it, whose digest and size are right.

@@ -4,6 +4,7 @@
 #![allow(dead_code, clippy::unwrap_used)]
 
 pub mod between;
+pub mod browser;
 pub mod guest;
 pub mod hosts;
 pub mod in_kernel;

@@ -1,0 +1,189 @@
+//! What runs at the moment: an experiment, by what lies in its folder so far; forwarders and others, by their metrics.
+
+use crate::exit::Failure;
+use serde_json::{Value, json};
+use std::fs;
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::time::{Duration, Instant};
+use taut_experiment::InsidePath;
+
+/// Bytes at the end of the list of runs that are read.
+const TAIL_BYTES: u64 = 1 << 20;
+/// Runs that are shown, the latest ones.
+const MOST_RUNS: usize = 300;
+/// Bytes of metrics that are read.
+const MOST_METRICS_BYTES: u64 = 8 << 20;
+/// How long a program may take to give out its metrics.
+const PATIENCE: Duration = Duration::from_millis(800);
+
+/// The address of a program's metrics, as the program says it or as it was told.
+pub fn address(text: &str) -> Result<SocketAddr, Failure> {
+    let bare = text.strip_prefix("http://").unwrap_or(text);
+    let bare = bare.strip_suffix("/metrics").unwrap_or(bare);
+    bare.parse().map_err(|_| {
+        Failure::Input(format!(
+            "--watch {text}: want the address of a program's --metrics, such as 127.0.0.1:9100"
+        ))
+    })
+}
+
+/// An experiment: how far it is, the runs that are being made, and the latest that have been.
+pub fn experiment(folder: &Path) -> Result<Value, String> {
+    let state = super::index::read(&folder.join("state.json"))?;
+    let (runs, problem) = match latest_runs(folder) {
+        Ok(runs) => (runs, None),
+        Err(e) => (Vec::new(), Some(format!("runs.jsonl: {e}"))),
+    };
+    let names = fs::read_dir(folder.join("runs")).into_iter().flatten();
+    let names = names
+        .flatten()
+        .filter_map(|entry| entry.file_name().into_string().ok());
+    let mut making: Vec<String> = names
+        .filter_map(|name| name.strip_suffix(".partial").map(str::to_owned))
+        .collect();
+    making.sort();
+    Ok(json!({
+        "stage": state["stage"], "done": state["done"], "planned": state["planned"],
+        "failed": state["failed"], "making": making, "runs": runs, "problem": problem,
+    }))
+}
+
+/// The last lines of the list of runs. One that is being written is left out.
+fn latest_runs(folder: &Path) -> io::Result<Vec<Value>> {
+    let opened = InsidePath::new("runs.jsonl").map_err(io::Error::other)?;
+    let mut file = match opened.open(folder) {
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        opened => opened?,
+    };
+    let length = file.metadata()?.len();
+    let from = length.saturating_sub(TAIL_BYTES);
+    file.seek(SeekFrom::Start(from))?;
+    let mut tail = Vec::new();
+    file.take(TAIL_BYTES).read_to_end(&mut tail)?;
+    // What follows the last line end is empty, or half a line; what is in front of the first may be as well.
+    let mut lines: Vec<&[u8]> = tail.split(|byte| *byte == b'\n').collect();
+    lines.pop();
+    if from > 0 && !lines.is_empty() {
+        lines.remove(0);
+    }
+    let first = lines.len().saturating_sub(MOST_RUNS);
+    let runs = lines[first..].iter().map(|line| {
+        let run: Value = serde_json::from_slice(line)?;
+        Ok(
+            json!({"id": run["id"], "warm_up": run["warm_up"], "seconds": run["seconds"],
+            "variables": run["variables"], "metrics": run["metrics"]}),
+        )
+    });
+    runs.collect()
+}
+
+/// What a program gives out at that address now: OpenMetrics.
+pub fn metrics(address: SocketAddr) -> io::Result<Vec<u8>> {
+    let deadline = Instant::now() + PATIENCE;
+    let mut program = TcpStream::connect_timeout(&address, PATIENCE)?;
+    let left = || {
+        let left = deadline.saturating_duration_since(Instant::now());
+        match left.is_zero() {
+            true => Err(io::Error::from(ErrorKind::TimedOut)),
+            false => Ok(left),
+        }
+    };
+    program.set_write_timeout(Some(left()?))?;
+    let request = format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    program.write_all(request.as_bytes())?;
+    let mut answer = Vec::new();
+    let mut part = [0; 16 << 10];
+    loop {
+        program.set_read_timeout(Some(left()?))?;
+        let read = match program.read(&mut part) {
+            // As a socket says it whose time is up.
+            Err(e) if e.kind() == ErrorKind::WouldBlock => return Err(ErrorKind::TimedOut.into()),
+            read => read?,
+        };
+        if read == 0 {
+            break;
+        }
+        answer.extend_from_slice(&part[..read]);
+        if answer.len() as u64 > MOST_METRICS_BYTES {
+            return Err(io::Error::other("more metrics than any program of taut's"));
+        }
+    }
+    let head = answer.windows(4).position(|end| end == b"\r\n\r\n");
+    match head {
+        Some(end) if answer.starts_with(b"HTTP/1.1 200 ") => Ok(answer.split_off(end + 4)),
+        _ => Err(io::Error::other("no metrics there")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::net::TcpListener;
+    use taut_live::metrics::Endpoint;
+
+    #[test]
+    fn an_address_is_taken_as_programs_say_it() {
+        for text in ["127.0.0.1:9100", "http://127.0.0.1:9100/metrics"] {
+            assert_eq!(address(text).unwrap().to_string(), "127.0.0.1:9100");
+        }
+        for wrong in ["9100", "localhost:9100", "https://127.0.0.1:9100/metrics"] {
+            let Err(Failure::Input(text)) = address(wrong) else {
+                panic!("{wrong}")
+            };
+            assert!(text.starts_with(&format!("--watch {wrong}: ")), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_experiment_is_shown_as_far_as_it_has_been_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let put = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+        assert!(experiment(folder.path()).is_err());
+        put(
+            "state.json",
+            r#"{"stage": "running", "done": 2, "planned": 4}"#,
+        );
+        let before = experiment(folder.path()).unwrap();
+        assert_eq!(
+            (&before["planned"], &before["runs"]),
+            (&json!(4), &json!([]))
+        );
+        fs::create_dir_all(folder.path().join("runs/v1-r2.partial")).unwrap();
+        fs::create_dir_all(folder.path().join("runs/v1-r1")).unwrap();
+        let line = r#"{"id": "v1-r1", "seconds": 1.5, "variables": {"x": 1}, "metrics": {"a": 2}}"#;
+        put("runs.jsonl", &format!("{line}\n{{\"id\": \"v1"));
+        let now = experiment(folder.path()).unwrap();
+        assert_eq!(now["making"], json!(["v1-r2"]));
+        assert_eq!(now["runs"].as_array().unwrap().len(), 1, "{now}");
+        assert_eq!(now["runs"][0]["metrics"]["a"], 2);
+        // Of many runs the latest.
+        put("runs.jsonl", &format!("{line}\n").repeat(20_000));
+        let many = experiment(folder.path()).unwrap();
+        assert_eq!(many["runs"].as_array().unwrap().len(), MOST_RUNS);
+        put("runs.jsonl", "{\n");
+        let broken = experiment(folder.path()).unwrap();
+        assert!(
+            broken["problem"]
+                .as_str()
+                .unwrap()
+                .starts_with("runs.jsonl: "),
+            "{broken}"
+        );
+    }
+
+    #[test]
+    fn metrics_come_from_who_gives_them_out_and_nobody_else_is_waited_for() {
+        let endpoint = Endpoint::serve("127.0.0.1:0", || "x 1\n# EOF\n".to_string()).unwrap();
+        assert_eq!(metrics(endpoint.address()).unwrap(), b"x 1\n# EOF\n");
+        let gone = endpoint.address();
+        drop(endpoint);
+        assert!(metrics(gone).is_err());
+        // Accepted by the system, answered by nobody.
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let error = metrics(silent.local_addr().unwrap()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+    }
+}

@@ -1,0 +1,101 @@
+//! The gallery of the documentation: each experiment has its figure, with the command and the commit that made it, or a reason
+//! why it has none yet.
+
+use crate::support::names;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+const PAGE: &str = "docs/gallery.md";
+const FIGURES: &str = "docs/gallery";
+/// Begins the list of experiments that have no figure.
+const WITHOUT: &str = "## Without a figure";
+/// A figure on the page is no larger, bytes.
+const MOST_BYTES: usize = 30_000;
+
+/// What the page shows: text under each heading of an experiment, and reasons of those without a figure.
+fn shown(page: &str) -> (BTreeMap<String, String>, BTreeMap<String, String>) {
+    let (with, without) = page.split_once(WITHOUT).unwrap();
+    let mut figures = BTreeMap::new();
+    for part in with.split("\n### ").skip(1) {
+        let (name, text) = part.split_once('\n').unwrap();
+        let text = text.split("\n## ").next().unwrap_or_default();
+        let before = figures.insert(name.trim().to_owned(), text.to_owned());
+        assert_eq!(before, None, "{name} twice");
+    }
+    let mut reasons = BTreeMap::new();
+    for line in without.lines().filter(|line| line.starts_with("| `")) {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        let name = cells[1].trim_matches('`').to_owned();
+        assert!(cells[2].len() > 10, "{line}: why?");
+        let before = reasons.insert(name, cells[2].to_owned());
+        assert_eq!(before, None, "{line} twice");
+    }
+    (figures, reasons)
+}
+
+#[test]
+fn every_experiment_has_a_figure_with_its_command_or_a_reason() {
+    let page = fs::read_to_string(PAGE).unwrap();
+    let (figures, reasons) = shown(&page);
+    let experiments = names(Path::new("experiments")).into_iter();
+    let experiments: BTreeSet<String> = experiments
+        .filter_map(|file| file.strip_suffix(".toml").map(str::to_owned))
+        .collect();
+    let named: BTreeSet<String> = figures.keys().chain(reasons.keys()).cloned().collect();
+    let missing: Vec<_> = experiments.difference(&named).collect();
+    let unknown: Vec<_> = named.difference(&experiments).collect();
+    assert!(
+        missing.is_empty() && unknown.is_empty(),
+        "{PAGE} lacks {missing:?} and names {unknown:?}, which there are not"
+    );
+    for name in figures.keys() {
+        assert!(!reasons.contains_key(name), "{name}: with and without");
+    }
+    let mut drawn = BTreeSet::new();
+    for (name, text) in &figures {
+        let title = fs::read_to_string(format!("experiments/{name}.toml")).unwrap();
+        let title: toml::Table = title.parse().unwrap();
+        assert!(
+            text.contains(title["title"].as_str().unwrap()),
+            "{name}: title"
+        );
+        let command = format!("\n    taut experiment run {name}");
+        let has_command =
+            text.contains(&format!("{command}\n")) || text.contains(&format!("{command} "));
+        assert!(has_command, "{name}: no command");
+        // Commit, date and machine that made it.
+        let made = text
+            .lines()
+            .find_map(|line| line.strip_prefix("Made by commit `"));
+        let made = made.unwrap_or_else(|| panic!("{name}: made by?"));
+        let (commit, rest) = made.split_once('`').unwrap();
+        assert!(
+            commit.len() >= 7 && commit.bytes().all(|it| it.is_ascii_hexdigit()),
+            "{name}: {commit}"
+        );
+        assert!(
+            rest.contains("on 20") && rest.contains("machine "),
+            "{name}: {rest}"
+        );
+        let file = format!("{name}.svg");
+        assert!(
+            text.contains(&format!("](gallery/{file})")),
+            "{name}: no figure"
+        );
+        let path = Path::new(FIGURES).join(&file);
+        let svg = fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        assert!(
+            svg.starts_with("<svg ") && svg.trim_end().ends_with("</svg>"),
+            "{file}"
+        );
+        assert!(svg.len() <= MOST_BYTES, "{file}: {} bytes", svg.len());
+        assert!(!svg.contains("<script"), "{file}");
+        drawn.insert(file);
+    }
+    assert_eq!(
+        names(Path::new(FIGURES)),
+        drawn,
+        "figures that the page does not show"
+    );
+}

@@ -1,0 +1,195 @@
+//! The page of `taut serve` in a browser: an experiment while it runs, a forwarder beside it, two results compared, and a list
+//! of ten thousand.
+
+use crate::support::browser::Browser;
+use crate::support::program::{Program, run};
+use crate::support::{is_root, scratch, taut};
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+/// `taut serve` over a folder, and its address.
+fn serve(folder: &Path, more: &[&str]) -> (Program, String) {
+    let mut command = taut(&["serve", "--listen", "0", "--json", "--until-stdin-closes"]);
+    let mut server = Program::start(command.args(more).arg(folder));
+    server.wait_for_stdout("started");
+    let started: Value = serde_json::from_str(server.stdout().lines().next().unwrap()).unwrap();
+    let url = started["url"].as_str().unwrap().to_owned();
+    (server, url)
+}
+
+/// An experiment each of whose runs waits until `gate/go` is there, and takes it away.
+fn gated(gate: &Path) -> String {
+    let go = gate.join("go");
+    let go = go.display();
+    format!(
+        r#"
+title = "Numbers"
+[loop]
+x = [1, 2]
+[plan]
+repetitions = 2
+[[step]]
+name = "it"
+run = "while ! rm '{go}' 2>/dev/null; do sleep 0.02; done; echo '{{\"value\": {{{{ x }}}}.5}}'"
+json = true
+[[table]]
+name = "all"
+title = "All"
+rows = ["x"]
+metrics = ["it.value"]
+[[figure]]
+name = "values"
+kind = "line"
+x = "x"
+y = "it.value"
+"#
+    )
+}
+
+#[test]
+fn an_experiment_and_a_forwarder_are_watched_while_they_run_and_compared_after() {
+    if !is_root() {
+        return;
+    }
+    let folder = scratch();
+    let results = folder.path().join("results");
+    fs::create_dir(&results).unwrap();
+    let mut forward = taut(&["forward", "--port", "null:source=1", "--port", "null:"]);
+    forward.args(["--wait", "yield", "--quiet", "--metrics", "127.0.0.1:0"]);
+    let mut forwarder = Program::start(&mut forward);
+    forwarder.wait_for_stderr("metrics at ");
+    let said = forwarder.stderr();
+    let metrics = said
+        .lines()
+        .find_map(|it| it.strip_prefix("taut: metrics at "));
+    let (server, url) = serve(&results, &["--watch", metrics.unwrap()]);
+    let Some(mut browser) = Browser::open(&url) else {
+        return;
+    };
+    // Beside experiments of other tests: a machine is a network namespace.
+    let file = folder.path().join("numbers.toml");
+    fs::write(&file, gated(folder.path())).unwrap();
+    let mut command = Command::new("unshare");
+    command.args(["--net", env!("CARGO_BIN_EXE_taut"), "experiment", "run"]);
+    let experiment = Program::start(command.arg(&file).arg("--out").arg(results.join("one")));
+
+    // The list hears of it, and has a button for it.
+    let button =
+        "[...document.querySelectorAll('#rows button')].find(it => it.textContent === 'Live')";
+    browser.wait_until(button);
+    browser.value(&format!("{button}.click()"));
+    let state = "document.getElementById('live-state').textContent";
+    browser.wait_until(&format!(
+        "{state}.startsWith('running; 0 of 4 runs; now v')"
+    ));
+    for done in 1..=4 {
+        fs::write(folder.path().join("go"), "").unwrap();
+        browser.wait_until(&format!("{state}.includes('; {done} of 4 runs')"));
+        let rows = format!("document.querySelectorAll('#live-runs tr').length === {done}");
+        browser.wait_until(&rows);
+    }
+    browser.wait_until(&format!("{state}.startsWith('finished; 4 of 4')"));
+    let row = browser.value("document.querySelector('#live-runs tr').textContent");
+    assert!(row.as_str().unwrap().contains(".5"), "{row}");
+    assert_eq!(
+        browser.value("document.querySelectorAll('#live-chart circle').length"),
+        4
+    );
+    experiment.finish().success();
+
+    // The forwarder's packets have a rate by now, and a line.
+    let watched = "document.getElementById('watched-0')";
+    browser.wait_until(&format!("{watched}.querySelector('polyline')"));
+    let table = browser.value(&format!("{watched}.querySelector('table').textContent"));
+    let table = table.as_str().unwrap();
+    assert!(
+        table.contains("forward_received_packets_total") && table.contains(" /s"),
+        "{table}"
+    );
+    forwarder.interrupt().success();
+    browser.wait_until(&format!(
+        "{watched}.textContent.includes('gives no metrics')"
+    ));
+
+    // Two results, one drawn over the other.
+    let copy = results.join("two");
+    run(Command::new("cp")
+        .arg("-r")
+        .args([&results.join("one"), &copy]))
+    .success();
+    browser.wait_until("document.querySelectorAll('#rows input').length === 2");
+    let tick = "document.querySelectorAll('#rows input:not(:checked)')[0].click()";
+    browser.value(tick);
+    browser.value(tick);
+    let opened = browser.value(
+        "let opened; window.open = it => opened = it; document.getElementById('compare').click(); opened",
+    );
+    let root = url.split_inclusive('/').take(3).collect::<String>();
+    let opened = opened.as_str().unwrap();
+    browser.go(&format!("{}{opened}", root.trim_end_matches('/')));
+    browser.wait_until("document.body.innerText.includes('it.value')");
+    assert_eq!(browser.close(), Vec::<String>::new());
+    let ended = server.interrupt().success();
+    assert!(!ended.stderr.contains("panicked"), "{ended:?}");
+}
+
+#[test]
+fn ten_thousand_results_are_listed_and_searched_in_no_time() {
+    let folder = scratch();
+    for number in 0..10_000 {
+        let one = folder
+            .path()
+            .join(format!("{:02}/{number:05}", number % 100));
+        fs::create_dir_all(&one).unwrap();
+        let state = format!(
+            r#"{{"title": "Number {number}", "stage": "finished", "started": "2026-01-01T00:00:00Z", "done": 20, "planned": 20,
+                "command_line": "taut experiment run numbers"}}"#
+        );
+        fs::write(one.join("state.json"), state).unwrap();
+    }
+    let (server, url) = serve(folder.path(), &[]);
+    let Some(mut browser) = Browser::open(&url) else {
+        return;
+    };
+    browser.wait_until("document.getElementById('count').textContent === '(10000)'");
+    assert_eq!(
+        browser.value("document.querySelectorAll('#rows tr').length"),
+        300
+    );
+    // Fetched, read, drawn and laid out; then searched. On a machine that does other things, the quickest of a few times.
+    let times = "(async () => {
+        const times = [];
+        for (let left = 5; left > 0; left--) {
+            const began = performance.now();
+            shownOf = '';
+            await look();
+            document.body.offsetHeight;
+            const listed = performance.now();
+            document.getElementById('search').value = 'number ' + (9000 + left);
+            draw(false);
+            document.body.offsetHeight;
+            times.push([listed - began, performance.now() - listed]);
+            document.getElementById('search').value = '';
+        }
+        return times;
+    })()";
+    let times: Vec<[f64; 2]> = serde_json::from_value(browser.value(times)).unwrap();
+    println!("listed and searched, ms: {times:?}");
+    assert!(
+        times
+            .iter()
+            .any(|[listed, searched]| listed + searched < 1000.0),
+        "{times:?}"
+    );
+    browser.value("document.getElementById('search').value = 'number 9876'; draw(false)");
+    let shown = browser.value("document.getElementById('rows').textContent");
+    assert!(shown.as_str().unwrap().contains("76/09876"), "{shown}");
+    assert_eq!(
+        browser.value("document.querySelectorAll('#rows tr').length"),
+        1
+    );
+    assert_eq!(browser.close(), Vec::<String>::new());
+    server.interrupt().success();
+}

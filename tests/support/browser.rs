@@ -1,0 +1,114 @@
+//! Chromium without a window, told what to do by the protocol of its developer tools: what a page does by itself, and what it
+//! comes to when somebody clicks, is seen as a person would see it.
+
+use super::program::Program;
+use super::{is_installed, scratch};
+use serde_json::{Value, json};
+use std::process::Command;
+use tempfile::TempDir;
+
+/// A browser with one page. Gone when dropped.
+pub struct Browser {
+    program: Program,
+    _profile: TempDir,
+    session: Option<String>,
+    asked: u64,
+}
+
+impl Browser {
+    /// Opens a page; none, with the line that says why a test is skipped, where there is no such browser.
+    pub fn open(url: &str) -> Option<Self> {
+        if !is_installed("chromium") {
+            println!("skipped: needs chromium (package chromium)");
+            return None;
+        }
+        let profile = scratch();
+        // It listens on descriptor 3 and answers on 4, where each message ends with a zero.
+        let mut command = Command::new("sh");
+        command.args(["-c", "exec chromium \"$@\" 3<&0 4>&1 >/dev/null 2>&1", "sh"]);
+        command.args(["--headless", "--no-sandbox", "--disable-gpu"]);
+        command.args(["--no-first-run", "--no-proxy-server"]);
+        command.args(["--disable-dev-shm-usage", "--disable-background-networking"]);
+        command.args(["--disable-breakpad", "--remote-debugging-pipe"]);
+        command.arg(format!("--user-data-dir={}", profile.path().display()));
+        let mut browser = Self {
+            program: Program::start(&mut command),
+            _profile: profile,
+            session: None,
+            asked: 0,
+        };
+        let made = browser.ask("Target.createTarget", &json!({"url": "about:blank"}));
+        let target = json!({"targetId": made["targetId"], "flatten": true});
+        let attached = browser.ask("Target.attachToTarget", &target);
+        browser.session = attached["sessionId"].as_str().map(str::to_owned);
+        browser.ask("Runtime.enable", &json!({}));
+        browser.ask("Page.navigate", &json!({"url": url}));
+        Some(browser)
+    }
+
+    /// What a command of the protocol is answered.
+    #[track_caller]
+    fn ask(&mut self, method: &str, parameters: &Value) -> Value {
+        self.asked += 1;
+        let id = self.asked;
+        let mut message = json!({"id": id, "method": method, "params": parameters});
+        if let Some(session) = &self.session {
+            message["sessionId"] = session.as_str().into();
+        }
+        self.program.type_bytes(format!("{message}\0").as_bytes());
+        let mut answer = None;
+        self.program
+            .wait_until(&format!("an answer to {message}"), |said, _| {
+                answer = messages(said).find(|it| it["id"] == id);
+                answer.is_some()
+            });
+        let mut answer = answer.unwrap();
+        assert!(answer["error"].is_null(), "{message}: {answer}");
+        answer["result"].take()
+    }
+
+    /// What a script comes to in the page; a promise is waited for.
+    #[track_caller]
+    pub fn value(&mut self, script: &str) -> Value {
+        let what = json!({"expression": script, "awaitPromise": true, "returnByValue": true});
+        let mut answer = self.ask("Runtime.evaluate", &what);
+        assert!(answer["exceptionDetails"].is_null(), "{script}: {answer}");
+        answer["result"]["value"].take()
+    }
+
+    /// Waits until a condition holds in the page.
+    #[track_caller]
+    pub fn wait_until(&mut self, condition: &str) {
+        self.value(&format!(
+            "new Promise(done => {{ const look = () => ({condition}) ? done(true) : setTimeout(look, 10); look(); }})"
+        ));
+    }
+
+    /// Goes to another page and waits until it is there.
+    #[track_caller]
+    pub fn go(&mut self, url: &str) {
+        self.ask("Page.navigate", &json!({"url": url}));
+        self.wait_until("document.readyState === 'complete'");
+    }
+
+    /// Closes it; what its pages' scripts have failed at meanwhile.
+    pub fn close(mut self) -> Vec<String> {
+        let said = self.program.stdout();
+        let thrown = messages(&said).filter(|it| it["method"] == "Runtime.exceptionThrown");
+        let thrown = thrown.map(|it| it["params"].to_string()).collect();
+        self.session = None;
+        self.asked += 1;
+        let close = json!({"id": self.asked, "method": "Browser.close"});
+        self.program.type_bytes(format!("{close}\0").as_bytes());
+        self.program.finish();
+        thrown
+    }
+}
+
+/// The messages of a browser that are whole.
+fn messages(said: &str) -> impl Iterator<Item = Value> {
+    let whole = said.rsplit_once('\0').map_or("", |(whole, _)| whole);
+    whole
+        .split('\0')
+        .filter_map(|it| serde_json::from_str(it).ok())
+}
