@@ -415,7 +415,8 @@ fn a_debian_package_is_installed_used_upgraded_and_purged_without_a_trace() {
     assert!(!books.iter().any(|it| it.starts_with("taut.")), "{books:?}");
 }
 
-/// A group of processes of its own below this machine's second hierarchy of control groups, gone with all that is in it.
+/// A group of processes of its own below this machine's second hierarchy of control groups, gone with all that is in
+/// it.
 struct ControlGroup(PathBuf);
 
 impl ControlGroup {
@@ -451,7 +452,8 @@ impl Drop for ControlGroup {
     }
 }
 
-/// What makes a root the root of a container, in namespaces of its own. Nothing of the kernel that others have can be written there.
+/// What makes a root the root of a container, in namespaces of its own. Nothing of the kernel that others have can be
+/// written there.
 const INTO_ROOT: &str = r#"
 cd "$1"
 mount --bind . .
