@@ -47,7 +47,8 @@ pub struct Arguments {
     /// Port of this machine, or address and port; 0 takes a free one
     #[arg(long, value_name = "PORT", default_value = "9200")]
     listen: String,
-    /// Show a running forwarder, generator, chain or capture as well: the address of its --metrics; more than once for several
+    /// Show a running forwarder, generator, chain or capture as well: the address of its --metrics; may be there more
+    /// than once
     #[arg(long, value_name = "ADDRESS")]
     watch: Vec<String>,
     /// End when standard input closes: for programs that start it and must not leave it behind

@@ -1,5 +1,5 @@
-//! The gallery of the documentation: each experiment has its figure, with the command and the commit that made it, or a reason
-//! why it has none yet.
+//! The gallery of the documentation: each experiment has its figure, with the command and the commit that made it, or a
+//! reason why it has none yet.
 
 use crate::support::names;
 use std::collections::{BTreeMap, BTreeSet};

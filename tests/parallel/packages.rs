@@ -415,7 +415,8 @@ fn a_debian_package_is_installed_used_upgraded_and_purged_without_a_trace() {
     assert!(!books.iter().any(|it| it.starts_with("taut.")), "{books:?}");
 }
 
-/// A group of processes of its own below this machine's second hierarchy of control groups, gone with all that is in it.
+/// A group of processes of its own below this machine's second hierarchy of control groups, gone with all that is in
+/// it.
 struct ControlGroup(PathBuf);
 
 impl ControlGroup {
@@ -451,7 +452,8 @@ impl Drop for ControlGroup {
     }
 }
 
-/// What makes a root the root of a container, in namespaces of its own. Nothing of the kernel that others have can be written there.
+/// What makes a root the root of a container, in namespaces of its own. Nothing of the kernel that others have can be
+/// written there.
 const INTO_ROOT: &str = r#"
 cd "$1"
 mount --bind . .
@@ -511,7 +513,7 @@ printf 'ports = ["null:source=1", "null:"]\nwait = "yield"\n[[function]]\nname =
 systemctl enable --now taut-chain@edge taut-forward@wire
 systemctl is-active taut-chain@edge taut-forward@wire
 set +x
-seen 'taut chain status edge --json | grep -q "\"rx_packets\":[1-9]"'
+seen 'taut chain status edge --json | grep -q "\"rx_packets\": [1-9]"'
 set -x
 # With no more rights than the unit says.
 grep CapBnd "/proc/$(main taut-chain@edge)/status"
@@ -523,14 +525,12 @@ seen 'now=$(main taut-chain@edge); test "$now" != 0 && test "$now" != "$before" 
 # A mistake does not.
 echo 'ports = 1' >/etc/taut/wrong.toml
 systemctl start taut-chain@wrong || true
-seen 'test "$(systemctl show --value --property ActiveState,NRestarts,ExecMainStatus taut-chain@wrong | paste -sd " ")" = "2 0 failed" ||
-    test "$(systemctl is-failed taut-chain@wrong)" = failed'
+seen 'test "$(systemctl is-failed taut-chain@wrong)" = failed'
 systemctl show --property NRestarts,ExecMainStatus taut-chain@wrong
 systemctl stop taut-forward@wire
 test "$(systemctl show --value --property Result taut-forward@wire)" = success
 dpkg --purge taut
 test "$(running)" = 0
-ls /etc/systemd/system/multi-user.target.wants
 "#;
 
 #[test]
@@ -600,7 +600,7 @@ fn units_of_the_package_run_under_systemd() {
         ("0".to_string(), "2".to_string())
     );
     let left = names(&within("etc/systemd/system/multi-user.target.wants"));
-    assert!(left.is_empty(), "{left:?}");
+    assert!(!left.iter().any(|it| it.starts_with("taut")), "{left:?}");
 }
 
 /// A file of a layout by what describes it, whose digest and size are right.

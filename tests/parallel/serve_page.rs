@@ -1,5 +1,5 @@
-//! The page of `taut serve` in a browser: an experiment while it runs, a forwarder beside it, two results compared, and a list
-//! of ten thousand.
+//! The page of `taut serve` in a browser: an experiment while it runs, a forwarder beside it, two results compared, and a
+//! list of ten thousand.
 
 use crate::support::browser::Browser;
 use crate::support::program::{Program, run};
@@ -144,7 +144,8 @@ fn ten_thousand_results_are_listed_and_searched_in_no_time() {
             .join(format!("{:02}/{number:05}", number % 100));
         fs::create_dir_all(&one).unwrap();
         let state = format!(
-            r#"{{"title": "Number {number}", "stage": "finished", "started": "2026-01-01T00:00:00Z", "done": 20, "planned": 20,
+            r#"{{"title": "Number {number}", "stage": "finished", "started": "2026-01-01T00:00:00Z",
+                "done": 20, "planned": 20,
                 "command_line": "taut experiment run numbers"}}"#
         );
         fs::write(one.join("state.json"), state).unwrap();
@@ -158,7 +159,7 @@ fn ten_thousand_results_are_listed_and_searched_in_no_time() {
         browser.value("document.querySelectorAll('#rows tr').length"),
         300
     );
-    // Fetched, read, drawn and laid out; then searched. On a machine that does other things, the quickest of a few times.
+    // Fetched, read, drawn and laid out; then searched. The machine does other things: the quickest of a few times.
     let times = "(async () => {
         const times = [];
         for (let left = 5; left > 0; left--) {

@@ -1,5 +1,5 @@
-//! Chromium without a window, told what to do by the protocol of its developer tools: what a page does by itself, and what it
-//! comes to when somebody clicks, is seen as a person would see it.
+//! Chromium without a window, told what to do by the protocol of its developer tools: what a page does by itself, and
+//! what it comes to when somebody clicks, is seen as a person would see it.
 
 use super::program::Program;
 use super::{is_installed, scratch};
