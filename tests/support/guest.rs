@@ -23,8 +23,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const EMULATOR: &str = "qemu-system-x86_64";
 
 /// Programs in the machine, beside the shell.
-const PROGRAMS: [&str; 8] = [
-    "mount", "insmod", "ln", "mkdir", "cat", "sleep", "ip", "taut",
+const PROGRAMS: [&str; 9] = [
+    "mount", "insmod", "ln", "mkdir", "cat", "sleep", "ip", "chmod", "taut",
 ];
 
 /// What the kernel has to have, in order.
@@ -52,6 +52,8 @@ const PARTS: [&str; 6] = [
 /// The first program: makes the machine ready, then runs lines that come from outside, each to its end.
 const INIT: &str = r#"#!/bin/sh
 export PATH=/bin
+# DPDK loads nothing from below a folder that all may write.
+chmod 755 /
 mount -t proc proc /proc
 mount -t sysfs sysfs /sys
 mount -t devtmpfs devtmpfs /dev
@@ -165,7 +167,7 @@ pub fn why_not() -> Option<String> {
     if let Err(missing) = kernel.modules(&MODULES) {
         return Some(missing.to_string());
     }
-    if let Some(program) = PROGRAMS[..7].iter().find(|program| !is_installed(program)) {
+    if let Some(program) = PROGRAMS[..8].iter().find(|program| !is_installed(program)) {
         return Some(format!("`{program}`, to put it into a virtual machine"));
     }
     let Some(folder) = parts_folder() else {
@@ -269,7 +271,7 @@ impl Guest {
         command.args(["--pdeathsig", "KILL", EMULATOR]);
         let accelerator = match Accelerator::best() {
             Accelerator::Kvm => "kvm",
-            Accelerator::Software => "tcg,thread=multi",
+            Accelerator::Software => "tcg",
         };
         command.args([
             "-nodefaults",
