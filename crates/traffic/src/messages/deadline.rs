@@ -66,8 +66,8 @@ pub struct DeadlineMessages {
     received: u32,
 }
 
-/// A timer that is set as seldom as may be. To set one, or to give a sleep a time limit, costs the clock of a (virtual) machine
-/// more than the sleep itself; and what connections wait for is mostly put off by the next packet, again and again.
+/// A timer that is set as seldom as may be: what connections wait for is mostly put off by the next packet, again and again, and
+/// a sleep with a time limit sets the processor's timer, and takes it back, each time.
 #[derive(Debug)]
 struct Timer {
     file: OwnedFd,
