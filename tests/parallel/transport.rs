@@ -208,7 +208,7 @@ fn captures_at_both_ends_say_where_the_time_of_messages_went() {
     let mut captures = [near, far].map(|host| {
         let mut command = taut_in(
             host,
-            &["capture", "eth0", "--filter", "udp", "--ring", "16M"],
+            &["capture", "eth0", "--filter", "udp", "--ring", "64M"],
         );
         command.args(["--stamps", "kernel", "--wait", "interrupt", "--write"]);
         Program::start(command.arg(hosts.folder.path().join(host)))

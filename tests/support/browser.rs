@@ -5,7 +5,11 @@ use super::program::Program;
 use super::{is_installed, scratch};
 use serde_json::{Value, json};
 use std::process::Command;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
+
+/// How long a page may take to come to something, on a machine that does other things.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A browser with one page. Gone when dropped.
 pub struct Browser {
@@ -42,13 +46,21 @@ impl Browser {
         let attached = browser.ask("Target.attachToTarget", &target);
         browser.session = attached["sessionId"].as_str().map(str::to_owned);
         browser.ask("Runtime.enable", &json!({}));
-        browser.ask("Page.navigate", &json!({"url": url}));
+        browser.go(url);
         Some(browser)
     }
 
-    /// What a command of the protocol is answered.
+    /// What a command of the protocol comes to.
     #[track_caller]
     fn ask(&mut self, method: &str, parameters: &Value) -> Value {
+        let mut answer = self.answer(method, parameters);
+        assert!(answer["error"].is_null(), "{method} {parameters}: {answer}");
+        answer["result"].take()
+    }
+
+    /// What a command of the protocol is answered, be it an error.
+    #[track_caller]
+    fn answer(&mut self, method: &str, parameters: &Value) -> Value {
         self.asked += 1;
         let id = self.asked;
         let mut message = json!({"id": id, "method": method, "params": parameters});
@@ -62,9 +74,7 @@ impl Browser {
                 answer = messages(said).find(|it| it["id"] == id);
                 answer.is_some()
             });
-        let mut answer = answer.unwrap();
-        assert!(answer["error"].is_null(), "{message}: {answer}");
-        answer["result"].take()
+        answer.unwrap()
     }
 
     /// What a script comes to in the page; a promise is waited for.
@@ -76,19 +86,28 @@ impl Browser {
         answer["result"]["value"].take()
     }
 
-    /// Waits until a condition holds in the page.
+    /// Waits until a condition holds in the page, which may still be on its way, or be another one's turn.
     #[track_caller]
     pub fn wait_until(&mut self, condition: &str) {
-        self.value(&format!(
-            "new Promise(done => {{ const look = () => ({condition}) ? done(true) : setTimeout(look, 10); look(); }})"
-        ));
+        let script =
+            format!("(() => {{ try {{ return !!({condition}) }} catch {{ return false }} }})()");
+        let what = json!({"expression": script, "returnByValue": true});
+        let deadline = Instant::now() + PATIENCE;
+        // An answer without a value, or an error, is of a page that has gone meanwhile.
+        while self.answer("Runtime.evaluate", &what)["result"]["result"]["value"] != true {
+            assert!(Instant::now() < deadline, "never came to {condition}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     /// Goes to another page and waits until it is there.
     #[track_caller]
     pub fn go(&mut self, url: &str) {
         self.ask("Page.navigate", &json!({"url": url}));
-        self.wait_until("document.readyState === 'complete'");
+        let url = json!(url);
+        self.wait_until(&format!(
+            "document.readyState === 'complete' && location.href === new URL({url}).href"
+        ));
     }
 
     /// Closes it; what its pages' scripts have failed at meanwhile.
