@@ -1,4 +1,5 @@
-//! What lies between both sides of `taut control run --over`: functions of a chain, between two namespaces of their own.
+//! What lies between both sides of `taut control run --over`: functions of a chain, or a switch that is not taut's, between two
+//! namespaces of their own.
 
 use crate::exit::{self, Failure};
 use crate::transport::medium_of;
@@ -8,12 +9,14 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use taut_deploy::Deployment;
 use taut_engine::{Chain, ChainError, Wait};
-use taut_host::net::Namespace;
+use taut_host::baseline::{Baseline, Frames, Running, baselines};
+use taut_host::net::{Namespace, Testbed};
 use taut_model::link::medium::SharedMedium;
 use taut_port::PortSpec;
 use taut_traffic::messages::Transport;
 use taut_traffic::probe;
 use taut_transport::{Scenario, Simulated, simulate, simulate_datagrams};
+use tempfile::TempDir;
 
 /// Addresses of plant and controller.
 const SIDES: [Ipv4Addr; 2] = [Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2)];
@@ -25,6 +28,14 @@ pub enum Over {
     Medium(PathBuf),
     /// The functions of a chain file, as the file has them run.
     Chain(PathBuf),
+    /// A switch that is not taut's, between wires of the kernel.
+    Device(&'static Baseline),
+}
+
+/// Switches that frames of any address pass.
+fn switches() -> impl Iterator<Item = &'static Baseline> {
+    let all = baselines().iter();
+    all.filter(|it| it.on_interfaces() && it.frames == Frames::Through)
 }
 
 impl FromStr for Over {
@@ -34,43 +45,37 @@ impl FromStr for Over {
         match text.split_once(':') {
             Some(("medium", file)) if !file.is_empty() => Ok(Self::Medium(file.into())),
             Some(("chain", file)) if !file.is_empty() => Ok(Self::Chain(file.into())),
-            _ => Err("want medium:FILE or chain:FILE".to_owned()),
+            Some(("device", id)) => switches()
+                .find(|it| it.id == id)
+                .map(Self::Device)
+                .ok_or_else(|| {
+                    let ids: Vec<_> = switches().map(|it| it.id).collect();
+                    format!("want one of these devices: {}", ids.join(", "))
+                }),
+            _ => Err("want medium:FILE, chain:FILE or device:ID".to_owned()),
         }
     }
 }
 
 impl fmt::Display for Over {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = match self {
-            Self::Medium(_) => "medium",
-            Self::Chain(_) => "chain",
-        };
-        write!(f, "{kind}:{}", self.file().display())
+        match self {
+            Self::Medium(file) => write!(f, "medium:{}", file.display()),
+            Self::Chain(file) => write!(f, "chain:{}", file.display()),
+            Self::Device(switch) => write!(f, "device:{}", switch.id),
+        }
     }
 }
 
-impl Over {
-    fn file(&self) -> &Path {
-        match self {
-            Self::Medium(file) | Self::Chain(file) => file,
-        }
-    }
-
-    /// The chain, still between ports of its file.
-    fn chain(&self) -> Result<Chain, ChainError> {
-        let file = match self {
-            Self::Chain(file) => return Chain::load(file),
-            Self::Medium(file) => file,
-        };
-        let path = toml::Value::from(file.display().to_string());
-        let text = format!(
-            "ports = [\"null:\", \"null:\"]\n[[function]]\nname = \"medium\"\nfile = {path}\n"
-        );
-        let mut chain = Chain::parse(&text, "--over")?;
-        // Both sides sleep most of the time, and may have this core, too.
-        chain.wait = Wait::Yield;
-        Ok(chain)
-    }
+/// A chain whose only function is a medium, still between ports that lead nowhere.
+fn chain_of_medium(file: &Path) -> Result<Chain, ChainError> {
+    let path = toml::Value::from(file.display().to_string());
+    let text =
+        format!("ports = [\"null:\", \"null:\"]\n[[function]]\nname = \"medium\"\nfile = {path}\n");
+    let mut chain = Chain::parse(&text, "--over")?;
+    // Both sides sleep most of the time, and may have this core, too.
+    chain.wait = Wait::Yield;
+    Ok(chain)
 }
 
 /// Bytes of a message in virtual time: those of NCSbench's command, which is the longer one.
@@ -100,7 +105,7 @@ impl Virtual<'_> {
     pub fn rounds(&self, over: &Over) -> Result<Vec<Option<[u64; 2]>>, Failure> {
         let Over::Medium(file) = over else {
             return Err(Failure::Input(format!(
-                "--over {over}: a chain needs processes; with --virtual want medium:FILE"
+                "--over {over}: needs processes; with --virtual want medium:FILE"
             )));
         };
         let mut found = Simulated::default();
@@ -154,44 +159,90 @@ impl Virtual<'_> {
 
 /// The path, which is gone when it is dropped.
 pub struct Between {
-    // Ends before the namespaces that it reaches into.
-    _deployment: Deployment,
-    namespaces: [Namespace; 2],
+    path: Laid,
+}
+
+/// What it is made of; what reaches into namespaces ends before they do.
+enum Laid {
+    Chain {
+        _deployment: Deployment,
+        namespaces: [Namespace; 2],
+    },
+    Device {
+        _running: Running,
+        testbed: Testbed,
+        far: Namespace,
+        _scratch: TempDir,
+    },
 }
 
 impl Between {
     /// Lays it.
     ///
     /// # Errors
-    /// The file is none, or a chain cannot be put up here; nothing is left then.
+    /// The file is none, or a chain cannot be put up here, or the switch is missing; nothing is left then.
     pub fn lay(over: &Over) -> Result<Self, Failure> {
-        let mut chain = over.chain()?;
-        let fresh = || Namespace::fresh().map_err(|e| Failure::Missing(e.to_string()));
-        let namespaces = [fresh()?, fresh()?];
-        let ports = namespaces.iter().zip(SIDES).map(|(namespace, address)| {
-            PortSpec::parse(&format!(
-                "veth:eth0,netns={},address={address}/24",
-                namespace.name()
-            ))
-        });
-        chain.ports = ports.collect::<Result<_, _>>()?;
-        chain.name = Some(format!("control-{}", std::process::id()));
-        let program = exit::own_program()?;
-        Ok(Self {
-            _deployment: Deployment::up(&chain, over.file(), &program, exit::stop_flag()?)?,
-            namespaces,
-        })
+        let path = match over {
+            Over::Medium(file) => functions(chain_of_medium(file)?, file)?,
+            Over::Chain(file) => functions(Chain::load(file)?, file)?,
+            Over::Device(switch) => device(switch)?,
+        };
+        Ok(Self { path })
     }
 
     /// Names of the namespaces of plant and controller.
     pub fn namespaces(&self) -> [Option<String>; 2] {
-        self.namespaces
-            .each_ref()
-            .map(|namespace| Some(namespace.name().to_owned()))
+        let names = match &self.path {
+            Laid::Chain { namespaces, .. } => namespaces.each_ref().map(Namespace::name),
+            Laid::Device { testbed, far, .. } => [testbed.generator_namespace(), far.name()],
+        };
+        names.map(|name| Some(name.to_owned()))
     }
 
     /// The address at which the controller is.
     pub fn controller(&self) -> IpAddr {
         SIDES[1].into()
     }
+}
+
+fn missing(e: impl fmt::Display) -> Failure {
+    Failure::Missing(e.to_string())
+}
+
+/// Puts a chain up between two namespaces.
+fn functions(mut chain: Chain, file: &Path) -> Result<Laid, Failure> {
+    let fresh = || Namespace::fresh().map_err(missing);
+    let namespaces = [fresh()?, fresh()?];
+    let ports = namespaces.iter().zip(SIDES).map(|(namespace, address)| {
+        PortSpec::parse(&format!(
+            "veth:eth0,netns={},address={address}/24",
+            namespace.name()
+        ))
+    });
+    chain.ports = ports.collect::<Result<_, _>>()?;
+    chain.name = Some(format!("control-{}", std::process::id()));
+    let program = exit::own_program()?;
+    Ok(Laid::Chain {
+        _deployment: Deployment::up(&chain, file, &program, exit::stop_flag()?)?,
+        namespaces,
+    })
+}
+
+/// Starts a switch between two namespaces, on the last core that there is.
+fn device(switch: &Baseline) -> Result<Laid, Failure> {
+    switch.probe().map_err(missing)?;
+    let core = taut_host::allowed_cpus().last().copied().unwrap_or(0);
+    let testbed = Testbed::builder().steering(switch.steering(core)).build();
+    let testbed = testbed.map_err(missing)?;
+    let addresses = SIDES.map(|address| format!("{address}/24"));
+    let far = testbed.part(addresses.each_ref().map(String::as_str));
+    let far = far.map_err(missing)?;
+    let scratch = taut_host::private::scratch().map_err(missing)?;
+    let running = switch.start(Some(&testbed), core, scratch.path());
+    Ok(Laid::Device {
+        _running: running.map_err(missing)?,
+        testbed,
+        far,
+        _scratch: scratch,
+    })
 }

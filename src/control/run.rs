@@ -27,8 +27,8 @@ use taut_traffic::probe;
   taut control run --plant-in west --controller-in east --at 10.9.0.2 --live
   taut control run --controller-in ssh://root@10.1.2.3 --at 10.1.2.3
 
-With --over, plant and controller get namespaces of their own, joined by a shared channel (a medium file) or by the functions of a
-chain file, whose ports do not count: it takes root. In virtual time only a shared channel can lie between, and messages are 192 bytes
+With --over, plant and controller get namespaces of their own, joined by a shared channel (a medium file), by the functions of a
+chain file, whose ports do not count, or by a switch that is not taut's, such as device:veth-ovs (Open vSwitch): it takes root. In virtual time only a shared channel can lie between, and messages are 192 bytes
 long. The last but one runs over whatever joins two network namespaces, such as a chain that `taut chain up` keeps between them; --at
 is the controller's address there. Over SSH, both have clocks of their own, so that what each way takes is not known. Ends with code 1
 if the plant fell.")]
@@ -56,10 +56,11 @@ pub struct Arguments {
         conflicts_with = "is_virtual"
     )]
     cores: Vec<usize>,
-    /// What lies between both: medium:FILE (a shared channel) or chain:FILE (the functions of a chain)
+    /// What lies between both: medium:FILE (a shared channel), chain:FILE (the functions of a chain), or device:ID (a switch that is
+    /// not taut's, such as device:veth-ovs)
     #[arg(
         long,
-        value_name = "KIND:FILE",
+        value_name = "KIND:NAME",
         conflicts_with_all = ["plant_in", "controller_in", "at"]
     )]
     over: Option<Over>,

@@ -4,7 +4,9 @@
 use crate::support::hosts::{Namespace, ip};
 use crate::support::leftovers::Watch;
 use crate::support::program::{Program, run};
-use crate::support::{alone, alone_and_root, json, names, scratch, taut, within_attempts};
+use crate::support::{
+    alone, alone_and_root, is_installed, json, names, scratch, taut, within_attempts,
+};
 use serde_json::Value;
 use std::fs;
 use std::net::UdpSocket;
@@ -227,7 +229,12 @@ fn the_loop_closes_over_a_channel_and_over_a_chain() {
         "ports = [\"null:\", \"null:\"]\nwait = \"yield\"\n[[function]]\nname = \"xor\"\nkey = 7\n\
          [[function]]\nname = \"xor\"\nkey = 7\n",
     );
-    for over in [format!("medium:{radio}"), format!("chain:{chain}")] {
+    let switch = "device:veth-ovs".to_owned();
+    for over in [format!("medium:{radio}"), format!("chain:{chain}"), switch] {
+        if over.starts_with("device:") && !is_installed("ovs-vswitchd") {
+            println!("skipped: needs openvswitch (package openvswitch-switch)");
+            continue;
+        }
         within_attempts(5, || {
             // A plant that forgives.
             let mut command = taut(&["control", "run", "--plant", "conveyor", "--periods", "40"]);
@@ -250,7 +257,11 @@ fn the_loop_closes_over_a_channel_and_over_a_chain() {
         (format!("medium:{wrong}"), "stations"),
         ("medium:none.toml".to_owned(), "none.toml: No such file"),
         ("chain:none.toml".to_owned(), "none.toml: No such file"),
-        ("wire".to_owned(), "want medium:FILE or chain:FILE"),
+        (
+            "wire".to_owned(),
+            "want medium:FILE, chain:FILE or device:ID",
+        ),
+        ("device:wire".to_owned(), "want one of these devices: veth-"),
     ] {
         let finished = run(&mut taut(&["control", "run", "--over", &over]));
         assert_eq!(finished.code(), Some(2), "{finished:?}");

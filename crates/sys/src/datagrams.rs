@@ -206,8 +206,9 @@ impl<const BYTES: usize> Datagrams<BYTES> {
         }
         let done = call(messages.as_mut_ptr(), count as libc::c_uint);
         let done = usize::try_from(done).map_err(|_| io::Error::last_os_error())?;
-        for at in 0..done.min(count) {
-            self.lengths[from + at] = (messages[at].msg_len as usize).min(BYTES);
+        let lengths = self.lengths[from..].iter_mut();
+        for (length, message) in lengths.zip(&messages[..done.min(count)]) {
+            *length = (message.msg_len as usize).min(BYTES);
         }
         Ok(done.min(count))
     }

@@ -232,6 +232,23 @@ impl Testbed {
         Ok(())
     }
 
+    /// Gives the generator's second interface to a namespace of its own, which is returned, and both interfaces IPv4 addresses with
+    /// their prefix lengths and ARP: for programs on both sides of the device that send through the kernel's own stack.
+    ///
+    /// # Errors
+    /// [`TestbedError`].
+    pub fn part(&self, addresses: [&str; 2]) -> Result<Namespace, TestbedError> {
+        let far = Namespace::fresh()?;
+        let [near_end, moved] = self.generator_ends();
+        moved.set_link(&["netns", far.name()])?;
+        let far_end = WireEnd::new(Some(far.name()), GENERATOR_INTERFACES[1]);
+        for (end, address) in [near_end, far_end].into_iter().zip(addresses) {
+            end.give_address(address)?;
+            end.set_link(&["arp", "on", "up"])?;
+        }
+        Ok(far)
+    }
+
     /// A command that runs `program` in the device's namespace, under the process number that it is
     /// started with.
     #[must_use]
