@@ -366,7 +366,7 @@ fn what_cannot_be_is_one_line() {
         (["--target", "5ms", &over], "needs --transport deadline"),
         (
             ["--transport", "udp", "chain:x.toml"],
-            "a chain needs processes",
+            "--over chain:x.toml: needs processes; with --virtual want medium:FILE",
         ),
     ] {
         let [name, value, over] = options;
