@@ -5,7 +5,7 @@ use crate::samples::Samples;
 use crate::terminal::{print, quantity};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use taut_capture::dump::time_in_words;
 use taut_capture::filter::Filter;
 use taut_capture::matching::{IDENTITY_BYTES, Identify, Ignore, Settings};
@@ -79,6 +79,9 @@ enum Field {
 
 /// How often sightings are matched.
 const PAUSE: Duration = Duration::from_millis(20);
+
+/// Longest time to look for what was there before the end, where more comes than can be looked at.
+const MOST_BEHIND: Duration = Duration::from_secs(2);
 
 /// Slowest packets that are printed.
 const SHOWN: usize = 3;
@@ -186,9 +189,14 @@ fn watch(
         std::thread::sleep(PAUSE);
         tap.take(|seen| matched.see(seen.at_b, seen.identity, seen.time_ns));
     }
-    matched.close();
+    // What was there by then counts, also where this process gets to it later.
+    let end = SystemTime::now().duration_since(UNIX_EPOCH);
+    let end_ns = end.map_or(0, |it| it.as_nanos() as u64);
+    matched.close(end_ns);
     let closed = Instant::now();
-    while matched.is_waiting() && closed.elapsed() < arguments.within {
+    let mut is_complete = false;
+    while !is_complete || matched.is_waiting() && closed.elapsed() < arguments.within {
+        is_complete = tap.complete_ns() >= end_ns || closed.elapsed() >= MOST_BEHIND;
         std::thread::sleep(PAUSE);
         tap.take(|seen| matched.see(seen.at_b, seen.identity, seen.time_ns));
     }

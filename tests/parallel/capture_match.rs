@@ -3,8 +3,11 @@
 use crate::support::hosts::{Hosts, Namespace, Transport, in_namespace, ip, ping, transfer};
 use crate::support::program::{Program, run};
 use crate::support::{json, taut};
+use rustix::process::Signal;
 use serde_json::Value;
 use std::path::Path;
+use std::thread::sleep;
+use std::time::Duration;
 
 const TAUT: &str = env!("CARGO_BIN_EXE_taut");
 
@@ -110,6 +113,16 @@ fn what_a_router_forwards_is_matched_and_what_it_has_no_route_for_is_lost() {
     let again = run(taut(&["report"]).arg(&out)).success();
     assert!(again.stdout.contains("report.html"), "{again:?}");
 
+    // What came before the end counts, also where the program had no time for it by then.
+    let matching = start_match(device, &["--filter=icmp"]);
+    matching.signal(Signal::STOP);
+    ping(client, "10.8.2.2", 40, &["-i", "0.002"], 40);
+    matching.signal(Signal::INT);
+    matching.signal(Signal::CONT);
+    let report = matching.finish().success().last_json();
+    assert_sums(&report);
+    assert_eq!(number(&report["directions"][0]["left"]), 40, "{report}");
+
     // Both ways, and over a transport whose answers go back.
     let matching = start_match(device, &["--both", "--within=200ms", "--filter=ip"]);
     ping(client, "10.8.2.2", 20, &["-i", "0.002"], 20);
@@ -199,6 +212,21 @@ fn two_captures_of_another_program_are_matched_as_well() {
     assert!(wrong.stderr.contains("Cargo.toml"), "{wrong:?}");
 }
 
+/// Waits until nothing has arrived at an interface for half a second.
+fn wait_for_silence(namespace: &str, interface: &str) {
+    let arrived = || {
+        let file = format!("/sys/class/net/{interface}/statistics/rx_packets");
+        run(in_namespace(namespace, "cat").arg(file))
+            .success()
+            .stdout
+    };
+    let mut last = String::new();
+    while last != arrived() {
+        last = arrived();
+        sleep(Duration::from_millis(500));
+    }
+}
+
 #[test]
 fn losses_and_copies_are_those_that_the_device_made_and_delays_lie_within_the_generators() {
     let Some(hosts) = joined(&[]) else {
@@ -222,7 +250,8 @@ fn losses_and_copies_are_those_that_the_device_made_and_delays_lie_within_the_ge
     forward.wait_until("both links up", |_, stderr| {
         stderr.matches(": up").count() >= 2
     });
-    let matching = start_match(device, &["--filter=udp"]);
+    // Either may have to wait for a CPU.
+    let matching = start_match(device, &["--filter=udp", "--within=3s"]);
     let mut command = in_namespace(client, TAUT);
     command.args([
         "generate",
@@ -233,6 +262,7 @@ fn losses_and_copies_are_those_that_the_device_made_and_delays_lie_within_the_ge
     ]);
     command.args(["--max-loss=1", "--port=af_packet:c", "--port=af_packet:s"]);
     let generated = run(&mut command).last_json();
+    wait_for_silence(client, "s");
     let report = matching.interrupt().success().last_json();
     forward.interrupt().success();
     let log = std::fs::read_to_string(log).unwrap();
@@ -254,7 +284,8 @@ fn losses_and_copies_are_those_that_the_device_made_and_delays_lie_within_the_ge
     // The generator gives up on what comes too late.
     assert!(number(&generated["lost"]) >= of("lost"), "{generated}");
     assert_eq!(of("ambiguous"), 0, "{report}");
-    let inside = number(&report["directions"][0]["latency_ns"]["p50_ns"]);
-    let around = number(&generated["latency_ns"]["p50_ns"]);
-    assert!(inside > 0 && inside < around, "{inside} {around}");
+    // The least of all, as the generator has fewer than the match: it gives up on what comes too late.
+    let inside = number(&report["directions"][0]["latency_ns"]["min_ns"]);
+    let around = number(&generated["latency_ns"]["min_ns"]);
+    assert!(inside > 0 && inside <= around, "{inside} {around}");
 }

@@ -67,8 +67,8 @@ pub struct Matched {
     settings: Settings,
     collected: Collected,
     worst: Worst,
-    /// No new packets count.
-    closed: bool,
+    /// Time from which on only those under way count, ns since 1970.
+    closed_ns: u64,
 }
 
 #[derive(Default)]
@@ -86,7 +86,7 @@ impl Matched {
             settings,
             collected: Collected::new(places, folder),
             worst: Worst::default(),
-            closed: false,
+            closed_ns: u64::MAX,
         }
     }
 
@@ -97,9 +97,9 @@ impl Matched {
             settings,
             collected,
             worst,
-            closed,
+            closed_ns,
         } = self;
-        if *closed && !matcher.is_awaited(at_b, identity) {
+        if time_ns >= *closed_ns && !matcher.is_awaited(at_b, identity) {
             return;
         }
         collected.see(time_ns);
@@ -110,9 +110,9 @@ impl Matched {
         }
     }
 
-    /// Packets that come from now on do not count; those under way may still arrive.
-    pub fn close(&mut self) {
-        self.closed = true;
+    /// Packets that come from a time on do not count, ns since 1970; those under way then may still arrive.
+    pub fn close(&mut self, at_ns: u64) {
+        self.closed_ns = at_ns;
     }
 
     /// Whether a packet is under way.

@@ -104,8 +104,7 @@ impl PlacedTap {
     /// Hands over what was seen since the last call, in the order of its times; what came last only in the next call, as earlier
     /// packets of the other place may be on their way here.
     pub fn take(&mut self, mut each: impl FnMut(Seen)) {
-        // Acquire: what was seen up to then is in the ring.
-        let complete_ns = self.told.complete_ns.load(Ordering::Acquire);
+        let complete_ns = self.complete_ns();
         let there = self.seen.slots();
         if let Ok(chunk) = self.seen.read_chunk(there) {
             self.pending.extend(chunk);
@@ -117,6 +116,12 @@ impl PlacedTap {
             false => self.pending.partition_point(|it| it.time_ns < complete_ns),
         };
         self.pending.drain(..ready).for_each(&mut each);
+    }
+
+    /// All that was seen before this time has been taken by a call of [`PlacedTap::take`] from now on, ns since 1970.
+    pub fn complete_ns(&self) -> u64 {
+        // Acquire: what was seen up to then is in the ring.
+        self.told.complete_ns.load(Ordering::Acquire)
     }
 
     /// Ends it, and hands over all that is left.
