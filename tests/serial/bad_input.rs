@@ -7,6 +7,7 @@ use crate::support::{
     Sockets, alone, alone_and_root, as_nobody, as_nobody_works, is_installed, nobody, scratch,
     taut, testpmd,
 };
+use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
@@ -448,6 +449,16 @@ fn a_socket_in_use_or_of_another_user_is_refused() {
     says(&other, MISSING, "the socket belongs to user 0");
 }
 
+/// The process that holds the claim on measuring in a folder of claims.
+fn measuring(claims: &Path) -> Option<Pid> {
+    let entries = fs::read_dir(claims).ok()?.flatten();
+    let lock = entries.map(|it| it.path()).find(|it| {
+        let name = it.file_name().unwrap_or_default();
+        name.to_string_lossy().starts_with("measuring")
+    })?;
+    Pid::from_raw(fs::read_to_string(lock).ok()?.trim().parse().ok()?)
+}
+
 #[test]
 fn without_privileges_kernel_ports_say_which_and_memif_is_still_measured() {
     let _turn = alone();
@@ -477,6 +488,13 @@ fn without_privileges_kernel_ports_say_which_and_memif_is_still_measured() {
     let index = Path::new(&out).join("runs.jsonl");
     begun.wait_until("a run", |_, _| {
         fs::metadata(&index).is_ok_and(|index| index.len() > 0)
+    });
+    // Who measures is as one that gets no CPU: it has to be killed, and leaves its claim.
+    let claims = watch.temporary().join("taut-65534");
+    begun.wait_until("a measurement", |_, _| {
+        let measures = measuring(&claims);
+        let stopped = measures.filter(|it| kill_process(*it, Signal::STOP).is_ok());
+        stopped.is_some() && measuring(&claims) == stopped
     });
     let finished = begun.interrupt();
     assert_eq!(finished.code(), Some(130), "{finished:?}");

@@ -226,6 +226,13 @@ impl Held {
     }
 }
 
+impl Drop for Held {
+    fn drop(&mut self) {
+        // A step that had to be killed leaves its lock file behind; whoever takes the claim and lets go of it removes it.
+        let _ = Claim::holder(MEASURING);
+    }
+}
+
 impl Held {
     /// Keeps the machine, and a folder for runs below `folder`, until standard input closes or the line it is
     /// asked over is dead; then steps end, and the folder goes.

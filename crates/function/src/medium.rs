@@ -132,6 +132,12 @@ impl Medium {
         });
     }
 
+    /// Whether anything is to be done with what is held: asked each round, which decides how late a packet leaves.
+    fn is_due(&self) -> bool {
+        let next_ns = self.medium.next_ns();
+        !self.ready.is_empty() || next_ns.is_some_and(|ns| ns <= self.now_ns())
+    }
+
     /// Lets go of what leaves through that port, as long as fewer than `most` packets go together.
     fn release(&mut self, to_port: usize, most: usize) {
         let now_ns = self.now_ns();
@@ -176,7 +182,7 @@ impl Medium {
 impl Function for Medium {
     fn process(&mut self, batch: &mut Batch, context: &Context) {
         let is_idle = self.free.len() == self.held.len();
-        if batch.is_empty() && is_idle {
+        if batch.is_empty() && (is_idle || !self.is_due()) {
             return;
         }
         self.out.clear();
