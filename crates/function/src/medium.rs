@@ -62,6 +62,8 @@ struct Medium {
     free: Vec<u32>,
     ready: VecDeque<Ready>,
     out: Batch,
+    /// Room for a batch's marks.
+    marked: Vec<Marks>,
     arrived: u64,
     arrived_late: u64,
     lost: u64,
@@ -84,6 +86,7 @@ impl Medium {
             free: (0..slots).rev().collect(),
             ready: VecDeque::with_capacity(slots as usize),
             out: Batch::new(),
+            marked: Vec::with_capacity(BATCH_CAPACITY),
             arrived: 0,
             arrived_late: 0,
             lost: 0,
@@ -179,6 +182,12 @@ impl Medium {
     }
 }
 
+/// Puts the marks of a batch's packets into a list that is empty, and returns it.
+fn marks_of(batch: &Batch, mut list: Vec<Marks>) -> Vec<Marks> {
+    list.extend((0..batch.len()).map(|index| batch.marks(index)));
+    list
+}
+
 impl Function for Medium {
     fn process(&mut self, batch: &mut Batch, context: &Context) {
         let is_idle = self.free.len() == self.held.len();
@@ -189,28 +198,28 @@ impl Function for Medium {
         let arrived = batch.len();
         // A worker's batches hold no more than its burst.
         let limit = arrived + batch.room();
-        let mut marked: [Marks; BATCH_CAPACITY] = std::array::from_fn(|index| batch.marks(index));
-        let mut index = 0;
+        let mut marked = marks_of(batch, std::mem::take(&mut self.marked));
+        let mut each = marked.drain(..);
         batch.take_front(arrived, |packet| {
-            let marks = std::mem::take(&mut marked[index]);
-            index += 1;
+            let marks = each.next().unwrap_or_default();
             if marks.is_kept() {
                 self.offer(packet, marks, context.to_port);
             } else {
                 self.push(packet, &marks);
             }
         });
+        drop(each);
         self.release(context.to_port, limit);
         // Its marks were those of packets that lie elsewhere now.
         batch.clear();
-        let out = &mut self.out;
-        let mut marked: [Marks; BATCH_CAPACITY] = std::array::from_fn(|index| out.marks(index));
-        let mut index = 0;
-        out.take_front(out.len(), |packet| {
+        let mut marked = marks_of(&self.out, marked);
+        let mut each = marked.drain(..);
+        self.out.take_front(self.out.len(), |packet| {
             // There was room for as many copies.
-            batch.push_marked(packet, &std::mem::take(&mut marked[index]));
-            index += 1;
+            batch.push_marked(packet, &each.next().unwrap_or_default());
         });
+        drop(each);
+        self.marked = marked;
     }
 
     fn prepare(&mut self) -> Result<(), PortError> {
