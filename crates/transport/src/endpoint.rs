@@ -574,8 +574,10 @@ impl Endpoint {
             None | Some((_, true)) if is_enough => heard.first_ns,
             Some((_, false)) if self.settings.feedback_every == 1 => heard.first_ns,
             None => heard.first_ns + feedback_wait_ns(target_ns),
-            // The next message takes it along.
-            Some((next_ns, true)) => next_ns.min(heard.first_ns + LONGEST_FEEDBACK_NS),
+            // The next message takes it along, or one soon behind it.
+            Some((next_ns, true)) => next_ns
+                .max(heard.first_ns + feedback_wait_ns(target_ns))
+                .min(heard.first_ns + LONGEST_FEEDBACK_NS),
             // Nothing takes it along: as few as may be.
             Some((_, false)) => heard.first_ns + LONGEST_FEEDBACK_NS,
         })
