@@ -147,9 +147,6 @@ impl Client {
     }
 }
 
-/// Longest answer of a server over the deadline transport, bytes: what fits into a datagram with everything around it.
-const ANSWER_BYTES: usize = 1_380;
-
 /// Repetitions where nothing else is said.
 const REPETITIONS: u32 = 50;
 const SEARCHES: u32 = 5;
@@ -183,7 +180,7 @@ fn probes_per_second(text: &str) -> Result<f64, String> {
 
 fn serve(arguments: &Server) -> Result<(), Failure> {
     let signalled = exit::stop_flag()?;
-    let over = arguments.transport.over(ANSWER_BYTES)?;
+    let over = arguments.transport.over_longest()?;
     let server = match arguments.bind {
         Some(address) => {
             ProbeServer::bind_over(address, &over).map_err(|e| (address.to_string(), e))

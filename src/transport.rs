@@ -137,6 +137,16 @@ impl TransportOptions {
         })
     }
 
+    /// What they ask for, with messages as long as fit into a datagram with everything around them.
+    pub fn over_longest(&self) -> Result<Over, Failure> {
+        let mut over = self.over(1)?;
+        let deadline = &mut over.deadline;
+        let is_keyed = deadline.master.is_some();
+        deadline.settings.payload_bytes =
+            Settings::most_payload_bytes(deadline.settings.coding, is_keyed);
+        Ok(over)
+    }
+
     /// What they ask for, with messages of up to so many bytes.
     pub fn over(&self, payload_bytes: usize) -> Result<Over, Failure> {
         let transport = self.transport.unwrap_or_default();

@@ -165,7 +165,7 @@ pub struct Between {
 /// What it is made of; what reaches into namespaces ends before they do.
 enum Laid {
     Chain {
-        _deployment: Deployment,
+        _deployment: Box<Deployment>,
         namespaces: [Namespace; 2],
     },
     Device {
@@ -223,7 +223,7 @@ fn functions(mut chain: Chain, file: &Path) -> Result<Laid, Failure> {
     chain.name = Some(format!("control-{}", std::process::id()));
     let program = exit::own_program()?;
     Ok(Laid::Chain {
-        _deployment: Deployment::up(&chain, file, &program, exit::stop_flag()?)?,
+        _deployment: Box::new(Deployment::up(&chain, file, &program, exit::stop_flag()?)?),
         namespaces,
     })
 }

@@ -63,6 +63,16 @@ fn probes_go_over_each_transport_and_a_deadline_says_what_it_did() {
 }
 
 #[test]
+fn a_server_answers_as_long_messages_as_its_settings_leave_room_for() {
+    let options = [&PATIENT[..], &["--redundancy", "off"]].concat();
+    let (_server, address) = server(&options);
+    let mut client = taut(&["probe", "client", &address, "--json", "--size", "1400"]);
+    client.args(["--count", "5", "--repetitions", "1", "--patience", "20s"]);
+    let found = run(client.args(&options)).success().last_json();
+    assert_eq!(found["received"], 5, "{found}");
+}
+
+#[test]
 fn only_who_has_the_key_is_answered() {
     let folder = scratch();
     let keys = ["right", "wrong"].map(|name| {

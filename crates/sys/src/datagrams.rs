@@ -1,4 +1,5 @@
-//! Datagrams that one call of the system receives or sends several of (`recvmmsg`(2), `sendmmsg`(2)).
+//! Datagrams that one call of the system receives or sends several of (`recvmmsg`(2), `sendmmsg`(2)). Those of one length to one
+//! address go through the kernel as one that it cuts up on the way out (`UDP_SEGMENT`, `udp`(7)).
 
 use std::io;
 use std::mem::zeroed;
@@ -8,11 +9,22 @@ use std::os::fd::AsRawFd;
 /// Datagrams that one call takes at most.
 pub const DATAGRAMS_AT_A_TIME: usize = 16;
 
+/// Bytes that leave as one at most: those of the longest datagram over IPv4.
+const MOST_AS_ONE: usize = 65_507;
+
+/// What is said beside a message whose payload is to be cut up: its control message, and the bytes of each datagram.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Segments {
+    header: libc::cmsghdr,
+    bytes: u16,
+}
+
 /// Bytes of an address, of IPv6, which is the longer one.
 const NAME_BYTES: usize = size_of::<libc::sockaddr_in6>();
 
 /// An address as the kernel has it: family, port, address; of IPv6 the flow before and the scope behind that.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C, align(8))]
 struct Name {
     bytes: [u8; NAME_BYTES],
@@ -77,6 +89,8 @@ pub struct Datagrams<const BYTES: usize> {
     names: Box<[Name]>,
     lengths: [usize; DATAGRAMS_AT_A_TIME],
     count: usize,
+    /// Whether the kernel has not refused to cut up.
+    is_cut_up: bool,
 }
 
 impl<const BYTES: usize> Default for Datagrams<BYTES> {
@@ -86,6 +100,7 @@ impl<const BYTES: usize> Default for Datagrams<BYTES> {
             names: vec![NO_NAME; DATAGRAMS_AT_A_TIME].into(),
             lengths: [0; DATAGRAMS_AT_A_TIME],
             count: 0,
+            is_cut_up: true,
         }
     }
 }
@@ -146,13 +161,17 @@ impl<const BYTES: usize> Datagrams<BYTES> {
         self.lengths[..at_most].fill(BYTES);
         let names = self.names[..at_most].iter_mut();
         names.for_each(|it| it.length = NAME_BYTES as u32);
-        let found = self.call(0, at_most, |messages, count| {
-            let socket = socket.as_raw_fd();
-            // A blocking socket waits for the first one only.
-            let flags = libc::MSG_WAITFORONE;
-            // SAFETY: that many headers, whose addresses and lengths are of memory of ours, not shared, that outlives the call.
-            unsafe { libc::recvmmsg(socket, messages, count, flags, std::ptr::null_mut()) }
-        })?;
+        let found = self.call(
+            0,
+            &[1; DATAGRAMS_AT_A_TIME][..at_most],
+            |messages, count| {
+                let socket = socket.as_raw_fd();
+                // A blocking socket waits for the first one only.
+                let flags = libc::MSG_WAITFORONE;
+                // SAFETY: that many headers, whose addresses and lengths are of memory of ours, not shared, that outlives the call.
+                unsafe { libc::recvmmsg(socket, messages, count, flags, std::ptr::null_mut()) }
+            },
+        )?;
         self.count = found;
         Ok(found)
     }
@@ -161,18 +180,27 @@ impl<const BYTES: usize> Datagrams<BYTES> {
     pub fn send(&mut self, socket: &UdpSocket) -> usize {
         let (mut at, mut refused) = (0, 0);
         while at < self.count {
-            let sent = self.call(at, self.count - at, |messages, count| {
+            let mut runs = [0; DATAGRAMS_AT_A_TIME];
+            let (mut messages, mut behind) = (0, at);
+            while behind < self.count {
+                runs[messages] = self.run(behind);
+                behind += runs[messages];
+                messages += 1;
+            }
+            let sent = self.call(at, &runs[..messages], |messages, count| {
                 let socket = socket.as_raw_fd();
                 // SAFETY: that many headers, whose addresses and lengths are of memory of ours that outlives the call.
                 unsafe { libc::sendmmsg(socket, messages, count, 0) }
             });
             match sent {
-                Ok(sent) if sent > 0 => at += sent,
+                Ok(sent) if sent > 0 => at += runs[..sent].iter().sum::<usize>(),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                // Longer than the way allows, or a device that cannot: one by one they may go.
+                Err(e) if runs[0] > 1 && is_of_cutting(&e) => self.is_cut_up = false,
                 // The error is of the first one.
                 _ => {
-                    at += 1;
-                    refused += 1;
+                    at += runs[0];
+                    refused += runs[0];
                 }
             }
         }
@@ -180,38 +208,80 @@ impl<const BYTES: usize> Datagrams<BYTES> {
         refused
     }
 
-    /// Makes headers of `count` datagrams from `from` on, and calls the system with them; their lengths are those that it says.
+    /// Returns how many from there on leave as one: of one address and one length, but for the last one, which may be shorter.
+    fn run(&self, at: usize) -> usize {
+        let (name, length) = (self.names[at], self.lengths[at]);
+        if !self.is_cut_up || length == 0 {
+            return 1;
+        }
+        let mut run = 1;
+        while at + run < self.count && self.lengths[at + run - 1] == length {
+            let next = self.lengths[at + run];
+            let is_alike = self.names[at + run] == name && (1..=length).contains(&next);
+            if !is_alike || (run + 1) * length > MOST_AS_ONE {
+                break;
+            }
+            run += 1;
+        }
+        run
+    }
+
+    /// Makes headers of datagrams from `from` on, each of so many as `runs` says, and calls the system with them; where that is one,
+    /// its length is the one that the system says.
     fn call(
         &mut self,
         from: usize,
-        count: usize,
+        runs: &[usize],
         call: impl FnOnce(*mut libc::mmsghdr, libc::c_uint) -> libc::c_int,
     ) -> io::Result<usize> {
         // SAFETY: numbers and pointers, for which zero is a value.
-        let (mut messages, mut parts): (
+        let (mut messages, mut parts, mut segments): (
             [libc::mmsghdr; DATAGRAMS_AT_A_TIME],
             [libc::iovec; DATAGRAMS_AT_A_TIME],
+            [Segments; DATAGRAMS_AT_A_TIME],
         ) = unsafe { zeroed() };
-        for at in 0..count {
-            let name = &mut self.names[from + at];
-            parts[at] = libc::iovec {
-                iov_base: self.bytes[from + at].as_mut_ptr().cast(),
-                iov_len: self.lengths[from + at],
+        let bytes = self.bytes[from..].iter_mut().zip(&self.lengths[from..]);
+        for (part, (bytes, length)) in parts.iter_mut().zip(bytes) {
+            *part = libc::iovec {
+                iov_base: bytes.as_mut_ptr().cast(),
+                iov_len: *length,
             };
-            let header = &mut messages[at].msg_hdr;
+        }
+        let mut at = 0;
+        for (run, (message, segments)) in runs.iter().zip(messages.iter_mut().zip(&mut segments)) {
+            let name = &mut self.names[from + at];
+            let header = &mut message.msg_hdr;
             header.msg_name = name.bytes.as_mut_ptr().cast();
             header.msg_namelen = name.length;
+            if *run > 1 {
+                segments.header.cmsg_len = size_of::<libc::cmsghdr>() + size_of::<u16>();
+                segments.header.cmsg_level = libc::SOL_UDP;
+                segments.header.cmsg_type = libc::UDP_SEGMENT;
+                segments.bytes = self.lengths[from + at] as u16;
+                header.msg_control = (&raw mut *segments).cast();
+                header.msg_controllen = size_of::<Segments>();
+            }
             header.msg_iov = &raw mut parts[at];
-            header.msg_iovlen = 1;
+            header.msg_iovlen = *run;
+            at += run;
         }
-        let done = call(messages.as_mut_ptr(), count as libc::c_uint);
+        let done = call(messages.as_mut_ptr(), runs.len() as libc::c_uint);
         let done = usize::try_from(done).map_err(|_| io::Error::last_os_error())?;
-        let lengths = self.lengths[from..].iter_mut();
-        for (length, message) in lengths.zip(&messages[..done.min(count)]) {
-            *length = (message.msg_len as usize).min(BYTES);
+        let mut at = from;
+        for (run, message) in runs.iter().zip(&messages).take(done) {
+            if *run == 1 {
+                self.lengths[at] = (message.msg_len as usize).min(BYTES);
+            }
+            at += run;
         }
-        Ok(done.min(count))
+        Ok(done.min(runs.len()))
     }
+}
+
+/// Whether an error says that the kernel, or the device behind it, does not cut these up.
+fn is_of_cutting(error: &io::Error) -> bool {
+    let kinds = [libc::EINVAL, libc::EIO, libc::EMSGSIZE, libc::EOPNOTSUPP];
+    error.raw_os_error().is_some_and(|it| kinds.contains(&it))
 }
 
 #[cfg(test)]
@@ -266,6 +336,43 @@ mod tests {
                 (io::ErrorKind::WouldBlock, true)
             );
         }
+    }
+
+    #[test]
+    fn those_of_one_length_are_told_apart_where_they_come() {
+        let near = socket("127.0.0.1:0");
+        let far = socket("127.0.0.1:0");
+        let other = socket("127.0.0.1:0");
+        let [to, elsewhere] = [&far, &other].map(|it| it.local_addr().unwrap());
+        let mut out = Datagrams::<9000>::default();
+        let lengths = [500, 500, 500, 200, 200, 1400, 1400, 0, 1400, 7, 8];
+        for (number, length) in lengths.into_iter().enumerate() {
+            let to = if number == 1 { elsewhere } else { to };
+            assert!(out.add(to, |bytes| {
+                bytes[..length].fill(number as u8);
+                Some(length)
+            }));
+        }
+        let runs: Vec<usize> = [0, 1, 2, 3, 4, 5, 7, 8, 10].map(|at| out.run(at)).into();
+        assert_eq!(runs, [1, 1, 2, 2, 1, 2, 1, 2, 1]);
+        assert_eq!(out.send(&near), 0);
+        let mut came = Datagrams::<9000>::default();
+        assert_eq!(came.receive(&far, DATAGRAMS_AT_A_TIME).unwrap(), 10);
+        let here = lengths.into_iter().enumerate().filter(|it| it.0 != 1);
+        for (at, (number, length)) in here.enumerate() {
+            let (bytes, _) = came.get(at).unwrap();
+            assert_eq!(bytes, vec![number as u8; length], "{number}");
+        }
+        assert_eq!(came.receive(&other, 4).unwrap(), 1);
+        assert_eq!(came.get(0).unwrap().0, [1; 500]);
+        // More than leave as one.
+        let mut out = Datagrams::<4200>::default();
+        while out.add(to, |bytes| Some(bytes.len())) {}
+        assert_eq!(out.send(&near), 0);
+        assert_eq!(
+            came.receive(&far, DATAGRAMS_AT_A_TIME).unwrap(),
+            DATAGRAMS_AT_A_TIME
+        );
     }
 
     #[test]
