@@ -702,7 +702,8 @@ fn a_reload_changes_the_rules_and_one_with_mistakes_does_not() {
         }
         dropped -= 1;
         assert_eq!(asked.join().unwrap()["rules"]["rules"], 1);
-        assert!(by_new_rules > 10_000, "{by_new_rules} packets");
+        // One at most would pass if the worker had to wait as long.
+        assert!(by_new_rules > 100, "{by_new_rules} packets");
     });
     assert!(passes(&mut function, &udp(60_001, b"old")));
     assert!(!passes(&mut function, &udp(60_002, b"new")));
