@@ -1,6 +1,6 @@
 //! Routers whose routes are the kernel's, driven by routing daemons that know nothing of taut.
 
-use crate::support::hosts::{Hosts, Namespace, in_namespace, ip, ping};
+use crate::support::hosts::{Hosts, Namespace, in_namespace, ip, ping, received};
 use crate::support::program::{PATIENCE, Program, run};
 use crate::support::taut;
 use std::fmt::Write;
@@ -475,11 +475,7 @@ fn four_next_hops_of_a_kernels_route_share_flows_in_order() {
         !kernels.route(&["show", BEHIND_B]).contains("not known")
     });
     ping(a, BEHIND_B, 3, &["-i", "0.05"], 3);
-    let received = |link: u32| -> u64 {
-        let file = format!("/sys/class/net/eth{link}/statistics/rx_packets");
-        let read = run(in_namespace(&b.0, "cat").arg(file)).success();
-        read.stdout.trim().parse().unwrap()
-    };
+    let received = |link: u32| received(&b.0, &format!("eth{link}"));
     let before = [0, 1, 2, 3].map(received);
     let [sent, lost, out_of_order] = counted(b, a, BEHIND_B);
     let after = [0, 1, 2, 3].map(received);

@@ -1,7 +1,7 @@
 //! Routers that carry several networks of the same addresses over one link.
 
-use crate::support::hosts::{Hosts, Transport, in_namespace, ip, ping, transfer};
-use crate::support::program::{Program, run};
+use crate::support::hosts::{Hosts, Transport, ip, ping, received, transfer};
+use crate::support::program::Program;
 
 /// A router at one end of the link: a port for each of two hosts, and the link with two VLANs, one of which has a table of its own.
 fn router(hosts: &Hosts, number: usize, role: &str) -> Program {
@@ -66,11 +66,7 @@ fn one_link_carries_two_networks_of_the_same_addresses() {
         transfer(Transport::Tcp, (&far.0, 5201), &near.0, ("10.8.2.2", 5201));
     }
     // Nobody of one network sees who is in the other one.
-    let seen = |host: usize| {
-        let mut command = in_namespace(&hosts.all[host].0, "cat");
-        let read = run(command.arg("/sys/class/net/eth0/statistics/rx_packets")).success();
-        read.stdout.trim().parse::<u64>().unwrap()
-    };
+    let seen = |host: usize| received(&hosts.all[host].0, "eth0");
     let before = seen(3);
     ping(&hosts.all[0], "10.8.2.2", 20, &["-i", "0.01"], 20);
     assert!(seen(3) - before < 20);

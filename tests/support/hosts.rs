@@ -148,6 +148,14 @@ impl Hosts {
     }
 }
 
+/// Frames that an interface in a namespace has received.
+#[track_caller]
+pub fn received(namespace: &str, interface: &str) -> u64 {
+    let file = format!("/sys/class/net/{interface}/statistics/rx_packets");
+    let read = run(in_namespace(namespace, "cat").arg(file)).success();
+    read.stdout.trim().parse().unwrap()
+}
+
 /// Has a host send echo requests, as `ping`'s arguments say, and expects so many answers.
 #[track_caller]
 pub fn ping(host: &Namespace, to: &str, count: usize, arguments: &[&str], answers: usize) {

@@ -12,7 +12,7 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use taut_port::{BATCH_CAPACITY, Batch, Marks, Packet, PoolHandle, PortError};
+use taut_port::{Batch, Marks, Packet, PoolHandle, PortError};
 use taut_settings::duration;
 use taut_wire::claimed_stamp;
 
@@ -350,11 +350,6 @@ fn damage(rng: &mut Rng, frame: &mut [u8], from: usize) {
     }
 }
 
-/// Returns everything that has been said of each packet.
-fn marks(batch: &Batch) -> [Marks; BATCH_CAPACITY] {
-    std::array::from_fn(|index| batch.marks(index))
-}
-
 impl Function for Impair {
     fn process(&mut self, batch: &mut Batch, context: &Context) {
         if batch.is_empty() && self.held.is_empty() {
@@ -364,10 +359,8 @@ impl Function for Impair {
         let arrived = batch.len();
         // A worker's batches hold no more than its burst.
         let limit = arrived + batch.room();
-        let mut marked = marks(batch);
         let mut index = 0;
-        batch.take_front(arrived, |packet| {
-            let marks = std::mem::take(&mut marked[index]);
+        batch.take_marked(|packet, marks| {
             if marks.is_kept() {
                 self.pass(packet, marks, context.to_port);
             } else {
@@ -377,12 +370,9 @@ impl Function for Impair {
             self.release(context.to_port, limit - (arrived - index));
         });
         self.release(context.to_port, limit);
-        // Its marks were those of packets that lie elsewhere now.
-        batch.clear();
-        let mut marked = marks(&self.out).into_iter();
-        self.out.take_front(self.out.len(), |packet| {
+        self.out.take_marked(|packet, marks| {
             // There was room for as many copies.
-            batch.push_marked(packet, &marked.next().unwrap_or_default());
+            batch.push_marked(packet, &marks);
         });
     }
 

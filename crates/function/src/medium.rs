@@ -62,8 +62,6 @@ struct Medium {
     free: Vec<u32>,
     ready: VecDeque<Ready>,
     out: Batch,
-    /// Room for a batch's marks.
-    marked: Vec<Marks>,
     arrived: u64,
     arrived_late: u64,
     lost: u64,
@@ -86,7 +84,6 @@ impl Medium {
             free: (0..slots).rev().collect(),
             ready: VecDeque::with_capacity(slots as usize),
             out: Batch::new(),
-            marked: Vec::with_capacity(BATCH_CAPACITY),
             arrived: 0,
             arrived_late: 0,
             lost: 0,
@@ -182,12 +179,6 @@ impl Medium {
     }
 }
 
-/// Puts the marks of a batch's packets into a list that is empty, and returns it.
-fn marks_of(batch: &Batch, mut list: Vec<Marks>) -> Vec<Marks> {
-    list.extend((0..batch.len()).map(|index| batch.marks(index)));
-    list
-}
-
 impl Function for Medium {
     fn process(&mut self, batch: &mut Batch, context: &Context) {
         let is_idle = self.free.len() == self.held.len();
@@ -195,31 +186,20 @@ impl Function for Medium {
             return;
         }
         self.out.clear();
-        let arrived = batch.len();
         // A worker's batches hold no more than its burst.
-        let limit = arrived + batch.room();
-        let mut marked = marks_of(batch, std::mem::take(&mut self.marked));
-        let mut each = marked.drain(..);
-        batch.take_front(arrived, |packet| {
-            let marks = each.next().unwrap_or_default();
+        let limit = batch.len() + batch.room();
+        batch.take_marked(|packet, marks| {
             if marks.is_kept() {
                 self.offer(packet, marks, context.to_port);
             } else {
                 self.push(packet, &marks);
             }
         });
-        drop(each);
         self.release(context.to_port, limit);
-        // Its marks were those of packets that lie elsewhere now.
-        batch.clear();
-        let mut marked = marks_of(&self.out, marked);
-        let mut each = marked.drain(..);
-        self.out.take_front(self.out.len(), |packet| {
+        self.out.take_marked(|packet, marks| {
             // There was room for as many copies.
-            batch.push_marked(packet, &each.next().unwrap_or_default());
+            batch.push_marked(packet, &marks);
         });
-        drop(each);
-        self.marked = marked;
     }
 
     fn prepare(&mut self) -> Result<(), PortError> {

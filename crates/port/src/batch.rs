@@ -624,6 +624,17 @@ impl Batch {
         }
     }
 
+    /// Takes all packets out of the batch and gives them to `each`, in order, with everything that has been said of them.
+    pub fn take_marked(&mut self, mut each: impl FnMut(Packet, Marks)) {
+        let mut index = 0;
+        self.packets.reverse();
+        while let Some(packet) = self.packets.pop() {
+            each(packet, self.marks(index));
+            index += 1;
+        }
+        self.clear();
+    }
+
     /// Gives the memory of the first `n` packets back: how a port lets go of what it has copied.
     #[inline(always)]
     pub fn drop_front(&mut self, n: usize) {
@@ -664,6 +675,21 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::PoolHandle;
+
+    #[test]
+    fn packets_are_taken_in_order_with_their_marks_and_none_are_left() {
+        let pool = PoolHandle::new(8, false).unwrap();
+        let mut batch = numbered(&pool, 4);
+        batch.mark_dropped(1);
+        batch.send_to(2, 9);
+        batch.copy_to(3, 5);
+        let expected: Vec<_> = (0..4).map(|index| batch.marks(index)).collect();
+        let mut taken = Vec::new();
+        batch.take_marked(|packet, marks| taken.push((packet.bytes()[0], marks)));
+        let expected: Vec<_> = (0..4).zip(expected).collect();
+        assert_eq!(taken, expected);
+        assert!(batch.is_empty() && !batch.is_marked());
+    }
 
     fn numbered(pool: &PoolHandle, n: u8) -> Batch {
         let mut batch = Batch::new();

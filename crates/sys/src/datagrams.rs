@@ -13,7 +13,6 @@ pub const DATAGRAMS_AT_A_TIME: usize = 16;
 const MOST_AS_ONE: usize = 65_507;
 
 /// What is said beside a message whose payload is to be cut up: its control message, and the bytes of each datagram.
-#[derive(Clone, Copy)]
 #[repr(C)]
 struct Segments {
     header: libc::cmsghdr,
@@ -161,17 +160,14 @@ impl<const BYTES: usize> Datagrams<BYTES> {
         self.lengths[..at_most].fill(BYTES);
         let names = self.names[..at_most].iter_mut();
         names.for_each(|it| it.length = NAME_BYTES as u32);
-        let found = self.call(
-            0,
-            &[1; DATAGRAMS_AT_A_TIME][..at_most],
-            |messages, count| {
-                let socket = socket.as_raw_fd();
-                // A blocking socket waits for the first one only.
-                let flags = libc::MSG_WAITFORONE;
-                // SAFETY: that many headers, whose addresses and lengths are of memory of ours, not shared, that outlives the call.
-                unsafe { libc::recvmmsg(socket, messages, count, flags, std::ptr::null_mut()) }
-            },
-        )?;
+        let runs = [1; DATAGRAMS_AT_A_TIME];
+        let found = self.call(0, &runs[..at_most], |messages, count| {
+            let socket = socket.as_raw_fd();
+            // A blocking socket waits for the first one only.
+            let flags = libc::MSG_WAITFORONE;
+            // SAFETY: that many headers, whose addresses and lengths are of memory of ours, not shared, that outlives the call.
+            unsafe { libc::recvmmsg(socket, messages, count, flags, std::ptr::null_mut()) }
+        })?;
         self.count = found;
         Ok(found)
     }
@@ -241,7 +237,8 @@ impl<const BYTES: usize> Datagrams<BYTES> {
             [Segments; DATAGRAMS_AT_A_TIME],
         ) = unsafe { zeroed() };
         let bytes = self.bytes[from..].iter_mut().zip(&self.lengths[from..]);
-        for (part, (bytes, length)) in parts.iter_mut().zip(bytes) {
+        let count = runs.iter().sum();
+        for (part, (bytes, length)) in parts.iter_mut().zip(bytes).take(count) {
             *part = libc::iovec {
                 iov_base: bytes.as_mut_ptr().cast(),
                 iov_len: *length,
