@@ -11,13 +11,15 @@ use std::sync::mpsc;
 use std::time::Duration;
 use taut_host::{Meter, MeterError};
 use taut_lab::device::{DeviceUnderTest, RunError};
-use taut_lab::measurement::{Account, FloodSummary, Measurement, Recorded, Setup, measure_flood};
+use taut_lab::measurement::{
+    Account, FloodSummary, Measurement, Recorded, Setup, measure_flood, measure_flood_together,
+};
 use taut_live::Dashboard;
 use taut_port::PortSpec;
 use taut_sys::Clock;
 use taut_traffic::{
-    Flood, FromIntended, Observed, Pacing, Pattern, Rate, RateError, Sampler, Slowest, StreamView,
-    Summaries, Traffic, Trial, TrialError, WorstPackets,
+    Flood, FromIntended, Observed, Pacing, Pattern, Rate, RateError, Sampler, Slowest, Stream,
+    StreamView, Summaries, Traffic, Trial, TrialError, WorstPackets,
 };
 use taut_wire::UdpFlow;
 
@@ -33,6 +35,7 @@ const DEFAULT_RATE: Rate = Rate::Packets(100e3);
   taut generate traffic.toml --port af_xdp:eth1 --port af_xdp:eth2 --rate 1M --json
   taut generate --device veth-bridge --rate 100k --seconds 2 --json
   taut generate --port memif:/tmp/west.sock --rate max --seconds 5
+  taut generate --port memif:/tmp/west.sock --rate 20M --cores 2,3
 
 The first port sends, the last one receives (one port does both). Every packet carries a stamp;
 latency is the round trip from the stamp to the arrival. Ends with code 1 if the rate could not be
@@ -72,6 +75,15 @@ pub struct Arguments {
     /// Core to run on
     #[arg(long, value_name = "CPU")]
     core: Option<usize>,
+    /// Cores to send on together, such as 2,3: a worker on each, with its part of each port, as with 'workers' of a chain;
+    /// without stamps, counted and not measured
+    #[arg(
+        long,
+        value_name = "CPUS",
+        value_delimiter = ',',
+        conflicts_with = "core"
+    )]
+    cores: Vec<usize>,
     /// How many seconds to wait for the other side of the ports
     #[arg(long, default_value_t = 10.0, value_parser = quantity::seconds)]
     wait: f64,
@@ -145,7 +157,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     let mut device = arguments.target.device_under_test()?;
     let traffic = traffic(&arguments, &device.flow())?;
     let rate = match arguments.rate {
-        Some(Offer::Max) => return flood(&arguments, device, traffic),
+        Some(Offer::Max) => return flood(&arguments, device, traffic, None),
         Some(Offer::At(rate)) => rate,
         None => DEFAULT_RATE,
     };
@@ -157,6 +169,9 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     };
     let asked_pps = traffic.rates_pps(rate_pps);
     let pacing = pacing(&arguments, &traffic, rate_pps, &mut device)?;
+    if !arguments.cores.is_empty() {
+        return flood(&arguments, device, traffic, Some(rate_pps));
+    }
     let streams = traffic.streams().iter();
     let names: Vec<String> = streams.map(|s| s.name().to_string()).collect();
     let _alone = device.is_made().then(Alone::claim).transpose()?;
@@ -247,35 +262,77 @@ fn setup(
     Ok(setup.patient_for(patience).tapped(arguments.tap))
 }
 
-/// Sends as many packets as the port takes and counts them.
-fn flood(arguments: &Arguments, device: DeviceUnderTest, traffic: Traffic) -> Result<(), Failure> {
+/// Sends `rate_pps`, or as many packets as the port takes, and counts them.
+fn flood(
+    arguments: &Arguments,
+    device: DeviceUnderTest,
+    traffic: Traffic,
+    rate_pps: Option<f64>,
+) -> Result<(), Failure> {
+    let cores = &arguments.cores;
     let measures = arguments.out.is_some()
         || arguments.live
         || arguments.tap
         || arguments.metrics.is_some()
         || arguments.budget.is_some()
-        || arguments.meter.is_some();
+        || arguments.meter.is_some()
+        || arguments.pacing != PacingKind::Software;
     if measures || traffic.streams().len() > 1 {
-        return Err(Failure::Input(
-            "--rate max sends one stream and measures nothing: leave out --out, --tap, --live, --metrics, --budget and --meter, or \
-             give a rate"
-                .to_string(),
-        ));
+        let (counting, instead) = match cores.is_empty() {
+            true => ("--rate max", "give a rate"),
+            false => ("--cores", "send on one --core"),
+        };
+        return Err(Failure::Input(format!(
+            "{counting} sends one stream and measures nothing: leave out --out, --tap, --live, --metrics, --budget, --meter and \
+             --pacing, or {instead}"
+        )));
+    }
+    if !cores.is_empty() {
+        check_together(cores, &device, &traffic)?;
     }
     let stop = exit::stop_flag()?;
     let flood = Flood {
-        rate_pps: None,
+        rate_pps,
         warm_up: Duration::from_secs_f64(arguments.warm_up),
         duration: Duration::from_secs_f64(arguments.seconds),
+        share: None,
     };
     let _alone = device.is_made().then(Alone::claim).transpose()?;
     let setup = setup(arguments, device, traffic)?;
-    let flow = measure_flood(&setup, flood, stop)?;
-    let summary = FloodSummary::of(flow, setup.made_device());
+    let summary = if cores.is_empty() {
+        let flow = measure_flood(&setup, flood, stop)?;
+        FloodSummary::of(flow, setup.made_device())
+    } else {
+        let flows = measure_flood_together(&setup, cores, flood, stop)?;
+        FloodSummary::of_workers(&flows, rate_pps)
+    };
     if arguments.json {
         print::json(&summary);
     } else {
         print::line(summary.line());
+    }
+    let verdict = summary.verdict();
+    verdict.map_err(|missed| Failure::Limit(missed.to_string()))
+}
+
+/// Checks what workers on `cores` can send together.
+fn check_together(
+    cores: &[usize],
+    device: &DeviceUnderTest,
+    traffic: &Traffic,
+) -> Result<(), Failure> {
+    let wrong = |text: &str| Err(Failure::Input(text.to_string()));
+    if device.is_made() {
+        return wrong("--cores: a --device is set up for one queue: give --port, or one --core");
+    }
+    if (1..cores.len()).any(|at| cores[..at].contains(&cores[at])) {
+        return wrong("--cores: a CPU stands there twice, and each worker takes one of its own");
+    }
+    let is_constant = |s: &Stream| *s.pattern() == Pattern::Constant;
+    if !traffic.streams().iter().all(is_constant) {
+        return wrong(
+            "--cores: workers send together by the pattern constant only: leave out --pattern, or give one --core",
+        );
     }
     Ok(())
 }

@@ -276,6 +276,8 @@ pub(crate) struct FieldWriter {
     place: FieldLayout,
     values: Values,
     next: u64,
+    /// Distance of the values that count up, at most their number.
+    step: u64,
     random: fastrand::Rng,
     zipf: Option<Zipf>,
 }
@@ -298,9 +300,19 @@ impl FieldWriter {
             place: place(frame, name)?,
             values,
             next: 0,
+            step: 1,
             random: fastrand::Rng::with_seed(seed),
             zipf,
         })
+    }
+
+    /// Takes the values of worker `number` of `of` from now on: every `of`-th of those that count up, and others of those
+    /// that are drawn.
+    pub(crate) fn share(&mut self, number: u64, of: u64) {
+        self.next = number % self.values.count;
+        self.step = of % self.values.count;
+        let seed = self.random.get_seed().wrapping_add(number << 32);
+        self.random = fastrand::Rng::with_seed(seed);
     }
 
     /// Sets the field to 0, as a template has it.
@@ -333,10 +345,11 @@ impl FieldWriter {
         let index = match self.values.order {
             Order::Increment => {
                 let index = self.next;
-                self.next = if index + 1 == self.values.count {
-                    0
+                let left = self.values.count - index;
+                self.next = if self.step >= left {
+                    self.step - left
                 } else {
-                    index + 1
+                    index + self.step
                 };
                 index
             }

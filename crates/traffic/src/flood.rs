@@ -35,6 +35,29 @@ pub struct Flood {
     pub warm_up: Duration,
     /// Offered and counted.
     pub duration: Duration,
+    /// Share of one of several workers that send together; none for one that sends everything.
+    pub share: Option<Share>,
+}
+
+/// Share that one of several workers has of a flood: packet n of the schedule is of worker n mod `of`.
+#[derive(Debug, Clone, Copy)]
+pub struct Share {
+    /// Moment at which all of them begin, in ticks of the clock; those who come earlier wait for it.
+    pub begin_ticks: u64,
+    /// Number of this worker, from 0.
+    pub number: usize,
+    /// Number of workers.
+    pub of: usize,
+}
+
+impl Share {
+    /// Waits for the beginning; returns it.
+    fn begin(self) -> u64 {
+        while ticks() < self.begin_ticks {
+            std::hint::spin_loop();
+        }
+        self.begin_ticks
+    }
 }
 
 /// Counts of a flood.
@@ -67,6 +90,20 @@ impl Flow {
         self.unsent * 100 > self.sent + self.refused + self.unsent
     }
 
+    /// Counts of workers that sent together, as one.
+    pub fn sum(flows: &[Self]) -> Self {
+        let add = |sum: Self, flow: &Self| Self {
+            seconds: sum.seconds.max(flow.seconds),
+            sent: sum.sent + flow.sent,
+            refused: sum.refused + flow.refused,
+            unsent: sum.unsent + flow.unsent,
+            received: sum.received + flow.received,
+            received_in_all: sum.received_in_all + flow.received_in_all,
+            stopped: sum.stopped || flow.stopped,
+        };
+        flows.iter().fold(Self::default(), add)
+    }
+
     /// Packets per second that were handed over.
     pub fn sent_pps(&self) -> f64 {
         self.sent as f64 / self.seconds.max(1e-9)
@@ -74,37 +111,45 @@ impl Flow {
 }
 
 impl Instrument {
-    /// Offers `flood` to the first port and counts what arrives at the last one.
+    /// Offers `flood`, or the share of it that it names, to the first port and counts what arrives at the last one.
     pub fn flood(&mut self, flood: Flood, stop: &AtomicBool) -> Flow {
         self.discard_arrived();
         let clock = self.clock;
         let ticks_in = |t: Duration| clock.to_ticks(t.as_nanos() as f64) as u64;
-        let begin = ticks();
+        let begin = flood.share.map_or_else(ticks, Share::begin);
         let counted_from = begin + ticks_in(flood.warm_up);
         let counted_ticks = ticks_in(flood.duration).max(1);
-        let per_tick = flood.rate_pps.map(|rate| rate / clock.hz);
-        let forgiven = flood
-            .rate_pps
-            .map_or(0, |rate| (rate * FORGIVEN.as_secs_f64()) as u64)
-            + 2 * BURST;
+        let (number, of) = flood.share.map_or((0, 1), |share| (share.number, share.of));
+        let rate_pps = flood.rate_pps.map(|rate| rate / of as f64);
+        let per_tick = rate_pps.map(|rate| rate / clock.hz);
+        // Of n packets that are due of the whole schedule, (n + of - 1 - number) / of are this worker's.
+        let ahead = (of - 1 - number) as f64 / of as f64;
+        let forgiven =
+            rate_pps.map_or(0, |rate| (rate * FORGIVEN.as_secs_f64()) as u64) + 2 * BURST;
         let mut made = 0_u64;
         let mut flow = Flow::default();
         let mut received_in_all = 0;
         let mut counted_since = None;
-        let due =
-            |now: u64| per_tick.map_or(0, |per_tick| ((now - begin) as f64 * per_tick) as u64);
+        let due = |now: u64| {
+            per_tick.map_or(0, |per_tick| {
+                ((now - begin) as f64 * per_tick + ahead) as u64
+            })
+        };
+        // Workers count between the same two moments. One alone counts for as long, however late it is.
+        let moment = |planned: u64, now: u64| if flood.share.is_some() { planned } else { now };
         loop {
             let now = ticks();
             match counted_since {
-                // However late it is: what is counted is always as long.
                 None if now >= counted_from => {
-                    counted_since = Some(now);
+                    let since = moment(counted_from, now);
+                    counted_since = Some(since);
                     flow = Flow::default();
-                    made = due(now);
+                    made = due(since);
                 }
                 Some(since) if now >= since + counted_ticks => {
-                    flow.seconds = clock.to_ns(now - since) / 1e9;
-                    flow.unsent += due(now).saturating_sub(made);
+                    let end = moment(since + counted_ticks, now);
+                    flow.seconds = clock.to_ns(end - since) / 1e9;
+                    flow.unsent += due(end).saturating_sub(made);
                     break;
                 }
                 _ => {}
@@ -207,6 +252,7 @@ mod tests {
             rate_pps,
             warm_up: Duration::from_millis(2),
             duration: Duration::from_millis(20),
+            share: None,
         }
     }
 

@@ -67,10 +67,10 @@ mod worst;
 mod zipf;
 
 pub use field::{FieldError, FieldName, Order, Values};
-pub use flood::{Flood, Flow};
+pub use flood::{Flood, Flow, Share};
 pub use hand::{Arrival, Hand, fill_checksums};
 pub use inline_tap::{InlineTap, RelayAccount, TappedWire};
-pub use instrument::{Instrument, OpenPort, Tally, Trial, TrialError};
+pub use instrument::{Gateways, Instrument, OpenPort, Tally, Trial, TrialError};
 pub use intended::FromIntended;
 pub use interruptions::{
     Interruptions, LoopInterruptions, Watched, interruptions, watch_interruptions,

@@ -32,6 +32,9 @@ pub struct Stream {
     /// Templates in the order in which they are sent, over and over.
     order: Arc<[u32]>,
     position: usize,
+    /// Position of the first packet, and distance of each to the next, at most the length of the order.
+    first: usize,
+    step: usize,
     fields: Vec<FieldWriter>,
     /// Places of the checksums that must be written besides the stamp's, because fields under them vary.
     ip_checksum: Option<usize>,
@@ -215,6 +218,8 @@ impl Stream {
             name: plan.name,
             order: plan.sizes.order(plan.seed),
             position: 0,
+            first: 0,
+            step: 1,
             ip_checksum: ip.filter(|_| fields.iter().any(FieldWriter::in_ip_sum)),
             tcp_checksum: tcp.then_some(transport),
             ports: port_range(&plan.flow, &plan.varied),
@@ -242,6 +247,8 @@ impl Stream {
             name: plan.name,
             order: (0..plan.frames.len() as u32).collect(),
             position: 0,
+            first: 0,
+            step: 1,
             ip_checksum: None,
             tcp_checksum: None,
             ports: port_range(&plan.flow, &[]),
@@ -332,16 +339,27 @@ impl Stream {
 
     /// Goes back to the first of its sizes: each trial starts with it, as the gaps of a trace do.
     pub(crate) fn restart(&mut self) {
-        self.position = 0;
+        self.position = self.first;
+    }
+
+    /// Makes packets `number`, `number + of`, ... of the stream from now on, so that `of` workers together send what one would;
+    /// what is drawn differs from worker to worker.
+    pub(crate) fn share(&mut self, number: usize, of: usize) {
+        self.first = number % self.order.len();
+        self.step = of % self.order.len();
+        self.position = self.first;
+        for field in &mut self.fields {
+            field.share(number as u64, of as u64);
+        }
     }
 
     /// Returns which template the next packet is made from, and its length in bytes.
     #[inline(always)]
     pub(crate) fn next(&mut self) -> (u32, u16) {
         let template = self.order[self.position];
-        self.position += 1;
-        if self.position == self.order.len() {
-            self.position = 0;
+        self.position += self.step;
+        if self.position >= self.order.len() {
+            self.position -= self.order.len();
         }
         (
             template,

@@ -125,6 +125,16 @@ impl Traffic {
         &mut self.streams
     }
 
+    /// Share of worker `number` of `of` that send the traffic together: packets `number`, `number + of`, ... of each stream, with
+    /// the values and sizes that they would have from one; what is drawn at random differs from worker to worker.
+    #[must_use]
+    pub fn share(mut self, number: usize, of: usize) -> Self {
+        for stream in &mut self.streams {
+            stream.share(number, of);
+        }
+        self
+    }
+
     /// Packets per second of each stream in a trial at `total_pps`: streams with a rate of their own keep
     /// it, the others divide `total_pps` by their shares.
     pub fn rates_pps(&self, total_pps: f64) -> Vec<f64> {

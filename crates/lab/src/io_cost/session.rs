@@ -217,6 +217,7 @@ fn wait_for_packets(instrument: &mut Instrument, stop: &AtomicBool) -> Result<()
         rate_pps: Some(20e3),
         warm_up: Duration::ZERO,
         duration: Duration::from_millis(2),
+        share: None,
     };
     let begun = Instant::now();
     while instrument.flood(little, stop).received == 0 {
@@ -259,6 +260,7 @@ impl Generator<'_> {
                     rate_pps,
                     warm_up: WARM_UP,
                     duration,
+                    share: None,
                 },
                 self.stop,
             ),

@@ -10,6 +10,7 @@ mod measured;
 mod run;
 mod summary;
 mod text;
+mod together;
 mod verdict;
 
 pub use account::{Account, Recorded};
@@ -19,4 +20,5 @@ pub use summary::{
     Kept, KernelStamps, MeasuredDevice, StreamSummary, TakenAway, TrafficSummary, Versions,
 };
 pub use text::{FloodSummary, port_losses};
+pub use together::measure_flood_together;
 pub use verdict::LimitMissed;

@@ -95,6 +95,11 @@ impl Setup {
         &self.clock
     }
 
+    /// Returns how long to wait for the other side of ports.
+    pub(super) fn patience(&self) -> Duration {
+        self.patience
+    }
+
     /// Connects an instrument with the device, which is set up for it if need be, and measures.
     fn measure<T: Send>(
         &self,

@@ -2,6 +2,7 @@
 
 use super::account::Account;
 use super::summary::{Kept, MeasuredDevice, StreamSummary, Versions};
+use super::verdict::LimitMissed;
 use crate::tapped::Inside;
 use serde::Serialize;
 use taut_host::EnergyUse;
@@ -219,14 +220,20 @@ pub fn port_losses<'a>(
     })
 }
 
-/// What `taut generate --rate max --json` says.
+/// What `taut generate --rate max --json` says, and `--cores`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct FloodSummary {
     /// `summary`: tells the line from others.
     pub event: &'static str,
     /// None: as many packets as the port takes.
     pub asked_pps: Option<f64>,
-    /// What was counted.
+    /// Number of workers that sent together; none where it was not asked for any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workers: Option<usize>,
+    /// What each of them sent, in packets.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sent_by_worker: Vec<u64>,
+    /// What was counted, by all of them together.
     pub flow: Flow,
     /// Packets per second that were sent.
     pub sent_pps: f64,
@@ -244,6 +251,8 @@ impl FloodSummary {
         Self {
             event: "summary",
             asked_pps: None,
+            workers: None,
+            sent_by_worker: Vec::new(),
             sent_pps: flow.sent_pps(),
             received_pps: flow.received_pps(),
             flow,
@@ -252,15 +261,54 @@ impl FloodSummary {
         }
     }
 
+    /// Sums up what workers counted that sent together, `asked_pps` packets per second or as many as the port takes.
+    pub fn of_workers(flows: &[Flow], asked_pps: Option<f64>) -> Self {
+        Self {
+            asked_pps,
+            workers: Some(flows.len()),
+            sent_by_worker: flows.iter().map(|flow| flow.sent).collect(),
+            ..Self::of(Flow::sum(flows), None)
+        }
+    }
+
     /// Returns the line for a terminal.
     pub fn line(&self) -> String {
+        let flow = &self.flow;
+        let workers = match self.workers {
+            Some(workers) => format!(" by {workers} workers"),
+            None => String::new(),
+        };
+        let not_sent = match self.asked_pps {
+            Some(_) => format!(
+                "; refused by a full ring {}, never sent {}",
+                flow.refused, flow.unsent
+            ),
+            None => String::new(),
+        };
         format!(
-            "sent {} packets in {:.3} s ({}), received {} ({}); without stamps, so nothing else was measured",
-            self.flow.sent,
-            self.flow.seconds,
+            "sent {} packets in {:.3} s ({}){workers}, received {} ({}){not_sent}; without stamps, so nothing else was measured",
+            flow.sent,
+            flow.seconds,
             rate(self.sent_pps),
-            self.flow.received,
+            flow.received,
             rate(self.received_pps)
         )
+    }
+
+    /// Checks that the rate asked for was offered.
+    ///
+    /// # Errors
+    /// When the generator left more than a hundredth of what was due unsent.
+    pub fn verdict(&self) -> Result<(), LimitMissed> {
+        let flow = &self.flow;
+        match self.asked_pps.filter(|_| flow.is_behind()) {
+            Some(asked_pps) => Err(LimitMissed::Unsent {
+                asked_pps,
+                unsent: flow.unsent,
+                owed: flow.sent + flow.refused + flow.unsent,
+                starved: false,
+            }),
+            None => Ok(()),
+        }
     }
 }

@@ -363,6 +363,7 @@ impl At<'_> {
             rate_pps,
             warm_up: Duration::ZERO,
             duration: self.lengths.trial,
+            share: None,
         };
         let flow = plant.instrument.flood(flood, self.stop);
         if flow.stopped {
@@ -440,6 +441,7 @@ impl At<'_> {
             rate_pps: None,
             warm_up,
             duration: self.lengths.trial,
+            share: None,
         };
         let flow = instrument.flood(flood, self.stop);
         if flow.stopped {

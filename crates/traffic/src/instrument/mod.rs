@@ -15,6 +15,7 @@ mod trial;
 #[cfg(test)]
 mod wire;
 
+pub use neighbours::Gateways;
 pub(crate) use running::{Running, choose};
 pub use trial::{Tally, Trial, TrialError};
 
@@ -22,16 +23,16 @@ use crate::Traffic;
 use crate::hand::{Arrival, Crafted};
 use crate::interruptions::LoopInterruptions;
 use crate::line::Pacing;
-use crate::stations::{Gateway, Stations};
+use crate::stations::Stations;
 use crate::stream::Stream;
 use arrival_clock::Related;
 use return_line::ReturnLine;
 use send::Pending;
 use taut_port::{
-    BATCH_CAPACITY, Batch, PoolHandle, Port, PortCounters, PortError, PortSpec, Resources,
+    BATCH_CAPACITY, Batch, Part, PoolHandle, Port, PortCounters, PortError, PortSpec, Resources,
 };
 use taut_sys::{Clock, StampClock};
-use taut_wire::{Mac, PortRange};
+use taut_wire::PortRange;
 
 /// Packets handed over together at most when several are due at once.
 const BURST: usize = 32;
@@ -55,7 +56,7 @@ pub struct Instrument {
     stations: Stations,
     pacing: Pacing,
     /// MAC addresses that were found.
-    gateways: Vec<(Gateway, Mac)>,
+    gateways: Gateways,
     /// Answers on their way to a port; empty between two calls.
     answers: Batch,
     /// Number of the trial, carried in the stamps, so that stragglers of the last one are known.
@@ -103,12 +104,46 @@ impl Instrument {
         clock: Clock,
         around: impl Fn(usize, &mut OpenPort<'_>) -> Result<Box<dyn Port>, E>,
     ) -> Result<Self, E> {
+        Self::opened(specs, traffic.into(), clock, |index, resources| {
+            around(index, &mut || specs[index].open(resources))
+        })
+    }
+
+    /// Opens an instrument for one of several workers that send together, on its part of each of the ports `specs`
+    /// ([`PortSpec::parts`]). A gateway that one of them has found is known to all that were given the same `gateways`, as the
+    /// answer may come to any part.
+    ///
+    /// # Errors
+    /// What the ports say.
+    pub fn open_parts(
+        specs: &[PortSpec],
+        parts: Vec<Part>,
+        traffic: impl Into<Traffic>,
+        clock: Clock,
+        gateways: Gateways,
+    ) -> Result<Self, TrialError> {
+        let mut parts = parts.into_iter();
+        let instrument = Self::opened(specs, traffic.into(), clock, |index, resources| {
+            let missing = || specs[index].error("no part of it is left for this worker");
+            parts.next().ok_or_else(missing)?(resources)
+        })?;
+        Ok(Self {
+            gateways,
+            ..instrument
+        })
+    }
+
+    fn opened<E: From<PortError>>(
+        specs: &[PortSpec],
+        traffic: Traffic,
+        clock: Clock,
+        mut open: impl FnMut(usize, &mut Resources) -> Result<Box<dyn Port>, E>,
+    ) -> Result<Self, E> {
         let mut resources = Resources::for_ports(specs)?;
-        let traffic = traffic.into();
         check_room(&specs[0], &traffic, resources.pool().room())?;
         let mut ports = Vec::new();
-        for (index, spec) in specs.iter().enumerate() {
-            ports.push(around(index, &mut || spec.open(&mut resources))?);
+        for index in 0..specs.len() {
+            ports.push(open(index, &mut resources)?);
         }
         check_link(&specs[0], &traffic, &*ports[0])?;
         Ok(Self::on(
@@ -138,7 +173,7 @@ impl Instrument {
             ports_of_flows: ports_of_flows(&traffic),
             stations: Stations::of(&traffic),
             pacing: Pacing::Software,
-            gateways: Vec::new(),
+            gateways: Gateways::default(),
             answers: Batch::new(),
             traffic,
             trial: 0,
@@ -188,8 +223,8 @@ impl Instrument {
         self.ports_of_flows = ports_of_flows(&traffic);
         self.stations = Stations::of(&traffic);
         self.traffic = traffic;
-        for (gateway, mac) in &self.gateways {
-            neighbours::point_at(&mut self.traffic, gateway, *mac);
+        for (gateway, mac) in self.gateways.all() {
+            neighbours::point_at(&mut self.traffic, &gateway, mac);
         }
         Ok(())
     }

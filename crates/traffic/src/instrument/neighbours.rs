@@ -5,6 +5,7 @@ use super::{Instrument, TrialError};
 use crate::Traffic;
 use crate::stations::{Gateway, Stations};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use taut_port::{Batch, Packet, PoolHandle, Port};
 use taut_wire::Mac;
@@ -12,6 +13,33 @@ use taut_wire::resolution::LONGEST_BYTES;
 
 /// Time between two questions to a gateway.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
+
+/// MAC addresses of gateways that were found, the same for all instruments that share it.
+#[derive(Debug, Clone, Default)]
+pub struct Gateways(Arc<Mutex<Vec<(Gateway, Mac)>>>);
+
+impl Gateways {
+    fn found(&self) -> MutexGuard<'_, Vec<(Gateway, Mac)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns all that were found.
+    pub(super) fn all(&self) -> Vec<(Gateway, Mac)> {
+        self.found().clone()
+    }
+
+    fn mac(&self, gateway: &Gateway) -> Option<Mac> {
+        let found = self.found();
+        let it = found.iter().find(|(known, _)| known == gateway);
+        it.map(|(_, mac)| *mac)
+    }
+
+    fn note(&self, gateway: Gateway, mac: Mac) {
+        if self.mac(&gateway).is_none() {
+            self.found().push((gateway, mac));
+        }
+    }
+}
 
 impl Instrument {
     /// Waits until all ports' other sides are there, and the gateways of all streams have said their MAC
@@ -51,18 +79,15 @@ impl Instrument {
         }
     }
 
-    /// Asks for the MAC addresses of the gateways that are not known yet, and puts them into the streams.
+    /// Asks for the MAC addresses of the gateways that nobody knows yet, and puts those of all into the streams.
     fn find_gateways(&mut self, patience: Duration, stop: &AtomicBool) -> Result<(), TrialError> {
         for index in 0..self.traffic.streams().len() {
             let Some(gateway) = self.traffic.streams()[index].gateway() else {
                 continue;
             };
-            if self.gateways.iter().any(|(known, _)| *known == gateway) {
-                continue;
-            }
             let mac = self.find_gateway(&gateway, patience, stop)?;
             point_at(&mut self.traffic, &gateway, mac);
-            self.gateways.push((gateway, mac));
+            self.gateways.note(gateway, mac);
         }
         Ok(())
     }
@@ -78,6 +103,9 @@ impl Instrument {
         let mut question = [0; LONGEST_BYTES];
         let len = gateway.question(&mut question).unwrap_or_default();
         loop {
+            if let Some(mac) = self.gateways.mac(gateway) {
+                return Ok(mac);
+            }
             if asked.is_none_or(|asked| asked.elapsed() >= ASK_AGAIN) {
                 if let Some(mut packet) = self.pool.take(len as u16) {
                     packet.bytes_mut().copy_from_slice(&question[..len]);

@@ -1,0 +1,157 @@
+//! How several workers send together: each on a CPU of its own, with its part of every port, all of them by one schedule.
+
+use super::run::Setup;
+use crate::device::{DeviceUnderTest, RunError};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+use taut_port::{Part, PortSpec};
+use taut_sys::ticks;
+use taut_traffic::{Flood, Flow, Gateways, Instrument, Share};
+
+/// Time from when workers are told to begin until they do: all of them are awake by then.
+const AWAKE: Duration = Duration::from_millis(2);
+
+/// Sends as [`super::measure_flood`] does, with a worker on each of `cores`; returns what each has counted. Ports stay open until
+/// all of them have received what was under way.
+///
+/// # Errors
+/// When ports cannot be shared by so many, a CPU cannot be used, or there is no connection; of a device that is made.
+pub fn measure_flood_together(
+    setup: &Setup,
+    cores: &[usize],
+    flood: Flood,
+    stop: &AtomicBool,
+) -> Result<Vec<Flow>, RunError> {
+    let DeviceUnderTest::Ports(specs) = setup.device() else {
+        let why = "a device that is made is set up for one worker";
+        return Err(RunError::Device(why.to_string()));
+    };
+    let mut parts = Vec::new();
+    for spec in specs {
+        parts.push(spec.parts(cores.len())?.into_iter());
+    }
+    let (gateways, begin_ticks) = (Gateways::default(), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        let (mut ways, mut threads) = (Vec::new(), Vec::new());
+        let mut well = true;
+        for (number, core) in cores.iter().enumerate() {
+            let worker = Worker {
+                setup,
+                specs,
+                core: *core,
+                number,
+                of: cores.len(),
+                flood,
+                begin_ticks: &begin_ticks,
+                stop,
+            };
+            let parts = parts.iter_mut().filter_map(Iterator::next).collect();
+            let gateways = gateways.clone();
+            let (tell, told) = channel();
+            let (let_go, go) = channel();
+            threads.push(scope.spawn(move || worker.run(parts, gateways, tell, &go)));
+            // Ports are opened by one after the other, as by the workers of a chain.
+            well = told.recv().is_ok();
+            ways.push(Way { told, let_go });
+            if !well {
+                break;
+            }
+        }
+        well = well && {
+            all_go(&ways);
+            ways.iter().all(|way| way.told.recv().is_ok())
+        };
+        if well {
+            let awake = setup.clock().to_ticks(AWAKE.as_nanos() as f64) as u64;
+            begin_ticks.store(ticks() + awake, Ordering::Relaxed);
+            all_go(&ways);
+            // Each ends its channel when it has received all.
+            ways.iter().for_each(|way| _ = way.told.recv());
+        }
+        // Those that wait for another go close their ports.
+        drop(ways);
+        let ended: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
+        let mut flows = Vec::new();
+        for ended in ended {
+            flows.extend(ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
+        }
+        Ok(flows)
+    })
+}
+
+/// Ways to a worker and back.
+struct Way {
+    /// Word that the worker is ready for what comes next. Closed when it has nothing more to say.
+    told: Receiver<()>,
+    let_go: Sender<()>,
+}
+
+/// Lets all workers go on. One that has ended meanwhile says so by its other channel.
+fn all_go(ways: &[Way]) {
+    for way in ways {
+        let _ = way.let_go.send(());
+    }
+}
+
+struct Worker<'a> {
+    setup: &'a Setup,
+    specs: &'a [PortSpec],
+    core: usize,
+    number: usize,
+    of: usize,
+    flood: Flood,
+    begin_ticks: &'a AtomicU64,
+    stop: &'a AtomicBool,
+}
+
+impl Worker<'_> {
+    /// Sends and counts; none if another worker could not begin.
+    fn run(
+        self,
+        parts: Vec<Part>,
+        gateways: Gateways,
+        tell: Sender<()>,
+        go: &Receiver<()>,
+    ) -> Result<Option<Flow>, RunError> {
+        let _end_all = EndAll(self.stop);
+        taut_host::pin_current_thread(self.core)?;
+        let traffic = self.setup.traffic().clone().share(self.number, self.of);
+        let clock = *self.setup.clock();
+        let mut instrument = Instrument::open_parts(self.specs, parts, traffic, clock, gateways)?;
+        let next = || tell.send(()).is_ok() && go.recv().is_ok();
+        if !next() {
+            return Ok(None);
+        }
+        instrument.wait_for_links(self.setup.patience(), self.stop)?;
+        if !next() {
+            return Ok(None);
+        }
+        let share = Share {
+            begin_ticks: self.begin_ticks.load(Ordering::Relaxed),
+            number: self.number,
+            of: self.of,
+        };
+        let flood = Flood {
+            share: Some(share),
+            ..self.flood
+        };
+        let mut flow = instrument.flood(flood, self.stop);
+        flow.received_in_all += instrument.drain();
+        drop(tell);
+        // Others still send or receive, and a peer closes all rings with the first one.
+        let _ = go.recv();
+        Ok(Some(flow))
+    }
+}
+
+/// Guard that ends all workers when the thread that has it panics: what is left would be no whole.
+struct EndAll<'a>(&'a AtomicBool);
+
+impl Drop for EndAll<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+}
