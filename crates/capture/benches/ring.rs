@@ -1,7 +1,7 @@
 //! What a packet costs on its way into a capture's ring, and how soon others can read it: 32 packets a batch, kept
 //! whole, with no, one and two readers on the other core; with two producers; and how long it takes from the arrival
 //! until a reader has it, also where buckets are handed over whole, as in the dissertation. Beside it the same bytes
-//! copied into as much memory. `cargo bench -p taut-capture --bench ring`.
+//! copied into as much memory. `cargo bench -p taut-capture --bench ring`; two CPUs other than 0 and 1: `-- 4 5`.
 #![allow(clippy::unwrap_used)]
 
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -18,10 +18,13 @@ const BATCH: usize = 32;
 const PACKETS: usize = 4_000_000;
 const LENGTHS: [usize; 4] = [64, 128, 512, 1518];
 
-fn pin(core: usize) {
-    let mut cores = CpuSet::new();
-    cores.set(core);
-    sched_setaffinity(None, &cores).unwrap();
+/// Keeps the thread on the first or the second of the two CPUs.
+fn pin(which: usize) {
+    let numbers = std::env::args().filter_map(|it| it.parse::<usize>().ok());
+    let cpu = numbers.chain([0, 1]).nth(which).unwrap();
+    let mut cpus = CpuSet::new();
+    cpus.set(cpu);
+    sched_setaffinity(None, &cpus).unwrap();
 }
 
 /// Packets of one producer: as many as fill the ring once and a half, four million at most.
