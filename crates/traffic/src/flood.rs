@@ -266,6 +266,49 @@ mod tests {
     }
 
     #[test]
+    fn workers_together_owe_what_one_does_and_count_between_the_same_moments() {
+        let clock = Clock::calibrate(Duration::from_millis(5));
+        // Neither a whole number of packets in the warm-up or the count, nor one for each of the workers.
+        let (rate_pps, of) = (123_457.0, 3);
+        let begin_ticks = ticks() + clock.to_ticks(5e6) as u64;
+        let flows = std::thread::scope(|scope| {
+            let worker = |number| {
+                move || {
+                    let specs = [PortSpec::parse("null:source=4").unwrap()];
+                    let stream = Stream::new(&UdpFlow::default(), 64).unwrap();
+                    let share = Share {
+                        begin_ticks,
+                        number,
+                        of,
+                    };
+                    let flood = Flood {
+                        share: Some(share),
+                        ..flood(Some(rate_pps))
+                    };
+                    let mut instrument = Instrument::open(&specs, stream, clock).unwrap();
+                    instrument.flood(flood, &AtomicBool::new(false))
+                }
+            };
+            let threads: Vec<_> = (0..of).map(|number| scope.spawn(worker(number))).collect();
+            let flows = threads.into_iter().map(|thread| thread.join().unwrap());
+            flows.collect::<Vec<_>>()
+        });
+        let due = |flow: &Flow| flow.sent + flow.refused + flow.unsent;
+        let all = Flow::sum(&flows);
+        assert_eq!(due(&all), flows.iter().map(due).sum::<u64>());
+        assert!(
+            flows.iter().all(|flow| flow.seconds == all.seconds),
+            "{flows:?}"
+        );
+        assert!(
+            (due(&all) as f64 - rate_pps * 0.02).abs() <= of as f64,
+            "{flows:?}"
+        );
+        let (least, most) = (flows.iter().map(due).min(), flows.iter().map(due).max());
+        assert!(most.unwrap() - least.unwrap() <= 1, "{flows:?}");
+    }
+
+    #[test]
     fn without_a_rate_the_port_decides() {
         let flow = instrument().flood(flood(None), &AtomicBool::new(false));
         assert_eq!((flow.refused, flow.unsent, flow.sent % 32), (0, 0, 0));
