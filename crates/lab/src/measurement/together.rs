@@ -180,7 +180,7 @@ mod tests {
             duration: Duration::from_millis(50),
             share: None,
         };
-        let cpu = taut_host::allowed_cpus()[0];
+        let cpu = *taut_host::allowed_cpus().first().unwrap();
         measure_flood_together(&setup, &[cpu, cpu], flood, &AtomicBool::new(false))
     }
 
