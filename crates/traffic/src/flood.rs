@@ -217,18 +217,21 @@ impl Instrument {
         let clock = self.clock;
         let ticks_in = |t: Duration| clock.to_ticks(t.as_nanos() as f64) as u64;
         let begin = ticks();
-        let (mut last, mut now, mut drained) = (begin, begin, 0);
-        while now - last < ticks_in(QUIET) && now - begin < ticks_in(UNDER_WAY) {
+        let (mut last, mut drained) = (begin, 0);
+        loop {
+            // Before it looks: who was off the core for so long has not found that nothing came.
+            let now = ticks();
             let port = self.ports.last_mut();
             let arrived = port.map_or(0, |port| port.rx(&mut self.arrived) as u64);
             self.arrived.clear();
             drained += arrived;
-            now = ticks();
             if arrived > 0 {
                 last = now;
             }
+            if now - last >= ticks_in(QUIET) || now - begin >= ticks_in(UNDER_WAY) {
+                return drained;
+            }
         }
-        drained
     }
 }
 
