@@ -75,13 +75,13 @@ pub struct Arguments {
     /// Core to run on
     #[arg(long, value_name = "CPU")]
     core: Option<usize>,
-    /// Cores to send on together, such as 2,3: a worker on each, with its part of each port, as with 'workers' of a chain;
-    /// without stamps, counted and not measured
+    /// Cores to send on together, such as 2,3: a worker on each, with its part of each port, as with 'workers' of a
+    /// chain; without stamps, counted and not measured
     #[arg(
         long,
         value_name = "CPUS",
         value_delimiter = ',',
-        conflicts_with = "core"
+        conflicts_with_all = ["core", "max_loss", "device_interruptions"]
     )]
     cores: Vec<usize>,
     /// How many seconds to wait for the other side of the ports
@@ -283,8 +283,8 @@ fn flood(
             false => ("--cores", "send on one --core"),
         };
         return Err(Failure::Input(format!(
-            "{counting} sends one stream and measures nothing: leave out --out, --tap, --live, --metrics, --budget, --meter and \
-             --pacing, or {instead}"
+            "{counting} sends one stream and measures nothing: leave out --out, --tap, --live, --metrics, --budget, \
+             --meter and --pacing, or {instead}"
         )));
     }
     if !cores.is_empty() {

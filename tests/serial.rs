@@ -22,6 +22,7 @@ mod serial {
     mod experiment;
     mod experiment_publish;
     mod forward_and_generate;
+    mod generate_cores;
     mod generate_device;
     mod generate_output;
     mod impair;

@@ -315,6 +315,51 @@ fn options_that_cannot_be() {
                 "cannot pin to CPU 999",
             ),
             (
+                "generate --port null: --core 0 --cores 0",
+                INPUT,
+                "cannot be used with",
+            ),
+            (
+                "generate --port null: --max-loss 1 --cores 0",
+                INPUT,
+                "cannot be used with",
+            ),
+            (
+                "generate --port null: --cores 0,0",
+                INPUT,
+                "stands there twice",
+            ),
+            (
+                "generate --port null: --cores 0,4000",
+                INPUT,
+                "cannot pin to CPU 4000",
+            ),
+            (
+                "generate --port pcap:a.pcap,role=write --cores 0,1",
+                INPUT,
+                "2 workers cannot share it",
+            ),
+            (
+                "generate --port null: --cores 0,1 --pattern poisson",
+                INPUT,
+                "pattern constant only",
+            ),
+            (
+                "generate --port null: --cores 0,1 --tap",
+                INPUT,
+                "--cores sends one stream and measures nothing",
+            ),
+            (
+                "generate --port null: --cores 0 --pacing fill --line 1Gbit/s",
+                INPUT,
+                "or send on one --core",
+            ),
+            (
+                "generate --device memif-idle --cores 0,1",
+                INPUT,
+                "set up for one queue",
+            ),
+            (
                 "generate --port null: --port null: --port null:",
                 INPUT,
                 "one or two --port",

@@ -60,7 +60,9 @@ fn flatten(value: &Value, path: String, into: &mut BTreeMap<String, f64>) {
 pub(crate) fn names_of(command: &str) -> Option<BTreeSet<String>> {
     let mut words = command.split_whitespace();
     if (words.next(), words.next()) != (Some("taut"), Some("generate"))
-        || command.contains("--rate max")
+        || ["--rate max", "--cores"]
+            .iter()
+            .any(|it| command.contains(it))
     {
         return None;
     }

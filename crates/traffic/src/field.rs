@@ -306,8 +306,8 @@ impl FieldWriter {
         })
     }
 
-    /// Takes the values of worker `number` of `of` from now on: every `of`-th of those that count up, and others of those
-    /// that are drawn.
+    /// Takes the values of worker `number` of `of` from now on: every `of`-th of those that count up, and others than
+    /// other workers of those that are drawn.
     pub(crate) fn share(&mut self, number: u64, of: u64) {
         self.next = number % self.values.count;
         self.step = of % self.values.count;

@@ -217,18 +217,21 @@ impl Instrument {
         let clock = self.clock;
         let ticks_in = |t: Duration| clock.to_ticks(t.as_nanos() as f64) as u64;
         let begin = ticks();
-        let (mut last, mut now, mut drained) = (begin, begin, 0);
-        while now - last < ticks_in(QUIET) && now - begin < ticks_in(UNDER_WAY) {
+        let (mut last, mut drained) = (begin, 0);
+        loop {
+            // Before it looks: who was off the core for so long has not found that nothing came.
+            let now = ticks();
             let port = self.ports.last_mut();
             let arrived = port.map_or(0, |port| port.rx(&mut self.arrived) as u64);
             self.arrived.clear();
             drained += arrived;
-            now = ticks();
             if arrived > 0 {
                 last = now;
             }
+            if now - last >= ticks_in(QUIET) || now - begin >= ticks_in(UNDER_WAY) {
+                return drained;
+            }
         }
-        drained
     }
 }
 
@@ -263,6 +266,49 @@ mod tests {
         let expected = flow.seconds * 100_000.0;
         assert!((due as f64 - expected).abs() <= 2.0, "{flow:?}");
         assert!(flow.received > 0 && !flow.stopped);
+    }
+
+    #[test]
+    fn workers_together_owe_what_one_does_and_count_between_the_same_moments() {
+        let clock = Clock::calibrate(Duration::from_millis(5));
+        // Neither a whole number of packets in the warm-up or the count, nor one for each of the workers.
+        let (rate_pps, of) = (123_457.0, 3);
+        let begin_ticks = ticks() + clock.to_ticks(5e6) as u64;
+        let flows = std::thread::scope(|scope| {
+            let worker = |number| {
+                move || {
+                    let specs = [PortSpec::parse("null:source=4").unwrap()];
+                    let stream = Stream::new(&UdpFlow::default(), 64).unwrap();
+                    let share = Share {
+                        begin_ticks,
+                        number,
+                        of,
+                    };
+                    let flood = Flood {
+                        share: Some(share),
+                        ..flood(Some(rate_pps))
+                    };
+                    let mut instrument = Instrument::open(&specs, stream, clock).unwrap();
+                    instrument.flood(flood, &AtomicBool::new(false))
+                }
+            };
+            let threads: Vec<_> = (0..of).map(|number| scope.spawn(worker(number))).collect();
+            let flows = threads.into_iter().map(|thread| thread.join().unwrap());
+            flows.collect::<Vec<_>>()
+        });
+        let due = |flow: &Flow| flow.sent + flow.refused + flow.unsent;
+        let all = Flow::sum(&flows);
+        assert_eq!(due(&all), flows.iter().map(due).sum::<u64>());
+        assert!(
+            flows.iter().all(|flow| flow.seconds == all.seconds),
+            "{flows:?}"
+        );
+        assert!(
+            (due(&all) as f64 - rate_pps * 0.02).abs() <= of as f64,
+            "{flows:?}"
+        );
+        let (least, most) = (flows.iter().map(due).min(), flows.iter().map(due).max());
+        assert!(most.unwrap() - least.unwrap() <= 1, "{flows:?}");
     }
 
     #[test]

@@ -342,8 +342,8 @@ impl Stream {
         self.position = self.first;
     }
 
-    /// Makes packets `number`, `number + of`, ... of the stream from now on, so that `of` workers together send what one would;
-    /// what is drawn differs from worker to worker.
+    /// Makes packets `number`, `number + of`, ... of the stream from now on, so that `of` workers together send what one
+    /// would; what is drawn differs from worker to worker.
     pub(crate) fn share(&mut self, number: usize, of: usize) {
         self.first = number % self.order.len();
         self.step = of % self.order.len();
@@ -515,6 +515,53 @@ mod tests {
             .iter()
             .map(|(name, text)| (*name, name.values(text).unwrap()))
             .collect()
+    }
+
+    #[test]
+    fn workers_together_send_what_one_would_and_draw_different_values() {
+        let pool = PoolHandle::new(2, false).unwrap();
+        let plan = |fields: &[(FieldName, &str)], sizes: &str| Plan {
+            sizes: sizes.parse().unwrap(),
+            varied: varied(fields),
+            ..Plan::default()
+        };
+        let made = |stream: &mut Stream| {
+            let (template, len) = stream.next();
+            let mut packet = pool.take(len).unwrap();
+            stream.fill(template, &mut packet);
+            packet.bytes().to_vec()
+        };
+        let counting = [
+            (FieldName::DstIp, "10.0.0.1-10.0.0.7"),
+            (FieldName::DstPort, "5-6"),
+        ];
+        let counting = plan(&counting, "imix");
+        for of in [1, 2, 3, 5, 9, 20] {
+            let mut one = Stream::of(counting.clone()).unwrap();
+            let mut workers: Vec<Stream> = vec![one.clone(); of];
+            for (number, worker) in workers.iter_mut().enumerate() {
+                worker.share(number, of);
+            }
+            for n in 0..100 {
+                assert_eq!(made(&mut workers[n % of]), made(&mut one), "{n} of {of}");
+            }
+            workers.iter_mut().for_each(Stream::restart);
+            one.restart();
+            let len = |stream: &mut Stream| stream.next().1;
+            for n in 0..30 {
+                assert_eq!(len(&mut workers[n % of]), len(&mut one), "{n} of {of}");
+            }
+        }
+        let mut first = Stream::of(plan(&[(FieldName::DstPort, "1-60000 random")], "64")).unwrap();
+        let (mut alone, mut second) = (first.clone(), first.clone());
+        first.share(0, 2);
+        second.share(1, 2);
+        let drawn = |stream: &mut Stream| -> Vec<_> { (0..50).map(|_| made(stream)).collect() };
+        let of_first = drawn(&mut first);
+        assert_eq!(of_first, drawn(&mut alone));
+        let of_second = drawn(&mut second);
+        let same = of_second.iter().filter(|it| of_first.contains(it)).count();
+        assert!(same < 5, "{same}");
     }
 
     #[test]

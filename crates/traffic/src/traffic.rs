@@ -125,8 +125,9 @@ impl Traffic {
         &mut self.streams
     }
 
-    /// Share of worker `number` of `of` that send the traffic together: packets `number`, `number + of`, ... of each stream, with
-    /// the values and sizes that they would have from one; what is drawn at random differs from worker to worker.
+    /// Share of worker `number` of `of` that send the traffic together: packets `number`, `number + of`, ... of each
+    /// stream, with the values and sizes that they would have from one; what is drawn at random differs from worker to
+    /// worker.
     #[must_use]
     pub fn share(mut self, number: usize, of: usize) -> Self {
         for stream in &mut self.streams {

@@ -1,4 +1,5 @@
-//! How several workers send together: each on a CPU of its own, with its part of every port, all of them by one schedule.
+//! How several workers send together: each on a CPU of its own, with its part of every port, all of them by one
+//! schedule.
 
 use super::run::Setup;
 use crate::device::{DeviceUnderTest, RunError};
@@ -12,8 +13,8 @@ use taut_traffic::{Flood, Flow, Gateways, Instrument, Share};
 /// Time from when workers are told to begin until they do: all of them are awake by then.
 const AWAKE: Duration = Duration::from_millis(2);
 
-/// Sends as [`super::measure_flood`] does, with a worker on each of `cores`; returns what each has counted. Ports stay open until
-/// all of them have received what was under way.
+/// Sends as [`super::measure_flood`] does, with a worker on each of `cores`; returns what each has counted. Ports stay
+/// open until all of them have received what was under way.
 ///
 /// # Errors
 /// When ports cannot be shared by so many, a CPU cannot be used, or there is no connection; of a device that is made.
@@ -153,5 +154,64 @@ impl Drop for EndAll<'_> {
         if std::thread::panicking() {
             self.0.store(true, Ordering::Relaxed);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use taut_traffic::Traffic;
+
+    /// Two workers on a CPU that there is, with so many packets per second for a twentieth of a second.
+    fn send(
+        ports: &[&str],
+        settings: &[(&str, &str)],
+        rate_pps: Option<f64>,
+    ) -> Result<Vec<Flow>, RunError> {
+        let specs = ports.iter().map(|port| PortSpec::parse(port).unwrap());
+        let device = DeviceUnderTest::Ports(specs.collect());
+        let traffic = Traffic::of_settings(settings).unwrap();
+        let setup = Setup::new("taut".into(), device, traffic, None, None)?;
+        let setup = setup.patient_for(Duration::from_millis(50));
+        let flood = Flood {
+            rate_pps,
+            warm_up: Duration::from_millis(2),
+            duration: Duration::from_millis(50),
+            share: None,
+        };
+        let cpu = *taut_host::allowed_cpus().first().unwrap();
+        measure_flood_together(&setup, &[cpu, cpu], flood, &AtomicBool::new(false))
+    }
+
+    #[test]
+    fn workers_offer_a_rate_together_and_get_everything_back() {
+        let flows = send(
+            &["pair:sent-together", "pair:sent-together"],
+            &[],
+            Some(40_000.0),
+        )
+        .unwrap();
+        let all = Flow::sum(&flows);
+        assert_eq!(flows.len(), 2);
+        let due = all.sent + all.refused + all.unsent;
+        assert!((1_998..=2_002).contains(&due), "{flows:?}");
+        // The warm-up came back too.
+        assert!(all.received_in_all >= all.sent, "{flows:?}");
+        assert!(
+            flows.iter().all(|flow| flow.received_in_all > 0),
+            "{flows:?}"
+        );
+    }
+
+    #[test]
+    fn workers_that_cannot_begin_say_why() {
+        let of = |ports: &[&str], settings: &[(&str, &str)]| {
+            send(ports, settings, None).unwrap_err().to_string()
+        };
+        let shared = of(&["null:", "pcap:x.pcap,role=write"], &[]);
+        assert!(shared.contains("2 workers cannot share it"), "{shared}");
+        let silent = of(&["null:"], &[("gateway", "198.18.0.99")]);
+        assert!(silent.contains("198.18.0.99"), "{silent}");
     }
 }

@@ -110,8 +110,8 @@ impl Instrument {
     }
 
     /// Opens an instrument for one of several workers that send together, on its part of each of the ports `specs`
-    /// ([`PortSpec::parts`]). A gateway that one of them has found is known to all that were given the same `gateways`, as the
-    /// answer may come to any part.
+    /// ([`PortSpec::parts`]). A gateway that one of them has found is known to all that were given the same `gateways`,
+    /// as the answer may come to any part.
     ///
     /// # Errors
     /// What the ports say.

@@ -204,3 +204,33 @@ pub(super) fn send_answers(port: &mut dyn Port, answers: &mut Batch) -> u64 {
     answers.clear();
     (made - left) as u64
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use taut_port::PortSpec;
+    use taut_sys::Clock;
+
+    #[test]
+    fn a_gateway_that_another_worker_has_found_is_not_asked_for_again() {
+        let traffic = Traffic::of_settings(&[("gateway", "198.18.0.99")]).unwrap();
+        let specs = [PortSpec::parse("null:").unwrap()];
+        let clock = Clock::calibrate(Duration::from_millis(5));
+        let gateways = Gateways::default();
+        let open = || {
+            let parts = specs[0].parts(2).unwrap();
+            let gateways = gateways.clone();
+            Instrument::open_parts(&specs, parts, traffic.clone(), clock, gateways).unwrap()
+        };
+        let (patience, stop) = (Duration::from_millis(1), AtomicBool::new(false));
+        let alone = open().wait_for_links(patience, &stop).unwrap_err();
+        assert!(matches!(alone, TrialError::NoGateway { .. }), "{alone}");
+        let mac = Mac([2, 0, 0, 0, 0, 7]);
+        gateways.note(traffic.streams()[0].gateway().unwrap(), mac);
+        let mut other = open();
+        other.wait_for_links(patience, &stop).unwrap();
+        let addresses = other.traffic.streams()[0].mac_addresses().unwrap();
+        assert_eq!(addresses[..6], mac.0);
+    }
+}
