@@ -587,6 +587,12 @@ impl Control {
         self.stranded.extend(waited);
     }
 
+    /// Has neighbours behind a port that is no longer cut off asked for at once.
+    pub fn join(&mut self, port: u8, now: Instant) {
+        self.neighbours.join(port, now);
+        self.next_look = now;
+    }
+
     /// Takes note of the state of the picture of the kernel.
     pub fn set_kernel_status(&mut self, status: KernelStatus) {
         self.followed = Some(status);

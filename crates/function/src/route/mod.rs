@@ -219,9 +219,10 @@ impl Function for Router {
             if let Some(taps) = taps {
                 taps.set_carrier(number, is_up);
             }
-            if !is_up {
-                let mut control = control.lock().unwrap_or_else(PoisonError::into_inner);
-                control.cut_off(number as u8);
+            let mut control = control.lock().unwrap_or_else(PoisonError::into_inner);
+            match is_up {
+                true => control.join(number as u8, Instant::now()),
+                false => control.cut_off(number as u8),
             }
         }
     }

@@ -225,6 +225,27 @@ impl Neighbours {
         (known, waited)
     }
 
+    /// Asks anew for the neighbours behind a port that is no longer cut off: questions until now were lost.
+    pub fn join(&mut self, port: u8, now: Instant) {
+        let mut gone = 0;
+        self.all.retain(|at, neighbour| {
+            match &mut neighbour.state {
+                State::Asked { questions, .. } if at.0 == port => {
+                    *questions = 0;
+                    neighbour.due = now;
+                }
+                State::Failed if at.0 == port => {
+                    gone += 1;
+                    return false;
+                }
+                _ => {}
+            }
+            true
+        });
+        self.unknown -= gone;
+        self.next_due = Some(now);
+    }
+
     #[cfg(test)]
     pub fn forget(&mut self, at: At) {
         self.all.remove(&at);
@@ -369,6 +390,31 @@ mod tests {
         }
         assert_eq!(neighbours.tick(later(64)), [Due::Gone(at(1))]);
         assert!(!neighbours.has(at(1)));
+    }
+
+    #[test]
+    fn a_port_that_is_no_longer_cut_off_has_its_neighbours_asked_for_at_once() {
+        let mut neighbours = Neighbours::default();
+        let begun = Instant::now();
+        let later = |seconds| begun + Duration::from_secs_f64(seconds);
+        let elsewhere = (2, IpAddr::from([192, 0, 2, 1]));
+        for at in [at(1), at(2), elsewhere] {
+            assert_eq!(neighbours.want(at, (9, b"a"), begun), Wanted::Ask);
+        }
+        neighbours.learn(at(2), MAC, false, begun).unwrap();
+        neighbours.join(1, later(0.5));
+        assert_eq!(neighbours.tick(later(0.5)), [Due::Ask(at(1), None)]);
+        // From then on as ever, with all its questions.
+        for second in [1.5, 2.5] {
+            let due = neighbours.tick(later(second));
+            assert!(due.contains(&Due::Ask(at(1), None)), "{due:?}");
+        }
+        let given_up = Due::GivenUp(at(1), vec![(9, b"a".to_vec())]);
+        assert!(neighbours.tick(later(3.5)).contains(&given_up));
+        // Nor is one that was given up passed over any longer.
+        neighbours.join(1, later(3.6));
+        assert_eq!(neighbours.want(at(1), (9, b"b"), later(3.6)), Wanted::Ask);
+        assert_eq!(neighbours.count(), (1, 2));
     }
 
     #[test]

@@ -143,6 +143,16 @@ impl Bench {
         }
     }
 
+    /// What the slow path sends of itself.
+    fn due(&mut self) -> Vec<Sent> {
+        let mut sent = Vec::new();
+        self.handler.poll(&mut |port, frame: &[u8]| {
+            sent.push((port, frame.to_vec()));
+            true
+        });
+        sent
+    }
+
     fn counted(&self, name: &str) -> u64 {
         let outcomes = self.router.outcomes();
         outcomes.iter().find(|(it, _)| *it == name).unwrap().1
@@ -217,6 +227,25 @@ fn assert_forwarded(before: &[u8], after: &[u8], source: Mac, destination: Mac) 
         }
     }
     assert_eq!(after, wanted);
+}
+
+#[test]
+fn next_hops_are_asked_for_again_as_soon_as_their_link_is_there() {
+    let mut bench = Bench::new("10.9.0.0/16 via 10.0.1.9");
+    let asks = |sent: Vec<Sent>| -> Vec<_> {
+        let asked = |(port, frame): &Sent| (*port, resolution::asked(frame));
+        sent.iter().map(asked).collect()
+    };
+    let next_hop = (1, Some(ip("10.0.1.9")));
+    assert_eq!(asks(bench.due()), [next_hop]);
+    // Nobody was there to hear it. The next one would be due in a second.
+    assert_eq!(bench.due(), []);
+    bench.router.link_changed(1, true);
+    assert_eq!(asks(bench.due()), [next_hop]);
+    bench.router.link_changed(1, false);
+    assert_eq!(bench.due(), []);
+    bench.router.link_changed(1, true);
+    assert_eq!(asks(bench.due()), [next_hop]);
 }
 
 #[test]
