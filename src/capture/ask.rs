@@ -237,13 +237,22 @@ fn found_in_words(found: &Found) -> String {
 pub fn state(before: &Status, now: &Status) -> String {
     let (packets, bytes) = now.kept_per_second(before);
     let lost = now.lost.packets - before.lost.packets;
+    let not_on_disk = match not_on_disk(now) - not_on_disk(before).min(not_on_disk(now)) {
+        0 => String::new(),
+        count => format!("; {count} not on disk"),
+    };
     format!(
-        "{}, {}/s kept; looks back {}; {lost} lost; {} dumps",
+        "{}, {}/s kept; looks back {}; {lost} lost; {} dumps{not_on_disk}",
         quantity::rate(packets),
         in_bytes(bytes as u64),
         looks_back(now),
         now.dumps_begun()
     )
+}
+
+/// Number of packets that were to be kept on disk and are not: memory was needed before they were written, or they could not be.
+pub fn not_on_disk(status: &Status) -> u64 {
+    status.disk.as_ref().map_or(0, |it| it.missed + it.lost)
 }
 
 fn looks_back(status: &Status) -> String {

@@ -1,6 +1,6 @@
 //! Captures until it is told to stop.
 
-use super::ask::{Asking, dumped, state};
+use super::ask::{Asking, dumped, not_on_disk, state};
 use super::live::{self, Live};
 use super::watch::{self, Watched};
 use super::{Capture, Stamps, page};
@@ -131,6 +131,7 @@ pub fn run(capture: &Capture) -> Result<(), Failure> {
         Err(_) if has_ended() => before,
         Err(failure) => return Err(failure),
     };
+    let not_on_disk = not_on_disk(&last);
     let exchange = team.exchange();
     let (ends, outcomes) = team.join();
     let ports = Ports::of(&chain, &exchange);
@@ -154,6 +155,12 @@ pub fn run(capture: &Capture) -> Result<(), Failure> {
         say(&format!(
             "{recorded} packets kept in {seconds:.1} s, {all_lost} lost ({share:.3} %){}",
             ports.in_words()
+        ));
+    }
+    if not_on_disk > 0 {
+        print::note(format_args!(
+            "{not_on_disk} packets are not on disk, which was too slow or refused them: a larger --ring lasts longer, --snap and --zstd \
+             write less"
         ));
     }
     if ports.too_long > 0 {

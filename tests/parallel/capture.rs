@@ -286,6 +286,40 @@ fn a_killed_capture_leaves_what_it_has_kept_on_disk_and_a_full_place_ends_nothin
     let _ = Command::new("umount").arg(small.parent().unwrap()).status();
 }
 
+#[test]
+fn packets_that_did_not_get_onto_the_disk_are_said_at_the_end() {
+    let Some(hosts) = two_hosts() else {
+        return;
+    };
+    let disk = hosts.folder.path().join("disk");
+    fs::create_dir(&disk).unwrap();
+    let mut mount = Command::new("mount");
+    mount.args(["-t", "tmpfs", "-o", "size=64k,mode=700", "tmpfs"]);
+    if !mount.arg(&disk).status().is_ok_and(|it| it.success()) {
+        println!("skipped: needs mount");
+        return;
+    }
+    let control = hosts.folder.path().join("sock");
+    let arguments = ["capture", "eth0", "--ring", "64M", "--wait", "sleep(50us)"];
+    let mut capture = taut_in(&hosts.all[0], &arguments);
+    capture.args(["--disk-size", "1G", "--disk"]).arg(&disk);
+    let mut capturing = Program::start(capture.arg("--control").arg(&control));
+    capturing.wait_for_stdout("capturing");
+    let many = ["-c", "200", "-i", "0.002", "-s", "1000", "10.8.0.2"];
+    pinged(&hosts.all[0], &many);
+    let has_lost = |_: &str, _: &str| {
+        let status = ask(&control, &["status", "--json"]).success().last_json();
+        status["status"]["disk"]["lost"].as_u64() > Some(0)
+    };
+    capturing.wait_until("packets that found no room", has_lost);
+    let ended = capturing.interrupt().success();
+    assert!(
+        ended.stderr.contains(" packets are not on disk"),
+        "{ended:?}"
+    );
+    let _ = Command::new("umount").arg(&disk).status();
+}
+
 /// The file of a folder that has one.
 fn only_file(folder: &Path) -> PathBuf {
     let files: Vec<_> = names(folder).into_iter().collect();

@@ -40,6 +40,22 @@ fn identities(frames: &[Vec<u8>]) -> f64 {
     (ticks() - begun) as f64 / PACKETS as f64
 }
 
+/// Ticks of a look for the stamp of a measurement packet, as a trigger `late` takes it, in frames that have one or not.
+fn stamps(frames: &[Vec<u8>], stamped: bool) -> f64 {
+    let mut frames = frames.to_vec();
+    if stamped {
+        for (at, frame) in frames.iter_mut().enumerate() {
+            let layout = taut_wire::StampLayout::new(frame).unwrap();
+            layout.write(frame, 0, at as u64, ticks()).unwrap();
+        }
+    }
+    let begun = ticks();
+    for at in 0..PACKETS {
+        black_box(taut_wire::claimed_stamp(black_box(&frames[at % FRAMES])));
+    }
+    (ticks() - begun) as f64 / PACKETS as f64
+}
+
 /// Ticks of a packet at both places together, where so many others are under way.
 fn matches(under_way: usize) -> f64 {
     let identities: Vec<_> = (0..PACKETS + under_way)
@@ -78,6 +94,10 @@ fn main() {
         let frames = frames(len);
         let values = (0..REPETITIONS).map(|_| identities(&frames)).collect();
         report(&format!("identity of {len} bytes"), values);
+        for (stamped, which) in [(true, "with"), (false, "without")] {
+            let values = (0..REPETITIONS).map(|_| stamps(&frames, stamped)).collect();
+            report(&format!("look for a stamp, {len} bytes {which} one"), values);
+        }
     }
     for under_way in UNDER_WAY {
         let values = (0..REPETITIONS).map(|_| matches(under_way)).collect();
