@@ -96,7 +96,10 @@ fn main() {
         report(&format!("identity of {len} bytes"), values);
         for (stamped, which) in [(true, "with"), (false, "without")] {
             let values = (0..REPETITIONS).map(|_| stamps(&frames, stamped)).collect();
-            report(&format!("look for a stamp, {len} bytes {which} one"), values);
+            report(
+                &format!("look for a stamp, {len} bytes {which} one"),
+                values,
+            );
         }
     }
     for under_way in UNDER_WAY {
