@@ -237,7 +237,7 @@ fn found_in_words(found: &Found) -> String {
 pub fn state(before: &Status, now: &Status) -> String {
     let (packets, bytes) = now.kept_per_second(before);
     let lost = now.lost.packets - before.lost.packets;
-    let not_on_disk = match not_on_disk(now) - not_on_disk(before).min(not_on_disk(now)) {
+    let not_on_disk = match not_on_disk(now).saturating_sub(not_on_disk(before)) {
         0 => String::new(),
         count => format!("; {count} not on disk"),
     };
