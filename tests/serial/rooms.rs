@@ -1,4 +1,5 @@
-//! The list of crates in docs/ARCHITECTURE.md against the crates: all are there, each below what it depends on.
+//! The list of crates in docs/ARCHITECTURE.md against the crates: all are there, each below what it depends on. Corpora of fuzz targets
+//! against the tests of crates: all are replayed.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -65,4 +66,22 @@ fn dependencies_are_read_from_all_tables_but_those_of_tests() {
                     [target.'cfg(loom)'.dependencies]\ntaut-port = { workspace = true }\n[features]\ntaut-x = []\n";
     let found: Vec<String> = dependencies(manifest).into_iter().collect();
     assert_eq!(found, ["port", "wire"]);
+}
+
+/// What fuzzing has learnt is replayed by the tests of the crate whose code it has led through.
+#[test]
+fn every_corpus_is_replayed() {
+    let tests = fs::read_dir("crates").unwrap().filter_map(|it| {
+        let file = it.unwrap().path().join("tests/fuzz_bodies.rs");
+        fs::read_to_string(file).ok()
+    });
+    let tests: String = tests.collect();
+    for corpus in fs::read_dir("fuzz/corpora").unwrap() {
+        let name = corpus.unwrap().file_name().into_string().unwrap();
+        let target = name.strip_suffix(".tar.gz").unwrap();
+        assert!(
+            tests.contains(&format!("corpus::replay(\"{target}\", ")),
+            "{name}"
+        );
+    }
 }

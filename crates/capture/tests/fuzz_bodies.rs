@@ -2,6 +2,8 @@
 
 #[path = "../../../fuzz/bodies/capture_disk.rs"]
 mod capture_disk;
+#[path = "../../../fuzz/bodies/corpus.rs"]
+mod corpus;
 #[path = "../../../fuzz/bodies/packet_filter.rs"]
 mod packet_filter;
 
@@ -78,4 +80,10 @@ fn rings_survive_seeded_damage() {
         }
         capture_disk::ring(&noise);
     }
+}
+
+#[test]
+fn what_fuzzing_has_learnt_is_replayed() {
+    corpus::replay("capture_disk", capture_disk::ring);
+    corpus::replay("packet_filter", |it| drop(packet_filter::program(it)));
 }

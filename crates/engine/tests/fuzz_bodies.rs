@@ -2,6 +2,8 @@
 
 #[path = "../../../fuzz/bodies/chain.rs"]
 mod chain;
+#[path = "../../../fuzz/bodies/corpus.rs"]
+mod corpus;
 #[path = "../../../fuzz/bodies/damage.rs"]
 mod damage;
 
@@ -31,4 +33,9 @@ fn chain_files_survive_seeded_damage() {
     for _ in 0..20_000 {
         chain::file(&damage::damaged(WHOLE, &mut random));
     }
+}
+
+#[test]
+fn what_fuzzing_has_learnt_is_replayed() {
+    corpus::replay("chain_file", chain::file);
 }

@@ -1,6 +1,8 @@
 //! Runs the bodies of this crate's fuzz targets over seeded noise, on the stable toolchain.
 #![allow(clippy::unwrap_used)]
 
+#[path = "../../../fuzz/bodies/corpus.rs"]
+mod corpus;
 #[path = "../../../fuzz/bodies/experiment_file.rs"]
 mod experiment_file;
 #[allow(dead_code)]
@@ -76,4 +78,10 @@ fn published_archives_survive_seeded_noise() {
         random.fill(&mut bytes);
         published::archive(&bytes);
     }
+}
+
+#[test]
+fn what_fuzzing_has_learnt_is_replayed() {
+    corpus::replay("experiment_file", experiment_file::plan);
+    corpus::replay("published_archive", published::archive);
 }

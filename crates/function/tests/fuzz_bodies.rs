@@ -5,6 +5,8 @@
 mod aes;
 #[path = "../../../fuzz/bodies/aes_session.rs"]
 mod aes_session;
+#[path = "../../../fuzz/bodies/corpus.rs"]
+mod corpus;
 mod frames;
 #[path = "../../../fuzz/bodies/gateway.rs"]
 mod gateway;
@@ -270,4 +272,16 @@ fn a_switch_answers_seeded_damage_of_what_controllers_say() {
         answers += openflow::session(&bytes);
     }
     assert!(answers > 3_000, "{answers}");
+}
+
+#[test]
+fn what_fuzzing_has_learnt_is_replayed() {
+    corpus::replay("aes_header", aes::header);
+    corpus::replay("aes_session", |it| drop(aes_session::session(it)));
+    corpus::replay("gtpu_sequence", gateway::sequence);
+    corpus::replay("nat_frame", nat::frame);
+    corpus::replay("nat_sequence", nat_sequence::sequence);
+    corpus::replay("pfcp_session", gateway::sessions);
+    corpus::replay("rlnc_decoder", |it| drop(rlnc::decoder(it)));
+    corpus::replay("route_sequence", |it| drop(route::sequence(it)));
 }

@@ -1,5 +1,7 @@
 //! Runs the bodies of the fuzz targets over seeded noise and damaged messages, on the stable toolchain.
 
+#[path = "../../../fuzz/bodies/corpus.rs"]
+mod corpus;
 #[path = "../../../fuzz/bodies/inspect.rs"]
 mod inspect;
 
@@ -57,4 +59,13 @@ fn fuzz_bodies_survive_seeded_noise() {
         }
         inspect::fragments(&damaged(FRAGMENTS, &mut random));
     }
+}
+
+#[test]
+fn what_fuzzing_has_learnt_is_replayed() {
+    corpus::replay("inspect_dns", inspect::dns);
+    corpus::replay("inspect_fragments", inspect::fragments);
+    corpus::replay("inspect_http", inspect::http);
+    corpus::replay("inspect_stream", inspect::stream);
+    corpus::replay("inspect_tls", inspect::tls);
 }

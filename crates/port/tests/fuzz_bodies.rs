@@ -1,5 +1,7 @@
 //! Runs the bodies of this crate's fuzz targets over seeded noise and damaged input, on the stable toolchain.
 
+#[path = "../../../fuzz/bodies/corpus.rs"]
+mod corpus;
 #[path = "../../../fuzz/bodies/memif.rs"]
 mod memif;
 #[path = "../../../fuzz/bodies/memif_rings.rs"]
@@ -186,4 +188,11 @@ fn fuzz_bodies_survive_seeded_noise() {
         }
         memif::message(&bytes);
     }
+}
+
+#[test]
+fn what_fuzzing_has_learnt_is_replayed() {
+    corpus::replay("memif_message", memif::message);
+    corpus::replay("memif_rings", memif_rings::rings);
+    corpus::replay("pcap_capture", pcap::capture);
 }

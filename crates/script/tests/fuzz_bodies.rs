@@ -1,5 +1,7 @@
 //! Runs the body of this crate's fuzz target over seeded noise, on the stable toolchain.
 
+#[path = "../../../fuzz/bodies/corpus.rs"]
+mod corpus;
 #[path = "../../../fuzz/bodies/script.rs"]
 mod script;
 
@@ -12,4 +14,6 @@ fn scripts_of_seeded_words_stay_within_their_limits() {
         bytes[0] |= 1;
         script::run(&bytes);
     }
+    // In this test, as others beside it would open files meanwhile.
+    corpus::replay("lua_script", script::run);
 }

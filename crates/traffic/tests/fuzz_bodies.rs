@@ -1,5 +1,7 @@
 //! Runs the body of this crate's fuzz target over seeded damage, on the stable toolchain.
 
+#[path = "../../../fuzz/bodies/corpus.rs"]
+mod corpus;
 #[path = "../../../fuzz/bodies/damage.rs"]
 mod damage;
 #[path = "../../../fuzz/bodies/traffic.rs"]
@@ -38,4 +40,9 @@ fn traffic_files_survive_seeded_damage() {
     for _ in 0..20_000 {
         traffic::file(&damage::damaged(WHOLE, &mut random));
     }
+}
+
+#[test]
+fn what_fuzzing_has_learnt_is_replayed() {
+    corpus::replay("traffic_file", traffic::file);
 }

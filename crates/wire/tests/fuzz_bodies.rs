@@ -1,6 +1,8 @@
 //! Runs the bodies of the fuzz targets over seeded noise and damaged frames, on the stable toolchain.
 #![allow(clippy::unwrap_used)]
 
+#[path = "../../../fuzz/bodies/corpus.rs"]
+mod corpus;
 #[path = "../../../fuzz/bodies/pfcp.rs"]
 mod pfcp;
 #[path = "../../../fuzz/bodies/wire.rs"]
@@ -118,4 +120,13 @@ fn pfcp_survives_seeded_noise() {
         }
         pfcp::message(&bytes);
     }
+}
+
+#[test]
+fn what_fuzzing_has_learnt_is_replayed() {
+    corpus::replay("wire_gtpu", wire::gtpu);
+    corpus::replay("wire_neighbour", wire::neighbour);
+    corpus::replay("wire_parse", wire::parse);
+    corpus::replay("wire_pfcp", pfcp::message);
+    corpus::replay("wire_stamp", wire::stamp);
 }

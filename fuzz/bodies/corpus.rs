@@ -1,0 +1,84 @@
+//! What runs of fuzz targets have learnt, as `cargo test` replays it on the stable toolchain: inputs that lead to all the places that
+//! fuzzing has come to, and damage to them.
+
+use std::path::Path;
+use std::process::Command;
+
+/// Damaged inputs that are tried beside each one that was kept.
+const DAMAGED: usize = 2;
+
+/// Runs a target's body over the inputs in `fuzz/corpora/TARGET.tar.gz`, and over damage to them. The damage is the same each time.
+///
+/// # Panics
+/// The archive cannot be read, or the body panics; the input is printed then.
+pub fn replay(target: &str, body: impl Fn(&[u8])) {
+    let archive = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpora");
+    let archive = archive.join(format!("{target}.tar.gz"));
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("corpus-{target}"));
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let mut unpack = Command::new("tar");
+    unpack.arg("-xzf").arg(&archive).arg("-C").arg(&folder);
+    let status = unpack.status().expect("tar");
+    assert!(status.success(), "{}: {status}", archive.display());
+    let mut files: Vec<_> = std::fs::read_dir(&folder)
+        .expect("the folder")
+        .map(|file| file.expect("a file").path())
+        .filter(|path| path.is_file())
+        .collect();
+    files.sort();
+    let inputs: Vec<Vec<u8>> = files
+        .iter()
+        .map(|path| std::fs::read(path).expect("an input"))
+        .collect();
+    assert!(!inputs.is_empty(), "{}: empty", archive.display());
+    let _ = std::fs::remove_dir_all(&folder);
+    let mut random = fastrand::Rng::with_seed(0xc0_4b05);
+    for input in &inputs {
+        let told = Told { target, input };
+        body(input);
+        drop(told);
+        for _ in 0..DAMAGED {
+            let other = &inputs[random.usize(..inputs.len())];
+            let input = &damaged(input, other, &mut random);
+            let told = Told { target, input };
+            body(input);
+            drop(told);
+        }
+    }
+}
+
+/// Prints the input if the body panics over it.
+struct Told<'a> {
+    target: &'a str,
+    input: &'a [u8],
+}
+
+impl Drop for Told<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            println!("input of {}: {:02x?}", self.target, self.input);
+        }
+    }
+}
+
+/// One to four bytes changed, taken out or put in, or the end of another input behind the beginning of this one.
+fn damaged(input: &[u8], other: &[u8], random: &mut fastrand::Rng) -> Vec<u8> {
+    let mut bytes = input.to_vec();
+    if random.u8(..8) == 0 {
+        bytes.truncate(random.usize(..=bytes.len()));
+        bytes.extend(&other[random.usize(..=other.len())..]);
+        return bytes;
+    }
+    for _ in 0..random.usize(1..5) {
+        let at = random.usize(..=bytes.len());
+        match random.u8(..4) {
+            0 => bytes.insert(at, random.u8(..)),
+            _ if at == bytes.len() => {}
+            1 => drop(bytes.remove(at)),
+            2 => bytes[at] ^= 1 << random.u8(..8),
+            _ => bytes[at] = random.u8(..),
+        }
+    }
+    bytes
+}
