@@ -214,10 +214,11 @@ fn serve(arguments: &Server) -> Result<(), Failure> {
             .map_err(|_| Failure::Missing("the answering thread died".to_string()))
     })?;
     let spent_ns = cpu_time_ns().saturating_sub(own_ns) as f64;
-    let per_probe_ns = (answered.answered > 0).then(|| spent_ns / answered.answered as f64);
+    let each = |count: u64| (count > 0).then(|| spent_ns / count as f64);
+    let (per_probe_ns, per_packet_ns) = (each(answered.answered), each(answered.packets));
     print::line(forward::json_or_text(
         arguments.json,
-        || json!({"event": "summary", "probes": answered, "cpu_per_probe_ns": per_probe_ns}),
+        || json!({"event": "summary", "probes": answered, "cpu_per_probe_ns": per_probe_ns, "cpu_per_packet_ns": per_packet_ns}),
         || {
             format!(
                 "answered {} probes; not answered: {} datagrams that are none, {} that the kernel did not send",

@@ -11,7 +11,7 @@ const DAMAGED: usize = 2;
 ///
 /// # Panics
 /// The archive cannot be read, or the body panics; the input is printed then.
-pub fn replay(target: &str, body: impl Fn(&[u8])) {
+pub fn replay<T>(target: &str, body: impl Fn(&[u8]) -> T) {
     let archive = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpora");
     let archive = archive.join(format!("{target}.tar.gz"));
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("corpus-{target}"));

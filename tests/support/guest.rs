@@ -64,7 +64,6 @@ done
 for module in /modules/*; do
     insmod "$module"
 done
-echo 1 >/sys/module/vfio/parameters/enable_unsafe_noiommu_mode
 echo 128 >/proc/sys/vm/nr_hugepages
 mkdir -p PARTS
 for library in /lib/*/librte_bus_* /lib/*/librte_mempool_* /lib/*/librte_net_*; do
@@ -101,9 +100,9 @@ pub struct Card {
     pub queues: usize,
 }
 
-/// The PCI address of a card, by its place in the list.
+/// The PCI address of a card, by its place in the list: each has a port of its own, as only such cards can be unplugged.
 pub fn address(number: usize) -> String {
-    format!("0000:00:{:02x}.0", 4 + number)
+    format!("0000:{:02x}:00.0", 1 + number)
 }
 
 /// A running machine. Dropping it ends it.
@@ -282,16 +281,18 @@ impl Guest {
         ]);
         command.args([
             "-machine",
-            &format!("pc,accel={accelerator}"),
+            &format!("q35,kernel-irqchip=split,accel={accelerator}"),
             "-cpu",
             "max",
         ]);
+        // vfio-pci of Debian's kernel gives no card away that could write anywhere.
+        command.args(["-device", "intel-iommu,intremap=on,aw-bits=48"]);
         command.args(["-smp", "2", "-m", "1280M"]);
         command.arg("-kernel").arg(&kernel.file);
         command.arg("-initrd").arg(at("image"));
         command.args([
             "-append",
-            "console=ttyS0 quiet loglevel=4 panic=-1 rdinit=/init",
+            "console=ttyS0 quiet loglevel=4 panic=-1 rdinit=/init intel_iommu=on iommu=pt",
         ]);
         command.args(["-serial", &format!("file:{}", at("console").display())]);
         command.args(["-device", "virtio-serial-pci,addr=0x3"]);
@@ -314,14 +315,19 @@ impl Guest {
             } else {
                 String::new()
             };
+            let port = format!(
+                "pcie-root-port,id=port{number},chassis={number},addr={:#x}",
+                4 + number
+            );
             command.args([
+                "-device",
+                &port,
                 "-netdev",
                 &format!("tap,id=net{number},ifname=card{number},script=no,downscript=no,vhost=off{queues}"),
                 "-device",
                 &format!(
-                    "{},id=card{number},netdev=net{number},addr={:#x},mac=02:00:00:00:01:{number:02x},romfile=",
-                    card.kind,
-                    4 + number
+                    "{},id=card{number},bus=port{number},netdev=net{number},mac=02:00:00:00:01:{number:02x},romfile=",
+                    card.kind
                 ),
             ]);
         }

@@ -34,6 +34,18 @@ pub enum Buffer {
     HttpContentType,
     /// Header `Accept`; several are joined by `, `.
     HttpAccept,
+    /// Header `Accept-Encoding`; several are joined by `, `.
+    HttpAcceptEncoding,
+    /// Header `Accept-Language`; several are joined by `, `.
+    HttpAcceptLanguage,
+    /// Header `Connection`; several are joined by `, `.
+    HttpConnection,
+    /// Header `Content-Length`; several are joined by `, `.
+    HttpContentLength,
+    /// Names of the header lines as sent, a line end in front of the first, behind each, and behind all.
+    HttpHeaderNames,
+    /// First line and header lines as sent, with the empty line behind them.
+    HttpStart,
     /// First bytes of a request's body.
     HttpClientBody,
     /// First bytes of a response's body.
@@ -54,7 +66,7 @@ pub enum Buffer {
 
 impl Buffer {
     /// Number of buffers.
-    pub const COUNT: usize = 23;
+    pub const COUNT: usize = 29;
 
     /// All of them, by their numbers.
     pub const ALL: [Self; Self::COUNT] = [
@@ -73,6 +85,12 @@ impl Buffer {
         Self::HttpReferer,
         Self::HttpContentType,
         Self::HttpAccept,
+        Self::HttpAcceptEncoding,
+        Self::HttpAcceptLanguage,
+        Self::HttpConnection,
+        Self::HttpContentLength,
+        Self::HttpHeaderNames,
+        Self::HttpStart,
         Self::HttpClientBody,
         Self::HttpServerBody,
         Self::HttpStatusCode,

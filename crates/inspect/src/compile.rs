@@ -768,6 +768,31 @@ mod tests {
     }
 
     #[test]
+    fn what_is_asked_of_what_follows_a_content_goes_with_it_into_a_buffer() {
+        let mut reading = Reading::default();
+        let options = Options {
+            dialect: Some(Dialect::Suricata),
+            ..Options::default()
+        };
+        let rule = "alert http any any -> any any (content:\"/a\"; isdataat:!1,relative; nocase; http_uri; \
+            content:\"b\"; http_content_type; content:\"c\"; http_header_names; content:\"d\"; http_cookie; \
+            http_content_len; byte_test:0,<,10,0,string,dec; http_start; content:\"e\"; sid:1;)";
+        reading.read(rule, &options);
+        assert_eq!((&reading.mistakes[..], reading.rules.len()), (&[][..], 1));
+        let buffers: Vec<_> = reading.rules[0].steps.iter().map(|it| it.buffer).collect();
+        let wanted = [
+            Buffer::HttpUri,
+            Buffer::HttpUri,
+            Buffer::Payload,
+            Buffer::HttpContentType,
+            Buffer::HttpCookie,
+            Buffer::HttpContentLength,
+            Buffer::HttpStart,
+        ];
+        assert_eq!(buffers, wanted);
+    }
+
+    #[test]
     fn what_a_rule_wants_may_come_in_pieces_and_is_said_once() {
         let set = set(
             "alert tcp any any -> any any (content:\"longest\"; content:\"b\"; distance:0; sid:1;)\n\

@@ -103,6 +103,18 @@ enum Digits {
     Over,
 }
 
+/// Header lines, beside the host, whose values are buffers of their own, by their names in lower case.
+const VALUES: [(&[u8], Buffer); 8] = [
+    (b"user-agent", Buffer::HttpUserAgent),
+    (b"referer", Buffer::HttpReferer),
+    (b"content-type", Buffer::HttpContentType),
+    (b"accept", Buffer::HttpAccept),
+    (b"accept-encoding", Buffer::HttpAcceptEncoding),
+    (b"accept-language", Buffer::HttpAcceptLanguage),
+    (b"connection", Buffer::HttpConnection),
+    (b"content-length", Buffer::HttpContentLength),
+];
+
 #[derive(Debug)]
 struct Side {
     state: State,
@@ -126,10 +138,9 @@ struct Side {
     headers: Part,
     cookie: Part,
     host: Part,
-    user_agent: Part,
-    referer: Part,
-    content_type: Part,
-    accept: Part,
+    /// Those of [`VALUES`].
+    values: [Part; VALUES.len()],
+    header_names: Part,
     has: BufferSet,
 }
 
@@ -153,10 +164,8 @@ impl Default for Side {
             headers: NONE,
             cookie: NONE,
             host: NONE,
-            user_agent: NONE,
-            referer: NONE,
-            content_type: NONE,
-            accept: NONE,
+            values: [NONE; VALUES.len()],
+            header_names: NONE,
             has: BufferSet::default(),
         }
     }
@@ -468,6 +477,8 @@ impl Side {
                 Buffer::HttpRequestLine,
                 Buffer::HttpHeader,
                 Buffer::HttpRawHeader,
+                Buffer::HttpHeaderNames,
+                Buffer::HttpStart,
             ]
         } else {
             &[
@@ -477,6 +488,8 @@ impl Side {
                 Buffer::HttpResponseLine,
                 Buffer::HttpHeader,
                 Buffer::HttpRawHeader,
+                Buffer::HttpHeaderNames,
+                Buffer::HttpStart,
             ]
         };
         self.has = names.iter().copied().collect();
@@ -677,26 +690,20 @@ impl Side {
             if name_len > 20 {
                 continue;
             }
-            let (buffer, place) = match name {
-                b"host" if is_request => (Buffer::HttpHost, &mut self.host),
-                b"user-agent" => (Buffer::HttpUserAgent, &mut self.user_agent),
-                b"referer" => (Buffer::HttpReferer, &mut self.referer),
-                b"content-type" => (Buffer::HttpContentType, &mut self.content_type),
-                b"accept" => (Buffer::HttpAccept, &mut self.accept),
-                b"content-length" => {
-                    self.content_length(part, &mut framing);
-                    continue;
-                }
+            match name {
+                b"content-length" => self.content_length(part, &mut framing),
                 b"transfer-encoding" => {
                     let value = &self.made[made_value..made_end];
                     framing.is_chunked |= ends_in_chunked(value);
-                    continue;
                 }
-                b"upgrade" => {
-                    framing.upgrades = true;
-                    continue;
-                }
-                _ => continue,
+                b"upgrade" => framing.upgrades = true,
+                _ => {}
+            }
+            let number = VALUES.iter().position(|(known, _)| *known == name);
+            let (buffer, place) = match number {
+                Some(number) => (VALUES[number].1, &mut self.values[number]),
+                None if is_request && name == b"host" => (Buffer::HttpHost, &mut self.host),
+                None => continue,
             };
             if self.has.contains(buffer) {
                 repeated.insert(buffer);
@@ -710,21 +717,15 @@ impl Side {
         if is_request {
             self.make_host(repeated.contains(Buffer::HttpHost));
         }
-        if repeated.contains(Buffer::HttpUserAgent) {
-            self.user_agent = self.joined(b"user-agent", |_, _| {});
-        }
-        if repeated.contains(Buffer::HttpReferer) {
-            self.referer = self.joined(b"referer", |_, _| {});
-        }
-        if repeated.contains(Buffer::HttpContentType) {
-            self.content_type = self.joined(b"content-type", |_, _| {});
-        }
-        if repeated.contains(Buffer::HttpAccept) {
-            self.accept = self.joined(b"accept", |_, _| {});
+        for (number, (name, buffer)) in VALUES.into_iter().enumerate() {
+            if repeated.contains(buffer) {
+                self.values[number] = self.joined(name, |_, _| {});
+            }
         }
         if let Some(first) = first_cookie {
             self.make_cookies(first, end, cookie_name);
         }
+        self.make_names(begin, end);
         framing.contradicts |= framing.is_chunked && framing.length.is_some();
         framing
     }
@@ -780,6 +781,22 @@ impl Side {
         self.cookie = (from as u16, self.made_len as u16);
         self.has.insert(Buffer::HttpCookie);
         self.has.insert(Buffer::HttpRawCookie);
+    }
+
+    /// The names of all header lines from the one at `at` on, behind what was made.
+    fn make_names(&mut self, mut at: usize, end: usize) {
+        let from = self.made_len;
+        self.make(b"\r\n");
+        while at < end {
+            let line = self.line_at(at, end);
+            at = line.next;
+            if line.colon.is_some() {
+                self.make_from_head(line.begin, line.name_end);
+                self.make(b"\r\n");
+            }
+        }
+        self.make(b"\r\n");
+        self.header_names = (from as u16, self.made_len as u16);
     }
 
     /// The host, behind what was made: what the target says counts before any header (RFC 9112 section 3.2.2).
@@ -901,12 +918,13 @@ impl Side {
             Buffer::HttpRawHeader => self.of_head(self.raw_headers),
             Buffer::HttpCookie | Buffer::HttpRawCookie => made(self.cookie),
             Buffer::HttpHost => made(self.host),
-            Buffer::HttpUserAgent => made(self.user_agent),
-            Buffer::HttpReferer => made(self.referer),
-            Buffer::HttpContentType => made(self.content_type),
-            Buffer::HttpAccept => made(self.accept),
+            Buffer::HttpHeaderNames => made(self.header_names),
+            Buffer::HttpStart => self.of_head((0, self.raw_headers.1)),
             Buffer::HttpClientBody | Buffer::HttpServerBody => &self.body[..self.body_len],
-            _ => return None,
+            _ => {
+                let number = VALUES.iter().position(|(_, known)| *known == buffer)?;
+                made(self.values[number])
+            }
         })
     }
 }
@@ -1148,6 +1166,27 @@ mod tests {
         let request = format!("GET / HTTP/1.1\nHost:{long}\n\n");
         let (all, _) = messages(&mut Http::default(), true, &[request.as_bytes()]);
         assert_eq!(get(&all[0], Buffer::HttpHost), long);
+    }
+
+    #[test]
+    fn names_and_the_start_are_as_sent() {
+        let request: &[u8] = b"POST / HTTP/1.1\r\nHost: h\r\nno name\r\nCookie: c=1\r\nAccept-Encoding: gzip\r\nAccept-Language: de\r\n\
+            Connection: close\r\nContent-Length: 2\r\n\r\nhi";
+        let (all, _) = messages(&mut Http::default(), true, &[request]);
+        let start = std::str::from_utf8(&request[..request.len() - 2]).unwrap();
+        for (buffer, expected) in [
+            (
+                Buffer::HttpHeaderNames,
+                "\r\nHost\r\nCookie\r\nAccept-Encoding\r\nAccept-Language\r\nConnection\r\nContent-Length\r\n\r\n",
+            ),
+            (Buffer::HttpStart, start),
+            (Buffer::HttpAcceptEncoding, "gzip"),
+            (Buffer::HttpAcceptLanguage, "de"),
+            (Buffer::HttpConnection, "close"),
+            (Buffer::HttpContentLength, "2"),
+        ] {
+            assert_eq!(get(&all[0], buffer), expected);
+        }
     }
 
     #[test]

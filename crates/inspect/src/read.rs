@@ -385,10 +385,12 @@ impl Reader<'_> {
                 ports: Arc::new(self.variables.ports(ports.text).map_err(at(ports.column))?),
             };
             if read.addresses.is_empty() {
-                return Err((
-                    addresses.column,
-                    format!("{}: there is no such address", addresses.text),
-                ));
+                let why = if addresses.text.contains('!') {
+                    "all that is taken out is all there is; what do its variables stand for?"
+                } else {
+                    "there is no such address"
+                };
+                return Err((addresses.column, format!("{}: {why}", addresses.text)));
             }
             Ok(read)
         };
@@ -546,19 +548,20 @@ impl Reader<'_> {
 
     /// Contents from here on are in that buffer; in the older spelling the content before is.
     fn select(&mut self, buffer: Buffer, name: &str, rule: &mut Rule) -> Read<()> {
-        let is_modifier = self.dialect == Dialect::Suricata
-            && !name.contains('.')
-            && !matches!(
-                name,
-                "file_data" | "pkt_data" | "raw_data" | "base64_data" | "dns_query" | "tls_sni"
-            )
-            && !name.ends_with("_line");
+        let is_modifier = self.dialect == Dialect::Suricata && MODIFIERS.contains(&name);
         if is_modifier {
-            let last = rule.steps.last_mut();
-            let Some(step) = last.filter(|step| matches!(step.test, Test::Content(_))) else {
+            let is_content = |step: &Step| matches!(step.test, Test::Content(_));
+            let Some(last) = rule.steps.iter().rposition(is_content) else {
                 return wrong("there is no content in front of it");
             };
-            step.buffer = buffer;
+            // What was asked meanwhile of what follows the content goes with it.
+            let before = std::mem::replace(&mut rule.steps[last].buffer, buffer);
+            for step in &mut rule.steps[last + 1..] {
+                if matches!(step.test, Test::DataAt { relative: true, .. }) && step.buffer == before
+                {
+                    step.buffer = buffer;
+                }
+            }
             return Ok(());
         }
         (self.buffer, self.dotted) = (buffer, false);
@@ -790,7 +793,16 @@ impl Reader<'_> {
             "^" => Comparison::Xor,
             _ => return wrong(format!("{operator:?}: want <, >, =, <=, >=, & or ^")),
         };
-        let mut field = self.field(bytes, offset)?;
+        // As many digits as there are.
+        let mut field =
+            if number::<u8>(bytes)? == 0 && more.iter().any(|part| part.starts_with("string")) {
+                Field {
+                    bytes: LONGEST_NUMBER,
+                    ..self.field("1", offset)?
+                }
+            } else {
+                self.field(bytes, offset)?
+            };
         for part in more {
             field_option(&mut field, part)?;
         }
@@ -927,6 +939,8 @@ impl Reader<'_> {
 
 /// Most bytes that are decoded from Base64.
 pub(crate) const BASE64_BYTES: usize = 1024;
+/// Digits of the longest number of 64 bits.
+const LONGEST_NUMBER: u8 = 20;
 
 fn any_side() -> Side {
     Side {
@@ -936,6 +950,24 @@ fn any_side() -> Side {
 }
 
 /// The buffer that an option selects, in any spelling.
+/// Names of buffers that say where the content before them lies, in Suricata's older spelling; after all others contents are there.
+const MODIFIERS: [&str; 14] = [
+    "http_method",
+    "http_uri",
+    "http_raw_uri",
+    "http_version",
+    "http_header",
+    "http_raw_header",
+    "http_cookie",
+    "http_raw_cookie",
+    "http_host",
+    "http_user_agent",
+    "http_client_body",
+    "http_server_body",
+    "http_stat_code",
+    "http_stat_msg",
+];
+
 fn buffer_of(name: &str, value: &str, to_server: Option<bool>) -> Read<Option<Buffer>> {
     let buffer = match name {
         "pkt_data" | "raw_data" => Buffer::Payload,
@@ -969,6 +1001,12 @@ fn buffer_of(name: &str, value: &str, to_server: Option<bool>) -> Read<Option<Bu
         "http.referer" | "http_referer" => Buffer::HttpReferer,
         "http.content_type" | "http_content_type" => Buffer::HttpContentType,
         "http.accept" | "http_accept" => Buffer::HttpAccept,
+        "http.accept_enc" | "http_accept_enc" => Buffer::HttpAcceptEncoding,
+        "http.accept_lang" | "http_accept_lang" => Buffer::HttpAcceptLanguage,
+        "http.connection" | "http_connection" => Buffer::HttpConnection,
+        "http.content_len" | "http_content_len" => Buffer::HttpContentLength,
+        "http.header_names" | "http_header_names" => Buffer::HttpHeaderNames,
+        "http.start" | "http_start" => Buffer::HttpStart,
         "http.request_body" | "http_client_body" => Buffer::HttpClientBody,
         "http.response_body" | "http_server_body" => Buffer::HttpServerBody,
         "file_data" | "file.data" if to_server == Some(true) => Buffer::HttpClientBody,

@@ -84,17 +84,24 @@ pub fn joined(text: &str) -> Vec<(usize, String)> {
 /// Whether its parentheses are open at its end. Those in quotes do not count.
 fn is_open(rule: &str) -> bool {
     let (mut quoted, mut escaped, mut depth) = (false, false, 0i32);
-    for byte in rule.bytes() {
+    for (at, byte) in rule.bytes().enumerate() {
         match byte {
             _ if escaped => escaped = false,
             b'\\' => escaped = true,
-            b'"' => quoted = !quoted,
+            b'"' if quoted => quoted = !ends_quote(&rule[at + 1..]),
+            b'"' => quoted = true,
             b'(' if !quoted => depth += 1,
             b')' if !quoted => depth -= 1,
             _ => {}
         }
     }
     depth > 0
+}
+
+/// Whether a quote ends a text that is in quotes, by what follows it: in expressions of rule files some stand by themselves.
+fn ends_quote(behind: &str) -> bool {
+    let behind = behind.trim();
+    behind.is_empty() || behind == ")" || behind.starts_with([';', ','])
 }
 
 /// Splits a rule into its header and its options.
@@ -133,7 +140,8 @@ pub fn split(line: usize, rule: &str) -> Result<Written<'_>, Mistake> {
         match byte {
             _ if escaped => escaped = false,
             b'\\' => escaped = true,
-            b'"' => quoted = !quoted,
+            b'"' if quoted => quoted = !ends_quote(&body[at + 1..]),
+            b'"' => quoted = true,
             b';' if !quoted => {
                 let written = &body[from..at];
                 let begin = from + (written.len() - written.trim_start().len());
@@ -255,6 +263,14 @@ mod tests {
         assert_eq!(options[1], ("content", Some("\"|3b 22|\",nocase")));
         assert_eq!(options[2..], [("nocase", None), ("sid", Some("7"))]);
         assert_eq!(&rule[written.options[3].column - 1..][..3], "sid");
+        // As rule files have it: a quote in an expression.
+        let rule = r#"alert tcp any any -> any any (pcre:"/^["']?x;"(y)/Ri"; sid:8;)"#;
+        let options = split(1, rule).unwrap().options;
+        assert_eq!(options[0].value, Some(r#""/^["']?x;"(y)/Ri""#));
+        assert_eq!(
+            (options.len(), joined(&format!("{rule}\n{rule}")).len()),
+            (2, 2)
+        );
         assert_eq!(
             parts("\"a,b\",nocase, depth 5"),
             ["\"a,b\"", "nocase", "depth 5"]

@@ -19,7 +19,7 @@ pub(crate) const USUAL_PORT: u8 = u8::MAX;
 #[repr(C)]
 pub(crate) struct RawPacket {
     pub data: *mut u8,
-    /// Length, headroom, tailroom, verdict and port in one number, so that they are written and compared together: in
+    /// Length, headroom, tailroom, verdict and port in one number, so that they are written and compared together, in
     /// the order of the header's fields, the first in the lowest bits of what is the machine's order of bytes there.
     rest: u64,
 }
@@ -45,10 +45,14 @@ impl RawPacket {
         }
     }
 
-    /// What is not the same in both; 0 where all of it is.
+    /// What a library has said of the packet that this was made of; 0 if nothing.
     #[inline(always)]
-    pub(crate) fn difference(&self, other: &Self) -> u64 {
-        (self.data as u64 ^ other.data as u64) | (self.rest ^ other.rest)
+    pub(crate) fn said(&self, packet: &Packet) -> u64 {
+        // Changes of headroom and tailroom are not looked at.
+        const LOOKED_AT: u64 = 0xffff_0000_0000_ffff;
+        let rest = packet.len() as u64 | u64::from(KEEP) << 48 | u64::from(USUAL_PORT) << 56;
+        let differs = (self.rest.to_le() ^ rest) & LOOKED_AT;
+        (self.data as u64 ^ packet.bytes().as_ptr() as u64) | differs
     }
 
     pub(crate) fn length(&self) -> u16 {

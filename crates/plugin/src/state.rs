@@ -45,8 +45,8 @@ impl Counts {
 pub struct State {
     state: NonNull<c_void>,
     calls: Calls,
-    /// Packets of a batch as the library gets them, and as it got them.
-    packets: Box<[[RawPacket; BATCH_CAPACITY]; 2]>,
+    /// Packets of a batch as the library gets them.
+    packets: Box<[RawPacket; BATCH_CAPACITY]>,
     names: Vec<String>,
     cells: Arc<[AtomicU64]>,
     counts: Counts,
@@ -111,7 +111,7 @@ impl State {
         let state = NonNull::new(state).map(|state| Self {
             state,
             calls,
-            packets: Box::new([[RawPacket::NONE; BATCH_CAPACITY]; 2]),
+            packets: Box::new([RawPacket::NONE; BATCH_CAPACITY]),
             names,
             cells,
             counts: Counts::default(),
@@ -131,14 +131,14 @@ impl State {
             return self.process_some(batch, call, sends);
         }
         let count = batch.len();
-        let [raw, before] = &mut *self.packets;
         // Whatever was known of their headers is forgotten here: the library may change all of them.
         let packets = batch.packets_mut().iter_mut();
-        for ((raw, before), packet) in raw.iter_mut().zip(before).zip(packets) {
-            *before = RawPacket::of(packet);
-            *raw = *before;
+        for (raw, packet) in self.packets.iter_mut().zip(packets) {
+            *raw = RawPacket::of(packet);
         }
-        if self.call(count, call) {
+        self.call(count, call);
+        let both = self.packets.iter().zip(batch.packets());
+        if both.fold(0, |all, (raw, packet)| all | raw.said(packet)) != 0 {
             for index in 0..count {
                 self.settle(batch, (index, index), call, sends);
             }
@@ -149,44 +149,38 @@ impl State {
     #[inline(never)]
     fn process_some(&mut self, batch: &mut Batch, call: &Call, sends: bool) {
         let (mut places, mut count) = ([0; BATCH_CAPACITY], 0);
-        let [raw, before] = &mut *self.packets;
         for index in 0..batch.len() {
             if batch.is_kept(index) {
-                before[count] = RawPacket::of(batch.packet_mut(index));
-                raw[count] = before[count];
+                self.packets[count] = RawPacket::of(batch.packet_mut(index));
                 places[count] = index as u8;
                 count += 1;
             }
         }
-        if self.call(count, call) {
-            for (at, index) in places[..count].iter().enumerate() {
-                self.settle(batch, (at, usize::from(*index)), call, sends);
-            }
+        self.call(count, call);
+        for (at, index) in places[..count].iter().enumerate() {
+            self.settle(batch, (at, usize::from(*index)), call, sends);
         }
     }
 
-    /// Calls the library with the first `count` packets. True if it has said something of some.
+    /// Calls the library with the first `count` packets.
     #[inline(always)]
-    fn call(&mut self, count: usize, call: &Call) -> bool {
+    fn call(&mut self, count: usize, call: &Call) {
         if count == 0 {
-            return false;
+            return;
         }
-        let [raw, before] = &mut *self.packets;
         let state = self.state.as_ptr();
         // SAFETY: the state is of this library's, and has not been given back; so many packets are described there,
         // and each is of a batch that the caller has borrowed alone until the function returns, with its headroom and
         // tailroom.
-        unsafe { (self.calls.process)(state, raw.as_mut_ptr(), count as u32, call) };
+        unsafe { (self.calls.process)(state, self.packets.as_mut_ptr(), count as u32, call) };
         self.counts.seen += count as u64;
-        let both = raw[..count].iter().zip(&before[..count]);
-        both.fold(0, |all, (raw, before)| all | raw.difference(before)) != 0
     }
 
     /// Does with a packet what the library said, if it said something and that can be; `at` is its place among what
     /// the library got, `index` that in the batch.
     fn settle(&mut self, batch: &mut Batch, (at, index): (usize, usize), call: &Call, sends: bool) {
-        let (after, before) = (self.packets[0][at], self.packets[1][at]);
-        if after.difference(&before) == 0 {
+        let after = self.packets[at];
+        if after.said(&batch.packets()[index]) == 0 {
             return;
         }
         let counts = &mut self.counts;

@@ -139,20 +139,20 @@ impl Instrument {
         let moment = |planned: u64, now: u64| if flood.share.is_some() { planned } else { now };
         loop {
             let now = ticks();
-            match counted_since {
-                None if now >= counted_from => {
-                    let since = moment(counted_from, now);
-                    counted_since = Some(since);
-                    flow = Flow::default();
-                    made = due(since);
-                }
-                Some(since) if now >= since + counted_ticks => {
-                    let end = moment(since + counted_ticks, now);
-                    flow.seconds = clock.to_ns(end - since) / 1e9;
-                    flow.unsent += due(end).saturating_sub(made);
-                    break;
-                }
-                _ => {}
+            if counted_since.is_none() && now >= counted_from {
+                let since = moment(counted_from, now);
+                counted_since = Some(since);
+                flow = Flow::default();
+                made = due(since);
+            }
+            // Who was off the core for long may come to both at once.
+            if let Some(since) = counted_since
+                && now >= since + counted_ticks
+            {
+                let end = moment(since + counted_ticks, now);
+                flow.seconds = clock.to_ns(end - since) / 1e9;
+                flow.unsent += due(end).saturating_sub(made);
+                break;
             }
             if stop.load(Ordering::Relaxed) {
                 flow.stopped = true;
@@ -273,10 +273,14 @@ mod tests {
         let clock = Clock::calibrate(Duration::from_millis(5));
         // Neither a whole number of packets in the warm-up or the count, nor one for each of the workers.
         let (rate_pps, of) = (123_457.0, 3);
-        let begin_ticks = ticks() + clock.to_ticks(5e6) as u64;
+        // The last one comes when all is over.
         let flows = std::thread::scope(|scope| {
+            let begin_ticks = ticks() + clock.to_ticks(5e6) as u64;
             let worker = |number| {
                 move || {
+                    if number == of - 1 {
+                        std::thread::sleep(Duration::from_millis(100));
+                    }
                     let specs = [PortSpec::parse("null:source=4").unwrap()];
                     let stream = Stream::new(&UdpFlow::default(), 64).unwrap();
                     let share = Share {

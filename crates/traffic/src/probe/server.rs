@@ -36,6 +36,8 @@ pub struct Answered {
     pub malformed: u64,
     /// Answers that the kernel did not take.
     pub not_sent: u64,
+    /// Packets that came and that left, where the transport counts them: the deadline transport has repairs and feedback beside probes.
+    pub packets: u64,
 }
 
 fn unpoisoned(messages: &Mutex<Box<dyn Messages>>) -> MutexGuard<'_, Box<dyn Messages>> {
@@ -114,6 +116,8 @@ impl ProbeServer {
             }
         }
         messages.leave();
+        let counts = messages.counts();
+        all.packets = counts.map_or(0, |it| it.packets_received + it.packets_sent);
         all
     }
 
@@ -138,10 +142,12 @@ impl ProbeServer {
                     continue;
                 }
             };
+            all.packets += 1;
             if !probe::answer(&mut payload[..length]) {
                 all.malformed += 1;
             } else if socket.send_to(&payload[..length], client).is_ok() {
                 all.answered += 1;
+                all.packets += 1;
             } else {
                 all.not_sent += 1;
             }
@@ -191,6 +197,7 @@ mod tests {
             answered: 1,
             malformed: 4,
             not_sent: 0,
+            packets: 6,
         };
         assert_eq!(answered, expected);
     }
