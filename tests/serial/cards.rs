@@ -333,6 +333,15 @@ fn is_unplugged(place: &mut Place, more: &[&str], card: usize, far: &mut Far) {
     assert!(count(&summary, "rx_packets") >= 8, "{summary}");
 }
 
+/// Each driver has a card of its own: QEMU's vmxnet3 never comes up behind its IOMMU.
+fn driver(card: usize) -> &'static str {
+    if card == VMXNET3 {
+        "uio_pci_generic"
+    } else {
+        "vfio-pci"
+    }
+}
+
 fn dpdk(card: usize) -> String {
     format!("dpdk:{}", address(card))
 }
@@ -355,7 +364,7 @@ fn cards_of_a_virtual_machine_do_what_ports_promise() {
     let mut place = Place::Machine(Box::new(guest));
 
     for card in [E1000E, VMXNET3, VIRTIO] {
-        bind(&mut place, card, "vfio-pci");
+        bind(&mut place, card, driver(card));
         gives_back(&mut place, &dpdk(card), &mut fars[card]);
         takes_long_frames(&mut place, &dpdk(card), &mut fars[card]);
         tells_its_link(&mut place, card, &mut fars[card]);
@@ -381,9 +390,9 @@ fn cards_of_a_virtual_machine_do_what_ports_promise() {
         &mut fars[KERNELS],
     );
 
+    // (The other driver tells nobody that a card is gone.)
     bind(&mut place, E1000E, "vfio-pci");
     is_unplugged(&mut place, &[], E1000E, &mut fars[E1000E]);
-    is_unplugged(&mut place, &[], VMXNET3, &mut fars[VMXNET3]);
     is_unplugged(&mut place, &["--workers", "2"], VIRTIO, &mut fars[VIRTIO]);
 }
 

@@ -91,7 +91,7 @@ successes:
 
 test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s
 
-skipped: needs cargo-fuzz
+skipped: needs mdbook
 ";
 
 fn counted(environment: &str) -> (String, bool) {
@@ -99,7 +99,7 @@ fn counted(environment: &str) -> (String, bool) {
     fs::write(folder.path().join("output"), OUTPUT).unwrap();
     fs::write(
         folder.path().join("skips"),
-        "# a comment\nssh and sshd\tno server here\nthe same again\tlikewise\nthe kernel\t\ncargo-fuzz\tno rustup\n",
+        "# a comment\nssh and sshd\tno server here\nthe same again\tlikewise\nthe kernel\t\nmdbook\tno network\n",
     )
     .unwrap();
     let script = format!(

@@ -68,6 +68,8 @@ struct Source {
     length: u16,
     /// Number of the last packet with it, if any has left.
     packet: Option<u64>,
+    /// When that left.
+    left_ns: u64,
     is_known: bool,
     is_lost: bool,
     /// Whether it has been sent again.
@@ -427,6 +429,7 @@ impl Sender {
         self.data_ns = now_ns;
         let place = self.place(number);
         self.sources[place].packet = Some(packet);
+        self.sources[place].left_ns = now_ns;
         self.sources[place].is_lost = false;
         if number == self.fresh {
             self.fresh += 1;
@@ -531,12 +534,16 @@ impl Sender {
                 self.sources[place].is_known = true;
             }
         }
+        // Or by one that left so much later (RFC 9002, section 6.1.2): where messages are rare, three take long.
+        let patience_ns = self.pace.patience_ns();
+        let before_ns = self.left_ns(feedback.largest).zip(patience_ns);
+        let before_ns = before_ns.map_or(0, |(left, patience)| left.saturating_sub(patience));
         for number in self.base.max(feedback.settled)..self.fresh {
             let place = self.place(number);
             let source = &mut self.sources[place];
             let overtaken = source
                 .packet
-                .is_some_and(|it| it + REORDERED <= feedback.largest);
+                .is_some_and(|it| it + REORDERED <= feedback.largest || source.left_ns < before_ns);
             if overtaken && !source.is_known && !source.is_lost {
                 source.is_lost = true;
                 self.lost.push_back(number);
@@ -546,6 +553,13 @@ impl Sender {
                 break;
             }
         }
+    }
+
+    /// When a packet left that has to be acknowledged, if it is remembered.
+    fn left_ns(&self, packet: u64) -> Option<u64> {
+        let record = &self.records[(packet % RECORDS as u64) as usize];
+        let departed = record.departed.filter(|_| record.packet == Some(packet))?;
+        Some(departed.sent_ns)
     }
 
     fn acknowledge(&mut self, now_ns: u64, largest: u64, packets: u32, sent: u64) {
@@ -643,6 +657,23 @@ mod tests {
         let said = feedback(6, 5, 1, 0b1_1110);
         assert!(sender.feedback(10_300_000, &said, packet, &mut told));
         assert_eq!(leave(&mut sender, 10_300_000, &mut packet), []);
+    }
+
+    #[test]
+    fn one_that_left_so_much_later_tells_of_a_loss_as_three_do() {
+        for (gap_ns, again) in [(2_000_000, &[Outgoing::Data(0)][..]), (20_000, &[])] {
+            let mut sender = sender(Coding::Off);
+            let mut packet = 0;
+            sender.pace.round_trip(0, 100_000);
+            for now_ns in [1_000_000, 1_000_000 + gap_ns] {
+                sender.push(now_ns, &[1; 20]);
+                assert_eq!(leave(&mut sender, now_ns, &mut packet).len(), 1);
+            }
+            // The first has not come, the second has.
+            let (now_ns, mut told) = (1_100_000 + gap_ns, [0; 2]);
+            assert!(sender.feedback(now_ns, &feedback(1, 1, 0, 0b10), packet, &mut told));
+            assert_eq!(leave(&mut sender, now_ns, &mut packet), again, "{gap_ns}");
+        }
     }
 
     #[test]
