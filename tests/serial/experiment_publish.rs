@@ -1,7 +1,7 @@
 //! Experiments handed on: published, unpacked, run again, compared; with secrets and pseudonyms; archives that lie.
 
 use crate::support::program::{Finished, Program};
-use crate::support::{scratch, taut};
+use crate::support::{alone, scratch, taut};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -41,7 +41,7 @@ fn write(dir: &Path, name: &str, factor: &str, more: &str) {
     fs::write(dir.join(name), text).unwrap();
 }
 
-/// Runs `taut experiment ...` in `dir`, once no other experiment has this machine.
+/// Runs `taut experiment ...` in `dir`, once no other experiment, of tests of another program, has this machine.
 fn experiment(dir: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Finished {
     let deadline = Instant::now() + Duration::from_secs(300);
     loop {
@@ -98,6 +98,7 @@ fn holds(bytes: &[u8], text: &str) -> bool {
 
 #[test]
 fn what_is_published_can_be_unpacked_run_again_and_compared() {
+    let _turn = alone();
     let place = scratch();
     let dir = place.path();
     write(dir, "tiny.toml", "100", "true");
@@ -226,6 +227,7 @@ fn the_crate_is_well_formed(published: &Path) {
 
 #[test]
 fn another_outcome_is_no_replication_and_a_limit_is_a_gate() {
+    let _turn = alone();
     let place = scratch();
     let dir = place.path();
     // The outcome hangs on the environment of the machine.
@@ -306,6 +308,7 @@ fn another_outcome_is_no_replication_and_a_limit_is_a_gate() {
 
 #[test]
 fn archives_that_lie_are_refused() {
+    let _turn = alone();
     let place = scratch();
     let dir = place.path();
     write(dir, "tiny.toml", "100", "true");
@@ -369,6 +372,7 @@ fn archives_that_lie_are_refused() {
 
 #[test]
 fn unfinished_experiments_are_published_in_part_only_if_told_so() {
+    let _turn = alone();
     let place = scratch();
     let dir = place.path();
     write(dir, "tiny.toml", "100", "test {{ run }} != v2-r3");
@@ -397,6 +401,7 @@ fn unfinished_experiments_are_published_in_part_only_if_told_so() {
 
 #[test]
 fn secrets_are_in_no_result() {
+    let _turn = alone();
     let place = scratch();
     let dir = place.path();
     // Printed whole, in two pieces, on both outputs, into a file, and as the last words of a run that fails.
@@ -472,6 +477,7 @@ fn secrets_are_in_no_result() {
 
 #[test]
 fn pseudonyms_hide_who_and_where() {
+    let _turn = alone();
     let place = scratch();
     let dir = place.path();
     let more = "echo ada@$(cat /proc/sys/kernel/hostname) 10.7.0.9 3c:52:82:12:34:56 fd00:1::7 /home/ada/x";
