@@ -34,16 +34,15 @@ pub fn replay<T>(target: &str, body: impl Fn(&[u8]) -> T) {
     assert!(!inputs.is_empty(), "{}: empty", archive.display());
     let _ = std::fs::remove_dir_all(&folder);
     let mut random = fastrand::Rng::with_seed(0xc0_4b05);
-    for input in &inputs {
-        let told = Told { target, input };
+    let run = |input: &[u8]| {
+        let _told = Told { target, input };
         body(input);
-        drop(told);
+    };
+    for input in &inputs {
+        run(input);
         for _ in 0..DAMAGED {
             let other = &inputs[random.usize(..inputs.len())];
-            let input = &damaged(input, other, &mut random);
-            let told = Told { target, input };
-            body(input);
-            drop(told);
+            run(&damaged(input, other, &mut random));
         }
     }
 }

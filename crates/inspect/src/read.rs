@@ -777,6 +777,17 @@ impl Reader<'_> {
         })
     }
 
+    /// As [`Reader::field`], with `none` bytes where it says 0.
+    fn field_or(&self, bytes: &str, none: u8, offset: &str) -> Read<Field> {
+        if number::<u8>(bytes)? != 0 {
+            return self.field(bytes, offset);
+        }
+        Ok(Field {
+            bytes: none,
+            ..self.field("1", offset)?
+        })
+    }
+
     fn byte_test(&mut self, value: &str, rule: &mut Rule) -> Read<()> {
         let parts = parts(value);
         let [bytes, operator, value, offset, more @ ..] = &parts[..] else {
@@ -793,16 +804,12 @@ impl Reader<'_> {
             "^" => Comparison::Xor,
             _ => return wrong(format!("{operator:?}: want <, >, =, <=, >=, & or ^")),
         };
-        // As many digits as there are.
-        let mut field =
-            if number::<u8>(bytes)? == 0 && more.iter().any(|part| part.starts_with("string")) {
-                Field {
-                    bytes: LONGEST_NUMBER,
-                    ..self.field("1", offset)?
-                }
-            } else {
-                self.field(bytes, offset)?
-            };
+        let mut field = if more.iter().any(|part| part.starts_with("string")) {
+            // As many digits as there are.
+            self.field_or(bytes, LONGEST_NUMBER, offset)?
+        } else {
+            self.field(bytes, offset)?
+        };
         for part in more {
             field_option(&mut field, part)?;
         }
@@ -822,14 +829,7 @@ impl Reader<'_> {
         let [bytes, offset, more @ ..] = &parts[..] else {
             return wrong("want bytes, place");
         };
-        let mut field = if number::<u8>(bytes)? == 0 {
-            Field {
-                bytes: 0,
-                ..self.field("1", offset)?
-            }
-        } else {
-            self.field(bytes, offset)?
-        };
+        let mut field = self.field_or(bytes, 0, offset)?;
         let (mut times, mut align, mut from, mut and) = (1, false, JumpFrom::Here, 0);
         for part in more {
             match part
@@ -949,7 +949,6 @@ fn any_side() -> Side {
     }
 }
 
-/// The buffer that an option selects, in any spelling.
 /// Names of buffers that say where the content before them lies, in Suricata's older spelling; after all others contents are there.
 const MODIFIERS: [&str; 14] = [
     "http_method",
@@ -968,6 +967,7 @@ const MODIFIERS: [&str; 14] = [
     "http_stat_msg",
 ];
 
+/// The buffer that an option selects, in any spelling.
 fn buffer_of(name: &str, value: &str, to_server: Option<bool>) -> Read<Option<Buffer>> {
     let buffer = match name {
         "pkt_data" | "raw_data" => Buffer::Payload,

@@ -24,6 +24,9 @@ pub(crate) struct RawPacket {
     rest: u64,
 }
 
+/// Verdict and port of a packet of which nothing is said.
+const UNSAID: u64 = (KEEP as u64) << 48 | (USUAL_PORT as u64) << 56;
+
 impl RawPacket {
     pub(crate) const NONE: Self = Self {
         data: std::ptr::null_mut(),
@@ -34,11 +37,7 @@ impl RawPacket {
     pub(crate) fn of(packet: &mut Packet) -> Self {
         let [length, headroom, tailroom] =
             [packet.len(), packet.headroom(), packet.tailroom()].map(|it| it as u64);
-        let rest = length
-            | headroom << 16
-            | tailroom << 32
-            | u64::from(KEEP) << 48
-            | u64::from(USUAL_PORT) << 56;
+        let rest = length | headroom << 16 | tailroom << 32 | UNSAID;
         Self {
             data: packet.as_mut_ptr(),
             rest: rest.to_le(),
@@ -50,8 +49,7 @@ impl RawPacket {
     pub(crate) fn said(&self, packet: &Packet) -> u64 {
         // Changes of headroom and tailroom are not looked at.
         const LOOKED_AT: u64 = 0xffff_0000_0000_ffff;
-        let rest = packet.len() as u64 | u64::from(KEEP) << 48 | u64::from(USUAL_PORT) << 56;
-        let differs = (self.rest.to_le() ^ rest) & LOOKED_AT;
+        let differs = (self.rest.to_le() ^ (packet.len() as u64 | UNSAID)) & LOOKED_AT;
         (self.data as u64 ^ packet.bytes().as_ptr() as u64) | differs
     }
 

@@ -534,7 +534,8 @@ impl Sender {
                 self.sources[place].is_known = true;
             }
         }
-        // Or by one that left so much later (RFC 9002, section 6.1.2): where messages are rare, three take long.
+        // What left so long before one that has come is lost as well (RFC 9002, section 6.1.2): where messages are rare, three
+        // later ones take long.
         let patience_ns = self.pace.patience_ns();
         let before_ns = self.left_ns(feedback.largest).zip(patience_ns);
         let before_ns = before_ns.map_or(0, |(left, patience)| left.saturating_sub(patience));
