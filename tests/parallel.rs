@@ -6,6 +6,7 @@ mod support;
 
 /// A part of the tests' names, by which the others are run without these.
 mod parallel {
+    mod bad_input;
     mod capture;
     mod capture_match;
     mod capture_page;
@@ -14,6 +15,7 @@ mod parallel {
     mod chain_plan;
     mod chain_vm;
     mod decode;
+    mod doctor;
     mod experiment_slurm;
     mod experiment_ssh;
     mod functions_in_kernel;

@@ -17,7 +17,6 @@ mod serial {
     mod compared;
     mod control;
     mod disturbed;
-    mod doctor;
     mod dpdk_port;
     mod experiment;
     mod experiment_publish;

@@ -11,6 +11,7 @@ pub mod in_kernel;
 pub mod leftovers;
 pub mod own_functions;
 pub mod program;
+pub mod refusals;
 pub mod testpmd;
 
 use std::collections::BTreeSet;

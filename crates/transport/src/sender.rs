@@ -107,6 +107,10 @@ pub(crate) struct Sender {
     fresh: u64,
     next: u64,
     lost: VecDeque<u64>,
+    /// The first message that nobody has said anything of and that left once, or never; and the longest of late, which fades, that
+    /// one was under way until somebody did, ns.
+    doubted: u64,
+    answered_ns: u64,
     encoder: Option<Encoder>,
     symbol: Vec<u8>,
     /// Repairs earned by messages sent; and whether one may be due.
@@ -163,6 +167,8 @@ impl Sender {
             fresh: 0,
             next: 0,
             lost: VecDeque::with_capacity(settings.kept),
+            doubted: 0,
+            answered_ns: 0,
             encoder: encoder.transpose()?,
             symbol: vec![0; size],
             credit: 0.0,
@@ -247,6 +253,7 @@ impl Sender {
             }
             self.base += 1;
         }
+        self.settle();
         let patience_ns = 3 * self.patience_ns().max(10_000_000);
         loop {
             let record = &mut self.records[(self.open_packet % RECORDS as u64) as usize];
@@ -262,6 +269,30 @@ impl Sender {
             }
             self.open_packet += 1;
         }
+    }
+
+    /// Leaves messages alone that need not be doubted: known to have come, known to be lost, or sent again.
+    fn settle(&mut self) {
+        self.doubted = self.doubted.max(self.base);
+        while self.doubted < self.fresh {
+            let source = &self.sources[self.place(self.doubted)];
+            if !(source.is_known || source.is_lost || source.is_again) {
+                break;
+            }
+            self.doubted += 1;
+        }
+    }
+
+    /// When the first of those that nothing is known of is sent again although nobody asks for it, as its time runs out: losses in a
+    /// row may hide that it was lost, or take the answers. Not before answers come in the ordinary way.
+    fn doubt_ns(&self) -> Option<u64> {
+        if self.doubted >= self.fresh {
+            return None;
+        }
+        let usual_ns = self.answered_ns + self.answered_ns / 2;
+        let patience_ns = self.patience_ns().max(self.target_ns / 2).max(usual_ns);
+        let source = &self.sources[self.place(self.doubted)];
+        Some(source.left_ns + patience_ns)
     }
 
     /// When the next message may be expected; none if messages do not follow each other evenly. With whether feedback fits beside
@@ -324,6 +355,12 @@ impl Sender {
                 return Some(Outgoing::Data(number));
             }
         }
+        if self.doubt_ns().is_some_and(|ns| now_ns >= ns)
+            && self.can_still_come(self.doubted, now_ns)
+        {
+            self.sent.asked += 1;
+            return Some(Outgoing::Data(self.doubted));
+        }
         let overdue = self
             .block_ns
             .is_some_and(|ns| now_ns.saturating_sub(ns) >= self.target_ns / 3);
@@ -343,6 +380,7 @@ impl Sender {
     /// When [`Sender::next`] has something again if nothing is heard meanwhile.
     pub(crate) fn wake_ns(&self) -> Option<u64> {
         let has_work = !self.lost.is_empty() || self.repair_due || self.fresh < self.next;
+        let doubted = self.doubt_ns().map(|ns| ns.max(self.pace.next_ns()));
         let may_send = self.pace.has_room(self.in_flight, self.payload_bytes);
         let paced = (has_work && may_send).then(|| self.pace.next_ns());
         let block = self
@@ -355,7 +393,8 @@ impl Sender {
             let sent_ns = oldest.departed.map_or(self.data_ns, |it| it.sent_ns);
             sent_ns + 3 * self.patience_ns().max(10_000_000)
         });
-        [paced, block.filter(|_| may_send), asked, blocked]
+        let timed = [block, doubted].map(|ns| ns.filter(|_| may_send));
+        [paced, timed[0], timed[1], asked, blocked]
             .into_iter()
             .flatten()
             .min()
@@ -437,6 +476,7 @@ impl Sender {
         } else {
             self.sources[place].is_again = true;
         }
+        self.settle();
     }
 
     /// Gives a message to the code, which has to have all of them, in order.
@@ -508,7 +548,7 @@ impl Sender {
         self.unanswered = 0;
         let first = self.last_feedback.is_none();
         self.last_feedback = Some(*feedback);
-        self.note(feedback, last.settled);
+        self.note(now_ns, feedback, last.settled);
         let sent = (feedback.largest + 1).saturating_sub(if first { 0 } else { last.largest + 1 });
         if sent > 0 {
             let lost = 1.0 - (f64::from(packets) / sent as f64).min(1.0);
@@ -520,18 +560,17 @@ impl Sender {
     }
 
     /// Notes which messages are known to be there, and which have been lost; below `noted`, all are known already.
-    fn note(&mut self, feedback: &Feedback, noted: u64) {
+    fn note(&mut self, now_ns: u64, feedback: &Feedback, noted: u64) {
+        self.answered_ns -= self.answered_ns / 16;
         for number in self.base.max(noted)..feedback.settled {
-            let place = self.place(number);
-            self.sources[place].is_known = true;
+            self.is_known(now_ns, number);
         }
         let mut come = feedback.come;
         while come != 0 {
             let number = feedback.settled + u64::from(come.trailing_zeros());
             come &= come - 1;
             if (self.base..self.fresh).contains(&number) {
-                let place = self.place(number);
-                self.sources[place].is_known = true;
+                self.is_known(now_ns, number);
             }
         }
         // What left so long before one that has come is lost as well (RFC 9002, section 6.1.2): where messages are rare, three
@@ -554,6 +593,19 @@ impl Sender {
                 break;
             }
         }
+        self.settle();
+    }
+
+    /// Notes that a message has come.
+    fn is_known(&mut self, now_ns: u64, number: u64) {
+        let place = self.place(number);
+        let source = &mut self.sources[place];
+        // Of one that was sent again nobody knows which of both has come.
+        if !source.is_known && !source.is_again {
+            let passed_ns = now_ns.saturating_sub(source.left_ns);
+            self.answered_ns = self.answered_ns.max(passed_ns.min(self.target_ns));
+        }
+        source.is_known = true;
     }
 
     /// When a packet left that has to be acknowledged, if it is remembered.

@@ -1,7 +1,7 @@
 //! `taut doctor`: what is said of a machine is true, one line each, and has a command that mends it.
 
 use crate::support::program::{Finished, run};
-use crate::support::{alone, as_nobody, as_nobody_works, is_installed, nobody, taut};
+use crate::support::{as_nobody, as_nobody_works, is_installed, nobody, taut};
 use serde_json::Value;
 use std::process::Command;
 
@@ -48,7 +48,6 @@ fn check<'a>(checks: &'a [Value], name: &str) -> &'a Value {
 
 #[test]
 fn a_machine_is_told_on_one_screen_as_taut_ports_and_tune_audit_see_it() {
-    let _turn = alone();
     let told = checks(&run(&mut taut(&["doctor", "--json"])));
     let ports = run(&mut taut(&["ports", "--json"])).success();
     let ports: Value = serde_json::from_str(&ports.stdout).unwrap();
@@ -84,7 +83,6 @@ fn a_machine_is_told_on_one_screen_as_taut_ports_and_tune_audit_see_it() {
 
 #[test]
 fn an_ordinary_user_hears_which_rights_to_give() {
-    let _turn = alone();
     if !as_nobody_works() {
         return;
     }
@@ -116,7 +114,6 @@ fn an_ordinary_user_hears_which_rights_to_give() {
 
 #[test]
 fn with_one_core_the_second_is_missing() {
-    let _turn = alone();
     let cpu = taut_host::choose_cores().device.to_string();
     let mut command = Command::new("taskset");
     command.args(["-c", &cpu, TAUT, "doctor", "--json"]);
@@ -136,7 +133,6 @@ fn with_one_core_the_second_is_missing() {
 
 #[test]
 fn in_a_network_without_rights_nothing_hangs_and_all_is_said() {
-    let _turn = alone();
     if !as_nobody_works() {
         return;
     }
