@@ -223,13 +223,10 @@ impl Testbed {
     /// # Errors
     /// [`TestbedError::Command`].
     pub fn add_addresses(&self, addresses: [&str; 2]) -> Result<(), TestbedError> {
-        let ends = [&self.generator_ends()[0], &self.device_ends()[0]];
-        for (end, address) in ends.into_iter().zip(addresses) {
-            end.give_address(address)?;
-            // Without it every packet would go to the sender's own MAC address.
-            end.set_link(&["arp", "on"])?;
-        }
-        Ok(())
+        let [near, _] = self.generator_ends();
+        let [device, _] = self.device_ends();
+        // Without ARP every packet would go to the sender's own MAC address.
+        address([near, device], addresses, &["arp", "on"])
     }
 
     /// Gives the generator's second interface to a namespace of its own, which is returned, and both interfaces IPv4 addresses with
@@ -242,10 +239,7 @@ impl Testbed {
         let [near_end, moved] = self.generator_ends();
         moved.set_link(&["netns", far.name()])?;
         let far_end = WireEnd::new(Some(far.name()), GENERATOR_INTERFACES[1]);
-        for (end, address) in [near_end, far_end].into_iter().zip(addresses) {
-            end.give_address(address)?;
-            end.set_link(&["arp", "on", "up"])?;
-        }
+        address([near_end, far_end], addresses, &["arp", "on", "up"])?;
         Ok(far)
     }
 
@@ -363,6 +357,15 @@ fn kernel_threads_of(interface: &str) -> Vec<i32> {
 #[must_use]
 pub fn mac_text(mac: [u8; 6]) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(":")
+}
+
+/// Gives interfaces an address each, and sets these flags of their links.
+fn address(ends: [WireEnd; 2], addresses: [&str; 2], flags: &[&str]) -> Result<(), TestbedError> {
+    for (end, address) in ends.into_iter().zip(addresses) {
+        end.give_address(address)?;
+        end.set_link(flags)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
