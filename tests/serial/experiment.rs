@@ -6,6 +6,7 @@ use crate::support::{alone, alone_and_root, scratch};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -582,4 +583,28 @@ fn two_experiments_do_not_share_a_machine() {
         second.stderr
     );
     program.interrupt();
+}
+
+/// A chain file that lies within an experiment is read by nobody until that runs.
+#[test]
+fn chains_whose_functions_a_reference_experiment_times_are_taken() {
+    for name in ["chain-payload", "xiang-fig13"] {
+        let path = Path::new("experiments").join(name).with_extension("toml");
+        let text = fs::read_to_string(path).unwrap();
+        let experiment: toml::Table = toml::from_str(&text).unwrap();
+        let folder = scratch();
+        let key = folder.path().join("key");
+        fs::write(&key, "0".repeat(32)).unwrap();
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
+        for file in experiment["file"].as_array().unwrap() {
+            let of = |key: &str| file[key].as_str().unwrap();
+            fs::write(folder.path().join(of("name")), of("text")).unwrap();
+        }
+        for chain in experiment["zip"][0]["chain"].as_array().unwrap() {
+            let file = chain.as_str().unwrap();
+            let words = ["bench", "functions", file, "--packets", "100"];
+            let mut command = crate::support::taut(&words);
+            run(command.args(["--repetitions", "1"]).current_dir(&folder)).success();
+        }
+    }
 }

@@ -2,9 +2,9 @@
 //! about 94,000 messages a second for a million users).
 
 use super::server::{Answer, Request};
-use super::{BearerText, CSV_HEADER};
+use super::{BearerText, CSV_HEADER, Refused};
 use serde::Serialize;
-use std::io::{BufRead, BufReader, Error, ErrorKind, Write};
+use std::io::{BufRead, BufReader, Error, ErrorKind, Lines, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -14,6 +14,8 @@ const TICK: Duration = Duration::from_micros(100);
 const IN_ONE_REQUEST: usize = 10;
 /// Changes sent before the answers to them are read.
 const MOST_AT_A_TIME: usize = 1000;
+/// Longest time from when its data path ends until a gateway hangs up.
+const UNTIL_IT_ENDS: Duration = Duration::from_secs(5);
 
 /// Result of a churn: what has been changed, and how long the gateway took to put it into force.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -106,13 +108,25 @@ fn ask(
                 .unwrap_or(Err(ErrorKind::UnexpectedEof.into()))?;
             let answer: Answer = serde_json::from_str(&line)?;
             if let Some(error) = answer.error {
-                return Err(Error::new(ErrorKind::InvalidData, error));
+                // A gateway that is about to end can say so before it hangs up.
+                let ends = error == Refused::Stuck.to_string() && hangs_up(stream, answers);
+                return match ends {
+                    true => Err(ErrorKind::UnexpectedEof.into()),
+                    false => Err(Error::new(ErrorKind::InvalidData, error)),
+                };
             }
         }
         let took_ms = asked.elapsed().as_secs_f64() * 1e3;
         churned.slowest_answer_ms = churned.slowest_answer_ms.max(took_ms);
         churned.changes += many as u64;
     }
+}
+
+/// Whether the gateway hangs up soon.
+fn hangs_up(stream: &UnixStream, answers: Lines<BufReader<&UnixStream>>) -> bool {
+    let _ = stream.set_read_timeout(Some(UNTIL_IT_ENDS));
+    let end = answers.take(MOST_AT_A_TIME).find_map(Result::err);
+    end.is_none_or(|error| is_end(&error))
 }
 
 #[cfg(test)]
@@ -169,5 +183,26 @@ mod tests {
         drop(there);
         let churned = churn(&here, &bearers, 1e6, Duration::from_secs(60)).unwrap();
         assert_eq!(churned.changes, 0);
+    }
+
+    #[test]
+    fn so_is_one_whose_data_path_has_ended_before_it() {
+        let bearers = bearers_of("0x1,relay,0x2,192.0.2.9").unwrap();
+        let (here, there) = UnixStream::pair().unwrap();
+        let thread = std::thread::spawn(move || {
+            BufReader::new(&there)
+                .read_line(&mut String::new())
+                .unwrap();
+            let answer = Answer {
+                error: Some(Refused::Stuck.to_string()),
+                ..Answer::default()
+            };
+            let mut text = serde_json::to_vec(&answer).unwrap();
+            text.push(b'\n');
+            (&there).write_all(&text).unwrap();
+        });
+        let churned = churn(&here, &bearers, 1e6, Duration::from_secs(60)).unwrap();
+        assert_eq!(churned.changes, 0);
+        thread.join().unwrap();
     }
 }
