@@ -14,7 +14,7 @@ use taut_sys::{Alarm, Doorbell};
 /// Changes that may be on their way.
 pub(crate) const RING: usize = 4096;
 /// How long the worker may take none before it is given up.
-const PATIENCE: Duration = Duration::from_secs(2);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 /// A worker that polls on another core makes changes within so long, and is looked at again and again. One that sleeps, or has the same
 /// core, is looked at from time to time.
 const SOON: Duration = Duration::from_micros(5);

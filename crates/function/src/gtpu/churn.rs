@@ -3,8 +3,9 @@
 
 use super::server::{Answer, Request};
 use super::{BearerText, CSV_HEADER, Refused};
+use crate::changes::PATIENCE;
 use serde::Serialize;
-use std::io::{BufRead, BufReader, Error, ErrorKind, Lines, Write};
+use std::io::{BufRead, BufReader, Error, ErrorKind, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -14,8 +15,6 @@ const TICK: Duration = Duration::from_micros(100);
 const IN_ONE_REQUEST: usize = 10;
 /// Changes sent before the answers to them are read.
 const MOST_AT_A_TIME: usize = 1000;
-/// Longest time from when its data path ends until a gateway hangs up.
-const UNTIL_IT_ENDS: Duration = Duration::from_secs(5);
 
 /// Result of a churn: what has been changed, and how long the gateway took to put it into force.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -108,8 +107,9 @@ fn ask(
                 .unwrap_or(Err(ErrorKind::UnexpectedEof.into()))?;
             let answer: Answer = serde_json::from_str(&line)?;
             if let Some(error) = answer.error {
-                // A gateway that is about to end can say so before it hangs up.
-                let ends = error == Refused::Stuck.to_string() && hangs_up(stream, answers);
+                // A data path that hangs is waited for; one that has ended is told of at once, before the gateway hangs up.
+                let ends =
+                    error.starts_with(&Refused::Stuck.to_string()) && asked.elapsed() < PATIENCE;
                 return match ends {
                     true => Err(ErrorKind::UnexpectedEof.into()),
                     false => Err(Error::new(ErrorKind::InvalidData, error)),
@@ -120,13 +120,6 @@ fn ask(
         churned.slowest_answer_ms = churned.slowest_answer_ms.max(took_ms);
         churned.changes += many as u64;
     }
-}
-
-/// Whether the gateway hangs up soon.
-fn hangs_up(stream: &UnixStream, answers: Lines<BufReader<&UnixStream>>) -> bool {
-    let _ = stream.set_read_timeout(Some(UNTIL_IT_ENDS));
-    let end = answers.take(MOST_AT_A_TIME).find_map(Result::err);
-    end.is_none_or(|error| is_end(&error))
 }
 
 #[cfg(test)]
