@@ -1,5 +1,4 @@
-//! The gallery of the documentation: each experiment has its figure, with the command and the commit that made it, or a
-//! reason why it has none yet.
+//! The gallery of the documentation: each experiment has its figure, with the command and the commit that made it.
 
 use crate::support::names;
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,50 +7,36 @@ use std::path::Path;
 
 const PAGE: &str = "docs/gallery.md";
 const FIGURES: &str = "docs/gallery";
-/// Begins the list of experiments that have no figure.
-const WITHOUT: &str = "## Without a figure";
 /// A figure on the page is no larger, bytes.
 const MOST_BYTES: usize = 30_000;
 
-/// What the page shows: text under each heading of an experiment, and reasons of those without a figure.
-fn shown(page: &str) -> (BTreeMap<String, String>, BTreeMap<String, String>) {
-    let (with, without) = page.split_once(WITHOUT).unwrap();
+/// What the page shows: text under each heading of an experiment.
+fn shown(page: &str) -> BTreeMap<String, String> {
     let mut figures = BTreeMap::new();
-    for part in with.split("\n### ").skip(1) {
+    for part in page.split("\n### ").skip(1) {
         let (name, text) = part.split_once('\n').unwrap();
         let text = text.split("\n## ").next().unwrap_or_default();
         let before = figures.insert(name.trim().to_owned(), text.to_owned());
         assert_eq!(before, None, "{name} twice");
     }
-    let mut reasons = BTreeMap::new();
-    for line in without.lines().filter(|line| line.starts_with("| `")) {
-        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
-        let name = cells[1].trim_matches('`').to_owned();
-        assert!(cells[2].len() > 10, "{line}: why?");
-        let before = reasons.insert(name, cells[2].to_owned());
-        assert_eq!(before, None, "{line} twice");
-    }
-    (figures, reasons)
+    figures
 }
 
 #[test]
-fn every_experiment_has_a_figure_with_its_command_or_a_reason() {
+fn every_experiment_has_a_figure_with_its_command() {
     let page = fs::read_to_string(PAGE).unwrap();
-    let (figures, reasons) = shown(&page);
+    let figures = shown(&page);
     let experiments = names(Path::new("experiments")).into_iter();
     let experiments: BTreeSet<String> = experiments
         .filter_map(|file| file.strip_suffix(".toml").map(str::to_owned))
         .collect();
-    let named: BTreeSet<String> = figures.keys().chain(reasons.keys()).cloned().collect();
+    let named: BTreeSet<String> = figures.keys().cloned().collect();
     let missing: Vec<_> = experiments.difference(&named).collect();
     let unknown: Vec<_> = named.difference(&experiments).collect();
     assert!(
         missing.is_empty() && unknown.is_empty(),
         "{PAGE} lacks {missing:?} and names {unknown:?}, which there are not"
     );
-    for name in figures.keys() {
-        assert!(!reasons.contains_key(name), "{name}: with and without");
-    }
     let mut drawn = BTreeSet::new();
     for (name, text) in &figures {
         let title = fs::read_to_string(format!("experiments/{name}.toml")).unwrap();

@@ -68,7 +68,14 @@ pub fn step(
         .env("PATH", search_path()?)
         .stdin(Stdio::null())
         .process_group(0)
-        .spawn()?;
+        .spawn()
+        .map_err(|e| match e.kind() {
+            io::ErrorKind::NotFound if folder.is_dir() => io::Error::new(
+                e.kind(),
+                "needs sh, which runs the commands of experiments, and so of taut demo: a container image of taut alone has none (taut bench comparison does without)",
+            ),
+            _ => e,
+        })?;
     let group = Pid::from_child(&child);
     let (events, happened) = channel();
     let ended = events.clone();
