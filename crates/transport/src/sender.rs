@@ -107,9 +107,9 @@ pub(crate) struct Sender {
     fresh: u64,
     next: u64,
     lost: VecDeque<u64>,
-    /// The first message that nobody has said anything of and that left once, or never; and the longest of late, which fades, that
-    /// one was under way until somebody did, ns.
+    /// The first message that nobody has said anything of, and that left once at most.
     doubted: u64,
+    /// The longest of late that a message had left before somebody said that it had come, ns: it fades.
     answered_ns: u64,
     encoder: Option<Encoder>,
     symbol: Vec<u8>,
@@ -563,14 +563,14 @@ impl Sender {
     fn note(&mut self, now_ns: u64, feedback: &Feedback, noted: u64) {
         self.answered_ns -= self.answered_ns / 16;
         for number in self.base.max(noted)..feedback.settled {
-            self.is_known(now_ns, number);
+            self.arrived(now_ns, number);
         }
         let mut come = feedback.come;
         while come != 0 {
             let number = feedback.settled + u64::from(come.trailing_zeros());
             come &= come - 1;
             if (self.base..self.fresh).contains(&number) {
-                self.is_known(now_ns, number);
+                self.arrived(now_ns, number);
             }
         }
         // What left so long before one that has come is lost as well (RFC 9002, section 6.1.2): where messages are rare, three
@@ -597,7 +597,7 @@ impl Sender {
     }
 
     /// Notes that a message has come.
-    fn is_known(&mut self, now_ns: u64, number: u64) {
+    fn arrived(&mut self, now_ns: u64, number: u64) {
         let place = self.place(number);
         let source = &mut self.sources[place];
         // Of one that was sent again nobody knows which of both has come.
