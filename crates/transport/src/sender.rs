@@ -20,6 +20,8 @@ const LONGEST_EXPECTED_NS: u64 = 20_000_000;
 const LOOKED_BACK: usize = 64;
 /// Longest that the other side waits with feedback, ns.
 const LONGEST_WAIT_NS: u64 = 5_000_000;
+/// Target delays without a word from the other side after which messages are not doubted any more: it is gone.
+const DOUBTED_FOR: u64 = 4;
 /// Share of loss below which nothing is sent for it beforehand.
 const NO_LOSS: f64 = 0.002;
 
@@ -111,6 +113,8 @@ pub(crate) struct Sender {
     doubted: u64,
     /// The longest of late that a message had left before somebody said that it had come, ns: it fades.
     answered_ns: u64,
+    /// When the other side last said what has come; 0 if it never has.
+    heard_ns: u64,
     encoder: Option<Encoder>,
     symbol: Vec<u8>,
     /// Repairs earned by messages sent; and whether one may be due.
@@ -169,6 +173,7 @@ impl Sender {
             lost: VecDeque::with_capacity(settings.kept),
             doubted: 0,
             answered_ns: 0,
+            heard_ns: 0,
             encoder: encoder.transpose()?,
             symbol: vec![0; size],
             credit: 0.0,
@@ -254,14 +259,14 @@ impl Sender {
             self.base += 1;
         }
         self.settle();
-        let patience_ns = 3 * self.patience_ns().max(10_000_000);
+        let memory_ns = self.memory_ns();
         loop {
             let record = &mut self.records[(self.open_packet % RECORDS as u64) as usize];
             if record.packet != Some(self.open_packet) {
                 break;
             }
             if let Some(departed) = record.departed {
-                if now_ns.saturating_sub(departed.sent_ns) < patience_ns {
+                if now_ns.saturating_sub(departed.sent_ns) < memory_ns {
                     break;
                 }
                 record.departed = None;
@@ -284,7 +289,7 @@ impl Sender {
     }
 
     /// When the first of those that nothing is known of is sent again although nobody asks for it, as its time runs out: losses in a
-    /// row may hide that it was lost, or take the answers. Not before answers come in the ordinary way.
+    /// row may hide that it was lost, or take the answers. Not before answers come in the ordinary way, nor where none has come for long.
     fn doubt_ns(&self) -> Option<u64> {
         if self.doubted >= self.fresh {
             return None;
@@ -292,7 +297,8 @@ impl Sender {
         let usual_ns = self.answered_ns + self.answered_ns / 2;
         let patience_ns = self.patience_ns().max(self.target_ns / 2).max(usual_ns);
         let source = &self.sources[self.place(self.doubted)];
-        Some(source.left_ns + patience_ns)
+        let due_ns = source.left_ns + patience_ns;
+        (due_ns <= self.heard_ns + DOUBTED_FOR * self.target_ns).then_some(due_ns)
     }
 
     /// When the next message may be expected; none if messages do not follow each other evenly. With whether feedback fits beside
@@ -311,6 +317,11 @@ impl Sender {
     fn patience_ns(&self) -> u64 {
         let wait_ns = feedback_wait_ns(self.target_ns);
         self.pace.patience_ns().unwrap_or(1_000_000) + wait_ns
+    }
+
+    /// Time after which a packet that nobody has spoken of is forgotten, ns.
+    fn memory_ns(&self) -> u64 {
+        3 * self.patience_ns().max(10_000_000)
     }
 
     /// When nobody has said anything of what was sent for too long; none if all of it is settled.
@@ -380,24 +391,20 @@ impl Sender {
     /// When [`Sender::next`] has something again if nothing is heard meanwhile.
     pub(crate) fn wake_ns(&self) -> Option<u64> {
         let has_work = !self.lost.is_empty() || self.repair_due || self.fresh < self.next;
-        let doubted = self.doubt_ns().map(|ns| ns.max(self.pace.next_ns()));
         let may_send = self.pace.has_room(self.in_flight, self.payload_bytes);
-        let paced = (has_work && may_send).then(|| self.pace.next_ns());
-        let block = self
-            .block_ns
-            .map(|ns| (ns + self.target_ns / 3).max(self.pace.next_ns()));
-        let asked = self.ask_ns().map(|ns| ns.max(self.pace.next_ns()));
+        let paced_ns = self.pace.next_ns();
+        let paced = (has_work && may_send).then_some(paced_ns);
+        let block_ns = self.block_ns.map(|ns| ns + self.target_ns / 3);
+        let timed = block_ns.into_iter().chain(self.doubt_ns()).min();
+        let timed = timed.filter(|_| may_send).map(|ns| ns.max(paced_ns));
+        let asked = self.ask_ns().map(|ns| ns.max(paced_ns));
         // What waits for room has none until something is heard, or forgotten.
         let blocked = (has_work && !may_send).then(|| {
             let oldest = &self.records[(self.open_packet % RECORDS as u64) as usize];
             let sent_ns = oldest.departed.map_or(self.data_ns, |it| it.sent_ns);
-            sent_ns + 3 * self.patience_ns().max(10_000_000)
+            sent_ns + self.memory_ns()
         });
-        let timed = [block, doubted].map(|ns| ns.filter(|_| may_send));
-        [paced, timed[0], timed[1], asked, blocked]
-            .into_iter()
-            .flatten()
-            .min()
+        [paced, timed, asked, blocked].into_iter().flatten().min()
     }
 
     /// What follows the header of what is to be sent; none if there is nothing after all.
@@ -545,7 +552,7 @@ impl Sender {
             return true;
         }
         *told = [u64::from(in_time), u64::from(missed)];
-        self.unanswered = 0;
+        (self.unanswered, self.heard_ns) = (0, now_ns);
         let first = self.last_feedback.is_none();
         self.last_feedback = Some(*feedback);
         self.note(now_ns, feedback, last.settled);

@@ -135,6 +135,27 @@ fn losses_in_a_row_that_take_the_answers_as_well_are_made_up_for() {
 }
 
 #[test]
+fn who_does_not_answer_any_more_is_sent_each_message_once() {
+    let mut scenario = Scenario {
+        interval_ns: 2 * MS,
+        messages: 1_500,
+        ..Scenario::default()
+    };
+    scenario.settings.target_ns = 10 * MS;
+    let mut lost = vec![false; 500];
+    lost.resize(20_000, true);
+    let mut path = Counted {
+        delays: Delays::new(MS / 10, 1),
+        lost,
+        sent: [0; 2],
+    };
+    let found = quick(&scenario, &mut path);
+    let sent = found.counts[0].sent;
+    // Until nothing was heard for four target delays.
+    assert!(sent.messages == 1_500 && sent.asked < 40, "{sent:?}");
+}
+
+#[test]
 fn repairs_help_where_there_is_no_time_to_send_again() {
     let share = |coding| {
         let mut scenario = Scenario {
