@@ -244,7 +244,6 @@ impl Analysing<'_> {
         let mut has_ended = false;
         let mut counted = AnalyserStatus::default();
         let mut told = Instant::now();
-        self.shown.analysed_ns.store(0, Ordering::Release);
         loop {
             let is_last = is_over();
             let settled_ns = self
@@ -316,10 +315,18 @@ impl Analysing<'_> {
     }
 }
 
-/// Says that nobody looks at packets there any more, whatever has ended it.
-pub(crate) struct AtEnd<'a>(pub(crate) &'a Shown);
+/// Says that somebody looks at packets there, and at its end that nobody does any more, whatever has ended it.
+pub(crate) struct Looking<'a>(&'a Shown);
 
-impl Drop for AtEnd<'_> {
+impl<'a> Looking<'a> {
+    /// Holds back the end of all dumps until that one has looked at their packets.
+    pub(crate) fn at(shown: &'a Shown) -> Self {
+        shown.analysed_ns.store(0, Ordering::Release);
+        Self(shown)
+    }
+}
+
+impl Drop for Looking<'_> {
     fn drop(&mut self) {
         self.0.analysed_ns.store(u64::MAX, Ordering::Release);
     }

@@ -4,7 +4,7 @@
 //! one that fires triggers, also for those who ask: so whether a trigger goes on or begins anew is decided in one
 //! place. A dump ends once that thread has looked at all packets up to the dump's end.
 
-use crate::analyser::{self, AnalyserStatus, Analysing, AtEnd, Fired};
+use crate::analyser::{self, AnalyserStatus, Analysing, Fired, Looking};
 use crate::clock::PacketClock;
 use crate::delays::{Delays, LookedAfter};
 use crate::disk::DiskError;
@@ -445,7 +445,8 @@ impl Capture {
         let (give_made, made) = channel();
         let thread = spawn_background("capture-analyse", move || {
             let shown = &here.analysers[number];
-            let _at_end = AtEnd(shown);
+            // Before the capture is told that it is ready: one that ends at once waits for it as well.
+            let _looking = Looking::at(shown);
             let made = (settings.make)();
             let (told, analyser) = match made {
                 Ok(analyser) => (Ok(()), Some(analyser)),
@@ -1147,6 +1148,57 @@ mod tests {
             }
         }
         assert_eq!(cases, 1000);
+    }
+
+    /// Has trigger 0 fire for all packets that it takes together, and takes long to begin.
+    struct Late(u64);
+
+    impl analyser::Analyser for Late {
+        fn numbers(&self) -> usize {
+            std::thread::sleep(Duration::from_millis(50));
+            0
+        }
+
+        fn take(&mut self, record: &crate::record::Record<'_>, _: Option<(usize, u8)>) {
+            self.0 = record.facts.time_ns;
+        }
+
+        fn look(
+            &mut self,
+            _: &mut [f64],
+            fire: &mut dyn FnMut(Fired),
+        ) -> Result<(), analyser::Trouble> {
+            fire(Fired {
+                trigger: 0,
+                time_ns: self.0,
+                cause: "late".to_string(),
+            });
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_capture_that_ends_at_once_waits_for_what_its_analysers_ask_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut settings = settings(vec![trigger("late", When::Asked, "")], folder.path());
+        settings.analysers.push(analyser::Settings {
+            name: "late".to_string(),
+            filter: Filter::new("").unwrap(),
+            flows: 0,
+            make: Box::new(|| Ok(Box::new(Late(0)))),
+        });
+        let capture = Capture::start(settings).unwrap();
+        let mut producer = capture.producer();
+        let frame = frame(0, 1);
+        let facts = Facts {
+            time_ns: capture.clock().now(),
+            wire_bytes: frame.len() as u32,
+            ..Facts::default()
+        };
+        producer.put(facts, &frame);
+        drop(producer);
+        drop(capture);
+        assert_eq!(dumped(folder.path())["late"], [(facts.time_ns, 1)]);
     }
 
     #[test]
