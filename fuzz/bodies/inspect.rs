@@ -3,7 +3,10 @@
 
 use taut_inspect::arena::{Arena, CHUNK_BYTES};
 use taut_inspect::buffer::Buffer;
+use taut_inspect::certificate::Certificate;
 use taut_inspect::dns::{self, Framing, MOST_MESSAGES, Name};
+use taut_inspect::fingerprint::Fingerprint;
+use taut_inspect::flight::{Flight, Message};
 use taut_inspect::fragments::{FragmentLimits, Fragments, Outcome};
 use taut_inspect::http::{Http, HttpFault};
 use taut_inspect::stream::{Segment, Stream, StreamLimits};
@@ -76,6 +79,39 @@ pub fn tls(bytes: &[u8]) {
             }
         }
     }
+    let all = flight(bytes, usize::MAX);
+    let size = 1 + usize::from(bytes.first().copied().unwrap_or(0)) % 50;
+    assert_eq!(flight(bytes, size), all);
+    let mut certificate = Certificate::default();
+    let mut fingerprint = Fingerprint::default();
+    for message in all.iter().map(Vec::as_slice).chain([bytes]) {
+        if certificate.read(message).is_ok() {
+            // Bytes behind it change nothing.
+            let mut longer = Certificate::default();
+            assert!(longer.read(&[message, b"more"].concat()).is_ok());
+            assert_eq!(*longer.subject, *certificate.subject);
+        }
+        let _ = fingerprint.of_server(message);
+        let _ = fingerprint.of_client(message);
+    }
+}
+
+/// Hellos and certificates in the first bytes of a TLS connection that come in pieces of that size.
+fn flight(bytes: &[u8], size: usize) -> Vec<Vec<u8>> {
+    let mut flight = Flight::default();
+    let mut found = Vec::new();
+    for piece in bytes.chunks(size) {
+        let _ = flight.push(piece);
+        while let Some(message) = flight.next() {
+            match message {
+                Message::ClientHello(body) | Message::ServerHello(body) => {
+                    found.push(body.to_vec())
+                }
+                Message::Certificates(all) => found.extend(all.map(<[u8]>::to_vec)),
+            }
+        }
+    }
+    found
 }
 
 /// Both directions of an HTTP connection: the bytes give the same messages whichever way they are cut.

@@ -225,3 +225,101 @@ fn what_rules_forbid_does_not_reach_the_server_and_all_else_does() {
         }
     }
 }
+
+/// Has a client of OpenSSL greet a server of it by TLS 1.2, and break off.
+fn greet(client: &Namespace) {
+    let mut greet = in_namespace(&client.0, "openssl");
+    greet.args(["s_client", "-connect", "10.7.0.2:4433", "-tls1_2"]);
+    run(greet.args(["-servername", "device.example.org"])).success();
+}
+
+#[test]
+fn certificates_and_fingerprints_are_those_that_openssl_sends_and_tshark_reads() {
+    let tools = [
+        ("openssl", "openssl"),
+        ("tcpdump", "tcpdump"),
+        ("tshark", "tshark"),
+    ];
+    let Some(hosts) = Hosts::new(2, &tools) else {
+        return;
+    };
+    let folder = hosts.folder.path();
+    let [client, server] = [0, 1].map(|at| &hosts.all[at]);
+    let path = |name: &str| folder.join(name).display().to_string();
+    let mut make = Command::new("openssl");
+    make.args([
+        "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
+    ]);
+    make.args(["-keyout", &path("key"), "-out", &path("certificate")]);
+    make.args(["-set_serial", "0xab12cd"]);
+    run(make.args([
+        "-subj",
+        "/C=DE/O=Some Makers/CN=device.example.org/emailAddress=a@example.org",
+    ]))
+    .success();
+    let rules = "alert tls any any -> any any (flow:to_client; tls.cert_subject; \
+        content:\"C=DE, O=Some Makers, CN=device.example.org, Email=a@example.org\"; startswith; endswith; sid:1;)\n\
+        alert tls any any -> any any (tls.cert_issuer; content:\"O=Some Makers\"; sid:2;)\n\
+        alert tls any any -> any any (tls.cert_serial; content:\"00:AB:12:CD\"; bsize:11; sid:3;)\n\
+        alert tls any any -> any any (tls.certs; content:\"|55 04 03 0c 12|device.example.org\"; sid:4;)\n";
+    fs::write(path("local.rules"), rules).unwrap();
+    let chain = format!(
+        "wait = \"sleep(50us)\"\nports = [\"veth:eth0,netns={},address=10.7.0.1/24\", \"veth:eth0,netns={},address=10.7.0.2/24\"]\n\
+         [[function]]\nname = \"ips\"\nrules = [\"{folder}/local.rules\"]\n\
+         events = \"{folder}/eve.json\"\nalerts = \"{folder}/alerts.pcapng\"\ncontrol = \"{folder}/sock\"\n",
+        client.0,
+        server.0,
+        folder = folder.display()
+    );
+    let up = hosts.up("ips.toml", &chain);
+    let mut serve = in_namespace(&server.0, "openssl");
+    serve.args(["s_server", "-accept", "4433"]);
+    serve.args(["-key", &path("key"), "-cert", &path("certificate")]);
+    let mut serving = Program::start(&mut serve);
+    serving.wait_for_stdout("ACCEPT");
+    let mut capture = in_namespace(&client.0, "tcpdump");
+    capture.args([
+        "-i",
+        "eth0",
+        "-U",
+        "--immediate-mode",
+        "-w",
+        &path("seen.pcap"),
+    ]);
+    let mut capturing = Program::start(capture.args(["tcp", "port", "4433"]));
+    capturing.wait_for_stderr("listening on");
+    greet(client);
+    let fields = |field: &str| {
+        let mut shown = Command::new("tshark");
+        shown.args(["-r", &path("seen.pcap"), "-T", "fields", "-e", field]);
+        let shown = run(&mut shown).stdout;
+        shown.split_whitespace().next().map(str::to_string)
+    };
+    let has_all = |_: &str, _: &str| fields("tls.handshake.ja3s").is_some();
+    capturing.wait_until("both hellos in tcpdump's file", has_all);
+    capturing.interrupt().success();
+    let fingerprint = |field: &str| fields(field).unwrap();
+    let rules = format!(
+        "{rules}alert tls any any -> any any (ja3.hash; content:\"{}\"; sid:5;)\n\
+         alert tls any any -> any any (ja3.string; content:\"{}\"; startswith; endswith; sid:6;)\n\
+         alert tls any any -> any any (ja3s.hash; content:\"{}\"; sid:7;)\n\
+         alert tls any any -> any any (ja3s.string; content:\"{}\"; startswith; endswith; sid:8;)\n",
+        fingerprint("tls.handshake.ja3"),
+        fingerprint("tls.handshake.ja3_full"),
+        fingerprint("tls.handshake.ja3s"),
+        fingerprint("tls.handshake.ja3s_full"),
+    );
+    fs::write(path("local.rules"), rules).unwrap();
+    run(&mut taut(&["ips", "reload", "--control", &path("sock")])).success();
+    greet(client);
+    up.interrupt().success();
+    serving.kill();
+    let eve = fs::read_to_string(path("eve.json")).unwrap();
+    let mut found: Vec<_> = eve
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap())
+        .filter_map(|it| it["alert"]["signature_id"].as_u64())
+        .collect();
+    found.sort_unstable();
+    assert_eq!(found, [1, 1, 2, 2, 3, 3, 4, 4, 5, 6, 7, 8], "{eve}");
+}

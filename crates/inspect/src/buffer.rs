@@ -42,6 +42,10 @@ pub enum Buffer {
     HttpConnection,
     /// Header `Content-Length`; several are joined by `, `.
     HttpContentLength,
+    /// Header `Location` of a response; several are joined by `, `.
+    HttpLocation,
+    /// Header `Server` of a response; several are joined by `, `.
+    HttpServer,
     /// Names of the header lines as sent, a line end in front of the first, behind each, and behind all.
     HttpHeaderNames,
     /// First line and header lines as sent, with the empty line behind them.
@@ -60,13 +64,29 @@ pub enum Buffer {
     DnsQuery,
     /// Server name of a TLS client hello.
     TlsSni,
+    /// Each certificate of a TLS server, as sent.
+    TlsCertificates,
+    /// Whom the first certificate of a TLS server is for, such as `C=FR, CN=example.org`.
+    TlsSubject,
+    /// Who has signed it, in the same form.
+    TlsIssuer,
+    /// Its number, bytes as two capital digits each with colons between them.
+    TlsSerial,
+    /// Fingerprint of a TLS client by its hello: the MD5 of the following.
+    Ja3Hash,
+    /// Version, cipher suites, extensions, groups and point formats of a TLS client's hello, in decimals.
+    Ja3String,
+    /// Fingerprint of a TLS server by its hello: the MD5 of the following.
+    Ja3sHash,
+    /// Version, cipher suite and extensions of a TLS server's hello, in decimals.
+    Ja3sString,
     /// What `base64_decode` of the same rule has decoded.
     Base64,
 }
 
 impl Buffer {
     /// Number of buffers.
-    pub const COUNT: usize = 29;
+    pub const COUNT: usize = 39;
 
     /// All of them, by their numbers.
     pub const ALL: [Self; Self::COUNT] = [
@@ -89,6 +109,8 @@ impl Buffer {
         Self::HttpAcceptLanguage,
         Self::HttpConnection,
         Self::HttpContentLength,
+        Self::HttpLocation,
+        Self::HttpServer,
         Self::HttpHeaderNames,
         Self::HttpStart,
         Self::HttpClientBody,
@@ -98,6 +120,14 @@ impl Buffer {
         Self::HttpResponseLine,
         Self::DnsQuery,
         Self::TlsSni,
+        Self::TlsCertificates,
+        Self::TlsSubject,
+        Self::TlsIssuer,
+        Self::TlsSerial,
+        Self::Ja3Hash,
+        Self::Ja3String,
+        Self::Ja3sHash,
+        Self::Ja3sString,
         Self::Base64,
     ];
 
@@ -106,7 +136,15 @@ impl Buffer {
         match self {
             Self::Payload | Self::Base64 => None,
             Self::DnsQuery => Some(Application::Dns),
-            Self::TlsSni => Some(Application::Tls),
+            Self::TlsSni
+            | Self::TlsCertificates
+            | Self::TlsSubject
+            | Self::TlsIssuer
+            | Self::TlsSerial
+            | Self::Ja3Hash
+            | Self::Ja3String
+            | Self::Ja3sHash
+            | Self::Ja3sString => Some(Application::Tls),
             _ => Some(Application::Http),
         }
     }
@@ -119,13 +157,52 @@ pub enum Application {
     Http,
     /// DNS over UDP or TCP.
     Dns,
-    /// TLS, up to the client's hello.
+    /// TLS, up to the client's hello and the server's certificates.
     Tls,
+    /// SMTP, by its first command.
+    Smtp,
+    /// FTP, by its first command.
+    Ftp,
+    /// SSH, by its first line.
+    Ssh,
+    /// SMB over NetBIOS or TCP, by its first message.
+    Smb,
+}
+
+impl Application {
+    /// All of them.
+    const ALL: [Self; 7] = [
+        Self::Http,
+        Self::Dns,
+        Self::Tls,
+        Self::Smtp,
+        Self::Ftp,
+        Self::Ssh,
+        Self::Smb,
+    ];
+
+    /// What rules and events call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Dns => "dns",
+            Self::Tls => "tls",
+            Self::Smtp => "smtp",
+            Self::Ftp => "ftp",
+            Self::Ssh => "ssh",
+            Self::Smb => "smb",
+        }
+    }
+
+    /// The one of that name.
+    pub fn of_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|it| it.name() == name)
+    }
 }
 
 /// Set of buffers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub struct BufferSet(u32);
+pub struct BufferSet(u64);
 
 impl BufferSet {
     /// Puts a buffer into it.
@@ -144,6 +221,12 @@ impl BufferSet {
     #[inline]
     pub fn is_empty(self) -> bool {
         self.0 == 0
+    }
+
+    /// Says whether any buffer is in both.
+    #[inline]
+    pub fn intersects(self, other: Self) -> bool {
+        self.0 & other.0 != 0
     }
 
     /// Makes the set of what is in either.

@@ -23,6 +23,8 @@ pub struct RuleSet {
     packets: [[ByPorts; 2]; 4],
     /// By buffer and direction.
     messages: Vec<[Group; 2]>,
+    /// Buffers of messages that any of its rules looks into.
+    asked: BufferSet,
 }
 
 /// Groups of the rules of a protocol and a direction.
@@ -109,6 +111,9 @@ impl RuleSet {
             set.messages
                 .push([group(&directions[0])?, group(&directions[1])?]);
         }
+        let steps = rules.iter().flat_map(|rule| &rule.steps);
+        let of_messages = steps.filter(|step| step.buffer.application().is_some());
+        set.asked = of_messages.map(|step| step.buffer).collect();
         set.rules = rules;
         Ok(set)
     }
@@ -144,10 +149,10 @@ impl RuleSet {
         groups.filter_map(|group| group.search.as_ref())
     }
 
-    /// Whether any rule looks into messages of inspectors.
-    pub fn asks_messages(&self) -> bool {
-        let asks = |group: &Group| group.search.is_some() || !group.always.is_empty();
-        self.messages.iter().flatten().any(asks)
+    /// Buffers of messages that any rule looks into.
+    #[inline]
+    pub fn asked(&self) -> BufferSet {
+        self.asked
     }
 }
 

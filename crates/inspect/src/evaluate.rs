@@ -2,6 +2,8 @@
 //! is if a later test depends on where it was.
 
 use crate::buffer::{Application, Buffer};
+use crate::certificate::Certificate;
+use crate::fingerprint::Fingerprint;
 use crate::http::Http;
 use crate::read::BASE64_BYTES;
 use crate::rule::*;
@@ -70,16 +72,35 @@ pub struct Parts<'a> {
     pub dns_query: Option<&'a [u8]>,
     /// Server name of a TLS client hello.
     pub tls_sni: Option<&'a [u8]>,
+    /// A certificate of a TLS server, as sent, and what it says if it is the first one.
+    pub certificate: Option<(&'a [u8], Option<&'a Certificate>)>,
+    /// Fingerprint of a TLS hello, and whether it is the client's.
+    pub fingerprint: Option<(&'a Fingerprint, bool)>,
 }
 
 impl<'a> Parts<'a> {
     /// Returns a buffer, if there is one.
     #[inline]
     pub fn buffer(&self, buffer: Buffer) -> Option<&'a [u8]> {
+        let certificate = || self.certificate.and_then(|(_, read)| read);
+        let fingerprint = |of_client| {
+            let found = self
+                .fingerprint
+                .filter(|(_, is_client)| *is_client == of_client);
+            found.map(|(fingerprint, _)| fingerprint)
+        };
         match buffer {
             Buffer::Payload => Some(self.payload),
             Buffer::DnsQuery => self.dns_query,
             Buffer::TlsSni => self.tls_sni,
+            Buffer::TlsCertificates => self.certificate.map(|(der, _)| der),
+            Buffer::TlsSubject => certificate().map(|it| &it.subject[..]),
+            Buffer::TlsIssuer => certificate().map(|it| &it.issuer[..]),
+            Buffer::TlsSerial => certificate().map(|it| &it.serial[..]),
+            Buffer::Ja3Hash => fingerprint(true).map(Fingerprint::hash),
+            Buffer::Ja3String => fingerprint(true).map(Fingerprint::text),
+            Buffer::Ja3sHash => fingerprint(false).map(Fingerprint::hash),
+            Buffer::Ja3sString => fingerprint(false).map(Fingerprint::text),
             Buffer::Base64 => None,
             _ => self
                 .http

@@ -104,7 +104,7 @@ enum Digits {
 }
 
 /// Header lines, beside the host, whose values are buffers of their own, by their names in lower case.
-const VALUES: [(&[u8], Buffer); 8] = [
+const VALUES: [(&[u8], Buffer); 10] = [
     (b"user-agent", Buffer::HttpUserAgent),
     (b"referer", Buffer::HttpReferer),
     (b"content-type", Buffer::HttpContentType),
@@ -113,7 +113,12 @@ const VALUES: [(&[u8], Buffer); 8] = [
     (b"accept-language", Buffer::HttpAcceptLanguage),
     (b"connection", Buffer::HttpConnection),
     (b"content-length", Buffer::HttpContentLength),
+    (b"location", Buffer::HttpLocation),
+    (b"server", Buffer::HttpServer),
 ];
+
+/// Those of them that requests do not have.
+const OF_RESPONSES: [&[u8]; 2] = [b"location", b"server"];
 
 #[derive(Debug)]
 struct Side {
@@ -701,6 +706,7 @@ impl Side {
             }
             let number = VALUES.iter().position(|(known, _)| *known == name);
             let (buffer, place) = match number {
+                Some(_) if is_request && OF_RESPONSES.contains(&name) => continue,
                 Some(number) => (VALUES[number].1, &mut self.values[number]),
                 None if is_request && name == b"host" => (Buffer::HttpHost, &mut self.host),
                 None => continue,
@@ -1204,6 +1210,15 @@ mod tests {
         ] {
             assert_eq!(get(&all[0], buffer), expected);
         }
+        let both = b"Server: one\r\nLocation: /a\r\nServer: two\r\nContent-Length: 0\r\n\r\n";
+        let response = [&b"HTTP/1.1 302 Found\r\n"[..], both].concat();
+        let (all, _) = messages(&mut Http::default(), false, &[&response]);
+        assert_eq!(get(&all[0], Buffer::HttpServer), "one, two");
+        assert_eq!(get(&all[0], Buffer::HttpLocation), "/a");
+        // Requests do not have them.
+        let request = [&b"GET / HTTP/1.1\r\n"[..], both].concat();
+        let (all, _) = messages(&mut Http::default(), true, &[&request]);
+        assert!(all[0].iter().all(|it| it.0 != Buffer::HttpServer));
         let faults = |bytes: &[u8]| messages(&mut Http::default(), true, &[bytes]).1;
         assert_eq!(
             faults(b"GET / HTTP/1.1\nHost: a\nHost: a\n\n"),

@@ -9,8 +9,8 @@
 //!
 //! `syntax.rs` splits files into rules and options, `read.rs` says what they mean, `compile.rs` decides which rules a
 //! packet is asked about, with one search for all of a group (`search.rs`), `evaluate.rs` asks one. Inspectors fill the
-//! buffers: `http.rs`, `dns.rs`, `tls.rs`; `stream.rs` puts the bytes of a TCP connection in order, `fragments.rs`
-//! those of a datagram.
+//! buffers: `http.rs`, `dns.rs`, `tls.rs`, `certificate.rs`, `fingerprint.rs`; `stream.rs` puts the bytes of a TCP
+//! connection in order, `flight.rs` the first messages of TLS in it, `fragments.rs` those of a datagram.
 //!
 //! `sample.rs` and `trace.rs` are rules and traffic of our own, for trials.
 //!
@@ -21,9 +21,12 @@
 
 pub mod arena;
 pub mod buffer;
+pub mod certificate;
 pub mod compile;
 pub mod dns;
 pub mod evaluate;
+pub mod fingerprint;
+pub mod flight;
 pub mod fragments;
 pub mod http;
 pub mod pattern;

@@ -342,11 +342,15 @@ impl Reader<'_> {
             "http" | "http1" => (Protocol::Tcp, vec![Application::Http]),
             "dns" => (Protocol::Ip, vec![Application::Dns]),
             "tls" | "ssl" | "https" => (Protocol::Tcp, vec![Application::Tls]),
-            "ipv4" | "ipv6" | "ip4" | "ip6" | "pkthdr" | "http2" | "ftp" | "ftp-data" | "smtp"
-            | "smb" | "ssh" | "imap" | "pop3" | "dcerpc" | "dnp3" | "modbus" | "enip" | "nfs"
-            | "ikev2" | "krb5" | "ntp" | "dhcp" | "rfb" | "rdp" | "snmp" | "tftp" | "sip"
-            | "quic" | "mqtt" | "pgsql" | "telnet" | "websocket" | "ldap" | "doh2" | "file"
-            | "user" | "sctp" | "netflow" | "msn" | "irc" => {
+            "smtp" => (Protocol::Tcp, vec![Application::Smtp]),
+            "ftp" => (Protocol::Tcp, vec![Application::Ftp]),
+            "ssh" => (Protocol::Tcp, vec![Application::Ssh]),
+            "smb" => (Protocol::Tcp, vec![Application::Smb]),
+            "ipv4" | "ipv6" | "ip4" | "ip6" | "pkthdr" | "http2" | "ftp-data" | "imap" | "pop3"
+            | "dcerpc" | "dnp3" | "modbus" | "enip" | "nfs" | "ikev2" | "krb5" | "ntp" | "dhcp"
+            | "rfb" | "rdp" | "snmp" | "tftp" | "sip" | "quic" | "mqtt" | "pgsql" | "telnet"
+            | "websocket" | "ldap" | "doh2" | "file" | "user" | "sctp" | "netflow" | "msn"
+            | "irc" => {
                 self.not_understood
                     .push(format!("protocol {}", protocol.text));
                 (Protocol::Ip, Vec::new())
@@ -354,7 +358,9 @@ impl Reader<'_> {
             other => {
                 return Err((
                     protocol.column,
-                    format!("{other:?} is no protocol: want tcp, udp, icmp, ip, http, dns or tls"),
+                    format!(
+                        "{other:?} is no protocol: want tcp, udp, icmp, ip, http, dns, tls, smtp, ftp, ssh or smb"
+                    ),
                 ));
             }
         };
@@ -535,11 +541,9 @@ impl Reader<'_> {
             "ssl_version" | "tls.version" => rule
                 .headers
                 .push(HeaderTest::TlsVersion(tls_version(value)?)),
-            "app-layer-protocol" => match value {
-                "http" => rule.applications.push(Application::Http),
-                "dns" => rule.applications.push(Application::Dns),
-                "tls" => rule.applications.push(Application::Tls),
-                _ => return Err(Refusal::NotUnderstood),
+            "app-layer-protocol" => match Application::of_name(value) {
+                Some(application) => rule.applications.push(application),
+                None => return Err(Refusal::NotUnderstood),
             },
             _ => return Err(Refusal::NotUnderstood),
         }
@@ -1014,7 +1018,17 @@ fn buffer_of(name: &str, value: &str, to_server: Option<bool>) -> Read<Option<Bu
         "http.stat_code" | "http_stat_code" => Buffer::HttpStatusCode,
         "http.stat_msg" | "http_stat_msg" => Buffer::HttpStatusMessage,
         "dns.query" | "dns_query" => Buffer::DnsQuery,
+        "http.location" | "http_location" => Buffer::HttpLocation,
+        "http.server" | "http_server" => Buffer::HttpServer,
         "tls.sni" | "tls_sni" => Buffer::TlsSni,
+        "tls.certs" => Buffer::TlsCertificates,
+        "tls.cert_subject" | "tls_cert_subject" => Buffer::TlsSubject,
+        "tls.cert_issuer" | "tls_cert_issuer" => Buffer::TlsIssuer,
+        "tls.cert_serial" | "tls_cert_serial" => Buffer::TlsSerial,
+        "ja3.hash" | "ja3_hash" => Buffer::Ja3Hash,
+        "ja3.string" | "ja3_string" => Buffer::Ja3String,
+        "ja3s.hash" => Buffer::Ja3sHash,
+        "ja3s.string" => Buffer::Ja3sString,
         "base64_data" => Buffer::Base64,
         _ => return Ok(None),
     };

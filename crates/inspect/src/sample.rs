@@ -81,6 +81,6 @@ mod tests {
         );
         assert_eq!((reading.rules.len(), reading.doubled), (RULES, 0));
         let set = RuleSet::new(reading.rules, reading.names);
-        assert!(set.is_ok_and(|set| set.asks_messages() && set.memory_bytes() > 0));
+        assert!(set.is_ok_and(|set| !set.asked().is_empty() && set.memory_bytes() > 0));
     }
 }

@@ -561,12 +561,7 @@ fn in_json(event: &Event, time: &Time, rules: &Rules) -> Value {
         line["dest_port"] = destination.1.into();
     }
     if let Some(application) = event.application {
-        line["app_proto"] = match application {
-            Application::Http => "http",
-            Application::Dns => "dns",
-            Application::Tls => "tls",
-        }
-        .into();
+        line["app_proto"] = application.name().into();
     }
     match event.what {
         What::Alert {

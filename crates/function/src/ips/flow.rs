@@ -74,6 +74,8 @@ pub(super) struct Flow {
     pub application: Option<Application>,
     /// Whether it is known that it is none.
     pub is_opaque: bool,
+    /// Whether the server has greeted as one of SMTP or FTP does: what the client says tells.
+    pub is_greeted: bool,
     pub seen_s: u32,
     pub bits: FlowBits,
     /// Bytes of packets, to the server first.
@@ -84,6 +86,8 @@ pub(super) struct Flow {
     pub dns: [Framing; 2],
     /// Number of its parser of HTTP, from 1; 0 for none.
     pub parser: u32,
+    /// Numbers of its first messages of TLS, to the server first.
+    pub flights: [u32; 2],
     /// Number of the flow, for events.
     pub id: u64,
     pub alerts: u32,
@@ -109,6 +113,7 @@ impl Flow {
         self.is_answered = false;
         self.application = None;
         self.is_opaque = false;
+        self.is_greeted = false;
         self.bits = FlowBits::default();
         self.dns = Default::default();
     }

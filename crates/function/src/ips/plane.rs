@@ -12,8 +12,11 @@ use crate::{Context, Member};
 use std::sync::Arc;
 use taut_inspect::arena::Arena;
 use taut_inspect::buffer::{Application, Buffer, BufferSet};
+use taut_inspect::certificate::Certificate;
 use taut_inspect::compile::{Inspector, Verdict};
 use taut_inspect::evaluate::{Packet, Parts};
+use taut_inspect::fingerprint::Fingerprint;
+use taut_inspect::flight::{Flight, Message};
 use taut_inspect::http::Http;
 use taut_inspect::stream::{Segment, StreamLimits};
 use taut_inspect::tls::{Hellos, Next};
@@ -27,6 +30,8 @@ const PARSERS: usize = 1024;
 /// Hellos of TLS that are put together at a time, and the longest one.
 const HELLOS: usize = 64;
 const HELLO_BYTES: usize = 16 * 1024;
+/// First messages of TLS that are put together at a time where rules ask for certificates or fingerprints.
+const FLIGHTS: usize = 128;
 /// Places of the table of flows that are looked at in each batch for flows that are over.
 const SWEPT: usize = 4;
 /// Segments of a stream are limited so.
@@ -95,7 +100,10 @@ struct Hello {
 struct Messages {
     http: Lent<Http>,
     hellos: Lent<Hello>,
+    flights: Lent<Flight>,
     name: dns::Name,
+    certificate: Certificate,
+    fingerprint: Fingerprint,
 }
 
 impl Messages {
@@ -106,6 +114,9 @@ impl Messages {
             _ => {}
         }
         flow.parser = 0;
+        for flight in &mut flow.flights {
+            self.flights.give_back(std::mem::take(flight));
+        }
     }
 }
 
@@ -170,7 +181,10 @@ impl Plane {
                     place: Hellos::default(),
                     message: tls::ClientHello::default(),
                 }),
+                flights: Lent::new(FLIGHTS, Flight::default),
                 name: dns::Name::default(),
+                certificate: Certificate::default(),
+                fingerprint: Fingerprint::default(),
             },
             joined: Vec::with_capacity(1 << 17),
             counters,
@@ -586,9 +600,9 @@ impl Asking<'_> {
         };
         match flow.application {
             Some(Application::Http) => ask.http(messages, flow, &parts, data),
-            Some(Application::Tls) => ask.hello(messages, flow, &parts, data),
+            Some(Application::Tls) => ask.tls(messages, flow, &parts, data),
             Some(Application::Dns) => ask.dns_over_tcp(messages, flow, &parts),
-            None => ask.about(flow, &parts, true, BufferSet::default()),
+            _ => ask.about(flow, &parts, true, BufferSet::default()),
         }
     }
 
@@ -609,7 +623,11 @@ impl Asking<'_> {
             }
             Some(Application::Dns) => flow.dns[usize::from(!to_server)].lose(),
             Some(Application::Tls) if to_server => self.messages.end(flow),
-            Some(Application::Tls) | None => {}
+            Some(Application::Tls) => {
+                let flight = std::mem::take(&mut flow.flights[1]);
+                self.messages.flights.give_back(flight);
+            }
+            _ => {}
         }
     }
 
@@ -618,18 +636,12 @@ impl Asking<'_> {
         if flow.application.is_some() || flow.is_opaque || data.is_empty() {
             return;
         }
-        let is_tls = data.len() >= 3 && data[0] == 22 && data[1] == 3;
-        let is_http = |data: &[u8]| {
-            let word = data
-                .iter()
-                .take(16)
-                .position(|byte| !byte.is_ascii_uppercase());
-            data.starts_with(b"HTTP/1.") || word.is_some_and(|end| end >= 3 && data[end] == b' ')
-        };
         let is_dns = self.ask.is_port(DNS);
+        let to_server = self.ask.packet.to_server;
         if !is_first {
-            flow.is_opaque = true;
-        } else if is_tls {
+            // More of a greeting tells no more.
+            flow.is_opaque = !flow.is_greeted || to_server;
+        } else if data.len() >= 3 && data[0] == 22 && data[1] == 3 {
             flow.application = Some(Application::Tls);
             if let Some(number) = self.messages.hellos.take() {
                 flow.parser = number;
@@ -637,6 +649,10 @@ impl Asking<'_> {
                     (hello.len, hello.place) = (0, Hellos::default());
                 }
             }
+        } else if let Some(application) = by_first_bytes(data, to_server) {
+            flow.application = Some(application);
+        } else if !to_server && data.starts_with(b"220") {
+            flow.is_greeted = true;
         } else if is_http(data) {
             match self.messages.http.take() {
                 Some(number) => {
@@ -657,6 +673,54 @@ impl Asking<'_> {
             flow.is_opaque = true;
         }
     }
+}
+
+/// Whether a stream that begins so is one of HTTP.
+fn is_http(data: &[u8]) -> bool {
+    let word = data
+        .iter()
+        .take(16)
+        .position(|byte| !byte.is_ascii_uppercase());
+    data.starts_with(b"HTTP/1.") || word.is_some_and(|end| end >= 3 && data[end] == b' ')
+}
+
+/// Protocols that are known by the first bytes of one end: commands of clients, what servers of FTP greet with, and first lines and
+/// messages of either end.
+fn by_first_bytes(data: &[u8], to_server: bool) -> Option<Application> {
+    const SMTP: [&[u8]; 2] = [b"EHLO", b"HELO"];
+    const FTP: [&[u8]; 5] = [b"USER ", b"PASS ", b"PORT ", b"FEAT", b"AUTH TLS"];
+    let begins = |word: &&[u8]| {
+        let first = data.get(..word.len());
+        first.is_some_and(|first| first.eq_ignore_ascii_case(word))
+    };
+    let is_smb = || {
+        let head = data.get(4..8);
+        data[0] == 0 && head.is_some_and(|it| it == b"\xffSMB" || it == b"\xfeSMB")
+    };
+    match to_server {
+        _ if data.starts_with(b"SSH-") => Some(Application::Ssh),
+        _ if is_smb() => Some(Application::Smb),
+        true if SMTP.iter().any(begins) => Some(Application::Smtp),
+        true if FTP.iter().any(begins) => Some(Application::Ftp),
+        false if data.starts_with(b"220 (") => Some(Application::Ftp),
+        _ => None,
+    }
+}
+
+/// Buffers that are made of the first messages of a client of TLS, and of a server.
+fn of_flight(to_server: bool) -> BufferSet {
+    let buffers: &[Buffer] = match to_server {
+        true => &[Buffer::Ja3Hash, Buffer::Ja3String],
+        false => &[
+            Buffer::TlsCertificates,
+            Buffer::TlsSubject,
+            Buffer::TlsIssuer,
+            Buffer::TlsSerial,
+            Buffer::Ja3sHash,
+            Buffer::Ja3sString,
+        ],
+    };
+    buffers.iter().copied().collect()
 }
 
 impl Ask<'_> {
@@ -690,11 +754,11 @@ impl Ask<'_> {
         }
     }
 
-    fn hello(&mut self, messages: &mut Messages, flow: &mut Flow, parts: &Parts<'_>, data: &[u8]) {
+    fn tls(&mut self, messages: &mut Messages, flow: &mut Flow, parts: &Parts<'_>, data: &[u8]) {
         let records = tls::records(data);
         (self.packet.tls, self.packet.tls_version) = (records.states, records.version);
+        let mut is_first = self.flight(messages, flow, parts, data);
         let number = flow.parser;
-        let mut is_first = true;
         if self.packet.to_server
             && let Some(hello) = messages.hellos.get(number)
         {
@@ -732,6 +796,84 @@ impl Ask<'_> {
         if is_first {
             self.about(flow, parts, true, BufferSet::default());
         }
+    }
+
+    /// Reads certificates and fingerprints, if rules ask for them, from the first messages of an end; false if the rules about the
+    /// packet have been asked with them.
+    fn flight(
+        &mut self,
+        messages: &mut Messages,
+        flow: &mut Flow,
+        parts: &Parts<'_>,
+        data: &[u8],
+    ) -> bool {
+        let to_server = self.packet.to_server;
+        let direction = usize::from(!to_server);
+        if parts.new_from == 0
+            && flow.flights[direction] == 0
+            && self.in_force.set.asked().intersects(of_flight(to_server))
+        {
+            match messages.flights.take() {
+                Some(number) => flow.flights[direction] = number,
+                None => self.counters.note(Note::NoParser, 1),
+            }
+            if let Some(flight) = messages.flights.get(flow.flights[direction]) {
+                flight.begin();
+            }
+        }
+        let Messages {
+            flights,
+            certificate,
+            fingerprint,
+            ..
+        } = messages;
+        let Some(flight) = flights.get(flow.flights[direction]) else {
+            return true;
+        };
+        let mut is_first = true;
+        let mut faults = u64::from(flight.push(data).is_err());
+        while let Some(message) = flight.next() {
+            let found = match message {
+                Message::ClientHello(hello) if to_server => fingerprint.of_client(hello),
+                Message::ServerHello(hello) if !to_server => fingerprint.of_server(hello),
+                Message::Certificates(all) if !to_server => {
+                    for (number, der) in all.enumerate() {
+                        let is_leaf = number == 0;
+                        let is_read = is_leaf && certificate.read(der).is_ok();
+                        faults += u64::from(is_leaf && !is_read);
+                        let parts = Parts {
+                            certificate: Some((der, is_read.then_some(&*certificate))),
+                            ..*parts
+                        };
+                        let names = [Buffer::TlsSubject, Buffer::TlsIssuer, Buffer::TlsSerial];
+                        let names = names.into_iter().filter(|_| is_read);
+                        let ready = names.chain([Buffer::TlsCertificates]).collect();
+                        self.about(flow, &parts, is_first, ready);
+                        is_first = false;
+                    }
+                    continue;
+                }
+                _ => continue,
+            };
+            faults += u64::from(found.is_err());
+            if found.is_ok() {
+                let parts = Parts {
+                    fingerprint: Some((fingerprint, to_server)),
+                    ..*parts
+                };
+                let ready = match to_server {
+                    true => [Buffer::Ja3Hash, Buffer::Ja3String],
+                    false => [Buffer::Ja3sHash, Buffer::Ja3sString],
+                };
+                self.about(flow, &parts, is_first, ready.into_iter().collect());
+                is_first = false;
+            }
+        }
+        if flight.is_over() {
+            flights.give_back(std::mem::take(&mut flow.flights[direction]));
+        }
+        self.counters.note(Note::Faults, faults);
+        is_first
     }
 
     fn dns_over_tcp(&mut self, messages: &mut Messages, flow: &mut Flow, parts: &Parts<'_>) {

@@ -316,6 +316,107 @@ fn all_messages_of_a_segment_are_looked_at() {
     assert_eq!(ids(folder.path()), [1, 1, 2, 3]);
 }
 
+/// A message of TLS, and messages in records of that size.
+fn message(kind: u8, body: &[u8]) -> Vec<u8> {
+    [&[kind][..], &(body.len() as u32).to_be_bytes()[1..], body].concat()
+}
+
+fn records(messages: &[u8], size: usize) -> Vec<u8> {
+    let record = |part: &[u8]| [&[22, 3, 3][..], &(part.len() as u16).to_be_bytes(), part].concat();
+    messages.chunks(size).flat_map(record).collect()
+}
+
+/// A certificate for `CN=a.example`, signed by `CN=b`, of number 1a2b, as far as it is read, and some bytes.
+const CERTIFICATE: &[u8] =
+    b"\x30\x39\x30\x37\x02\x02\x1a\x2b\x30\x00\x30\x0c\x31\x0a\x30\x08\x06\x03\x55\x04\x03\x0c\x01b\x30\x00\
+      \x30\x14\x31\x12\x30\x10\x06\x03\x55\x04\x03\x0c\x09a.example\x04\x09some more";
+
+#[test]
+fn certificates_and_fingerprints_of_tls_are_found_over_segments() {
+    let folder = tempfile::tempdir().unwrap();
+    let rules = "alert tls any any -> any any (flow:to_client; tls.cert_subject; content:\"CN=a.example\"; bsize:12; \
+                 tls.cert_issuer; content:\"CN=b\"; endswith; sid:1;)\n\
+                 drop tls any any -> any any (tls.cert_serial; content:\"1A:2B\"; sid:2;)\n\
+                 alert tls any any -> any any (tls.certs; content:\"second\"; startswith; sid:3;)\n\
+                 alert tls any any -> any any (tls.cert_subject; content:\"second\"; sid:4;)\n\
+                 alert tls any any -> any any (ja3.string; content:\"771,47,,,\"; bsize:9; sid:5;)\n\
+                 alert tls any any -> any any (ja3s.string; content:\"771,47,\"; bsize:7; ja3s.hash; content:\"5397c414a9ebeaff1bf18b70ca22eaa0\"; sid:6;)\n";
+    let mut function = ips(folder.path(), rules, "");
+    handshake(&mut function);
+    let random = [7; 32];
+    let hello = [&[3, 3][..], &random, &[0, 0, 2, 0, 47, 1, 0]].concat();
+    let hello = records(&message(1, &hello), 1000);
+    for (number, part) in (0..).zip(hello.chunks(30)) {
+        assert!(passes(
+            &mut function,
+            &tcp(true, 0x18, 100 + 30 * number, part)
+        ));
+    }
+    let with_len = |der: &[u8]| [&[0, 0, der.len() as u8][..], der].concat();
+    let list = [with_len(CERTIFICATE), with_len(b"second")].concat();
+    let answer = [
+        message(2, &[&[3, 3][..], &random, &[0, 0, 47, 0]].concat()),
+        message(11, &[&[0, 0, list.len() as u8][..], &list].concat()),
+        message(14, b""),
+    ]
+    .concat();
+    let answer = records(&answer, 50);
+    let last = answer.len().div_ceil(40) - 1;
+    for (number, part) in answer.chunks(40).enumerate() {
+        let segment = tcp(false, 0x18, 500 + 40 * number as u32, part);
+        // The one with the end of the certificates is dropped.
+        let goes = passes(&mut function, &segment);
+        assert_eq!(goes, number < last, "{number} of {last}");
+    }
+    drop(function);
+    let mut found = ids(folder.path());
+    found.sort_unstable();
+    assert_eq!(found, [1, 2, 3, 5, 6]);
+}
+
+#[test]
+fn protocols_are_known_by_their_first_bytes() {
+    let rules = "alert smtp any any -> any any (content:\"mark\"; sid:1;)\n\
+                 alert ftp any any -> any any (content:\"mark\"; sid:2;)\n\
+                 alert ssh any any -> any any (content:\"mark\"; sid:3;)\n\
+                 alert smb any any -> any any (content:\"mark\"; sid:4;)\n\
+                 alert http any any -> any any (content:\"mark\"; sid:5;)\n";
+    for (greeting, first, want) in [
+        (
+            &b"220 mail.example ESMTP\r\n"[..],
+            &b"ehlo me\r\nmark"[..],
+            &[1][..],
+        ),
+        (b"220-files.example\r\n", b"USER me\r\nmark", &[2]),
+        (b"220 (vsFTPd 3.0.3)\r\n", b"mark", &[2]),
+        (b"220 what?\r\n", b"mark", &[]),
+        (b"SSH-2.0-a\r\n", b"mark", &[3]),
+        (b"", b"SSH-2.0-b\r\nmark", &[3]),
+        (b"", b"\0\0\0\x2f\xffSMBmark", &[4]),
+        (b"", b"HELO me\r\nmark", &[1]),
+        (b"", b"POST / HTTP/1.1\r\nmark", &[5]),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut function = ips(folder.path(), rules, "");
+        handshake(&mut function);
+        // In two segments, as they come.
+        let (one, two) = greeting.split_at(greeting.len().min(8));
+        for (at, part) in [(500, one), (508, two)] {
+            if !part.is_empty() {
+                assert!(passes(&mut function, &tcp(false, 0x18, at, part)));
+            }
+        }
+        assert!(passes(&mut function, &tcp(true, 0x18, 100, first)));
+        drop(function);
+        assert_eq!(
+            ids(folder.path()),
+            want,
+            "{}",
+            String::from_utf8_lossy(first)
+        );
+    }
+}
+
 #[test]
 fn a_packet_that_takes_too_long_passes_or_is_dropped_as_is_said() {
     // Rules without a content are asked for every packet, and so many of them take more than a microsecond.

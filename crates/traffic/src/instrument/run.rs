@@ -190,13 +190,13 @@ impl Instrument {
         // What was sent before the loop was left early may still come back.
         while running.iter().any(|r| !r.schedule.is_over()) {
             let now = ticks();
-            if now.saturating_sub(last_event) > settle_ticks
-                || now.saturating_sub(last_sent) > endless_ticks
-            {
-                break;
-            }
             let seen = self.receive(start, records, &mut running, &mut tallies, hand);
             last_event = seen.unwrap_or(last_event);
+            // Silence is no time in which nobody listened.
+            let silent = seen.is_none() && now.saturating_sub(last_event) > settle_ticks;
+            if silent || now.saturating_sub(last_sent) > endless_ticks {
+                break;
+            }
         }
         // What still waits for the line.
         self.note_sent(self.out.len(), ticks(), start, records);

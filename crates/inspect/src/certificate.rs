@@ -1,0 +1,314 @@
+//! What the certificate of a TLS server says: whom it is for, who has signed it, and its number (RFC 5280 section 4.1). A parser of
+//! our own, as three of its fields are wanted, without memory.
+
+use std::ops::Deref;
+
+/// Longest name or number that is kept; the rest of a longer one is left out.
+const LONGEST_TEXT: usize = 1024;
+
+/// Text of a field.
+#[derive(Debug, Clone)]
+pub struct Text {
+    bytes: [u8; LONGEST_TEXT],
+    len: usize,
+}
+
+impl Default for Text {
+    fn default() -> Self {
+        Self {
+            bytes: [0; LONGEST_TEXT],
+            len: 0,
+        }
+    }
+}
+
+impl Deref for Text {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+impl Text {
+    fn clear(&mut self) {
+        self.len = 0;
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        let taken = bytes.len().min(LONGEST_TEXT - self.len);
+        self.bytes[self.len..][..taken].copy_from_slice(&bytes[..taken]);
+        self.len += taken;
+    }
+
+    /// Bytes as two capital digits each, with something between them.
+    fn push_digits(&mut self, bytes: &[u8], between: &[u8]) {
+        const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+        for (number, byte) in bytes.iter().enumerate() {
+            if number > 0 {
+                self.push(between);
+            }
+            self.push(&[
+                DIGITS[usize::from(byte >> 4)],
+                DIGITS[usize::from(byte & 15)],
+            ]);
+        }
+    }
+
+    fn push_number(&mut self, mut number: u64) {
+        let mut digits = [0; 20];
+        let mut at = digits.len();
+        loop {
+            at -= 1;
+            digits[at] = b'0' + (number % 10) as u8;
+            number /= 10;
+            if number == 0 {
+                break;
+            }
+        }
+        self.push(&digits[at..]);
+    }
+}
+
+/// What a certificate says.
+#[derive(Debug, Clone, Default)]
+pub struct Certificate {
+    /// Whom it is for: its attributes in their order, such as `C=FR, O=Example, CN=example.org`.
+    pub subject: Text,
+    /// Who has signed it, in the same form.
+    pub issuer: Text,
+    /// Its number, bytes as two capital digits each with colons between them.
+    pub serial: Text,
+}
+
+/// What is no certificate: a length leads out of what holds it, or there is something else where a field should be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NoCertificate;
+
+/// Tags of elements (ITU-T X.690 section 8.1.2).
+const INTEGER: u8 = 0x02;
+const OBJECT: u8 = 0x06;
+const SEQUENCE: u8 = 0x30;
+const SET: u8 = 0x31;
+const VERSION: u8 = 0xa0;
+/// Tags of what is text as it stands: UTF-8, numeric, printable, Teletex, IA5, visible and general strings, and BMP strings.
+const TEXTS: [u8; 8] = [0x0c, 0x12, 0x13, 0x14, 0x16, 0x1a, 0x1b, 0x1e];
+
+impl Certificate {
+    /// Reads the fields of a certificate. What it had is gone in any case.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub fn read(&mut self, mut der: &[u8]) -> Result<(), NoCertificate> {
+        self.subject.clear();
+        self.issuer.clear();
+        self.serial.clear();
+        let mut signed = of_kind(&mut der, SEQUENCE)?;
+        let mut fields = of_kind(&mut signed, SEQUENCE)?;
+        if fields.first() == Some(&VERSION) {
+            of_kind(&mut fields, VERSION)?;
+        }
+        let serial = of_kind(&mut fields, INTEGER)?;
+        self.serial.push_digits(serial, b":");
+        // How it is signed.
+        of_kind(&mut fields, SEQUENCE)?;
+        name(of_kind(&mut fields, SEQUENCE)?, &mut self.issuer)?;
+        // From when until when it holds.
+        of_kind(&mut fields, SEQUENCE)?;
+        name(of_kind(&mut fields, SEQUENCE)?, &mut self.subject)
+    }
+}
+
+/// Writes a name as a line: attributes with commas between them, those that belong together with `+`.
+fn name(mut sets: &[u8], text: &mut Text) -> Result<(), NoCertificate> {
+    while !sets.is_empty() {
+        let mut attributes = of_kind(&mut sets, SET)?;
+        let mut between: &[u8] = if text.is_empty() { b"" } else { b", " };
+        while !attributes.is_empty() {
+            let mut attribute = of_kind(&mut attributes, SEQUENCE)?;
+            let kind = of_kind(&mut attribute, OBJECT)?;
+            let (tag, value) = element(&mut attribute)?;
+            text.push(between);
+            match KINDS.iter().find(|(known, _)| *known == kind) {
+                Some((_, short)) => text.push(short.as_bytes()),
+                None => object(kind, text),
+            }
+            text.push(b"=");
+            match TEXTS.contains(&tag) {
+                true => text.push(value),
+                false => text.push_digits(value, b""),
+            }
+            between = b" + ";
+        }
+    }
+    Ok(())
+}
+
+/// What attributes are called, by the last bytes of their identifiers (RFC 4519 section 2, RFC 2985 section 5.2.1).
+const KINDS: [(&[u8], &str); 18] = [
+    (&[0x55, 4, 3], "CN"),
+    (&[0x55, 4, 4], "surname"),
+    (&[0x55, 4, 5], "serialNumber"),
+    (&[0x55, 4, 6], "C"),
+    (&[0x55, 4, 7], "L"),
+    (&[0x55, 4, 8], "ST"),
+    (&[0x55, 4, 9], "streetAddress"),
+    (&[0x55, 4, 10], "O"),
+    (&[0x55, 4, 11], "OU"),
+    (&[0x55, 4, 12], "title"),
+    (&[0x55, 4, 13], "description"),
+    (&[0x55, 4, 15], "businessCategory"),
+    (&[0x55, 4, 17], "postalCode"),
+    (&[0x55, 4, 41], "name"),
+    (&[0x55, 4, 42], "givenName"),
+    (&[0x55, 4, 46], "dnQualifier"),
+    (&[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 1], "Email"),
+    (
+        &[0x09, 0x92, 0x26, 0x89, 0x93, 0xf2, 0x2c, 0x64, 1, 0x19],
+        "DC",
+    ),
+];
+
+/// Writes an identifier in dots (ITU-T X.690 section 8.19).
+fn object(bytes: &[u8], text: &mut Text) {
+    let mut number = 0_u64;
+    let mut is_first = true;
+    for byte in bytes {
+        number = number << 7 | u64::from(byte & 0x7f);
+        if byte & 0x80 != 0 {
+            continue;
+        }
+        if is_first {
+            let first = (number / 40).min(2);
+            text.push_number(first);
+            number -= first * 40;
+        }
+        is_first = false;
+        text.push(b".");
+        text.push_number(number);
+        number = 0;
+    }
+}
+
+/// Takes an element of that kind off the front.
+fn of_kind<'a>(bytes: &mut &'a [u8], wanted: u8) -> Result<&'a [u8], NoCertificate> {
+    let (tag, content) = element(bytes)?;
+    (tag == wanted).then_some(content).ok_or(NoCertificate)
+}
+
+/// Takes an element off the front: its tag, and what is in it.
+fn element<'a>(bytes: &mut &'a [u8]) -> Result<(u8, &'a [u8]), NoCertificate> {
+    let [tag, first, rest @ ..] = *bytes else {
+        return Err(NoCertificate);
+    };
+    let (len, rest) = match *first {
+        short @ 0..0x80 => (usize::from(short), rest),
+        long => {
+            let (len, rest) = rest
+                .split_at_checked(usize::from(long & 0x7f))
+                .filter(|(len, _)| (1..=4).contains(&len.len()))
+                .ok_or(NoCertificate)?;
+            let number = len.iter().fold(0, |it, byte| it << 8 | usize::from(*byte));
+            (number, rest)
+        }
+    };
+    let (content, behind) = rest.split_at_checked(len).ok_or(NoCertificate)?;
+    *bytes = behind;
+    Ok((*tag, content))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    /// An element.
+    fn of(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
+        let content = parts.concat();
+        let len = content.len();
+        let len = match len {
+            0..0x80 => vec![len as u8],
+            0x80..0x100 => vec![0x81, len as u8],
+            _ => vec![0x82, (len >> 8) as u8, len as u8],
+        };
+        [&[tag][..], &len, &content].concat()
+    }
+
+    fn attribute(kind: &[u8], tag: u8, value: &[u8]) -> Vec<u8> {
+        of(SEQUENCE, &[&of(OBJECT, &[kind]), &of(tag, &[value])])
+    }
+
+    fn certificate(issuer: &[u8], subject: &[u8]) -> Vec<u8> {
+        let fields: [&[u8]; 7] = [
+            &of(VERSION, &[&[2, 1, 2]]),
+            &of(INTEGER, &[&[0, 0xe7, 0x0a]]),
+            &of(SEQUENCE, &[&[5, 0]]),
+            &of(SEQUENCE, &[issuer]),
+            &of(SEQUENCE, &[&[0x17, 1, b'0']]),
+            &of(SEQUENCE, &[subject]),
+            &of(SEQUENCE, &[&[7; 300]]),
+        ];
+        of(SEQUENCE, &[&of(SEQUENCE, &fields), &[5, 0]])
+    }
+
+    #[test]
+    fn names_and_number_are_those_of_the_certificate() {
+        let country = attribute(&[0x55, 4, 6], 0x13, b"FR");
+        let name = attribute(&[0x55, 4, 3], 0x0c, b"example.org");
+        let mail = attribute(KINDS[16].0, 0x16, b"a@example.org");
+        // 2.999.3, and something that is no text.
+        let other = attribute(&[0x88, 0x37, 3], 0x03, &[0, 0xab]);
+        let subject = [
+            of(SET, &[&country]),
+            of(SET, &[&name, &mail]),
+            of(SET, &[&other]),
+        ]
+        .concat();
+        let mut read = Certificate::default();
+        for _ in 0..2 {
+            let der = certificate(&of(SET, &[&name]), &subject);
+            assert_eq!(read.read(&der), Ok(()));
+            let text = |it: &Text| String::from_utf8_lossy(it).into_owned();
+            assert_eq!(
+                text(&read.subject),
+                "C=FR, CN=example.org + Email=a@example.org, 2.999.3=00AB"
+            );
+            assert_eq!(text(&read.issuer), "CN=example.org");
+            assert_eq!(text(&read.serial), "00:E7:0A");
+        }
+        let long = attribute(&[0x55, 4, 3], 0x0c, &[b'a'; 5000]);
+        let der = certificate(&of(SET, &[&long]), &subject);
+        assert_eq!(read.read(&der), Ok(()));
+        assert_eq!(read.issuer.len(), LONGEST_TEXT);
+    }
+
+    #[test]
+    fn what_is_cut_or_lies_is_no_certificate() {
+        let name = attribute(&[0x55, 4, 3], 0x0c, b"example.org");
+        let der = certificate(&of(SET, &[&name]), &of(SET, &[&name]));
+        let mut read = Certificate::default();
+        for end in 0..der.len() {
+            assert_eq!(read.read(&der[..end]), Err(NoCertificate), "{end}");
+        }
+        // Without an end (X.690 section 8.1.3.6), and longer than memory is.
+        for head in [
+            &[0x30, 0x80][..],
+            &[0x30, 0x88, 255, 255, 255, 255, 255, 255, 255, 255],
+        ] {
+            assert_eq!(read.read(&[head, &der].concat()), Err(NoCertificate));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_break_it(bytes in prop::collection::vec(any::<u8>(), 0..300), at in 0usize..80, byte in any::<u8>()) {
+            let mut read = Certificate::default();
+            let _ = read.read(&bytes);
+            let name = attribute(&[0x55, 4, 3], 0x0c, b"example.org");
+            let mut der = certificate(&of(SET, &[&name]), &of(SET, &[&name]));
+            der[at] = byte;
+            let _ = read.read(&der);
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! Fingerprints of hellos of TLS: JA3 of a client's, JA3S of a server's. (Althouse, Atkinson, Atkins: "TLS Fingerprinting with JA3 and JA3S",
+//! 2019.) Numbers that clients make up so that servers get used to unknown ones (RFC 8701) are left out.
+
+use md5::{Digest, Md5};
+
+/// Longest fingerprint that is written down; a hello with a longer one has none.
+const LONGEST: usize = 4096;
+/// Extensions whose values are part of a client's fingerprint: groups, and formats of points (RFC 8422 section 5.1).
+const GROUPS: u16 = 10;
+const POINT_FORMATS: u16 = 11;
+
+/// Fingerprint of a hello.
+#[derive(Debug, Clone)]
+pub struct Fingerprint {
+    text: [u8; LONGEST],
+    len: usize,
+    hash: [u8; 32],
+}
+
+impl Default for Fingerprint {
+    fn default() -> Self {
+        Self {
+            text: [0; LONGEST],
+            len: 0,
+            hash: [0; 32],
+        }
+    }
+}
+
+/// What has no fingerprint: a length leads out of what holds it, or there is too much.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NoFingerprint;
+
+impl Fingerprint {
+    /// Numbers of the hello in decimals: fields with commas between them, numbers of a field with dashes.
+    pub fn text(&self) -> &[u8] {
+        &self.text[..self.len]
+    }
+
+    /// The MD5 of that, in 32 small digits.
+    pub fn hash(&self) -> &[u8] {
+        &self.hash
+    }
+
+    /// Reads the hello of a client, without the header of its message (RFC 8446 section 4.1.2).
+    ///
+    /// # Errors
+    /// When it has none.
+    pub fn of_client(&mut self, hello: &[u8]) -> Result<(), NoFingerprint> {
+        let mut hello = Bytes(hello);
+        self.len = 0;
+        self.number(hello.number(2)?)?;
+        hello.take(32)?;
+        hello.list(1)?;
+        let ciphers = hello.list(2)?;
+        hello.list(1)?;
+        let extensions = hello.extensions()?;
+        self.field(ciphers.numbers(2))?;
+        self.field(extensions.extensions_in().map(|it| it.map(|it| it.0)))?;
+        for (wanted, width) in [(GROUPS, 2), (POINT_FORMATS, 1)] {
+            let found = extensions.extensions_in().flatten();
+            let value = found.into_iter().find(|(kind, _)| *kind == wanted);
+            let mut value = value.map_or(Bytes(&[]), |(_, value)| value);
+            // A list behind its length.
+            let list = match value.0 {
+                [] => value,
+                _ => value.list(width)?,
+            };
+            self.field(list.numbers(width))?;
+        }
+        self.finish();
+        Ok(())
+    }
+
+    /// Reads the hello of a server, without the header of its message (RFC 8446 section 4.1.3).
+    ///
+    /// # Errors
+    /// When it has none.
+    pub fn of_server(&mut self, hello: &[u8]) -> Result<(), NoFingerprint> {
+        let mut hello = Bytes(hello);
+        self.len = 0;
+        self.number(hello.number(2)?)?;
+        hello.take(32)?;
+        hello.list(1)?;
+        self.push(b",")?;
+        self.number(hello.number(2)?)?;
+        hello.take(1)?;
+        let extensions = hello.extensions()?;
+        self.field(extensions.extensions_in().map(|it| it.map(|it| it.0)))?;
+        self.finish();
+        Ok(())
+    }
+
+    /// Writes numbers as a field, but for those that are made up.
+    fn field(
+        &mut self,
+        numbers: impl Iterator<Item = Result<u16, NoFingerprint>>,
+    ) -> Result<(), NoFingerprint> {
+        self.push(b",")?;
+        let mut between: &[u8] = b"";
+        for number in numbers {
+            let number = number?;
+            if is_made_up(number) {
+                continue;
+            }
+            self.push(between)?;
+            self.number(number)?;
+            between = b"-";
+        }
+        Ok(())
+    }
+
+    fn number(&mut self, number: u16) -> Result<(), NoFingerprint> {
+        let mut left = number;
+        let mut digits = [0; 5];
+        let mut at = digits.len();
+        loop {
+            at -= 1;
+            digits[at] = b'0' + (left % 10) as u8;
+            left /= 10;
+            if left == 0 {
+                return self.push(&digits[at..]);
+            }
+        }
+    }
+
+    fn push(&mut self, bytes: &[u8]) -> Result<(), NoFingerprint> {
+        let place = self.text.get_mut(self.len..self.len + bytes.len());
+        place.ok_or(NoFingerprint)?.copy_from_slice(bytes);
+        self.len += bytes.len();
+        Ok(())
+    }
+
+    fn finish(&mut self) {
+        let hash = Md5::digest(self.text());
+        for (place, byte) in self.hash.chunks_exact_mut(2).zip(hash) {
+            let digit = |it: u8| b"0123456789abcdef"[usize::from(it & 15)];
+            place.copy_from_slice(&[digit(byte >> 4), digit(byte)]);
+        }
+    }
+}
+
+/// Whether a number stands for nothing (RFC 8701 section 2).
+fn is_made_up(number: u16) -> bool {
+    let [high, low] = number.to_be_bytes();
+    high == low && low & 15 == 10
+}
+
+/// Bytes of a hello, of which some are taken off the front.
+#[derive(Debug, Clone, Copy)]
+struct Bytes<'a>(&'a [u8]);
+
+impl<'a> Bytes<'a> {
+    fn take(&mut self, many: usize) -> Result<&'a [u8], NoFingerprint> {
+        // Behind a fault there is nothing more to take.
+        let bytes = std::mem::take(&mut self.0);
+        let (taken, rest) = bytes.split_at_checked(many).ok_or(NoFingerprint)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    /// A number of one byte or two.
+    fn number(&mut self, width: usize) -> Result<u16, NoFingerprint> {
+        let bytes = self.take(width)?;
+        Ok(bytes.iter().fold(0, |it, byte| it << 8 | u16::from(*byte)))
+    }
+
+    /// What follows its length.
+    fn list(&mut self, width: usize) -> Result<Bytes<'a>, NoFingerprint> {
+        let len = self.number(width)?;
+        self.take(usize::from(len)).map(Bytes)
+    }
+
+    /// The extensions at the end, where there may be none.
+    fn extensions(&mut self) -> Result<Bytes<'a>, NoFingerprint> {
+        match self.0 {
+            [] => Ok(*self),
+            _ => self.list(2),
+        }
+    }
+
+    /// All numbers of a list.
+    fn numbers(mut self, width: usize) -> impl Iterator<Item = Result<u16, NoFingerprint>> {
+        std::iter::from_fn(move || (!self.0.is_empty()).then(|| self.number(width)))
+    }
+
+    /// Kinds and values of all extensions.
+    fn extensions_in(mut self) -> impl Iterator<Item = Result<(u16, Bytes<'a>), NoFingerprint>> {
+        std::iter::from_fn(move || {
+            (!self.0.is_empty()).then(|| Ok((self.number(2)?, self.list(2)?)))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Bytes written in hexadecimal, with spaces where one likes.
+    fn bytes(text: &str) -> Vec<u8> {
+        let digits: Vec<u8> = text
+            .bytes()
+            .filter_map(|it| char::from(it).to_digit(16))
+            .map(|it| it as u8)
+            .collect();
+        digits.chunks(2).map(|it| it[0] << 4 | it[1]).collect()
+    }
+
+    /// A hello behind its version and 32 random bytes.
+    fn hello(rest: &str) -> Vec<u8> {
+        [bytes("0303"), vec![7; 32], bytes(rest)].concat()
+    }
+
+    #[test]
+    fn a_clients_numbers_are_written_down_but_those_that_are_made_up() {
+        let mut read = Fingerprint::default();
+        let client = hello(
+            "00 0008 0a0a 1301 c02f 002f 0100 002b 1a1a0000 0000 0006 0004 00 0001 61
+             000a 0008 0006 2a2a 001d 0017 000b 0002 0100 0023 0000 002b 0003 02 0304",
+        );
+        read.of_client(&client).unwrap();
+        let text = "771,4865-49199-47,0-10-11-35-43,29-23,0";
+        assert_eq!(String::from_utf8_lossy(read.text()), text);
+        // As md5sum says.
+        let hash = "34ac76951edb2963e0bce6790baf1b1a";
+        assert_eq!(String::from_utf8_lossy(read.hash()), hash);
+        read.of_client(&hello("00 0002 002f 0100")).unwrap();
+        assert_eq!(read.text(), b"771,47,,,");
+        assert_eq!(
+            read.of_client(&client[..client.len() - 1]),
+            Err(NoFingerprint)
+        );
+    }
+
+    #[test]
+    fn a_servers_numbers_are_written_down() {
+        let mut read = Fingerprint::default();
+        let server = hello("00 c02f 00 0009 ff01 0001 00 0023 0000");
+        read.of_server(&server).unwrap();
+        assert_eq!(read.text(), b"771,49199,65281-35");
+        read.of_server(&hello("00 002f 00")).unwrap();
+        assert_eq!(read.text(), b"771,47,");
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_break_it(bytes in prop::collection::vec(any::<u8>(), 0..300), from in 0usize..40) {
+            let mut read = Fingerprint::default();
+            let _ = read.of_client(&bytes);
+            let _ = read.of_server(&bytes);
+            let whole = hello("00 0002 002f 0100 0008 000a 0004 0002 001d");
+            let damaged = [&whole[..whole.len().min(from)], &bytes].concat();
+            let _ = read.of_client(&damaged);
+            let _ = read.of_server(&damaged);
+        }
+    }
+}

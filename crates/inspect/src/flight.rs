@@ -1,0 +1,251 @@
+//! First messages of one end of a TLS connection, put together of the records that they are cut into (RFC 8446 section 5.1).
+
+use crate::tls::TlsFault;
+
+/// Bytes of messages that are kept at most.
+pub const FLIGHT_BYTES: usize = 16 * 1024;
+
+const HANDSHAKE: u8 = 22;
+const CLIENT_HELLO: u8 = 1;
+const SERVER_HELLO: u8 = 2;
+const CERTIFICATE: u8 = 11;
+const SERVER_HELLO_DONE: u8 = 14;
+/// Bytes in front of a record, and in front of a message.
+const RECORD_HEAD: usize = 5;
+const MESSAGE_HEAD: usize = 4;
+
+/// Messages of an end, as far as they have come.
+#[derive(Debug)]
+pub struct Flight {
+    bytes: Box<[u8; FLIGHT_BYTES]>,
+    len: usize,
+    /// Place of the message that is read next.
+    at: usize,
+    /// Head of a record, as far as it has come, and bytes of the record that have not.
+    head: [u8; RECORD_HEAD],
+    head_len: usize,
+    in_record: usize,
+    /// No more bytes are taken.
+    is_closed: bool,
+    /// The last message of use was read, or there is none.
+    is_over: bool,
+}
+
+impl Default for Flight {
+    fn default() -> Self {
+        Self {
+            bytes: Box::new([0; FLIGHT_BYTES]),
+            len: 0,
+            at: 0,
+            head: [0; RECORD_HEAD],
+            head_len: 0,
+            in_record: 0,
+            is_closed: false,
+            is_over: false,
+        }
+    }
+}
+
+/// A message that is of use, without its head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Message<'a> {
+    /// Hello of a client.
+    ClientHello(&'a [u8]),
+    /// Hello of a server.
+    ServerHello(&'a [u8]),
+    /// Certificates of a server.
+    Certificates(Certificates<'a>),
+}
+
+/// Certificates, each behind its length (RFC 5246 section 7.4.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Certificates<'a>(&'a [u8]);
+
+impl<'a> Iterator for Certificates<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let (len, rest) = self.0.split_first_chunk::<3>()?;
+        let (certificate, rest) = rest.split_at_checked(number(*len))?;
+        self.0 = rest;
+        Some(certificate)
+    }
+}
+
+impl Flight {
+    /// Begins with another connection.
+    pub fn begin(&mut self) {
+        (self.len, self.at, self.head_len, self.in_record) = (0, 0, 0, 0);
+        (self.is_closed, self.is_over) = (false, false);
+    }
+
+    /// Takes bytes of the connection, in their order.
+    ///
+    /// # Errors
+    /// When a record is none, or there is more than is kept. Messages in front of that can be read, and none behind.
+    pub fn push(&mut self, mut data: &[u8]) -> Result<(), TlsFault> {
+        while !data.is_empty() && !self.is_closed {
+            if self.in_record > 0 {
+                let (part, rest) = data.split_at(data.len().min(self.in_record));
+                let taken = part.len().min(FLIGHT_BYTES - self.len);
+                self.bytes[self.len..][..taken].copy_from_slice(&part[..taken]);
+                self.len += taken;
+                if taken < part.len() {
+                    self.is_closed = true;
+                    return Err(TlsFault::Length);
+                }
+                self.in_record -= part.len();
+                data = rest;
+                continue;
+            }
+            let (part, rest) = data.split_at(data.len().min(RECORD_HEAD - self.head_len));
+            self.head[self.head_len..][..part.len()].copy_from_slice(part);
+            self.head_len += part.len();
+            data = rest;
+            if self.head_len < RECORD_HEAD {
+                break;
+            }
+            self.head_len = 0;
+            let [kind, major, _, high, low] = self.head;
+            // What follows another record is encrypted, or no handshake.
+            self.is_closed = kind != HANDSHAKE;
+            self.in_record = usize::from(u16::from_be_bytes([high, low]));
+            if kind == HANDSHAKE && (major != 3 || self.in_record == 0) {
+                self.is_closed = true;
+                return Err(TlsFault::OtherMessage);
+            }
+        }
+        Ok(())
+    }
+
+    /// The next message of use that is there whole.
+    pub fn next(&mut self) -> Option<Message<'_>> {
+        while !self.is_over {
+            let rest = &self.bytes[self.at..self.len];
+            let ([kind, len @ ..], body) = rest.split_first_chunk::<MESSAGE_HEAD>()?;
+            let len = number(*len);
+            if body.len() < len {
+                // One that does not fit does not come.
+                self.is_over |= self.at + MESSAGE_HEAD + len > FLIGHT_BYTES;
+                return None;
+            }
+            let (kind, body) = (*kind, self.at + MESSAGE_HEAD..self.at + MESSAGE_HEAD + len);
+            self.at = body.end;
+            self.is_over |= matches!(kind, CLIENT_HELLO | CERTIFICATE | SERVER_HELLO_DONE);
+            let body = &self.bytes[body];
+            return Some(match kind {
+                CLIENT_HELLO => Message::ClientHello(body),
+                SERVER_HELLO => Message::ServerHello(body),
+                CERTIFICATE => Message::Certificates(Certificates(body.get(3..).unwrap_or(&[]))),
+                _ => continue,
+            });
+        }
+        None
+    }
+
+    /// Whether no message of use can follow those that were read.
+    pub fn is_over(&self) -> bool {
+        self.is_closed || self.is_over
+    }
+}
+
+fn number(bytes: [u8; 3]) -> usize {
+    bytes
+        .iter()
+        .fold(0, |it, byte| it << 8 | usize::from(*byte))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    fn message(kind: u8, body: &[u8]) -> Vec<u8> {
+        [&[kind][..], &(body.len() as u32).to_be_bytes()[1..], body].concat()
+    }
+
+    fn records(bytes: &[u8], size: usize) -> Vec<u8> {
+        let record =
+            |part: &[u8]| [&[22, 3, 3][..], &(part.len() as u16).to_be_bytes(), part].concat();
+        bytes.chunks(size).flat_map(record).collect()
+    }
+
+    #[test]
+    fn messages_are_whole_however_records_and_segments_cut_them() {
+        let list = [&[0, 0, 9][..], &[0, 0, 2, 8, 8], &[0, 0, 1, 9]].concat();
+        let messages = [
+            message(2, b"hello"),
+            message(11, &list),
+            message(12, b"keys"),
+            message(14, b""),
+        ]
+        .concat();
+        for record in [1, 3, 7, 1000] {
+            let bytes = records(&messages, record);
+            for segment in [1, 2, 5, 1000] {
+                let mut flight = Flight::default();
+                flight.begin();
+                let mut found = Vec::new();
+                for part in bytes.chunks(segment) {
+                    flight.push(part).unwrap();
+                    while let Some(message) = flight.next() {
+                        match message {
+                            Message::ServerHello(body) => found.push(body.to_vec()),
+                            Message::Certificates(all) => found.extend(all.map(<[u8]>::to_vec)),
+                            Message::ClientHello(_) => panic!("there is none"),
+                        }
+                    }
+                }
+                let want = [b"hello".to_vec(), vec![8, 8], vec![9]];
+                assert_eq!(found, want, "{record} {segment}");
+                assert!(flight.is_over());
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_encrypted_and_what_is_too_long_ends_it() {
+        let mut flight = Flight::default();
+        let hello = records(&message(2, b"hello"), 1000);
+        flight
+            .push(&[&hello[..], &[20, 3, 3, 0, 1, 1]].concat())
+            .unwrap();
+        assert_eq!(flight.next(), Some(Message::ServerHello(b"hello")));
+        assert!(flight.next().is_none() && flight.is_over());
+        flight.begin();
+        assert_eq!(
+            flight.push(b"\x16\x02\x00\x00\x05hello"),
+            Err(TlsFault::OtherMessage)
+        );
+        flight.begin();
+        flight.push(&records(&[11, 1, 0, 0], 1000)).unwrap();
+        assert!(!flight.is_over());
+        assert!(flight.next().is_none() && flight.is_over());
+        flight.begin();
+        let many = records(&message(0, &[0; 12_000]).repeat(2), 10_000);
+        assert_eq!(flight.push(&many), Err(TlsFault::Length));
+        assert!(flight.is_over());
+        // Lengths that lead out of the list.
+        assert_eq!(Certificates(&[0, 0, 2, 8]).count(), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_break_it(
+            parts in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..200), 0..8),
+            in_records in any::<bool>(),
+        ) {
+            let mut flight = Flight::default();
+            for part in parts {
+                let part = if in_records { records(&part, 50) } else { part };
+                let _ = flight.push(&part);
+                while let Some(message) = flight.next() {
+                    if let Message::Certificates(all) = message {
+                        assert!(all.map(<[u8]>::len).sum::<usize>() <= FLIGHT_BYTES);
+                    }
+                }
+            }
+        }
+    }
+}
