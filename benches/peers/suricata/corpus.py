@@ -8,6 +8,7 @@ that whoever makes the frames is neither of the two programs.
 
 import base64
 import gzip
+import hashlib
 import io
 import os
 import struct
@@ -923,6 +924,132 @@ def tls():
     return part
 
 
+def der(tag, *parts):
+    """An element of DER."""
+    content = b"".join(parts)
+    if len(content) < 0x80:
+        length = bytes([len(content)])
+    else:
+        digits = -(-len(content).bit_length() // 8)
+        length = bytes([0x80 | digits]) + len(content).to_bytes(digits, "big")
+    return bytes([tag]) + length + content
+
+
+# Attributes of names by their identifiers.
+COUNTRY, PLACE, MAKER, NAME, NUMBER = b"\x55\4\6", b"\x55\4\7", b"\x55\4\x0a", b"\x55\4\3", b"\x55\4\5"
+MAIL = b"\x2a\x86\x48\x86\xf7\x0d\1\x09\1"
+
+
+def certificate(subject, issuer, serial=b"\1", together=False):
+    """A certificate that nobody has signed, for a subject and by an issuer, which are lists of attributes and values."""
+
+    def name(attributes):
+        parts = [der(0x30, der(6, kind), der(0x0C, value)) for kind, value in attributes]
+        return der(0x30, der(0x31, *parts)) if together else der(0x30, *[der(0x31, part) for part in parts])
+
+    algorithm = der(0x30, der(6, b"\x2a\x86\x48\x86\xf7\x0d\1\1\x0b"), b"\5\0")
+    key = der(0x30, der(0x30, der(6, b"\x2a\x86\x48\x86\xf7\x0d\1\1\1"), b"\5\0"), der(3, b"\0", bytes(140)))
+    times = der(0x30, der(0x17, b"240101000000Z"), der(0x17, b"340101000000Z"))
+    fields = der(0xA0, b"\2\1\2"), der(2, serial), algorithm, name(issuer), times, name(subject), key
+    return der(0x30, der(0x30, *fields), algorithm, der(3, b"\0", bytes(64)))
+
+
+def certificates():
+    part = Part("certificates", 16_000_000)
+    record = lambda body: b"\x16\x03\x03" + len(body).to_bytes(2, "big") + body
+    message = lambda kind, body: bytes([kind]) + len(body).to_bytes(3, "big") + body
+    with_len = lambda body: len(body).to_bytes(3, "big") + body
+
+    def by(options, *chains, parts=1):
+        port = part.rule("tls any any -> any any", options)
+        for chain in chains:
+            connection = Connection(part, port)
+            connection.open()
+            connection.say(hello(b"a.example"), True)
+            listed = message(11, with_len(b"".join(with_len(one) for one in chain)))
+            connection.say(server_hello() + record(listed + message(14, b"")), False, parts)
+            connection.say(record(message(16, b"\0" * 34)), True)
+            connection.close()
+
+    maker = [(COUNTRY, b"DE"), (MAKER, b"Some Makers"), (NAME, b"Root")]
+    device = certificate([(COUNTRY, b"FR"), (PLACE, b"Paris"), (NAME, b"device.example")], maker, b"\0\xab\x12\xcd")
+    other = certificate([(NAME, b"other.example"), (MAIL, b"a@other.example")], [(NAME, b"other.example")], b"\x05")
+    odd = certificate([(NAME, b"odd.example"), (NUMBER, b"17")], [(NAME, b"odd")], b"\x7f", together=True)
+    root = certificate(maker, maker, b"\x11\x22")
+    chains = [device, root], [other], [odd]
+    by('tls.cert_subject; content:"CN=device.example"', *chains)
+    by('flow:to_client; tls.cert_subject; content:"C=FR, L=Paris, CN=device.example"; startswith; endswith', *chains)
+    by('tls.cert_subject; content:"Email=a@other.example"', *chains)
+    by('tls_cert_subject; content:"serialNumber=17"', *chains)
+    by('tls.cert_subject; content:" + "', *chains)
+    by('tls.cert_subject; content:"Root"', *chains)
+    by("tls.cert_subject; bsize:34", *chains)
+    by('tls.cert_issuer; content:"C=DE, O=Some Makers, CN=Root"; bsize:28', *chains)
+    by('tls_cert_issuer; content:"OTHER.example"; nocase', *chains)
+    by('tls.cert_subject; content:"example"; tls.cert_issuer; content:"Root"', *chains)
+    by('tls.cert_serial; content:"00:AB:12:CD"; bsize:11', *chains)
+    by('tls.cert_serial; content:"05"; startswith', *chains)
+    by('flow:to_client; tls.certs; content:"|55 04 03 0c 0e|device.example"', *chains)
+    by('tls.certs; content:"|30 82|"; startswith; content:"Root"', *chains)
+    by('tls.cert_subject; content:"device"', *chains, parts=3)
+    by('ja3.hash; content:"%s"' % hashlib.md5(b"771,49199-47,0-10,29,").hexdigest(), [device])
+    by('ja3.string; content:"771,49199-47,0-10,29,"; startswith; endswith', [device])
+    by('ja3s.hash; content:"%s"' % hashlib.md5(b"771,49199,").hexdigest(), [device])
+    by('ja3s.string; content:"771,49199,"; bsize:10', [device])
+    return part
+
+
+def hosts():
+    part = Part("hosts", 17_000_000)
+
+    def bits(rules, *packets):
+        """Rules of which each has a port of its own: packets are sender, receiver, number of the rule, time until the next."""
+        ports = [part.rule("udp any any -> any $PORT", options) for options in rules]
+        for source, destination, number, wait_us in packets:
+            part.flow = getattr(part, "flow", 20_000) + 1
+            ports_of = dict(sport=part.flow, dport=ports[number])
+            part.send(IP(src=source, dst=destination) / UDP(**ports_of) / Raw(b"any"), True, wait_us)
+
+    a, b, c = "10.1.0.1", "10.1.0.2", "10.2.0.1"
+    soon, late = 1000, 5_000_000
+    for track, others in [("ip_src", [(a, b), (b, c)]), ("ip_dst", [(a, b), (b, c)]), ("ip_pair", [(c, a), (b, c)])]:
+        name = f"seen_{track}"
+        by = f"{name},track {track}"
+        rules = [f"xbits:set,{by},expire 60", f"xbits:isset,{by}", f"xbits:isnotset,{by}", f"xbits:unset,{by}"]
+        asked = [(*ends, number, soon) for ends in [(a, c), *others] for number in (1, 2)]
+        bits(rules, *asked, (a, c, 0, soon), *asked, (a, c, 3, soon), *asked)
+    short = "short,track ip_src"
+    bits(
+        [f"xbits:set,{short},expire 2", f"xbits:isset,{short}", f"xbits:toggle,{short},expire 60"],
+        *[(a, c, number, wait) for number, wait in [(0, soon), (1, late), (1, soon), (2, soon), (1, soon), (2, soon), (1, soon)]],
+    )
+    bits(["xbits:set,quiet,track ip_src,expire 60; noalert", "xbits:isset,quiet,track ip_src"], (b, c, 0, soon), (b, c, 1, soon))
+    ask, answer = b"0123456789 mark", b"an answer of 25 bytes....."
+    sayings = (ask, answer, ask, answer), (ask, None, ask)
+    for ends in ["client", "server", "both", "either"]:
+        for how in ["<", ">", "=", "!="]:
+            for size in [1, 16, 31]:
+                part.by_tcp(f'content:"mark"; stream_size:{ends},{how},{size}', *sayings)
+    part.by_tcp("flags:S; stream_size:client,=,1", (ask, answer))
+    part.by_tcp("flow:to_server; stream_size:server,>,20", (ask, answer, ask))
+    greetings = [
+        (None, b"220 mail.example ESMTP\r\n", b"EHLO me.example\r\n", b"250 mail.example\r\n", b"MAIL FROM:<mark>\r\n", b"250 ok\r\n"),
+        (None, b"220 mail.example ESMTP\r\n", b"helo me.example\r\n", b"250 mail.example\r\n", b"MAIL FROM:<mark>\r\n", b"250 ok\r\n"),
+        (None, b"220 files.example\r\n", b"USER me\r\n", b"331 and?\r\n", b"PASS mark\r\n", b"230 in\r\n"),
+        (None, b"SSH-2.0-some\r\n", b"SSH-2.0-other\r\n", b"mark mark mark mark", b"mark mark mark mark"),
+        (b"\0\0\0\x2f\xfeSMB\x40\0" + bytes(32) + b"mark!", b"\0\0\0\x2f\xfeSMB\x40\0" + bytes(32) + b"mark!"),
+        (b"nothing of these, mark", b"as well, mark"),
+    ]
+    for protocol in ["smtp", "ftp", "ssh", "smb"]:
+        part.by_tcp('flow:to_server; content:"mark"', *greetings, protocol=protocol)
+    get = request()
+    moved = response(line="HTTP/1.1 302 Found", location="http://other.example/x", server="some/1.2")
+    part.by_tcp('flow:to_client; http.location; content:"other.example"', (get, moved, get, response()), protocol="http")
+    part.by_tcp('http.server; content:"some/1."; startswith; bsize:8', (get, moved, get, response(server="any")), protocol="http")
+    part.by_tcp('http.server; content:"me"', (request(server="me"), response(server="you")), protocol="http")
+    return part
+
+
 def actions():
     part = Part("actions", 12_000_000)
     port = part.rule("udp any any -> any $PORT", 'content:"bad"', "drop")
@@ -1126,6 +1253,8 @@ PARTS = [
     actions,
     streams,
     fragments,
+    certificates,
+    hosts,
 ]
 
 

@@ -6,6 +6,7 @@
 
 use crate::buffer::{Buffer, BufferSet};
 use crate::evaluate::{Evaluator, FlowBits, Packet, Parts};
+use crate::host_bits::{HostBits, key_of};
 use crate::rates::{Rated, Rates};
 use crate::read::Names;
 use crate::rule::*;
@@ -156,13 +157,14 @@ impl RuleSet {
     }
 }
 
-/// Place of a rule among others by what it does with bits of flows: those that only change them come first, those that
+/// Place of a rule among others by what it does with bits of flows and hosts: those that only change them come first, those that
 /// only ask behind.
 fn bits_order(rule: &Rule) -> u8 {
     let asks = |bit: &FlowBit| matches!(bit, FlowBit::IsSet { .. } | FlowBit::IsNotSet(_));
+    let of_hosts = &rule.host_bits;
     let (has_asked, has_changed) = (
-        rule.bits.iter().any(asks),
-        rule.bits.iter().any(|bit| !asks(bit)),
+        rule.bits.iter().any(asks) || of_hosts.iter().any(HostBit::asks),
+        rule.bits.iter().any(|bit| !asks(bit)) || of_hosts.iter().any(|bit| !bit.asks()),
     );
     match (has_changed, has_asked) {
         (true, false) => 0,
@@ -384,6 +386,7 @@ pub const MOST_MATCHES: usize = 15;
 pub struct Inspector {
     evaluator: Evaluator,
     rates: Rates,
+    host_bits: HostBits,
     scratch: Scratch,
     /// Rules to be asked, twice their numbers and one more if their pattern came before; and a bit for each of these
     /// that is among them.
@@ -453,6 +456,10 @@ impl Inspector {
         Self {
             evaluator: Evaluator::default(),
             rates: Rates::new(counters),
+            host_bits: HostBits::new(match set.rules.iter().any(|it| !it.host_bits.is_empty()) {
+                true => counters,
+                false => 0,
+            }),
             scratch: Scratch::new(set.searches()),
             asked: Vec::with_capacity(2 * rules),
             seen: vec![0; rules.div_ceil(32)],
@@ -622,7 +629,8 @@ impl Inspector {
             }
             let rule = &set.rules[number as usize];
             let began = if is_timed { taut_sys::ticks() } else { 0 };
-            let mut fits = self.evaluator.fits(rule, packet, parts, bits);
+            let mut fits = self.host_bits_fit(rule, packet, now_s)
+                && self.evaluator.fits(rule, packet, parts, bits);
             if fits && came_before {
                 // It is written down once, when the last of what it wants has come.
                 let payload = parts.payload.get(..parts.new_from).unwrap_or_default();
@@ -666,6 +674,21 @@ impl Inspector {
             for change in &rule.bits {
                 self.bits_full += u64::from(!change_bits(change, bits));
             }
+            for change in &rule.host_bits {
+                let key = key_of(change.track, packet.source, packet.destination);
+                match change.verb {
+                    HostBitVerb::Set(seconds) => {
+                        self.host_bits.set(change.bit, key, now_s, seconds);
+                    }
+                    HostBitVerb::Toggle(seconds) if !self.host_bits.has(change.bit, key, now_s) => {
+                        self.host_bits.set(change.bit, key, now_s, seconds);
+                    }
+                    HostBitVerb::Unset | HostBitVerb::Toggle(_) => {
+                        self.host_bits.unset(change.bit, key);
+                    }
+                    HostBitVerb::IsSet | HostBitVerb::IsNotSet => {}
+                }
+            }
             match rule.action {
                 Action::Pass => verdict = Verdict::Pass,
                 Action::Drop if verdict != Verdict::Reject => verdict = Verdict::Drop,
@@ -681,6 +704,16 @@ impl Inspector {
         asked.clear();
         self.asked = asked;
         verdict
+    }
+
+    /// Whether the bits of hosts are as a rule wants them.
+    #[inline]
+    fn host_bits_fit(&self, rule: &Rule, packet: &Packet<'_>, now_s: u32) -> bool {
+        rule.host_bits.iter().filter(|it| it.asks()).all(|test| {
+            let key = key_of(test.track, packet.source, packet.destination);
+            let is_set = self.host_bits.has(test.bit, key, now_s);
+            is_set == (test.verb == HostBitVerb::IsSet)
+        })
     }
 }
 

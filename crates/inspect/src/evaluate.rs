@@ -51,6 +51,8 @@ pub struct Packet<'a> {
     pub tls: u8,
     /// Version of its TLS records, 0 for none.
     pub tls_version: u16,
+    /// Bytes of its stream so far with those of this packet, and one for a SYN: to the server first.
+    pub stream_bytes: [u32; 2],
     /// Whether it goes to the server of its flow.
     pub to_server: bool,
     /// Whether both sides of the flow have spoken.
@@ -66,45 +68,67 @@ pub struct Parts<'a> {
     pub payload: &'a [u8],
     /// Place in it at which the payload of this packet begins.
     pub new_from: usize,
-    /// Message of HTTP that the packet belongs to, and whether it is a request.
-    pub http: Option<(&'a Http, bool)>,
-    /// Name that a DNS query asks for.
-    pub dns_query: Option<&'a [u8]>,
-    /// Server name of a TLS client hello.
-    pub tls_sni: Option<&'a [u8]>,
-    /// A certificate of a TLS server, as sent, and what it says if it is the first one.
-    pub certificate: Option<(&'a [u8], Option<&'a Certificate>)>,
-    /// Fingerprint of a TLS hello, and whether it is the client's.
-    pub fingerprint: Option<(&'a Fingerprint, bool)>,
+    /// Message of a protocol that is read in it.
+    pub message: Message<'a>,
+}
+
+/// Message of a protocol above layer 4.
+#[derive(Debug, Clone, Copy, Default)]
+pub enum Message<'a> {
+    /// There is none.
+    #[default]
+    None,
+    /// One of HTTP.
+    Http {
+        /// Both directions of its connection.
+        http: &'a Http,
+        /// Whether it is a request.
+        is_request: bool,
+    },
+    /// A query of DNS, by the name that it asks for.
+    DnsQuery(&'a [u8]),
+    /// The hello of a TLS client, by the name of the server in it.
+    ServerName(&'a [u8]),
+    /// A certificate of a TLS server.
+    Certificate {
+        /// Its bytes, as sent.
+        der: &'a [u8],
+        /// What it says, if it is the first one and can be read.
+        says: Option<&'a Certificate>,
+    },
+    /// The hello of a TLS client or server, by its fingerprint.
+    Fingerprint {
+        /// Fingerprint.
+        is: &'a Fingerprint,
+        /// Whether it is the client's.
+        of_client: bool,
+    },
 }
 
 impl<'a> Parts<'a> {
     /// Returns a buffer, if there is one.
     #[inline]
     pub fn buffer(&self, buffer: Buffer) -> Option<&'a [u8]> {
-        let certificate = || self.certificate.and_then(|(_, read)| read);
-        let fingerprint = |of_client| {
-            let found = self
-                .fingerprint
-                .filter(|(_, is_client)| *is_client == of_client);
-            found.map(|(fingerprint, _)| fingerprint)
-        };
-        match buffer {
-            Buffer::Payload => Some(self.payload),
-            Buffer::DnsQuery => self.dns_query,
-            Buffer::TlsSni => self.tls_sni,
-            Buffer::TlsCertificates => self.certificate.map(|(der, _)| der),
-            Buffer::TlsSubject => certificate().map(|it| &it.subject[..]),
-            Buffer::TlsIssuer => certificate().map(|it| &it.issuer[..]),
-            Buffer::TlsSerial => certificate().map(|it| &it.serial[..]),
-            Buffer::Ja3Hash => fingerprint(true).map(Fingerprint::hash),
-            Buffer::Ja3String => fingerprint(true).map(Fingerprint::text),
-            Buffer::Ja3sHash => fingerprint(false).map(Fingerprint::hash),
-            Buffer::Ja3sString => fingerprint(false).map(Fingerprint::text),
-            Buffer::Base64 => None,
-            _ => self
-                .http
-                .and_then(|(http, is_request)| http.buffer_of(is_request, buffer)),
+        if buffer == Buffer::Payload {
+            return Some(self.payload);
+        }
+        match self.message {
+            Message::None => None,
+            Message::Http { http, is_request } => http.buffer_of(is_request, buffer),
+            Message::DnsQuery(name) => (buffer == Buffer::DnsQuery).then_some(name),
+            Message::ServerName(name) => (buffer == Buffer::TlsSni).then_some(name),
+            Message::Certificate { der, says } => match buffer {
+                Buffer::TlsCertificates => Some(der),
+                Buffer::TlsSubject => says.map(|it| &it.subject[..]),
+                Buffer::TlsIssuer => says.map(|it| &it.issuer[..]),
+                Buffer::TlsSerial => says.map(|it| &it.serial[..]),
+                _ => None,
+            },
+            Message::Fingerprint { is, of_client } => match (buffer, of_client) {
+                (Buffer::Ja3Hash, true) | (Buffer::Ja3sHash, false) => Some(is.hash()),
+                (Buffer::Ja3String, true) | (Buffer::Ja3sString, false) => Some(is.text()),
+                _ => None,
+            },
         }
     }
 }
@@ -699,6 +723,16 @@ fn test_fits(test: &HeaderTest, packet: &Packet<'_>) -> bool {
         HeaderTest::IcmpSequence(number) => packet.icmp_echo.is_some_and(|it| it.1 == *number),
         HeaderTest::TlsState(bits) => packet.tls_version != 0 && bits.fits(packet.tls),
         HeaderTest::TlsVersion(version) => packet.tls_version == *version,
+        HeaderTest::StreamBytes { ends, bytes } => {
+            let [client, server] = packet.stream_bytes.map(|it| bytes.fits(it.into()));
+            is_tcp
+                && match ends {
+                    StreamEnds::Client => client,
+                    StreamEnds::Server => server,
+                    StreamEnds::Both => client && server,
+                    StreamEnds::Either => client || server,
+                }
+        }
     }
 }
 

@@ -28,6 +28,7 @@ pub mod evaluate;
 pub mod fingerprint;
 pub mod flight;
 pub mod fragments;
+pub mod host_bits;
 pub mod http;
 pub mod pattern;
 pub mod ranges;

@@ -79,6 +79,9 @@ impl Names {
 
 /// Rules at most; what comes behind is a mistake.
 const MOST_RULES: usize = 200_000;
+/// Time that a bit of a host is set for where a rule does not say, as in Suricata, and the longest one: a year.
+const HOST_BIT_SECONDS: u32 = 30;
+const MOST_BIT_SECONDS: u32 = 365 * 86_400;
 /// Steps of a rule at most.
 const MOST_STEPS: usize = 64;
 
@@ -261,6 +264,7 @@ impl Reader<'_> {
             steps: Vec::new(),
             is_positional: false,
             bits: Vec::new(),
+            host_bits: Vec::new(),
             is_silent: false,
             rate: None,
             about: About {
@@ -437,6 +441,7 @@ impl Reader<'_> {
             "flow" => self.flow(value, rule)?,
             "noalert" => rule.is_silent = true,
             "flowbits" => self.flow_bits(value, rule)?,
+            "xbits" => self.host_bits(value, rule)?,
             "detection_filter" => rule.rate = Some(rate(value, Some(RateKind::Filter))?),
             "threshold" => rule.rate = Some(rate(value, None)?),
 
@@ -541,6 +546,20 @@ impl Reader<'_> {
             "ssl_version" | "tls.version" => rule
                 .headers
                 .push(HeaderTest::TlsVersion(tls_version(value)?)),
+            "stream_size" => {
+                let [ends, how, bytes] = parts(value)[..] else {
+                    return wrong("want whose bytes, how they are compared, and with how many");
+                };
+                let ends = match ends {
+                    "client" => StreamEnds::Client,
+                    "server" => StreamEnds::Server,
+                    "both" => StreamEnds::Both,
+                    "either" => StreamEnds::Either,
+                    _ => return wrong(format!("{ends:?}: want client, server, both or either")),
+                };
+                let bytes = self.within(&format!("{how}{bytes}"))?;
+                rule.headers.push(HeaderTest::StreamBytes { ends, bytes });
+            }
             "app-layer-protocol" => match Application::of_name(value) {
                 Some(application) => rule.applications.push(application),
                 None => return Err(Refusal::NotUnderstood),
@@ -743,6 +762,56 @@ impl Reader<'_> {
                 ));
             }
         });
+        Ok(())
+    }
+
+    fn host_bits(&mut self, value: &str, rule: &mut Rule) -> Read<()> {
+        let parts = parts(value);
+        if parts[..] == ["noalert"] {
+            rule.is_silent = true;
+            return Ok(());
+        }
+        let [verb, name, more @ ..] = &parts[..] else {
+            return wrong("want what to do, the name of a bit, and whose it is");
+        };
+        let (mut track, mut seconds) = (None, HOST_BIT_SECONDS);
+        for part in more {
+            match part
+                .split_once(' ')
+                .map(|(name, value)| (name, value.trim()))
+            {
+                Some(("track", "ip_src")) => track = Some(Track::Source),
+                Some(("track", "ip_dst")) => track = Some(Track::Destination),
+                Some(("track", "ip_pair")) => track = Some(Track::Both),
+                Some(("expire", value)) => seconds = number(value)?,
+                _ => return Err(Refusal::NotUnderstood),
+            }
+        }
+        let Some(track) = track else {
+            return wrong("want track ip_src, ip_dst or ip_pair");
+        };
+        if !(1..=MOST_BIT_SECONDS).contains(&seconds) {
+            return wrong(format!(
+                "expire {seconds}: want 1 to {MOST_BIT_SECONDS} seconds"
+            ));
+        }
+        // Bits of flows may have the same names.
+        let Some(bit) = self.names.number(&format!("host {name}")) else {
+            return wrong("too many names of bits in all");
+        };
+        let verb = match *verb {
+            "set" => HostBitVerb::Set(seconds),
+            "unset" => HostBitVerb::Unset,
+            "toggle" => HostBitVerb::Toggle(seconds),
+            "isset" => HostBitVerb::IsSet,
+            "isnotset" => HostBitVerb::IsNotSet,
+            _ => {
+                return wrong(format!(
+                    "{verb:?}: want set, unset, toggle, isset, isnotset or noalert"
+                ));
+            }
+        };
+        rule.host_bits.push(HostBit { bit, track, verb });
         Ok(())
     }
 

@@ -71,6 +71,8 @@ pub struct Rule {
     pub is_positional: bool,
     /// What it asks of the flow's bits and does to them.
     pub bits: Vec<FlowBit>,
+    /// What it asks of the bits of hosts and does to them.
+    pub host_bits: Vec<HostBit>,
     /// Whether it only sets bits: no match is written down.
     pub is_silent: bool,
     /// How often it has to fit, or is written down.
@@ -217,6 +219,26 @@ pub enum HeaderTest {
     TlsState(Bits),
     /// Version of TLS records in this packet.
     TlsVersion(u16),
+    /// Bytes of the stream so far, and one for each end's SYN ([`crate::evaluate::Packet::stream_bytes`]).
+    StreamBytes {
+        /// Ends that have sent them.
+        ends: StreamEnds,
+        /// How many.
+        bytes: Within,
+    },
+}
+
+/// Ends of a stream whose bytes are counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StreamEnds {
+    /// The client.
+    Client,
+    /// The server.
+    Server,
+    /// Each of them.
+    Both,
+    /// One of them.
+    Either,
 }
 
 /// What a rule asks of a buffer, or does with it.
@@ -462,6 +484,39 @@ pub enum FlowBit {
     Unset(Vec<u16>),
     /// Those that are set no longer are, and the other way round.
     Toggle(Vec<u16>),
+}
+
+/// What a rule asks of a bit of a host, or does to it once it fits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HostBit {
+    /// Number of its name ([`crate::read::Names`]).
+    pub bit: u16,
+    /// Whose bit it is.
+    pub track: Track,
+    /// What is asked or done.
+    pub verb: HostBitVerb,
+}
+
+/// What is asked of a bit of a host, or done to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HostBitVerb {
+    /// It is set.
+    IsSet,
+    /// It is not set.
+    IsNotSet,
+    /// It is set for so many seconds.
+    Set(u32),
+    /// It is no longer set.
+    Unset,
+    /// It is set for so many seconds if it was not, and the other way round.
+    Toggle(u32),
+}
+
+impl HostBit {
+    /// Says whether it only asks.
+    pub fn asks(&self) -> bool {
+        matches!(self.verb, HostBitVerb::IsSet | HostBitVerb::IsNotSet)
+    }
 }
 
 /// How often a rule has to fit within a time before it does anything, or how often it is written down.

@@ -26,8 +26,9 @@ const ROOM: usize = CHUNK_BYTES - HEAD;
 /// One direction of a connection.
 #[derive(Debug, Clone, Copy)]
 pub struct Stream {
-    /// Sequence number of the byte that comes next.
+    /// Sequence number of the byte that comes next, and of the first one.
     next: u32,
+    first: u32,
     /// Chunk with the bytes that came last.
     window: u32,
     window_len: u16,
@@ -41,6 +42,7 @@ impl Default for Stream {
     fn default() -> Self {
         Self {
             next: 0,
+            first: 0,
             window: NONE,
             window_len: 0,
             is_started: false,
@@ -59,6 +61,8 @@ pub struct Piece<'a> {
     pub data: &'a [u8],
     /// Whether bytes are missing between them and all that came before.
     pub gap: bool,
+    /// Sequence numbers that the stream has taken with them ([`Stream::taken`]).
+    pub taken: u32,
 }
 
 /// What became of a segment.
@@ -89,6 +93,7 @@ impl Stream {
     pub fn start(&mut self, sequence: u32) {
         *self = Self {
             next: sequence,
+            first: sequence,
             is_started: true,
             ..Self::default()
         };
@@ -98,6 +103,15 @@ impl Stream {
     #[inline]
     pub fn is_started(&self) -> bool {
         self.is_started
+    }
+
+    /// Sequence numbers that it has taken so far, one of them for its SYN; 0 before it has begun.
+    #[inline]
+    pub fn taken(&self) -> u32 {
+        match self.is_started {
+            true => self.next.wrapping_sub(self.first).wrapping_add(1),
+            false => 0,
+        }
     }
 
     /// Gives all that it keeps back.
@@ -207,6 +221,7 @@ impl Stream {
             before: &before[..kept],
             data,
             gap,
+            taken: self.taken().wrapping_add(data.len() as u32),
         });
         self.next = self.next.wrapping_add(data.len() as u32);
         let most = limits.window.min(MOST_WINDOW);

@@ -14,9 +14,9 @@ use taut_inspect::arena::Arena;
 use taut_inspect::buffer::{Application, Buffer, BufferSet};
 use taut_inspect::certificate::Certificate;
 use taut_inspect::compile::{Inspector, Verdict};
-use taut_inspect::evaluate::{Packet, Parts};
+use taut_inspect::evaluate::{Message, Packet, Parts};
 use taut_inspect::fingerprint::Fingerprint;
-use taut_inspect::flight::{Flight, Message};
+use taut_inspect::flight::{self, Flight};
 use taut_inspect::http::Http;
 use taut_inspect::stream::{Segment, StreamLimits};
 use taut_inspect::tls::{Hellos, Next};
@@ -365,6 +365,7 @@ impl Plane {
         let (is_syn, is_reset) = (has(SYN), has(RST));
         packet.to_server = to_server;
         packet.established = flow.is_answered && !is_syn;
+        packet.stream_bytes = [0, 1].map(|at| flow.streams[at].taken());
         let Self {
             in_use,
             inspector,
@@ -412,6 +413,7 @@ impl Plane {
                         if piece.gap {
                             asking.gap(flow);
                         }
+                        asking.ask.packet.stream_bytes[direction] = piece.taken;
                         asking.bytes(flow, piece.before, piece.data);
                     });
                 match segment {
@@ -422,6 +424,7 @@ impl Plane {
                     Segment::InOrder | Segment::Old | Segment::Overlap { differs: false } => {}
                 }
             }
+            asking.ask.packet.stream_bytes[direction] = stream.taken();
             flow.streams[direction] = stream;
         }
         if !asking.ask.is_asked {
@@ -565,7 +568,7 @@ impl Asking<'_> {
             flow,
             &Parts {
                 payload,
-                dns_query,
+                message: dns_query.map_or(Message::None, Message::DnsQuery),
                 ..Parts::default()
             },
             true,
@@ -744,7 +747,10 @@ impl Ask<'_> {
                 .note(Note::Faults, u64::from(pushed.fault.is_some()));
             if is_first || !pushed.ready.is_empty() {
                 let parts = Parts {
-                    http: Some((parser, to_server)),
+                    message: Message::Http {
+                        http: parser,
+                        is_request: to_server,
+                    },
                     ..*parts
                 };
                 self.about(flow, &parts, is_first, pushed.ready);
@@ -770,7 +776,7 @@ impl Ask<'_> {
                 match hello.place.next(bytes, &mut hello.message) {
                     Ok(Next::Hello) => {
                         let parts = Parts {
-                            tls_sni: Some(&hello.message.sni[..]),
+                            message: Message::ServerName(&hello.message.sni),
                             ..*parts
                         };
                         let ready = [Buffer::TlsSni].into_iter().collect();
@@ -834,15 +840,18 @@ impl Ask<'_> {
         let mut faults = u64::from(flight.push(data).is_err());
         while let Some(message) = flight.next() {
             let found = match message {
-                Message::ClientHello(hello) if to_server => fingerprint.of_client(hello),
-                Message::ServerHello(hello) if !to_server => fingerprint.of_server(hello),
-                Message::Certificates(all) if !to_server => {
+                flight::Message::ClientHello(hello) if to_server => fingerprint.of_client(hello),
+                flight::Message::ServerHello(hello) if !to_server => fingerprint.of_server(hello),
+                flight::Message::Certificates(all) if !to_server => {
                     for (number, der) in all.enumerate() {
                         let is_leaf = number == 0;
                         let is_read = is_leaf && certificate.read(der).is_ok();
                         faults += u64::from(is_leaf && !is_read);
                         let parts = Parts {
-                            certificate: Some((der, is_read.then_some(&*certificate))),
+                            message: Message::Certificate {
+                                der,
+                                says: is_read.then_some(&*certificate),
+                            },
                             ..*parts
                         };
                         let names = [Buffer::TlsSubject, Buffer::TlsIssuer, Buffer::TlsSerial];
@@ -858,7 +867,10 @@ impl Ask<'_> {
             faults += u64::from(found.is_err());
             if found.is_ok() {
                 let parts = Parts {
-                    fingerprint: Some((fingerprint, to_server)),
+                    message: Message::Fingerprint {
+                        is: fingerprint,
+                        of_client: to_server,
+                    },
                     ..*parts
                 };
                 let ready = match to_server {
@@ -890,7 +902,7 @@ impl Ask<'_> {
                 |question, name| match question {
                     Ok(question) if !question.is_response => {
                         let parts = Parts {
-                            dns_query: Some(&name[..]),
+                            message: Message::DnsQuery(name),
                             ..*parts
                         };
                         let ready = [Buffer::DnsQuery].into_iter().collect();

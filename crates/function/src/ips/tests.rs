@@ -731,6 +731,32 @@ fn bits_of_a_flow_and_rates_hold_rules_back() {
 }
 
 #[test]
+fn bits_of_hosts_hold_over_flows_and_sizes_of_streams_are_of_each_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let rules = "alert udp any any -> any 5000 (xbits:set,seen,track ip_src,expire 60; noalert; sid:1;)\n\
+                 alert udp any any -> any 5001 (xbits:isset,seen,track ip_src; sid:2;)\n\
+                 alert udp any any -> any 5001 (xbits:isset,seen,track ip_dst; sid:3;)\n\
+                 alert udp any any -> any 5002 (xbits:unset,seen,track ip_src; noalert; sid:4;)\n\
+                 alert tcp any any -> any any (content:\"mark\"; stream_size:client,=,5; stream_size:server,=,1; sid:5;)\n\
+                 alert tcp any any -> any any (content:\"mark\"; stream_size:both,>,8; sid:6;)\n\
+                 alert tcp any any -> any any (content:\"mark\"; stream_size:either,>,8; sid:7;)\n\
+                 alert tcp any any -> any any (flags:S; stream_size:server,=,0; sid:8;)\n";
+    let mut function = ips(folder.path(), rules, "");
+    for port in [5001, 5000, 5001, 5002, 5001] {
+        assert!(passes(&mut function, &udp(port, b"any")));
+    }
+    handshake(&mut function);
+    assert!(passes(&mut function, &tcp(true, 0x18, 100, b"mark")));
+    assert!(passes(&mut function, &tcp(true, 0x18, 104, b"mark")));
+    assert!(passes(&mut function, &tcp(false, 0x18, 500, b"mark")));
+    assert!(passes(&mut function, &tcp(false, 0x18, 504, b"mark")));
+    drop(function);
+    let mut found = ids(folder.path());
+    found.sort_unstable();
+    assert_eq!(found, [2, 5, 6, 7, 7, 7, 8]);
+}
+
+#[test]
 fn mistakes_in_rules_are_said_with_their_places() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("rules");

@@ -1,0 +1,129 @@
+//! Bits of hosts, and of pairs of them, that rules set for a while: `xbits` of Suricata.
+
+use crate::rule::Track;
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Slot {
+    key: u128,
+    /// Number of the bit, counted from 1; 0: free.
+    bit: u32,
+    /// Second from which on it is set no longer.
+    until_s: u32,
+}
+
+impl Slot {
+    fn is_set(&self, now_s: u32) -> bool {
+        self.bit != 0 && self.until_s.wrapping_sub(now_s) as i32 > 0
+    }
+}
+
+/// Bits that one worker knows: a fixed number of them, in which that of a few neighbours makes room which is over first. Workers
+/// remember for themselves.
+#[derive(Debug)]
+pub struct HostBits {
+    slots: Box<[Slot]>,
+    /// Bits that made room before their time was over.
+    pub forgotten: u64,
+}
+
+/// Places that a bit can be at.
+const WAYS: usize = 8;
+
+/// Whose bit it is: a sender's, a receiver's, or that of two hosts, whichever of them sends.
+pub fn key_of(track: Track, source: u128, destination: u128) -> u128 {
+    match track {
+        Track::Source => source,
+        Track::Destination => destination,
+        Track::Both => source.min(destination) ^ source.max(destination).rotate_left(1),
+        Track::Rule => 0,
+    }
+}
+
+impl HostBits {
+    /// Makes room for that many bits, rounded up to a power of two.
+    pub fn new(bits: usize) -> Self {
+        Self {
+            slots: vec![Slot::default(); bits.next_power_of_two().max(WAYS)].into(),
+            forgotten: 0,
+        }
+    }
+
+    /// Says whether a bit is set at a time in seconds.
+    pub fn has(&self, bit: u16, key: u128, now_s: u32) -> bool {
+        let bit = u32::from(bit) + 1;
+        let mut ways = self.slots[self.ways_of(bit, key)].iter();
+        ways.any(|slot| slot.bit == bit && slot.key == key && slot.is_set(now_s))
+    }
+
+    /// Sets it for so many seconds.
+    pub fn set(&mut self, bit: u16, key: u128, now_s: u32, seconds: u32) {
+        let bit = u32::from(bit) + 1;
+        let ways = self.ways_of(bit, key);
+        let ways = &mut self.slots[ways];
+        let same = |slot: &Slot| slot.bit == bit && slot.key == key;
+        let place = ways.iter().position(same);
+        let place = place.or_else(|| ways.iter().position(|slot| !slot.is_set(now_s)));
+        let place = place.unwrap_or_else(|| {
+            self.forgotten += 1;
+            let left = |at: &usize| ways[*at].until_s.wrapping_sub(now_s);
+            (0..WAYS).min_by_key(left).unwrap_or(0)
+        });
+        ways[place] = Slot {
+            key,
+            bit,
+            until_s: now_s.wrapping_add(seconds),
+        };
+    }
+
+    /// Sets it no longer.
+    pub fn unset(&mut self, bit: u16, key: u128) {
+        let bit = u32::from(bit) + 1;
+        let ways = self.ways_of(bit, key);
+        for slot in &mut self.slots[ways] {
+            if slot.bit == bit && slot.key == key {
+                *slot = Slot::default();
+            }
+        }
+    }
+
+    fn ways_of(&self, bit: u32, key: u128) -> std::ops::Range<usize> {
+        let mixed = (key ^ (key >> 64)) as u64 ^ (u64::from(bit) << 32 | u64::from(bit));
+        let hash = mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let first = (hash as usize) & (self.slots.len() - 1) & !(WAYS - 1);
+        first..first + WAYS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bit_is_one_hosts_for_its_time() {
+        let mut bits = HostBits::new(64);
+        assert!(!bits.has(0, 7, 5));
+        bits.set(0, 7, 5, 10);
+        assert!(bits.has(0, 7, 14) && !bits.has(0, 7, 15));
+        assert!(!bits.has(1, 7, 5) && !bits.has(0, 8, 5));
+        bits.set(0, 7, 14, 10);
+        assert!(bits.has(0, 7, 23));
+        bits.unset(0, 7);
+        assert!(!bits.has(0, 7, 14));
+        // The clock may go round.
+        bits.set(0, 7, u32::MAX, 10);
+        assert!(bits.has(0, 7, 8) && !bits.has(0, 7, 9));
+        let both = |one, other| key_of(Track::Both, one, other);
+        assert!(both(1, 2) == both(2, 1) && both(1, 2) != both(1, 3));
+    }
+
+    #[test]
+    fn a_million_hosts_take_no_more_memory_and_the_newest_is_known() {
+        let mut bits = HostBits::new(1024);
+        for host in 0..1_000_000 {
+            bits.set(3, host, 5, 10);
+            assert!(bits.has(3, host, 5));
+        }
+        assert!(bits.forgotten > 990_000);
+        assert_eq!(bits.slots.len(), 1024);
+    }
+}
