@@ -5,8 +5,8 @@ use taut_inspect::arena::{Arena, CHUNK_BYTES};
 use taut_inspect::buffer::Buffer;
 use taut_inspect::certificate::Certificate;
 use taut_inspect::dns::{self, Framing, MOST_MESSAGES, Name};
-use taut_inspect::fingerprint::Fingerprint;
-use taut_inspect::flight::{Flight, Message};
+use taut_inspect::fingerprint::{Fingerprint, server_name};
+use taut_inspect::flight::{Flight, Kind};
 use taut_inspect::fragments::{FragmentLimits, Fragments, Outcome};
 use taut_inspect::http::{Http, HttpFault};
 use taut_inspect::stream::{Segment, Stream, StreamLimits};
@@ -93,6 +93,7 @@ pub fn tls(bytes: &[u8]) {
         }
         let _ = fingerprint.of_server(message);
         let _ = fingerprint.of_client(message);
+        let _ = server_name(message);
     }
 }
 
@@ -102,12 +103,10 @@ fn flight(bytes: &[u8], size: usize) -> Vec<Vec<u8>> {
     let mut found = Vec::new();
     for piece in bytes.chunks(size) {
         let _ = flight.push(piece);
-        while let Some(message) = flight.next() {
-            match message {
-                Message::ClientHello(body) | Message::ServerHello(body) => {
-                    found.push(body.to_vec())
-                }
-                Message::Certificates(all) => found.extend(all.map(<[u8]>::to_vec)),
+        while let Some(kind) = flight.next() {
+            match kind {
+                Kind::Certificates => found.extend(flight.certificates().map(<[u8]>::to_vec)),
+                _ => found.push(flight.message().to_vec()),
             }
         }
     }

@@ -954,11 +954,19 @@ def certificate(subject, issuer, serial=b"\1", together=False):
     return der(0x30, der(0x30, *fields), algorithm, der(3, b"\0", bytes(64)))
 
 
+def record(*messages):
+    """A record of TLS with these messages: kinds and what is in them."""
+    body = b"".join(bytes([kind]) + len(text).to_bytes(3, "big") + text for kind, text in messages)
+    return b"\x16\x03\x03" + len(body).to_bytes(2, "big") + body
+
+
+def certificate_record(chain):
+    with_len = lambda body: len(body).to_bytes(3, "big") + body
+    return record((11, with_len(b"".join(with_len(one) for one in chain))), (14, b""))
+
+
 def certificates():
     part = Part("certificates", 16_000_000)
-    record = lambda body: b"\x16\x03\x03" + len(body).to_bytes(2, "big") + body
-    message = lambda kind, body: bytes([kind]) + len(body).to_bytes(3, "big") + body
-    with_len = lambda body: len(body).to_bytes(3, "big") + body
 
     def by(options, *chains, parts=1):
         port = part.rule("tls any any -> any any", options)
@@ -966,9 +974,8 @@ def certificates():
             connection = Connection(part, port)
             connection.open()
             connection.say(hello(b"a.example"), True)
-            listed = message(11, with_len(b"".join(with_len(one) for one in chain)))
-            connection.say(server_hello() + record(listed + message(14, b"")), False, parts)
-            connection.say(record(message(16, b"\0" * 34)), True)
+            connection.say(server_hello() + certificate_record(chain), False, parts)
+            connection.say(record((16, b"\0" * 34)), True)
             connection.close()
 
     maker = [(COUNTRY, b"DE"), (MAKER, b"Some Makers"), (NAME, b"Root")]
@@ -996,6 +1003,12 @@ def certificates():
     by('ja3.string; content:"771,49199-47,0-10,29,"; startswith; endswith', [device])
     by('ja3s.hash; content:"%s"' % hashlib.md5(b"771,49199,").hexdigest(), [device])
     by('ja3s.string; content:"771,49199,"; bsize:10', [device])
+    # Buffers that come at different times, in one rule.
+    by('ja3.string; content:"49199"; tls.sni; content:"a.example"; startswith', [device])
+    by('tls.sni; content:"a.example"; ja3.string; content:"771"; startswith', [device])
+    by('ja3.string; content:"49199"; tls.sni; content:!"b.example"', [device])
+    by('ja3s.string; content:"49199"; tls.cert_subject; content:"device"', [device], parts=3)
+    by('tls.cert_issuer; content:"Root"; ja3s.string; content:"771"; startswith', [device], parts=3)
     return part
 
 
@@ -1191,8 +1204,8 @@ def sample():
 
     get = lambda line="GET / HTTP/1.1", body=b"", **fields: request(line, body, **fields)
     plain = response()
-    for first in [0, 75]:
-        word = [f"taut{(number * 40_503 + 0x1D2B) & 0xFFFF:04x}" for number in range(first, first + 25)]
+    for first in [0, 90]:
+        word = [f"taut{(number * 40_503 + 0x1D2B) & 0xFFFF:04x}" for number in range(first, first + 30)]
         text = [it.encode() for it in word]
         part.udp(53, bytes(12) + text[0], text[0])
         part.udp(53, b"xx\x01\x00\x00\x01xxxx" + text[1].upper(), b"xx\x01\x00\x00\x01" + text[1])
@@ -1213,6 +1226,8 @@ def sample():
         over_tcp(8000, get(), response(b"a <script>" + text[9]))
         over_tcp(8000, get(f"GET /{word[10]} HTTP/1.0", referer=word[10]), plain)
         over_tcp(8000, get(), response(line=f"HTTP/1.1 200 {word[11]}", content_type="text/html"))
+        fields = dict(content_type="text/html", server=word[11], location=f"/{word[11]}")
+        over_tcp(8000, get(), response(line=f"HTTP/1.1 200 {word[11]}", **fields))
         over_tcp(8000, get(accept=word[12]), plain)
         over_tcp(8000, hello(b"www." + text[13] + b".example", record_version=0x0303), server_hello())
         over_tcp(21, text[14].upper() + b" abc abc\r\n", b"no\r\n")
@@ -1234,6 +1249,13 @@ def sample():
             part.send(IP(src=CLIENT, dst=SERVER, options=options) / UDP(sport=part.flow, dport=9) / Raw(text[23]))
         over_tcp(80, get(authorization="Basic " + base64.b64encode(b"me:" + text[24]).decode()), plain)
         over_tcp(80, get(authorization="Basic " + word[24]), plain)
+        for maker in [text[25], b"another"]:
+            names = [(NAME, text[25].upper() + b".example")], [(MAKER, maker), (NAME, b"any")]
+            over_tcp(8000, hello(b"any.example"), server_hello() + certificate_record([certificate(*names, b"\x0a\x0b")]))
+        over_tcp(25, b"EHLO me\r\nMAIL FROM:<" + text[28] + b">\r\n", b"220 me\r\n")
+        over_tcp(25, b"any\r\nMAIL FROM:<" + text[28] + b">\r\n", b"220 me\r\n")
+        over_tcp(21, b"USER me\r\nRETR " + text[29] + b"\r\n", b"220 me\r\n")
+        over_tcp(21, b"USER me\r\n", b"331 and?\r\n", b"RETR " + text[29] + b"\r\n")
     return part
 
 

@@ -131,6 +131,14 @@ impl Buffer {
         Self::Base64,
     ];
 
+    /// When it is there: 0 with a packet, 1 with a message, 2 with one that comes after another of the same end.
+    pub fn stage(self) -> u8 {
+        match self {
+            Self::TlsCertificates | Self::TlsSubject | Self::TlsIssuer | Self::TlsSerial => 2,
+            other => u8::from(other.application().is_some()),
+        }
+    }
+
     /// Protocol whose inspector finds it; none for what every packet has.
     pub fn application(self) -> Option<Application> {
         match self {

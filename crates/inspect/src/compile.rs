@@ -201,25 +201,26 @@ fn slots(protocol: Protocol) -> &'static [usize] {
 
 /// The buffer with whose messages a rule is asked; none if with packets.
 fn place_of(rule: &Rule) -> Option<Buffer> {
-    let of_messages = |step: &&Step| step.buffer.application().is_some();
-    let pattern = pattern(rule)
-        .map(|(buffer, _)| buffer)
-        .filter(|buffer| buffer.application().is_some());
-    pattern.or_else(|| rule.steps.iter().find(of_messages).map(|step| step.buffer))
+    let pattern = pattern(rule).map(|(buffer, _)| buffer);
+    let last = stage(rule);
+    let of_last = rule.steps.iter().find(|step| step.buffer.stage() == last);
+    let place = pattern.or_else(|| of_last.map(|step| step.buffer));
+    place.filter(|buffer| buffer.application().is_some())
+}
+
+/// When all buffers of a rule are there.
+fn stage(rule: &Rule) -> u8 {
+    let stages = rule.steps.iter().map(|step| step.buffer.stage());
+    stages.max().unwrap_or(0)
 }
 
 /// The content of a rule that is searched for, and its buffer: the one that it says, else the one that tells most; where it looks into messages,
-/// one of those.
+/// one of those that come last.
 fn pattern(rule: &Rule) -> Option<(Buffer, &[u8])> {
-    let in_messages = rule
-        .steps
-        .iter()
-        .any(|step| step.buffer.application().is_some());
+    let last = stage(rule);
     let contents = rule.steps.iter().filter_map(|step| match &step.test {
         Test::Content(content)
-            if !content.not
-                && step.buffer != Buffer::Base64
-                && (!in_messages || step.buffer.application().is_some()) =>
+            if !content.not && step.buffer != Buffer::Base64 && step.buffer.stage() == last =>
         {
             // The dot in front may be one that is not in the buffer.
             let bytes = if step.dotted {

@@ -87,22 +87,23 @@ pub enum Message<'a> {
     },
     /// A query of DNS, by the name that it asks for.
     DnsQuery(&'a [u8]),
-    /// The hello of a TLS client, by the name of the server in it.
-    ServerName(&'a [u8]),
-    /// A certificate of a TLS server.
-    Certificate {
-        /// Its bytes, as sent.
-        der: &'a [u8],
-        /// What it says, if it is the first one and can be read.
-        says: Option<&'a Certificate>,
-    },
-    /// The hello of a TLS client or server, by its fingerprint.
-    Fingerprint {
-        /// Fingerprint.
-        is: &'a Fingerprint,
-        /// Whether it is the client's.
-        of_client: bool,
-    },
+    /// First messages of an end of TLS.
+    Tls(&'a Tls<'a>),
+}
+
+/// What is known of the first messages of an end of TLS.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Tls<'a> {
+    /// Name of the server in the client's hello.
+    pub server_name: Option<&'a [u8]>,
+    /// Fingerprint of the client's hello.
+    pub client: Option<&'a Fingerprint>,
+    /// Fingerprint of the server's hello.
+    pub server: Option<&'a Fingerprint>,
+    /// A certificate of the server, as sent.
+    pub certificate: Option<&'a [u8]>,
+    /// What it says, if it is the first one and can be read.
+    pub says: Option<&'a Certificate>,
 }
 
 impl<'a> Parts<'a> {
@@ -116,17 +117,16 @@ impl<'a> Parts<'a> {
             Message::None => None,
             Message::Http { http, is_request } => http.buffer_of(is_request, buffer),
             Message::DnsQuery(name) => (buffer == Buffer::DnsQuery).then_some(name),
-            Message::ServerName(name) => (buffer == Buffer::TlsSni).then_some(name),
-            Message::Certificate { der, says } => match buffer {
-                Buffer::TlsCertificates => Some(der),
-                Buffer::TlsSubject => says.map(|it| &it.subject[..]),
-                Buffer::TlsIssuer => says.map(|it| &it.issuer[..]),
-                Buffer::TlsSerial => says.map(|it| &it.serial[..]),
-                _ => None,
-            },
-            Message::Fingerprint { is, of_client } => match (buffer, of_client) {
-                (Buffer::Ja3Hash, true) | (Buffer::Ja3sHash, false) => Some(is.hash()),
-                (Buffer::Ja3String, true) | (Buffer::Ja3sString, false) => Some(is.text()),
+            Message::Tls(tls) => match buffer {
+                Buffer::TlsSni => tls.server_name,
+                Buffer::TlsCertificates => tls.certificate,
+                Buffer::TlsSubject => tls.says.map(|it| &it.subject[..]),
+                Buffer::TlsIssuer => tls.says.map(|it| &it.issuer[..]),
+                Buffer::TlsSerial => tls.says.map(|it| &it.serial[..]),
+                Buffer::Ja3Hash => tls.client.map(Fingerprint::hash),
+                Buffer::Ja3String => tls.client.map(Fingerprint::text),
+                Buffer::Ja3sHash => tls.server.map(Fingerprint::hash),
+                Buffer::Ja3sString => tls.server.map(Fingerprint::text),
                 _ => None,
             },
         }

@@ -5,7 +5,8 @@ use md5::{Digest, Md5};
 
 /// Longest fingerprint that is written down; a hello with a longer one has none.
 const LONGEST: usize = 4096;
-/// Extensions whose values are part of a client's fingerprint: groups, and formats of points (RFC 8422 section 5.1).
+/// Extensions whose values are of use: the server's name (RFC 6066 section 3); and, of a client's fingerprint, groups, and formats of points (RFC 8422 section 5.1).
+const SERVER_NAME: u16 = 0;
 const GROUPS: u16 = 10;
 const POINT_FORMATS: u16 = 11;
 
@@ -25,6 +26,30 @@ impl Default for Fingerprint {
             hash: [0; 32],
         }
     }
+}
+
+/// The name of the server in the hello of a client, without the header of its message; none if there is none.
+pub fn server_name(hello: &[u8]) -> Option<&[u8]> {
+    let (_, extensions) = client_lists(hello).ok()?;
+    let mut found = extensions.extensions_in().flatten();
+    let (_, mut value) = found.find(|(kind, _)| *kind == SERVER_NAME)?;
+    // A list with one entry: kind 0, a host name.
+    let mut list = value.list(2).ok()?;
+    let is_host = list.number(1) == Ok(0);
+    is_host
+        .then(|| list.list(2))
+        .and_then(Result::ok)
+        .map(|it| it.0)
+}
+
+/// Cipher suites and extensions of the hello of a client.
+fn client_lists(hello: &[u8]) -> Result<(Bytes<'_>, Bytes<'_>), NoFingerprint> {
+    let mut hello = Bytes(hello);
+    hello.take(2 + 32)?;
+    hello.list(1)?;
+    let ciphers = hello.list(2)?;
+    hello.list(1)?;
+    Ok((ciphers, hello.extensions()?))
 }
 
 /// What has no fingerprint: a length leads out of what holds it, or there is too much.
@@ -47,14 +72,9 @@ impl Fingerprint {
     /// # Errors
     /// When it has none.
     pub fn of_client(&mut self, hello: &[u8]) -> Result<(), NoFingerprint> {
-        let mut hello = Bytes(hello);
         self.len = 0;
-        self.number(hello.number(2)?)?;
-        hello.take(32)?;
-        hello.list(1)?;
-        let ciphers = hello.list(2)?;
-        hello.list(1)?;
-        let extensions = hello.extensions()?;
+        self.number(Bytes(hello).number(2)?)?;
+        let (ciphers, extensions) = client_lists(hello)?;
         self.field(ciphers.numbers(2))?;
         self.field(extensions.extensions_in().map(|it| it.map(|it| it.0)))?;
         for (wanted, width) in [(GROUPS, 2), (POINT_FORMATS, 1)] {
@@ -226,6 +246,11 @@ mod tests {
         // As md5sum says.
         let hash = "34ac76951edb2963e0bce6790baf1b1a";
         assert_eq!(String::from_utf8_lossy(read.hash()), hash);
+        assert_eq!(server_name(&client), Some(&b"a"[..]));
+        assert_eq!(server_name(&hello("00 0002 002f 0100")), None);
+        let named = hello("00 0002 002f 0100 000c 0000 0008 0006 00 0003 61 2e 62");
+        assert_eq!(server_name(&named), Some(&b"a.b"[..]));
+        assert_eq!(server_name(&named[..named.len() - 1]), None);
         read.of_client(&hello("00 0002 002f 0100")).unwrap();
         assert_eq!(read.text(), b"771,47,,,");
         assert_eq!(
@@ -253,6 +278,7 @@ mod tests {
             let whole = hello("00 0002 002f 0100 0008 000a 0004 0002 001d");
             let damaged = [&whole[..whole.len().min(from)], &bytes].concat();
             let _ = read.of_client(&damaged);
+            let _ = server_name(&damaged);
             let _ = read.of_server(&damaged);
         }
     }

@@ -19,7 +19,8 @@ const MESSAGE_HEAD: usize = 4;
 pub struct Flight {
     bytes: Box<[u8; FLIGHT_BYTES]>,
     len: usize,
-    /// Place of the message that is read next.
+    /// Place of the message that was read last, behind its head, and of the one that is read next.
+    from: usize,
     at: usize,
     /// Head of a record, as far as it has come, and bytes of the record that have not.
     head: [u8; RECORD_HEAD],
@@ -36,6 +37,7 @@ impl Default for Flight {
         Self {
             bytes: Box::new([0; FLIGHT_BYTES]),
             len: 0,
+            from: 0,
             at: 0,
             head: [0; RECORD_HEAD],
             head_len: 0,
@@ -46,15 +48,15 @@ impl Default for Flight {
     }
 }
 
-/// A message that is of use, without its head.
+/// Kind of a message that is of use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Message<'a> {
+pub enum Kind {
     /// Hello of a client.
-    ClientHello(&'a [u8]),
+    ClientHello,
     /// Hello of a server.
-    ServerHello(&'a [u8]),
+    ServerHello,
     /// Certificates of a server.
-    Certificates(Certificates<'a>),
+    Certificates,
 }
 
 /// Certificates, each behind its length (RFC 5246 section 7.4.2).
@@ -75,7 +77,8 @@ impl<'a> Iterator for Certificates<'a> {
 impl Flight {
     /// Begins with another connection.
     pub fn begin(&mut self) {
-        (self.len, self.at, self.head_len, self.in_record) = (0, 0, 0, 0);
+        (self.len, self.from, self.at) = (0, 0, 0);
+        (self.head_len, self.in_record) = (0, 0);
         (self.is_closed, self.is_over) = (false, false);
     }
 
@@ -118,29 +121,44 @@ impl Flight {
         Ok(())
     }
 
-    /// The next message of use that is there whole.
-    pub fn next(&mut self) -> Option<Message<'_>> {
+    /// Goes to the next message of use that is there whole.
+    pub fn next(&mut self) -> Option<Kind> {
         while !self.is_over {
             let rest = &self.bytes[self.at..self.len];
             let ([kind, len @ ..], body) = rest.split_first_chunk::<MESSAGE_HEAD>()?;
-            let len = number(*len);
+            let (kind, len) = (*kind, number(*len));
             if body.len() < len {
                 // One that does not fit does not come.
                 self.is_over |= self.at + MESSAGE_HEAD + len > FLIGHT_BYTES;
                 return None;
             }
-            let (kind, body) = (*kind, self.at + MESSAGE_HEAD..self.at + MESSAGE_HEAD + len);
-            self.at = body.end;
+            self.from = self.at + MESSAGE_HEAD;
+            self.at = self.from + len;
             self.is_over |= matches!(kind, CLIENT_HELLO | CERTIFICATE | SERVER_HELLO_DONE);
-            let body = &self.bytes[body];
             return Some(match kind {
-                CLIENT_HELLO => Message::ClientHello(body),
-                SERVER_HELLO => Message::ServerHello(body),
-                CERTIFICATE => Message::Certificates(Certificates(body.get(3..).unwrap_or(&[]))),
+                CLIENT_HELLO => Kind::ClientHello,
+                SERVER_HELLO => Kind::ServerHello,
+                CERTIFICATE => Kind::Certificates,
                 _ => continue,
             });
         }
         None
+    }
+
+    /// The message that it went to last, without its head.
+    pub fn message(&self) -> &[u8] {
+        &self.bytes[self.from..self.at]
+    }
+
+    /// Certificates in that message, if it has any.
+    pub fn certificates(&self) -> Certificates<'_> {
+        Certificates(self.message().get(3..).unwrap_or_default())
+    }
+
+    /// The hello of a server that was read first, without the head of its message.
+    pub fn server_hello(&self) -> Option<&[u8]> {
+        let ([kind, len @ ..], body) = self.bytes[..self.at].split_first_chunk::<MESSAGE_HEAD>()?;
+        body.get(..number(*len)).filter(|_| *kind == SERVER_HELLO)
     }
 
     /// Whether no message of use can follow those that were read.
@@ -189,11 +207,13 @@ mod tests {
                 let mut found = Vec::new();
                 for part in bytes.chunks(segment) {
                     flight.push(part).unwrap();
-                    while let Some(message) = flight.next() {
-                        match message {
-                            Message::ServerHello(body) => found.push(body.to_vec()),
-                            Message::Certificates(all) => found.extend(all.map(<[u8]>::to_vec)),
-                            Message::ClientHello(_) => panic!("there is none"),
+                    while let Some(kind) = flight.next() {
+                        match kind {
+                            Kind::ServerHello => found.push(flight.message().to_vec()),
+                            Kind::Certificates => {
+                                found.extend(flight.certificates().map(<[u8]>::to_vec));
+                            }
+                            Kind::ClientHello => panic!("there is none"),
                         }
                     }
                 }
@@ -211,7 +231,9 @@ mod tests {
         flight
             .push(&[&hello[..], &[20, 3, 3, 0, 1, 1]].concat())
             .unwrap();
-        assert_eq!(flight.next(), Some(Message::ServerHello(b"hello")));
+        assert_eq!(flight.next(), Some(Kind::ServerHello));
+        assert_eq!(flight.message(), b"hello");
+        assert_eq!(flight.server_hello(), Some(&b"hello"[..]));
         assert!(flight.next().is_none() && flight.is_over());
         flight.begin();
         assert_eq!(
@@ -240,10 +262,10 @@ mod tests {
             for part in parts {
                 let part = if in_records { records(&part, 50) } else { part };
                 let _ = flight.push(&part);
-                while let Some(message) = flight.next() {
-                    if let Message::Certificates(all) = message {
-                        assert!(all.map(<[u8]>::len).sum::<usize>() <= FLIGHT_BYTES);
-                    }
+                while flight.next().is_some() {
+                    let bytes = flight.certificates().map(<[u8]>::len).sum::<usize>();
+                    assert!(bytes <= FLIGHT_BYTES);
+                    let _ = flight.server_hello();
                 }
             }
         }

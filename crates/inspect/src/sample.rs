@@ -19,7 +19,7 @@ const FORMS: &[&str] = &[
     "http any any -> any any (flow:to_server,established; content:\"@\"; http_client_body; nocase; content:\"user=\"; http_client_body; distance:1; within:40",
     "http any any -> any any (flow:to_client,established; http.stat_code; content:\"200\"; http.response_body; content:\"<script>@\"; nocase",
     "http any any -> any any (flow:to_server,established; http.request_line; content:\"GET /@ HTTP/1.0\"; http.referer; content:\"@\"; http.protocol; content:\"HTTP/1.0\"",
-    "http any any -> any any (flow:to_client,established; http.stat_msg; content:\"@\"; http.content_type; content:\"text/html\"; http.response_line; content:\"@\"",
+    "http any any -> any any (flow:to_client,established; http.stat_msg; content:\"@\"; http.content_type; content:\"text/html\"; http.response_line; content:\"@\"; http.server; content:\"@\"; http.location; content:\"@\"",
     "http any any -> any any (flow:to_server,established; http.accept; content:\"@\"; http.header.raw; content:\"|0d 0a|Accept|3a 20|@\"",
     "tls any any -> any any (tls.sni; content:\"@.example\"; nocase; endswith; ssl_state:client_hello; tls.version:1.2",
     "tcp any any -> any [21,25,110,143] (flow:to_server,established; content:\"@ \"; depth:24; nocase; pcre:\"/^@\\s+(\\S+)\\s+\\1/i\"",
@@ -33,6 +33,11 @@ const FORMS: &[&str] = &[
     "ip any any -> any any (ip_proto:!17; ttl:1-3; tos:8; id:4660; fragbits:D; content:\"@\"; sameip",
     "ip any any -> any any (ipopts:lsrr; fragoffset:0; content:\"@\"; priority:1",
     "tcp any any -> any 80 (flow:to_server,established; content:\"Authorization|3a| Basic \"; nocase; base64_decode:bytes 40,offset 0,relative; base64_data; content:\"@\"",
+    "tls any any -> any any (flow:to_client,established; tls.cert_subject; content:\"CN=@.example\"; nocase; endswith; tls.cert_issuer; content:\"O=@\"; tls.cert_serial; content:\"0A|3a|\"; startswith; tls.certs; content:\"|30 82|\"; depth:2",
+    "tls any any -> any any (flow:to_server,established; ja3.string; content:\"771,@\"; startswith; ja3.hash; content:!\"0123456789abcdef0123456789abcdef\"",
+    "tls any any -> any any (flow:to_client,established; ja3s.string; content:\"771,@\"; startswith; ja3s.hash; content:!\"0123456789abcdef0123456789abcdef\"",
+    "smtp any any -> any any (flow:to_server,established; content:\"MAIL FROM|3a|<@\"; nocase; xbits:set,@,track ip_src,expire 60; stream_size:server,<,2000",
+    "tcp any any -> any any (flow:to_server,established; app-layer-protocol:ftp; content:\"RETR @\"; nocase; xbits:isnotset,@.done,track ip_pair; stream_size:both,>,4",
 ];
 
 /// Makes the rules.

@@ -14,9 +14,9 @@ use taut_inspect::arena::Arena;
 use taut_inspect::buffer::{Application, Buffer, BufferSet};
 use taut_inspect::certificate::Certificate;
 use taut_inspect::compile::{Inspector, Verdict};
-use taut_inspect::evaluate::{Message, Packet, Parts};
-use taut_inspect::fingerprint::Fingerprint;
-use taut_inspect::flight::{self, Flight};
+use taut_inspect::evaluate::{Message, Packet, Parts, Tls};
+use taut_inspect::fingerprint::{Fingerprint, server_name};
+use taut_inspect::flight::{Flight, Kind};
 use taut_inspect::http::Http;
 use taut_inspect::stream::{Segment, StreamLimits};
 use taut_inspect::tls::{Hellos, Next};
@@ -32,6 +32,9 @@ const HELLOS: usize = 64;
 const HELLO_BYTES: usize = 16 * 1024;
 /// First messages of TLS that are put together at a time where rules ask for certificates or fingerprints.
 const FLIGHTS: usize = 128;
+/// Certificates of a server that rules are asked about, and rules that are known to have been written down for one of them.
+const MOST_CERTIFICATES: usize = 16;
+const MOST_TOLD: usize = 64;
 /// Places of the table of flows that are looked at in each batch for flows that are over.
 const SWEPT: usize = 4;
 /// Segments of a stream are limited so.
@@ -108,15 +111,19 @@ struct Messages {
 
 impl Messages {
     fn end(&mut self, flow: &mut Flow) {
+        self.end_parser(flow);
+        for flight in &mut flow.flights {
+            self.flights.give_back(std::mem::take(flight));
+        }
+    }
+
+    fn end_parser(&mut self, flow: &mut Flow) {
         match flow.application {
             Some(Application::Http) => self.http.give_back(flow.parser),
             Some(Application::Tls) => self.hellos.give_back(flow.parser),
             _ => {}
         }
         flow.parser = 0;
-        for flight in &mut flow.flights {
-            self.flights.give_back(std::mem::take(flight));
-        }
     }
 }
 
@@ -130,6 +137,8 @@ pub(super) struct Plane {
     messages: Messages,
     /// Bytes of a stream in front of a segment and those of the segment.
     joined: Vec<u8>,
+    /// Rules that certificates of a packet have fitted.
+    told: Vec<u32>,
     counters: Arc<Counters>,
     events: Option<Events>,
     alert_only: bool,
@@ -187,6 +196,7 @@ impl Plane {
                 fingerprint: Fingerprint::default(),
             },
             joined: Vec::with_capacity(1 << 17),
+            told: Vec::with_capacity(MOST_TOLD),
             counters,
             events,
             alert_only: checked.alert_only,
@@ -371,6 +381,7 @@ impl Plane {
             inspector,
             messages,
             joined,
+            told,
             counters,
             events,
             arena,
@@ -389,6 +400,7 @@ impl Plane {
                 packet,
                 verdict: Verdict::None,
                 is_asked: false,
+                told,
                 now_s,
                 now_ticks,
                 port: context.from_port as u8,
@@ -537,6 +549,8 @@ struct Ask<'a> {
     packet: Packet<'a>,
     verdict: Verdict,
     is_asked: bool,
+    /// Rules that are not written down again.
+    told: &'a mut Vec<u32>,
     now_s: u32,
     now_ticks: u64,
     port: u8,
@@ -710,20 +724,23 @@ fn by_first_bytes(data: &[u8], to_server: bool) -> Option<Application> {
     }
 }
 
-/// Buffers that are made of the first messages of a client of TLS, and of a server.
+/// Buffers of the first certificate of a server of TLS.
+const OF_FIRST: [Buffer; 4] = [
+    Buffer::TlsCertificates,
+    Buffer::TlsSubject,
+    Buffer::TlsIssuer,
+    Buffer::TlsSerial,
+];
+
+/// Buffers for which the first messages of a client of TLS, or of a server, are put together.
 fn of_flight(to_server: bool) -> BufferSet {
-    let buffers: &[Buffer] = match to_server {
-        true => &[Buffer::Ja3Hash, Buffer::Ja3String],
-        false => &[
-            Buffer::TlsCertificates,
-            Buffer::TlsSubject,
-            Buffer::TlsIssuer,
-            Buffer::TlsSerial,
-            Buffer::Ja3sHash,
-            Buffer::Ja3sString,
-        ],
-    };
-    buffers.iter().copied().collect()
+    match to_server {
+        true => [Buffer::Ja3Hash, Buffer::Ja3String].into_iter().collect(),
+        false => {
+            let hello = [Buffer::Ja3sHash, Buffer::Ja3sString];
+            OF_FIRST.into_iter().chain(hello).collect()
+        }
+    }
 }
 
 impl Ask<'_> {
@@ -763,49 +780,80 @@ impl Ask<'_> {
     fn tls(&mut self, messages: &mut Messages, flow: &mut Flow, parts: &Parts<'_>, data: &[u8]) {
         let records = tls::records(data);
         (self.packet.tls, self.packet.tls_version) = (records.states, records.version);
-        let mut is_first = self.flight(messages, flow, parts, data);
-        let number = flow.parser;
-        if self.packet.to_server
-            && let Some(hello) = messages.hellos.get(number)
-        {
-            let taken = data.len().min(HELLO_BYTES - hello.len);
-            hello.bytes[hello.len..][..taken].copy_from_slice(&data[..taken]);
-            hello.len += taken;
-            let is_done = loop {
-                let bytes = &hello.bytes[..hello.len];
-                match hello.place.next(bytes, &mut hello.message) {
-                    Ok(Next::Hello) => {
-                        let parts = Parts {
-                            message: Message::ServerName(&hello.message.sni),
-                            ..*parts
-                        };
-                        let ready = [Buffer::TlsSni].into_iter().collect();
-                        self.about(flow, &parts, is_first, ready);
-                        is_first = false;
-                    }
-                    // Where one was read, what is behind the segment is not waited for.
-                    Ok(Next::More(_)) => break !is_first || hello.len == HELLO_BYTES,
-                    Ok(Next::Over) => {
-                        self.counters.note(Note::MessagesLeftOut, 1);
-                        break true;
-                    }
-                    Err(_) => {
-                        self.counters.note(Note::Faults, 1);
-                        break true;
-                    }
-                }
-            };
-            if is_done {
-                messages.end(flow);
+        let to_server = self.packet.to_server;
+        let asked = self.in_force.set.asked();
+        let direction = usize::from(!to_server);
+        if parts.new_from == 0 && asked.intersects(of_flight(to_server)) {
+            messages.flights.give_back(flow.flights[direction]);
+            flow.flights[direction] = messages.flights.take().unwrap_or(0);
+            match messages.flights.get(flow.flights[direction]) {
+                Some(flight) => flight.begin(),
+                None => self.counters.note(Note::NoParser, 1),
             }
         }
-        if is_first {
+        let is_asked = if flow.flights[direction] != 0 {
+            self.flight(messages, flow, parts, data)
+        } else if to_server {
+            self.hellos(messages, flow, parts, data)
+        } else {
+            false
+        };
+        if !is_asked {
             self.about(flow, parts, true, BufferSet::default());
         }
     }
 
-    /// Reads certificates and fingerprints, if rules ask for them, from the first messages of an end; false if the rules about the
-    /// packet have been asked with them.
+    /// Looks for names of servers in a client's hellos; whether the rules about the packet have been asked with them.
+    fn hellos(
+        &mut self,
+        messages: &mut Messages,
+        flow: &mut Flow,
+        parts: &Parts<'_>,
+        data: &[u8],
+    ) -> bool {
+        let Some(hello) = messages.hellos.get(flow.parser) else {
+            return false;
+        };
+        let mut is_first = true;
+        let taken = data.len().min(HELLO_BYTES - hello.len);
+        hello.bytes[hello.len..][..taken].copy_from_slice(&data[..taken]);
+        hello.len += taken;
+        let is_done = loop {
+            let bytes = &hello.bytes[..hello.len];
+            match hello.place.next(bytes, &mut hello.message) {
+                Ok(Next::Hello) => {
+                    let tls = Tls {
+                        server_name: Some(&hello.message.sni),
+                        ..Tls::default()
+                    };
+                    let parts = Parts {
+                        message: Message::Tls(&tls),
+                        ..*parts
+                    };
+                    let ready = [Buffer::TlsSni].into_iter().collect();
+                    self.about(flow, &parts, is_first, ready);
+                    is_first = false;
+                }
+                // Where one was read, what is behind the segment is not waited for.
+                Ok(Next::More(_)) => break !is_first || hello.len == HELLO_BYTES,
+                Ok(Next::Over) => {
+                    self.counters.note(Note::MessagesLeftOut, 1);
+                    break true;
+                }
+                Err(_) => {
+                    self.counters.note(Note::Faults, 1);
+                    break true;
+                }
+            }
+        };
+        if is_done {
+            messages.end_parser(flow);
+        }
+        !is_first
+    }
+
+    /// Reads names, certificates and fingerprints from the first messages of an end; whether the rules about the packet have been
+    /// asked with them.
     fn flight(
         &mut self,
         messages: &mut Messages,
@@ -814,78 +862,91 @@ impl Ask<'_> {
         data: &[u8],
     ) -> bool {
         let to_server = self.packet.to_server;
-        let direction = usize::from(!to_server);
-        if parts.new_from == 0
-            && flow.flights[direction] == 0
-            && self.in_force.set.asked().intersects(of_flight(to_server))
-        {
-            match messages.flights.take() {
-                Some(number) => flow.flights[direction] = number,
-                None => self.counters.note(Note::NoParser, 1),
-            }
-            if let Some(flight) = messages.flights.get(flow.flights[direction]) {
-                flight.begin();
-            }
-        }
+        let number = &mut flow.flights[usize::from(!to_server)];
         let Messages {
             flights,
             certificate,
             fingerprint,
             ..
         } = messages;
-        let Some(flight) = flights.get(flow.flights[direction]) else {
-            return true;
+        // It is lent to nobody else.
+        let Some(flight) = flights.get(*number) else {
+            return false;
         };
+        let number = std::mem::take(number);
         let mut is_first = true;
         let mut faults = u64::from(flight.push(data).is_err());
-        while let Some(message) = flight.next() {
-            let found = match message {
-                flight::Message::ClientHello(hello) if to_server => fingerprint.of_client(hello),
-                flight::Message::ServerHello(hello) if !to_server => fingerprint.of_server(hello),
-                flight::Message::Certificates(all) if !to_server => {
-                    for (number, der) in all.enumerate() {
-                        let is_leaf = number == 0;
-                        let is_read = is_leaf && certificate.read(der).is_ok();
-                        faults += u64::from(is_leaf && !is_read);
-                        let parts = Parts {
-                            message: Message::Certificate {
-                                der,
-                                says: is_read.then_some(&*certificate),
-                            },
-                            ..*parts
-                        };
-                        let names = [Buffer::TlsSubject, Buffer::TlsIssuer, Buffer::TlsSerial];
-                        let names = names.into_iter().filter(|_| is_read);
-                        let ready = names.chain([Buffer::TlsCertificates]).collect();
-                        self.about(flow, &parts, is_first, ready);
-                        is_first = false;
-                    }
-                    continue;
+        let mut left_out = 0;
+        self.told.clear();
+        let mut ask = |tls: Tls<'_>, ready: &[Buffer]| {
+            let message = Message::Tls(&tls);
+            let parts = Parts { message, ..*parts };
+            self.about(flow, &parts, is_first, ready.iter().copied().collect());
+            // A rule that several certificates fit is written down for one of them.
+            let room = MOST_TOLD - self.told.len();
+            self.told.extend(self.inspector.matches().iter().take(room));
+            is_first = false;
+        };
+        while let Some(kind) = flight.next() {
+            match kind {
+                Kind::ClientHello if to_server => {
+                    let hello = flight.message();
+                    let client = fingerprint.of_client(hello).is_ok();
+                    faults += u64::from(!client);
+                    let tls = Tls {
+                        server_name: server_name(hello),
+                        client: client.then_some(&*fingerprint),
+                        ..Tls::default()
+                    };
+                    ask(tls, &[Buffer::TlsSni, Buffer::Ja3Hash, Buffer::Ja3String]);
                 }
-                _ => continue,
-            };
-            faults += u64::from(found.is_err());
-            if found.is_ok() {
-                let parts = Parts {
-                    message: Message::Fingerprint {
-                        is: fingerprint,
-                        of_client: to_server,
-                    },
-                    ..*parts
-                };
-                let ready = match to_server {
-                    true => [Buffer::Ja3Hash, Buffer::Ja3String],
-                    false => [Buffer::Ja3sHash, Buffer::Ja3sString],
-                };
-                self.about(flow, &parts, is_first, ready.into_iter().collect());
-                is_first = false;
+                Kind::ServerHello if !to_server => {
+                    let server = fingerprint.of_server(flight.message()).is_ok();
+                    faults += u64::from(!server);
+                    let tls = Tls {
+                        server: server.then_some(&*fingerprint),
+                        ..Tls::default()
+                    };
+                    ask(tls, &[Buffer::Ja3sHash, Buffer::Ja3sString]);
+                }
+                Kind::Certificates if !to_server => {
+                    // It may have come with an earlier segment, and other hellos since.
+                    let hello = flight.server_hello();
+                    let server = hello.is_some_and(|it| fingerprint.of_server(it).is_ok());
+                    let mut all = flight.certificates().enumerate();
+                    for (number, der) in all.by_ref().take(MOST_CERTIFICATES) {
+                        let says = number == 0 && certificate.read(der).is_ok();
+                        faults += u64::from(number == 0 && !says);
+                        let tls = Tls {
+                            server: server.then_some(&*fingerprint),
+                            certificate: Some(der),
+                            says: says.then_some(&*certificate),
+                            ..Tls::default()
+                        };
+                        let ready: &[Buffer] = match number {
+                            0 => &OF_FIRST,
+                            _ => &[Buffer::TlsCertificates],
+                        };
+                        ask(tls, ready);
+                    }
+                    left_out += all.count() as u64;
+                }
+                _ => {}
             }
         }
-        if flight.is_over() {
-            flights.give_back(std::mem::take(&mut flow.flights[direction]));
+        let is_over = flight.is_over();
+        match is_over {
+            true => flights.give_back(number),
+            false => flow.flights[usize::from(!to_server)] = number,
         }
+        // Its name was read here.
+        if is_over && to_server {
+            messages.end_parser(flow);
+        }
+        self.told.clear();
         self.counters.note(Note::Faults, faults);
-        is_first
+        self.counters.note(Note::MessagesLeftOut, left_out);
+        !is_first
     }
 
     fn dns_over_tcp(&mut self, messages: &mut Messages, flow: &mut Flow, parts: &Parts<'_>) {
@@ -938,6 +999,9 @@ impl Ask<'_> {
             self.now_s,
         );
         for &rule in self.inspector.matches() {
+            if self.told.contains(&rule) {
+                continue;
+            }
             self.counters.note(Note::Alerts, 1);
             flow.alerts = flow.alerts.saturating_add(1);
             if let Some(events) = &mut self.events {

@@ -20,19 +20,19 @@ const DIFFERENCES: &[(&str, &[&str])] = &[
         "a flow of ICMP is all ICMP between two hosts, so what follows a dropped request is dropped with it, unasked",
         &[
             "actions 77 +dropped",
-            "sample 496 -9000097",
-            "sample 498 +dropped",
+            "sample 578 -9000112",
+            "sample 580 +dropped",
         ],
     ),
     (
         "a drop is one of the flow; in Suricata of the packet alone where the rule asks about packets (`dsize`)",
         &[
-            "sample 459 +dropped",
-            "sample 460 +dropped",
-            "sample 461 +dropped",
-            "sample 462 +dropped",
-            "sample 463 +dropped",
-            "sample 464 +dropped",
+            "sample 541 +dropped",
+            "sample 542 +dropped",
+            "sample 543 +dropped",
+            "sample 544 +dropped",
+            "sample 545 +dropped",
+            "sample 546 +dropped",
         ],
     ),
     (

@@ -339,12 +339,15 @@ fn certificates_and_fingerprints_of_tls_are_found_over_segments() {
                  drop tls any any -> any any (tls.cert_serial; content:\"1A:2B\"; sid:2;)\n\
                  alert tls any any -> any any (tls.certs; content:\"second\"; startswith; sid:3;)\n\
                  alert tls any any -> any any (tls.cert_subject; content:\"second\"; sid:4;)\n\
-                 alert tls any any -> any any (ja3.string; content:\"771,47,,,\"; bsize:9; sid:5;)\n\
-                 alert tls any any -> any any (ja3s.string; content:\"771,47,\"; bsize:7; ja3s.hash; content:\"5397c414a9ebeaff1bf18b70ca22eaa0\"; sid:6;)\n";
+                 alert tls any any -> any any (ja3.string; content:\"771,47,0,,\"; bsize:10; sid:5;)\n\
+                 alert tls any any -> any any (ja3s.string; content:\"771,47,\"; bsize:7; ja3s.hash; content:\"5397c414a9ebeaff1bf18b70ca22eaa0\"; sid:6;)\n\
+                 alert tls any any -> any any (ja3.string; content:\"771,47,0,,\"; tls.sni; content:\"a.example\"; startswith; sid:7;)\n\
+                 alert tls any any -> any any (ja3s.string; content:\"771,47,\"; tls.cert_subject; content:\"a.example\"; sid:8;)\n";
     let mut function = ips(folder.path(), rules, "");
     handshake(&mut function);
     let random = [7; 32];
-    let hello = [&[3, 3][..], &random, &[0, 0, 2, 0, 47, 1, 0]].concat();
+    let name = b"\0\x12\0\0\0\x0e\0\x0c\0\0\x09a.example";
+    let hello = [&[3, 3][..], &random, &[0, 0, 2, 0, 47, 1, 0], name].concat();
     let hello = records(&message(1, &hello), 1000);
     for (number, part) in (0..).zip(hello.chunks(30)) {
         assert!(passes(
@@ -371,7 +374,7 @@ fn certificates_and_fingerprints_of_tls_are_found_over_segments() {
     drop(function);
     let mut found = ids(folder.path());
     found.sort_unstable();
-    assert_eq!(found, [1, 2, 3, 5, 6]);
+    assert_eq!(found, [1, 2, 3, 5, 6, 7, 8]);
 }
 
 #[test]
