@@ -5,8 +5,10 @@
 //! every packet of their group.
 
 use crate::buffer::{Buffer, BufferSet};
+use crate::by_address::{ByAddress, is_narrow};
 use crate::evaluate::{Evaluator, FlowBits, Packet, Parts};
 use crate::host_bits::{HostBits, key_of};
+use crate::ranges::Ranges;
 use crate::rates::{Rated, Rates};
 use crate::read::Names;
 use crate::rule::*;
@@ -53,8 +55,9 @@ struct Group {
     found: Vec<Box<[u32]>>,
     /// Those of them that may fit once bytes behind the pattern have come.
     going_on: Vec<Box<[u32]>>,
-    /// Rules without a pattern.
+    /// Rules without a pattern: those about most addresses, and the others by the sender, or by the receiver where that tells more.
     always: Box<[u32]>,
+    by_address: Option<Box<[ByAddress; 2]>>,
 }
 
 impl RuleSet {
@@ -131,7 +134,11 @@ impl RuleSet {
 
     /// Bytes of memory that searches take.
     pub fn memory_bytes(&self) -> usize {
-        let of = |group: &Group| group.search.as_ref().map_or(0, Search::memory_bytes);
+        let of = |group: &Group| {
+            let by_address = group.by_address.iter().flat_map(|it| it.iter());
+            let by_address: usize = by_address.map(ByAddress::memory_bytes).sum();
+            by_address + group.search.as_ref().map_or(0, Search::memory_bytes)
+        };
         let by_port = |by: &ByPort| by.groups.iter().map(of).sum::<usize>() + 2 * by.ports.len();
         let packets = self.packets.iter().flatten();
         let packets: usize = packets
@@ -329,14 +336,19 @@ impl ByPort {
 
 impl Group {
     fn new(rules: &[Rule], numbers: &[u32], matcher: Matcher) -> Result<Self, String> {
-        let mut always = Vec::new();
+        let (mut always, mut by_source, mut by_destination) = (Vec::new(), Vec::new(), Vec::new());
         let mut patterns: Vec<Vec<u8>> = Vec::new();
         let mut found: Vec<Vec<u32>> = Vec::new();
         let mut known: HashMap<Vec<u8>, usize> = HashMap::new();
         for &number in numbers {
             let rule = &rules[number as usize];
             let Some((_, bytes)) = pattern(rule) else {
-                always.push(number);
+                let sides = [&rule.source.addresses, &rule.destination.addresses];
+                match sides.map(|it| !rule.both_ways && is_narrow(it)) {
+                    [true, _] => by_source.push((number, &**sides[0])),
+                    [false, true] => by_destination.push((number, &**sides[1])),
+                    [false, false] => always.push(number),
+                }
                 continue;
             };
             let bytes = bytes.to_ascii_lowercase();
@@ -356,8 +368,18 @@ impl Group {
             each.filter(|&number| goes_on(&rules[number as usize]))
                 .collect()
         });
+        let mut sorted = |rules: &[(u32, &Ranges)]| {
+            ByAddress::new(rules).unwrap_or_else(|| {
+                always.extend(rules.iter().map(|(number, _)| *number));
+                ByAddress::default()
+            })
+        };
         Ok(Self {
             search,
+            by_address: match by_source.is_empty() && by_destination.is_empty() {
+                true => None,
+                false => Some(Box::new([sorted(&by_source), sorted(&by_destination)])),
+            },
             going_on: going_on.collect(),
             found: found.into_iter().map(Into::into).collect(),
             always: always.into(),
@@ -542,7 +564,7 @@ impl Inspector {
                 if !self.has_time() {
                     break;
                 }
-                self.search(group, parts.payload, parts.new_from);
+                self.search(group, packet, parts.payload, parts.new_from);
             }
         }
         for buffer in ready.iter() {
@@ -552,7 +574,7 @@ impl Inspector {
             if let (Some(data), Some(groups)) =
                 (parts.buffer(buffer), set.messages.get(buffer as usize))
             {
-                self.search(&groups[direction], data, 0);
+                self.search(&groups[direction], packet, data, 0);
             }
         }
         if self.asked.is_empty() {
@@ -562,9 +584,12 @@ impl Inspector {
     }
 
     #[inline]
-    fn search(&mut self, group: &Group, data: &[u8], new_from: usize) {
+    fn search(&mut self, group: &Group, packet: &Packet<'_>, data: &[u8], new_from: usize) {
         for &rule in &group.always {
             ask_for(&mut self.seen, &mut self.asked, 2 * rule);
+        }
+        if let Some(by_address) = &group.by_address {
+            self.ask_for_addresses(by_address, packet);
         }
         let Some(search) = &group.search else {
             return;
@@ -600,6 +625,19 @@ impl Inspector {
             for pattern in 0..group.found.len() {
                 found(pattern, usize::MAX);
             }
+        }
+    }
+
+    /// Asks for the rules that are about the addresses of a packet. Not part of what has none.
+    #[inline(never)]
+    fn ask_for_addresses(&mut self, by_address: &[ByAddress; 2], packet: &Packet<'_>) {
+        let [source, destination] = by_address;
+        let about = [
+            source.rules_of(packet.source),
+            destination.rules_of(packet.destination),
+        ];
+        for &rule in about.into_iter().flatten() {
+            ask_for(&mut self.seen, &mut self.asked, 2 * rule);
         }
     }
 

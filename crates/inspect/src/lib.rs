@@ -21,6 +21,7 @@
 
 pub mod arena;
 pub mod buffer;
+mod by_address;
 pub mod certificate;
 pub mod compile;
 pub mod dns;

@@ -1,0 +1,158 @@
+//! Rules by the addresses that they are about: lists of hosts that somebody has seen misbehave are long, and a packet is asked about
+//! those alone that it is from or to.
+
+use crate::ranges::Ranges;
+
+/// Rules by intervals of addresses.
+#[derive(Debug, Default)]
+pub(crate) struct ByAddress {
+    /// First addresses of the intervals, in order.
+    first: Box<[u128]>,
+    /// Place of the first rule of each interval in `rules`, and the end of the last one's.
+    places: Box<[u32]>,
+    rules: Box<[u32]>,
+}
+
+/// Widest range that is told apart: what is wider is about most packets.
+const WIDEST: u128 = 1 << 20;
+/// Widest network of IPv6 that is.
+const WIDEST_6: u128 = 1 << 96;
+/// Addresses of IPv4, mapped.
+const MAPPED: std::ops::RangeInclusive<u128> = 0xffff_0000_0000..=0xffff_ffff_ffff;
+/// Entries of all intervals at most: lists that overlap much are asked for each packet.
+const MOST_ENTRIES: usize = 1 << 22;
+
+/// Whether addresses are few enough to be told apart.
+pub(crate) fn is_narrow(addresses: &Ranges) -> bool {
+    addresses.ranges().iter().all(|(first, last)| {
+        let widest = if MAPPED.contains(first) {
+            WIDEST
+        } else {
+            WIDEST_6
+        };
+        last - first < widest
+    })
+}
+
+impl ByAddress {
+    /// Sorts rules by their addresses; none if they overlap too much.
+    pub fn new(rules: &[(u32, &Ranges)]) -> Option<Self> {
+        let ranges = || {
+            let of = |(rule, it): &(u32, &Ranges)| {
+                let rule = *rule;
+                it.ranges().to_vec().into_iter().map(move |it| (rule, it))
+            };
+            rules.iter().flat_map(of)
+        };
+        let mut first: Vec<_> = ranges()
+            .flat_map(|(_, (first, last))| [Some(first), last.checked_add(1)])
+            .flatten()
+            .collect();
+        first.sort_unstable();
+        first.dedup();
+        let mut all: Vec<Vec<u32>> = vec![Vec::new(); first.len()];
+        let mut entries = 0;
+        for (rule, (from, to)) in ranges() {
+            let begin = first.partition_point(|it| *it < from);
+            let end = first.partition_point(|it| *it <= to);
+            entries += end - begin;
+            if entries > MOST_ENTRIES {
+                return None;
+            }
+            all[begin..end].iter_mut().for_each(|it| it.push(rule));
+        }
+        let mut places = vec![0];
+        let mut together = Vec::with_capacity(entries);
+        for of_interval in all {
+            together.extend(of_interval);
+            places.push(together.len() as u32);
+        }
+        Some(Self {
+            first: first.into(),
+            places: places.into(),
+            rules: together.into(),
+        })
+    }
+
+    /// Rules that are about that address.
+    #[inline]
+    pub fn rules_of(&self, address: u128) -> &[u32] {
+        let Some(interval) = self
+            .first
+            .partition_point(|it| *it <= address)
+            .checked_sub(1)
+        else {
+            return &[];
+        };
+        let place = |at: usize| self.places.get(at).map_or(0, |it| *it as usize);
+        let rules = place(interval)..place(interval + 1);
+        self.rules.get(rules).unwrap_or_default()
+    }
+
+    /// Bytes of memory that it takes.
+    pub fn memory_bytes(&self) -> usize {
+        size_of_val(&*self.first) + size_of_val(&*self.places) + size_of_val(&*self.rules)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    fn ranges(text: &str) -> Ranges {
+        let parts = text.split(' ').map(|it| Ranges::addresses(it).unwrap());
+        parts.reduce(|all, it| all.or(&it)).unwrap()
+    }
+
+    #[test]
+    fn only_short_lists_are_told_apart() {
+        for (text, narrow) in [
+            ("192.0.2.1 198.51.100.0/24 2001:db8::/48", true),
+            ("10.0.0.0/12", true),
+            ("10.0.0.0/8 192.0.2.1", false),
+            ("2001::/16", false),
+        ] {
+            assert_eq!(is_narrow(&ranges(text)), narrow, "{text}");
+        }
+        assert!(!is_narrow(&Ranges::all()) && !is_narrow(&ranges("192.0.2.1").not()));
+    }
+
+    #[test]
+    fn lists_that_overlap_too_much_are_not_sorted() {
+        // Each of them lies in all that come before.
+        let nested: Vec<_> = (0..3000).map(|it| Ranges::of(it, 100_000 - it)).collect();
+        let rules: Vec<_> = (0..).zip(&nested).collect();
+        assert!(ByAddress::new(&rules).is_none());
+        assert!(ByAddress::new(&rules[..100]).is_some());
+        assert_eq!(ByAddress::new(&[]).unwrap().rules_of(7), []);
+    }
+
+    proptest! {
+        #[test]
+        fn each_address_finds_the_rules_that_are_about_it(
+            lists in prop::collection::vec(prop::collection::vec((0u128..60, 0u128..9), 0..4), 0..8),
+            top in any::<bool>(),
+        ) {
+            // At the end of all addresses as well.
+            let base = if top { u128::MAX - 70 } else { 0 };
+            let lists: Vec<_> = lists
+                .into_iter()
+                .map(|list| {
+                    let parts = list.into_iter().map(|(from, len)| Ranges::of(base + from, base + from + len));
+                    parts.reduce(|all, it| all.or(&it)).unwrap_or_else(|| Ranges::all().not())
+                })
+                .collect();
+            let rules: Vec<_> = (0..).zip(&lists).collect();
+            let sorted = ByAddress::new(&rules).unwrap();
+            for address in base..=base + 70 {
+                let mut found = sorted.rules_of(address).to_vec();
+                found.sort_unstable();
+                let about = rules.iter().filter(|(_, it)| it.has(address));
+                let want: Vec<_> = about.map(|(rule, _)| *rule).collect();
+                prop_assert_eq!(found, want);
+            }
+        }
+    }
+}
