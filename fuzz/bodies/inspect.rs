@@ -103,7 +103,7 @@ fn flight(bytes: &[u8], size: usize) -> Vec<Vec<u8>> {
     let mut found = Vec::new();
     for piece in bytes.chunks(size) {
         let _ = flight.push(piece);
-        while let Some(kind) = flight.next() {
+        while let Some(kind) = flight.go_on() {
             match kind {
                 Kind::Certificates => found.extend(flight.certificates().map(<[u8]>::to_vec)),
                 _ => found.push(flight.message().to_vec()),

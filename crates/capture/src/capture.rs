@@ -1159,7 +1159,7 @@ mod tests {
             0
         }
 
-        fn take(&mut self, record: &crate::record::Record<'_>, _: Option<(usize, u8)>) {
+        fn take(&mut self, record: &Record<'_>, _: Option<(usize, u8)>) {
             self.0 = record.facts.time_ns;
         }
 

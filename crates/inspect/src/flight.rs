@@ -122,7 +122,7 @@ impl Flight {
     }
 
     /// Goes to the next message of use that is there whole.
-    pub fn next(&mut self) -> Option<Kind> {
+    pub fn go_on(&mut self) -> Option<Kind> {
         while !self.is_over {
             let rest = &self.bytes[self.at..self.len];
             let ([kind, len @ ..], body) = rest.split_first_chunk::<MESSAGE_HEAD>()?;
@@ -207,7 +207,7 @@ mod tests {
                 let mut found = Vec::new();
                 for part in bytes.chunks(segment) {
                     flight.push(part).unwrap();
-                    while let Some(kind) = flight.next() {
+                    while let Some(kind) = flight.go_on() {
                         match kind {
                             Kind::ServerHello => found.push(flight.message().to_vec()),
                             Kind::Certificates => {
@@ -231,10 +231,10 @@ mod tests {
         flight
             .push(&[&hello[..], &[20, 3, 3, 0, 1, 1]].concat())
             .unwrap();
-        assert_eq!(flight.next(), Some(Kind::ServerHello));
+        assert_eq!(flight.go_on(), Some(Kind::ServerHello));
         assert_eq!(flight.message(), b"hello");
         assert_eq!(flight.server_hello(), Some(&b"hello"[..]));
-        assert!(flight.next().is_none() && flight.is_over());
+        assert!(flight.go_on().is_none() && flight.is_over());
         flight.begin();
         assert_eq!(
             flight.push(b"\x16\x02\x00\x00\x05hello"),
@@ -243,7 +243,7 @@ mod tests {
         flight.begin();
         flight.push(&records(&[11, 1, 0, 0], 1000)).unwrap();
         assert!(!flight.is_over());
-        assert!(flight.next().is_none() && flight.is_over());
+        assert!(flight.go_on().is_none() && flight.is_over());
         flight.begin();
         let many = records(&message(0, &[0; 12_000]).repeat(2), 10_000);
         assert_eq!(flight.push(&many), Err(TlsFault::Length));
@@ -262,7 +262,7 @@ mod tests {
             for part in parts {
                 let part = if in_records { records(&part, 50) } else { part };
                 let _ = flight.push(&part);
-                while flight.next().is_some() {
+                while flight.go_on().is_some() {
                     let bytes = flight.certificates().map(<[u8]>::len).sum::<usize>();
                     assert!(bytes <= FLIGHT_BYTES);
                     let _ = flight.server_hello();

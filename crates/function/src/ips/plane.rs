@@ -887,7 +887,7 @@ impl Ask<'_> {
             self.told.extend(self.inspector.matches().iter().take(room));
             is_first = false;
         };
-        while let Some(kind) = flight.next() {
+        while let Some(kind) = flight.go_on() {
             match kind {
                 Kind::ClientHello if to_server => {
                     let hello = flight.message();

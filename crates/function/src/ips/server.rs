@@ -55,7 +55,7 @@ pub(super) struct Deciding {
 }
 
 /// Time that workers may take until they go by other rules.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_millis(if cfg!(test) { 500 } else { 5000 });
 
 /// Counts by name.
 type Counts = BTreeMap<String, u64>;
