@@ -639,10 +639,12 @@ impl Asking<'_> {
                 }
             }
             Some(Application::Dns) => flow.dns[usize::from(!to_server)].lose(),
-            Some(Application::Tls) if to_server => self.messages.end(flow),
             Some(Application::Tls) => {
-                let flight = std::mem::take(&mut flow.flights[1]);
+                let flight = std::mem::take(&mut flow.flights[usize::from(!to_server)]);
                 self.messages.flights.give_back(flight);
+                if to_server {
+                    self.messages.end_parser(flow);
+                }
             }
             _ => {}
         }
