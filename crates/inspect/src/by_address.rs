@@ -38,11 +38,9 @@ impl ByAddress {
     /// Sorts rules by their addresses; none if they overlap too much.
     pub fn new(rules: &[(u32, &Ranges)]) -> Option<Self> {
         let ranges = || {
-            let of = |(rule, it): &(u32, &Ranges)| {
-                let rule = *rule;
-                it.ranges().to_vec().into_iter().map(move |it| (rule, it))
-            };
-            rules.iter().flat_map(of)
+            rules
+                .iter()
+                .flat_map(|&(rule, it)| it.ranges().iter().map(move |range| (rule, *range)))
         };
         let mut first: Vec<_> = ranges()
             .flat_map(|(_, (first, last))| [Some(first), last.checked_add(1)])

@@ -346,10 +346,10 @@ impl Reader<'_> {
             "http" | "http1" => (Protocol::Tcp, vec![Application::Http]),
             "dns" => (Protocol::Ip, vec![Application::Dns]),
             "tls" | "ssl" | "https" => (Protocol::Tcp, vec![Application::Tls]),
-            "smtp" => (Protocol::Tcp, vec![Application::Smtp]),
-            "ftp" => (Protocol::Tcp, vec![Application::Ftp]),
-            "ssh" => (Protocol::Tcp, vec![Application::Ssh]),
-            "smb" => (Protocol::Tcp, vec![Application::Smb]),
+            "smtp" | "ftp" | "ssh" | "smb" => {
+                let application = Application::of_name(protocol.text);
+                (Protocol::Tcp, application.into_iter().collect())
+            }
             "ipv4" | "ipv6" | "ip4" | "ip6" | "pkthdr" | "http2" | "ftp-data" | "imap" | "pop3"
             | "dcerpc" | "dnp3" | "modbus" | "enip" | "nfs" | "ikev2" | "krb5" | "ntp" | "dhcp"
             | "rfb" | "rdp" | "snmp" | "tftp" | "sip" | "quic" | "mqtt" | "pgsql" | "telnet"

@@ -805,6 +805,20 @@ impl Ask<'_> {
         }
     }
 
+    /// Asks the rules with what is known of an end's first messages.
+    fn about_tls(
+        &mut self,
+        flow: &mut Flow,
+        parts: &Parts<'_>,
+        tls: &Tls<'_>,
+        with_packet: bool,
+        ready: &[Buffer],
+    ) {
+        let message = Message::Tls(tls);
+        let parts = Parts { message, ..*parts };
+        self.about(flow, &parts, with_packet, ready.iter().copied().collect());
+    }
+
     /// Looks for names of servers in a client's hellos; whether the rules about the packet have been asked with them.
     fn hellos(
         &mut self,
@@ -828,12 +842,7 @@ impl Ask<'_> {
                         server_name: Some(&hello.message.sni),
                         ..Tls::default()
                     };
-                    let parts = Parts {
-                        message: Message::Tls(&tls),
-                        ..*parts
-                    };
-                    let ready = [Buffer::TlsSni].into_iter().collect();
-                    self.about(flow, &parts, is_first, ready);
+                    self.about_tls(flow, parts, &tls, is_first, &[Buffer::TlsSni]);
                     is_first = false;
                 }
                 // Where one was read, what is behind the segment is not waited for.
@@ -881,9 +890,7 @@ impl Ask<'_> {
         let mut left_out = 0;
         self.told.clear();
         let mut ask = |tls: Tls<'_>, ready: &[Buffer]| {
-            let message = Message::Tls(&tls);
-            let parts = Parts { message, ..*parts };
-            self.about(flow, &parts, is_first, ready.iter().copied().collect());
+            self.about_tls(flow, parts, &tls, is_first, ready);
             // A rule that several certificates fit is written down for one of them.
             let room = MOST_TOLD - self.told.len();
             self.told.extend(self.inspector.matches().iter().take(room));
