@@ -4,7 +4,7 @@ use super::action::{Action, ActionsError, PortNumber, steps};
 use super::at_work::{AtWork, Worker};
 use super::key::Key;
 use super::shape::{GroupState, MeterState, Shape, Table};
-use super::table::{Full, Head, MOST_RULES, Memory, Slot, Tuple, slots_for};
+use super::table::{Full, Head, MOST_RULES, Mask, Memory, Slot, Tuple, slots_for};
 use crate::mix::Seeded;
 use crate::swapped::{InUse, Swapped};
 use serde::Deserialize;
@@ -601,7 +601,7 @@ impl Control {
             .map(|(priority, _)| *priority);
         match highest {
             None => {
-                self.by_mask.remove(&(state.table, state.tuple.mask));
+                self.by_mask.remove(&(state.table, state.tuple.mask.bits));
                 self.tuples[usize::from(kept.tuple)] = None;
                 self.retired_tuples.push(kept.tuple);
                 self.is_behind = true;
@@ -792,11 +792,10 @@ impl Control {
             if shape.tables.len() <= table {
                 shape.tables.resize_with(table + 1, Table::default);
             }
-            let table = &mut shape.tables[table];
-            table.asked = table.asked.or(&state.tuple.mask);
-            table.tuples.push(state.tuple.clone());
+            shape.tables[table].tuples.push(state.tuple.clone());
         }
         for table in &mut shape.tables {
+            table.asked = Mask::of_all(&table.tuples);
             table
                 .tuples
                 .sort_by_key(|tuple| std::cmp::Reverse(tuple.highest));

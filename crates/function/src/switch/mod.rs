@@ -595,18 +595,21 @@ impl Tables<'_> {
             let wanted = of_table[table];
             let rules = self.shape.tables.get(table).unwrap_or(&empty);
             // Who asks only for ports and stations is not made to wait for other headers.
-            if rules.asked.is_outermost() {
+            if rules.asked.bits.is_outermost() {
                 for index in places(wanted) {
                     keys[index] = Key::outermost(batch.packets()[index].bytes(), in_port);
                 }
             } else {
                 for index in places(wanted) {
+                    if keys[index].read_usual(batch.packets()[index].bytes(), in_port) {
+                        continue;
+                    }
                     let headers = batch.headers(index);
                     keys[index] = Key::of(batch.packets()[index].bytes(), headers, in_port);
                 }
             }
             self.memory
-                .find(&rules.tuples, keys, wanted, found, scratch);
+                .find((&rules.tuples, &rules.asked), keys, wanted, found, scratch);
             for index in places(wanted) {
                 if let Some(count) = self.rule_counts.get(found[index].counter as usize) {
                     prefetch(count);

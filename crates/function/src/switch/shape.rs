@@ -3,8 +3,7 @@
 
 use super::action::{ActionsError, PortNumber, steps};
 use super::control::{Count, Group, GroupKind, Limit, Meter};
-use super::key::Key;
-use super::table::Tuple;
+use super::table::{Mask, Tuple};
 use crate::gtpu::meter;
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -23,7 +22,7 @@ pub(super) struct Table {
     /// Tuples, that of the highest priority first.
     pub tuples: Vec<Tuple>,
     /// Bits that any of them asks for.
-    pub asked: Key,
+    pub asked: Mask,
 }
 
 impl Shape {

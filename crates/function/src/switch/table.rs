@@ -145,35 +145,32 @@ impl Head {
     }
 }
 
-/// Rules that ask about the same bits.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Tuple {
-    pub number: u16,
-    pub mask: Key,
-    /// The words in which the mask has bits, the first `many` of these.
+/// Bits of a key that are asked about.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Mask {
+    pub bits: Key,
+    /// The words in which it has bits, the first `many` of these.
     words: [u8; WORDS],
     many: u8,
-    /// Highest priority of its rules.
-    pub highest: u16,
 }
 
-impl Tuple {
-    pub fn new(number: u16, mask: Key, highest: u16) -> Self {
+impl Mask {
+    pub fn new(bits: Key) -> Self {
         let mut words = [0; WORDS];
         let mut many = 0;
-        for (word, bits) in (0..).zip(mask.0) {
+        for (word, bits) in (0..).zip(bits.0) {
             if bits != 0 {
                 words[usize::from(many)] = word;
                 many += 1;
             }
         }
-        Self {
-            number,
-            mask,
-            words,
-            many,
-            highest,
-        }
+        Self { bits, words, many }
+    }
+
+    /// The bits that any of these asks about.
+    pub fn of_all(tuples: &[Tuple]) -> Self {
+        let masks = tuples.iter().map(|tuple| &tuple.mask.bits);
+        Self::new(masks.fold(Key::default(), |all, bits| all.or(bits)))
     }
 
     #[inline(always)]
@@ -182,19 +179,42 @@ impl Tuple {
         asked.map(|word| usize::from(*word) & (WORDS - 1))
     }
 
-    /// Whether it asks for the same in both.
+    /// Whether these bits are the same in both.
     #[inline(always)]
     fn is_same(&self, one: &Key, other: &Key) -> bool {
         let mut words = self.words();
-        words.all(|word| (one.0[word] ^ other.0[word]) & self.mask.0[word] == 0)
+        words.all(|word| (one.0[word] ^ other.0[word]) & self.bits.0[word] == 0)
+    }
+
+    #[inline(always)]
+    fn hash(&self, seed: u64, key: &Key) -> u64 {
+        self.words().fold(seed, |hash, word| {
+            fold(hash, key.0[word] & self.bits.0[word])
+        })
+    }
+}
+
+/// Rules that ask about the same bits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Tuple {
+    pub number: u16,
+    pub mask: Mask,
+    /// Highest priority of its rules.
+    pub highest: u16,
+}
+
+impl Tuple {
+    pub fn new(number: u16, bits: Key, highest: u16) -> Self {
+        Self {
+            number,
+            mask: Mask::new(bits),
+            highest,
+        }
     }
 
     #[inline(always)]
     fn hash(&self, key: &Key) -> u64 {
-        let seed = u64::from(self.number);
-        self.words().fold(seed, |hash, word| {
-            fold(hash, key.0[word] & self.mask.0[word])
-        })
+        self.mask.hash(u64::from(self.number), key)
     }
 }
 
@@ -236,7 +256,7 @@ impl Memory {
         // Relaxed: whoever finds the slot has read its number with Acquire, from where `put` stores it with Release.
         let relaxed = Ordering::Relaxed;
         let words = &self.slots[*first as usize].0;
-        for (place, word) in KEY.into_iter().zip(tuple.words()) {
+        for (place, word) in KEY.into_iter().zip(tuple.mask.words()) {
             words[place].store(key.0[word], relaxed);
         }
         words[HEAD].store(head.word(), relaxed);
@@ -303,32 +323,46 @@ impl Memory {
         }
     }
 
-    /// Finds for each key whose bit is set in `wanted` the slot of the rule of highest priority.
+    /// Finds for each key whose bit is set in `wanted` the slot of the rule of highest priority. `asked` are the bits that any of the
+    /// tuples asks about.
     pub fn find(
         &self,
-        tuples: &[Tuple],
+        (tuples, asked): (&[Tuple], &Mask),
         keys: &[Key; BATCH_CAPACITY],
         wanted: u64,
         found: &mut [Found; BATCH_CAPACITY],
         scratch: &mut Scratch,
     ) {
-        let mut left = wanted;
-        for_each(wanted, |index| found[index] = Found::NOTHING);
+        // Packets of a flow come together: one that is asked the same as the one before finds what that finds.
+        let mut same = 0;
+        let mut before = usize::MAX;
+        for_each(wanted, |index| {
+            found[index] = Found::NOTHING;
+            let is_same = before < BATCH_CAPACITY && asked.is_same(&keys[before], &keys[index]);
+            same |= u64::from(is_same) << index;
+            before = index;
+        });
+        let mut left = wanted & !same;
         for tuple in tuples {
             // Rules that are found already are no worse than all that follow.
-            let mut asked = 0;
+            let mut open = 0;
             for_each(left, |index| {
                 let best = found[index];
                 if !best.is_some() || best.priority < tuple.highest {
-                    asked |= 1 << index;
+                    open |= 1 << index;
                 }
             });
-            left = asked;
+            left = open;
             if left == 0 {
-                return;
+                break;
             }
             self.find_in(tuple, keys, left, found, scratch);
         }
+        let mut last = Found::NOTHING;
+        for_each(wanted, |index| match same & 1 << index {
+            0 => last = found[index],
+            _ => found[index] = last,
+        });
     }
 
     /// Finds those of a tuple, in steps over all packets, so that what one waits for from memory the others wait for meanwhile.
@@ -341,23 +375,12 @@ impl Memory {
         found: &mut [Found; BATCH_CAPACITY],
         Scratch { hashes, places }: &mut Scratch,
     ) {
-        // Packets of a flow come together: one that asks for what the one before has asked for finds what that finds.
-        let (mut first, mut same) = (asked, 0);
-        let mut before = usize::MAX;
         for_each(asked, |index| {
             let hash = tuple.hash(&keys[index]);
             hashes[index] = hash;
-            let is_same = before < BATCH_CAPACITY
-                && hashes[before] == hash
-                && tuple.is_same(&keys[before], &keys[index]);
-            before = index;
-            same |= u64::from(is_same) << index;
-            if !is_same {
-                prefetch(self.buckets_of(hash).0);
-            }
+            prefetch(self.buckets_of(hash).0);
         });
-        first &= !same;
-        for_each(first, |index| {
+        for_each(asked, |index| {
             let hash = hashes[index];
             let bucket = self.buckets_of(hash).0;
             let place = bucket.places_of(tag(hash)).next();
@@ -365,19 +388,16 @@ impl Memory {
             let slot = place.map_or(0, |place| bucket.slot(place));
             if let Some(words) = self.slots.get(slot as usize) {
                 prefetch(words);
-                if tuple.many > NEAR_WORDS {
+                if tuple.mask.many > NEAR_WORDS {
                     prefetch(&words.0[WORDS]);
                 }
             }
         });
-        let mut last = Found::NOTHING;
         for_each(asked, |index| {
-            if same & 1 << index == 0 {
-                last = self.found(tuple, &keys[index], hashes[index], places[index]);
-            }
+            let rule = self.found(tuple, &keys[index], hashes[index], places[index]);
             let best = &mut found[index];
-            if last.is_some() && (!best.is_some() || last.priority > best.priority) {
-                *best = last;
+            if rule.is_some() && (!best.is_some() || rule.priority > best.priority) {
+                *best = rule;
             }
         });
     }
@@ -418,9 +438,9 @@ impl Memory {
         let words = &self.slots.get(slot as usize)?.0;
         let head = Head::of_word(words[HEAD].load(Ordering::Relaxed));
         let mut differs = u64::from(head.tuple ^ tuple.number);
-        for (place, word) in KEY.into_iter().zip(tuple.words()) {
+        for (place, word) in KEY.into_iter().zip(tuple.mask.words()) {
             let own = words[place].load(Ordering::Relaxed);
-            differs |= own ^ key.0[word] & tuple.mask.0[word];
+            differs |= own ^ key.0[word] & tuple.mask.bits.0[word];
         }
         (differs == 0).then_some(head)
     }
@@ -572,7 +592,14 @@ mod tests {
         let mut keys = [Key::default(); BATCH_CAPACITY];
         keys[5] = key;
         let mut found = [Found::NOTHING; BATCH_CAPACITY];
-        memory.find(tuples, &keys, 1 << 5, &mut found, &mut Scratch::default());
+        let asked = Mask::of_all(tuples);
+        memory.find(
+            (tuples, &asked),
+            &keys,
+            1 << 5,
+            &mut found,
+            &mut Scratch::default(),
+        );
         found[5].slot()
     }
 
@@ -643,7 +670,15 @@ mod tests {
         let mut found = [Found::NOTHING; BATCH_CAPACITY];
         // All but the second one are asked about.
         let wanted = ((1 << numbers.len()) - 1) & !2;
-        memory.find(&[tuple], &keys, wanted, &mut found, &mut Scratch::default());
+        let tuples = [tuple];
+        let asked = Mask::of_all(&tuples);
+        memory.find(
+            (&tuples, &asked),
+            &keys,
+            wanted,
+            &mut found,
+            &mut Scratch::default(),
+        );
         for (index, number) in numbers.into_iter().enumerate() {
             let want = (number != 9 && index != 1).then_some(number as Slot);
             assert_eq!(found[index].slot(), want, "{index}");

@@ -310,11 +310,16 @@ fn the_rules_found_are_those_that_a_list_would_find_whatever_comes_and_goes() {
             }
             let mut found = [Found::NOTHING; BATCH_CAPACITY];
             let tables = &shape.get().tables;
-            let tuples = tables.first().map_or(&[][..], |table| &table.tuples);
+            let empty = Table::default();
+            let table = tables.first().unwrap_or(&empty);
             let scratch = &mut Scratch::default();
-            control
-                .memory()
-                .find(tuples, &keys, u64::MAX, &mut found, scratch);
+            control.memory().find(
+                (&table.tuples, &table.asked),
+                &keys,
+                u64::MAX,
+                &mut found,
+                scratch,
+            );
             let rules: Vec<control::Rule> = list.iter().map(|(_, rule)| rule.clone()).collect();
             for (key, found) in keys.iter().zip(&found) {
                 let own = found.slot().map(|_| {
