@@ -16,10 +16,13 @@ use taut_model::estimate::Prediction;
   taut model overload --from plain function
   taut generate --device 'memif,function=burn(cycles=30000)' --rate 60k --seconds 10 --out busy
   taut model overload --from plain function --busy busy
+  taut generate --device 'memif,function=burn(cycles=30000)' --rate 10k --pattern 'burst(32, 0ns)' --seconds 10 --out bursts
+  taut model overload --from plain function --bursts bursts
 
 The function takes a core as much longer than the plain forwarder as packets take through it, by the medians; interruptions are
 those that the forwarder's core noted. The rate has to be one at which packets do not wait for each other. A busy core often takes
-less: --busy finds how long from the median at a higher rate, which it has to carry.")]
+less: --busy finds how long from the median at a higher rate, which it has to carry; --bursts from what the worker itself took for
+packets in full batches, as they come under overload: the nearest, and it needs no high rate.")]
 pub struct Arguments {
     /// Folders of taut generate --out: of a plain forwarder, and of the function between the same ports
     #[arg(long, num_args = 2, value_names = ["FORWARDER", "FUNCTION"], required = true)]
@@ -27,6 +30,9 @@ pub struct Arguments {
     /// Folder of the function at a higher rate that it carried: R_max by the queue too
     #[arg(long, value_name = "FOLDER")]
     busy: Option<PathBuf>,
+    /// Folder of the function given bursts of 32 at a rate that it carries: R_max by its worker's own time too
+    #[arg(long, value_name = "FOLDER")]
+    bursts: Option<PathBuf>,
     /// What takes the core away, and for how long, such as 250/s:6us, instead of what was noted; may be given several times
     #[arg(long, value_name = "RATE/s:TIME")]
     interrupt: Vec<Ticking>,
@@ -38,8 +44,13 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     let read = |place: usize| Latencies::read(&arguments.from[place]);
     let busy = arguments.busy.as_deref().map(Latencies::read).transpose()?;
+    let bursts = arguments
+        .bursts
+        .as_deref()
+        .map(Latencies::read)
+        .transpose()?;
     let given = taken_away(&arguments.interrupt);
-    let found = tipping_point(read(0)?, read(1)?, busy, &given)?;
+    let found = tipping_point(read(0)?, read(1)?, busy, bursts.as_ref(), &given)?;
     if arguments.json {
         print::json(&found);
     } else {
@@ -61,6 +72,14 @@ fn show(found: &TippingPoint) {
             us(queue.measured.median_us.value),
             queue.measured.packets,
             quantity::rate(queue.measured.sent_pps)
+        ));
+    }
+    if let Some(work) = &found.work {
+        print::line(format!(
+            "R_max by the worker's time {}: {} a packet, {:.1} in a batch",
+            quantity::rate(work.highest_pps),
+            us(work.cpu_us),
+            work.batch
         ));
     }
     print::line(format!(

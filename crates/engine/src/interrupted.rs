@@ -2,7 +2,7 @@
 
 use crate::CountersView;
 use crate::outbox::Outbox;
-use taut_sys::{Clock, Interruption, InterruptionLog, RoundWatch};
+use taut_sys::{Clock, Interruption, InterruptionLog, RoundWatch, Work};
 
 /// Counts interruptions, and notes each where somebody wants them.
 pub(crate) struct Interrupted {
@@ -67,8 +67,15 @@ impl Interrupted {
         }
     }
 
-    /// Learns how long rounds take.
+    /// Learns how long rounds take, and notes what was done.
     pub(crate) fn adapt(&mut self, own: &CountersView) {
+        if let Some(log) = &mut self.log {
+            log.note_work(Work {
+                packets: own.rx_packets,
+                batches: own.batches,
+                ticks: own.busy_ticks.saturating_sub(own.taken_busy_ticks),
+            });
+        }
         let [packets, ticks] = [own.rx_packets, own.busy_ticks];
         let since = |now: u64, then: u64| now.saturating_sub(then);
         let ticks_since = since(ticks, self.learnt[1]);

@@ -1761,7 +1761,14 @@ mod tests {
         worker.log_interruptions(InterruptionLog::create(&path, clock.hz).unwrap());
         worker.run(&stop);
         let counters = worker.counters().read();
-        let noted = taut_sys::LoggedInterruptions::read(&path).unwrap().each;
+        let log = taut_sys::LoggedInterruptions::read(&path).unwrap();
+        let (noted, work) = (log.each, log.work);
+        assert_eq!(
+            (work.packets, work.batches),
+            (counters.rx_packets, counters.batches)
+        );
+        let busy = counters.busy_ticks - counters.taken_busy_ticks;
+        assert_eq!(work.ticks, busy);
         // The machine may add some of its own.
         assert!(counters.interruptions >= 1);
         assert_eq!(noted.len() as u64, counters.interruptions);

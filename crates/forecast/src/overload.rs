@@ -1,6 +1,7 @@
 //! Overload from what was measured: the folders of `taut generate --out` of a plain forwarder and of a function between the same ports, at
 //! a rate at which packets do not wait for each other. (Gallenmüller 2021, section 5.4.7, eqs. 5.9 and 5.10.) With one more of the
-//! function at a higher rate that it carried, by the queue too (`taut_model::queueing::saturation`).
+//! function at a higher rate that it carried, by the queue too (`taut_model::queueing::saturation`); with one of the function that was
+//! given bursts, by the time that its worker took for them.
 
 use crate::ForecastError;
 use serde::{Deserialize, Serialize};
@@ -28,6 +29,8 @@ const EFFORT: Effort = Effort {
 };
 /// Share of the time of a core above which packets wait for each other, so that latency is no service time.
 const LONELY: f64 = 0.3;
+/// Packets of a batch from which on it counts as full: more change little.
+const FULL: f64 = 24.0;
 
 /// Where a core with a function tips over.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -42,8 +45,21 @@ pub struct TippingPoint {
     pub measured: [Latencies; 2],
     /// The same by the queue. None without a folder of the busy function.
     pub queue: Option<Busy>,
+    /// The same by the worker's own time for bursts. None without a folder of bursts.
+    pub work: Option<Full>,
     /// What to know about it.
     pub notes: Vec<String>,
+}
+
+/// What a worker tells that was given bursts: packets in full batches, as under overload.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Full {
+    /// Time that a packet took of the worker, µs: input and output in it.
+    pub cpu_us: f64,
+    /// Packets of a batch, the mean.
+    pub batch: f64,
+    /// The highest rate that the core keeps up with, packets/s: what interruptions leave of a second, over that time.
+    pub highest_pps: f64,
 }
 
 /// What a busy core tells by its queue.
@@ -71,6 +87,8 @@ pub struct Latencies {
     pub transport: Option<String>,
     /// What took the device's core away. None where the device does not note that.
     pub interruptions: Option<Taken>,
+    /// What the worker took for them. None where the device does not note that.
+    pub work: Option<Work>,
     #[serde(skip)]
     histogram: LatencyHistogram,
 }
@@ -84,6 +102,15 @@ pub struct Taken {
     pub share: f64,
 }
 
+/// Time that a worker took for packets.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Work {
+    /// For each, ns.
+    pub packet_ns: f64,
+    /// Packets of a batch, the mean.
+    pub batch: f64,
+}
+
 /// The part of `summary.json` that counts here.
 #[derive(Deserialize)]
 struct Summary {
@@ -92,6 +119,8 @@ struct Summary {
     device: Option<Device>,
     #[serde(default)]
     device_interruptions: Option<Taken>,
+    #[serde(default)]
+    device_work: Option<Work>,
 }
 
 #[derive(Deserialize)]
@@ -153,22 +182,24 @@ impl Latencies {
             sent_pps: stream.sent_pps.unwrap_or(0.0),
             transport: summary.device.map(|device| device.transport),
             interruptions: summary.device_interruptions,
+            work: summary.device_work,
             histogram,
         })
     }
 }
 
 /// Predicts where a function tips over, from the latencies of a plain forwarder and of the function, and by the queue from those of the
-/// `busy` function at a higher rate that it carried. Interruptions are those that are given, or else those that the forwarder's core
+/// `busy` function at a higher rate that it carried, and by its worker's time for `bursts`. Interruptions are those that are given, or else those that the forwarder's core
 /// noted of itself, or the function's.
 ///
 /// # Errors
-/// When the function is not slower than the forwarder, interruptions take all of the core, or the busy function was not busier or has
-/// latencies that no queue of it has.
+/// When the function is not slower than the forwarder, interruptions take all of the core, the busy function was not busier or has
+/// latencies that no queue of it has, or the worker that was given bursts noted no time.
 pub fn tipping_point(
     forwarder: Latencies,
     function: Latencies,
     busy: Option<Latencies>,
+    bursts: Option<&Latencies>,
     given: &[Interruption],
 ) -> Result<TippingPoint, ForecastError> {
     let mut notes = Vec::new();
@@ -210,13 +241,43 @@ pub fn tipping_point(
         None => "a bound from lonely packets: those of a busy core may take less; of four published cases it missed one (--busy misses none)",
         Some(_) => "by the queue R_max is at least the rate that was carried, and all the better the nearer that is; R_max alone is a bound from lonely packets, which missed one of four published cases",
     }.to_owned());
+    let interrupted = model.interrupted_us_per_s / 1e6;
+    let work = bursts
+        .map(|it| by_work(it, interrupted, &mut notes))
+        .transpose()?;
     Ok(TippingPoint {
         queue,
+        work,
         cpu_us: model.cpu_us,
         interrupted_us_per_s: model.interrupted_us_per_s,
         highest,
         measured: [forwarder, function],
         notes,
+    })
+}
+
+/// What a worker keeps up with that takes so long for packets of bursts.
+fn by_work(
+    bursts: &Latencies,
+    interrupted: f64,
+    notes: &mut Vec<String>,
+) -> Result<Full, ForecastError> {
+    let work = bursts.work.filter(|work| work.packet_ns > 0.0);
+    let work = work.ok_or_else(|| {
+        ForecastError::Wrong(
+            "the device that was given bursts did not note what its worker took: want one that taut set up, of one worker, for a second or more".to_owned(),
+        )
+    })?;
+    if work.batch < FULL {
+        notes.push(format!(
+            "batches of {:.1} packets: a packet of a full batch takes less, so R_max by the worker's time is too low; send bursts ('--pattern burst(32, 0ns)')",
+            work.batch
+        ));
+    }
+    Ok(Full {
+        cpu_us: work.packet_ns / 1e3,
+        batch: work.batch,
+        highest_pps: (1.0 - interrupted) * 1e9 / work.packet_ns,
     })
 }
 
@@ -328,7 +389,7 @@ mod tests {
     fn r_max_is_what_interruptions_leave_over_what_the_function_adds() {
         let forwarder = read(&[2, 3, 4], LONELY_PACKETS).unwrap();
         let function = read(&[14, 15, 16], LONELY_PACKETS).unwrap();
-        let found = tipping_point(forwarder.clone(), function.clone(), None, &[]).unwrap();
+        let found = tipping_point(forwarder.clone(), function.clone(), None, None, &[]).unwrap();
         assert!((found.cpu_us.value - 12.0).abs() < 0.05, "{found:?}");
         assert!((found.interrupted_us_per_s - 2949.9).abs() < 1e-6);
         let expected = (1e6 - 2949.9) / found.cpu_us.value;
@@ -339,8 +400,30 @@ mod tests {
             rate_hz: 1_000.0,
             duration_us: 10.0,
         }];
-        let told = tipping_point(forwarder, function, None, &given).unwrap();
+        let told = tipping_point(forwarder, function, None, None, &given).unwrap();
         assert_eq!(told.interrupted_us_per_s, 10_000.0);
+    }
+
+    #[test]
+    fn a_worker_keeps_up_with_what_it_took_for_full_batches() {
+        let of = |work: &str| {
+            let summary = format!("{{\"device_work\": {work}, {}", &LONELY_PACKETS[1..]);
+            let bursts = read(&[14, 15, 16], &summary).unwrap();
+            let [forwarder, function] =
+                [[2, 3, 4], [14, 15, 16]].map(|us| read(&us, LONELY_PACKETS).unwrap());
+            tipping_point(forwarder, function, None, Some(&bursts), &[])
+        };
+        let found = of(r#"{"packet_ns": 500.0, "batch": 31.5}"#).unwrap();
+        let full = found.work.unwrap();
+        assert!(
+            (full.highest_pps - (1.0 - 0.0029499) * 2e6).abs() < 1e-6,
+            "{full:?}"
+        );
+        let about_batches = |notes: &[String]| notes.iter().any(|note| note.contains("batches of"));
+        assert!(!about_batches(&found.notes));
+        let single = of(r#"{"packet_ns": 500.0, "batch": 1.0}"#).unwrap();
+        assert!(about_batches(&single.notes));
+        assert!(of("null").unwrap_err().to_string().contains("did not note"));
     }
 
     /// What is measured of a queue: at so many packets a second, which take the core so long, ns.
@@ -363,7 +446,7 @@ mod tests {
         // 14 us for lonely packets and 12 for those of a busy core, and 5 % of the packets up to 4.5 us more.
         let (forwarder, function) = (measured(1e4, 500.0), measured(1e4, 14_000.0));
         let busy = measured(75_000.0, 12_000.0);
-        let find = |busy| tipping_point(forwarder.clone(), function.clone(), busy, &[]);
+        let find = |busy| tipping_point(forwarder.clone(), function.clone(), busy, None, &[]);
         let bound = find(None).unwrap();
         assert_eq!(bound.queue, None);
         let found = find(Some(busy)).unwrap();
@@ -411,7 +494,7 @@ mod tests {
         };
         let forwarder = read(&[3], &of("memif", "10000")).unwrap();
         let function = read(&[15], &of("veth", "60000")).unwrap();
-        let notes = tipping_point(forwarder, function, None, &[])
+        let notes = tipping_point(forwarder, function, None, None, &[])
             .unwrap()
             .notes
             .join("\n");
@@ -444,7 +527,7 @@ mod tests {
             assert_eq!(error.lines().count(), 1, "{error}");
         }
         let same = || read(&[3], LONELY_PACKETS).unwrap();
-        let error = tipping_point(same(), same(), None, &[])
+        let error = tipping_point(same(), same(), None, None, &[])
             .unwrap_err()
             .to_string();
         assert!(error.contains("longer than the plain forwarder"), "{error}");

@@ -1,7 +1,8 @@
-//! The interruptions of a loop in a file that others read while the loop runs: a ring of the latest in shared memory.
+//! The interruptions of a loop in a file that others read while the loop runs: a ring of the latest in shared memory, and what the
+//! loop has done so far.
 //!
 //! Words of 64 bits in the machine's byte order: magic, version, ticks per second (rounded), places, interruptions so far;
-//! then per place the start and the length, in ticks. One writer, which never waits; a reader that is overtaken notices.
+//! packets, batches of them and ticks while there were some; then per place the start and the length, in ticks. One writer, which never waits; a reader that is overtaken notices.
 
 use crate::memory::Mapping;
 use crate::{Error, Interruption};
@@ -11,12 +12,36 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const MAGIC: u64 = u64::from_ne_bytes(*b"tautgaps");
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 /// Interruptions kept: half a minute of 2000 a second. 1 MiB.
 const PLACES: usize = 1 << 16;
 const COUNT_AT: usize = 4;
-const FIRST_AT: usize = 5;
+const WORK_AT: usize = 5;
+const FIRST_AT: usize = 8;
 const WORDS: usize = FIRST_AT + 2 * PLACES;
+
+/// What a loop has done with packets.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Work {
+    /// Packets that came.
+    pub packets: u64,
+    /// Batches in which they came.
+    pub batches: u64,
+    /// Ticks of rounds in which some came, without those for which the core was taken away.
+    pub ticks: u64,
+}
+
+impl Work {
+    /// What was done since.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Self {
+        Self {
+            packets: self.packets.saturating_sub(earlier.packets),
+            batches: self.batches.saturating_sub(earlier.batches),
+            ticks: self.ticks.saturating_sub(earlier.ticks),
+        }
+    }
+}
 
 /// Log in which a loop notes its interruptions for others.
 #[derive(Debug)]
@@ -77,6 +102,15 @@ impl InterruptionLog {
         words[COUNT_AT].store(self.count + 1, Ordering::Release);
         self.count += 1;
     }
+
+    /// Notes what the loop has done so far.
+    pub fn note_work(&mut self, work: Work) {
+        // One line of memory, and rarely: a reader gets numbers of one moment but for one time in millions.
+        let numbers = [work.packets, work.batches, work.ticks];
+        for (word, number) in self.words()[WORK_AT..].iter().zip(numbers) {
+            word.store(number, Ordering::Relaxed);
+        }
+    }
 }
 
 /// Interruptions that a reader of an [`InterruptionLog`] got.
@@ -86,6 +120,8 @@ pub struct LoggedInterruptions {
     pub each: Vec<Interruption>,
     /// Earlier ones that are no longer in the file.
     pub overwritten: u64,
+    /// What the loop had done when it noted that last.
+    pub work: Work,
     /// Ticks per second of the loop's clock.
     pub hz: f64,
 }
@@ -122,6 +158,11 @@ impl LoggedInterruptions {
         Ok(Self {
             each: each.collect(),
             overwritten: first,
+            work: Work {
+                packets: words[WORK_AT],
+                batches: words[WORK_AT + 1],
+                ticks: words[WORK_AT + 2],
+            },
             hz: words[2] as f64,
         })
     }
@@ -156,7 +197,24 @@ mod tests {
         log.push(one(2));
         let read = LoggedInterruptions::read(&path).unwrap();
         assert_eq!((read.each, read.overwritten), (vec![one(1), one(2)], 0));
-        assert_eq!(read.hz, 2.5e9);
+        assert_eq!((read.hz, read.work), (2.5e9, Work::default()));
+        let work = Work {
+            packets: 32,
+            batches: 1,
+            ticks: 900,
+        };
+        log.note_work(work);
+        let read = LoggedInterruptions::read(&path).unwrap();
+        assert_eq!((read.work, read.each.len()), (work, 2));
+        let later = Work {
+            ticks: 1_000,
+            ..work
+        };
+        let since = Work {
+            ticks: 100,
+            ..Work::default()
+        };
+        assert_eq!(later.since(work), since);
     }
 
     #[test]

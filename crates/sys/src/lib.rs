@@ -49,7 +49,7 @@ pub use event_counters::{Event, EventCounters, EventCounts};
 pub use fence::wait_for_instructions;
 pub use huge_pages::{AlignedTable, SharedNumber, filled_on_huge_pages};
 pub use interruption::{Interruption, RoundWatch};
-pub use interruption_log::{InterruptionLog, LoggedInterruptions};
+pub use interruption_log::{InterruptionLog, LoggedInterruptions, Work};
 pub use kernel_routes::{
     Heard, KernelFact, KernelNextHop, KernelRoute, KernelRouteKind, KernelRoutes, LOCAL_TABLE,
     MAIN_TABLE,

@@ -1,7 +1,9 @@
 //! From a measurement's outcome to its summary, and to the folder that keeps it.
 
 use super::run::{Measurement, Outcome};
-use super::summary::{Kept, KernelStamps, StreamSummary, TakenAway, TrafficSummary, Versions};
+use super::summary::{
+    DeviceWork, Kept, KernelStamps, StreamSummary, TakenAway, TrafficSummary, Versions,
+};
 use super::verdict::{LimitMissed, lost_share, verdict};
 use crate::evaluate::SlowestPackets;
 use crate::probed::Budget;
@@ -148,6 +150,10 @@ impl Account {
                 .as_ref()
                 .ok()
                 .and_then(|found| TakenAway::of(found.device.as_ref()?, sending_seconds)),
+            device_work: outcome
+                .meanwhile
+                .work
+                .and_then(|work| DeviceWork::of(work, setup.clock())),
             activity: Some(outcome.meanwhile.activity),
             energy: Some(outcome.meanwhile.energy),
             streams,

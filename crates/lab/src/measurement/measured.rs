@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use taut_host::energy::Reading;
 use taut_host::{EnergyUse, Meter, Snapshot, SystemActivity};
 use taut_results::MeasuredInterruptions;
-use taut_sys::Clock;
+use taut_sys::{Clock, LoggedInterruptions, Work};
 use taut_traffic::Instrument;
 
 /// What happened while a trial ran.
@@ -19,6 +19,8 @@ pub struct Meanwhile {
     pub energy: EnergyUse,
     /// When the cores of generator and device were taken away; why that is not known.
     pub interruptions: Result<MeasuredInterruptions, taut_sys::Error>,
+    /// What the device has done with packets; none of one that does not note it.
+    pub work: Option<Work>,
 }
 
 /// Cores and counters that [`measured`] looks at.
@@ -46,6 +48,8 @@ pub fn measured<T>(
         .into_iter()
         .flatten()
         .collect();
+    let work = || Some(LoggedInterruptions::read(watched.device_log?).ok()?.work);
+    let work_before = work();
     let energy_before = Reading::take(watched.meter, watched.device_core);
     let (before, begun) = (Snapshot::take(), SystemTime::now());
     let outcome = trial(instrument);
@@ -61,6 +65,7 @@ pub fn measured<T>(
         activity,
         energy: energy_after.since(&energy_before, watched.meter),
         interruptions,
+        work: work().and_then(|now| Some(now.since(work_before?))),
     };
     (outcome, meanwhile)
 }

@@ -9,6 +9,7 @@ use taut_measure::{GapSummary, JitterSummary, SequenceReport, Summary};
 use taut_model::Cause;
 use taut_port::PortCounters;
 use taut_results::{CoreInterruptions, DeviceInfo};
+use taut_sys::{Clock, Work};
 use taut_traffic::{SamplerAccount, Tally};
 
 /// Summary of a measurement of one stream or several.
@@ -34,6 +35,9 @@ pub struct TrafficSummary {
     /// How often and for how long the device's core was taken away meanwhile; none of a device that does not note it.
     #[serde(default)]
     pub device_interruptions: Option<TakenAway>,
+    /// Time that the device's worker took for packets meanwhile; none of a device that does not note it, or too short a time.
+    #[serde(default)]
+    pub device_work: Option<DeviceWork>,
     /// Activity of the machine meanwhile.
     pub activity: Option<SystemActivity>,
     /// Energy and processor time of it.
@@ -43,6 +47,28 @@ pub struct TrafficSummary {
     /// What a tap saw of the same packets; none without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inside: Option<Inside>,
+}
+
+/// Time that a worker took for packets.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct DeviceWork {
+    /// Time of rounds in which packets came, without that for which the core was taken away, for each packet, ns.
+    pub packet_ns: f64,
+    /// Packets of a batch, the mean.
+    pub batch: f64,
+    /// Packets that came.
+    pub packets: u64,
+}
+
+impl DeviceWork {
+    /// None where no packet came.
+    pub(crate) fn of(work: Work, clock: &Clock) -> Option<Self> {
+        (work.packets > 0).then(|| Self {
+            packet_ns: clock.to_ns(work.ticks) / work.packets as f64,
+            batch: work.packets as f64 / work.batches.max(1) as f64,
+            packets: work.packets,
+        })
+    }
 }
 
 /// How often and for how long a core was taken away.

@@ -1,7 +1,7 @@
 //! What people read of a measurement, line by line.
 
 use super::account::Account;
-use super::summary::{Kept, MeasuredDevice, StreamSummary, Versions};
+use super::summary::{DeviceWork, Kept, MeasuredDevice, StreamSummary, Versions};
 use super::verdict::LimitMissed;
 use crate::tapped::Inside;
 use serde::Serialize;
@@ -33,6 +33,7 @@ impl Account {
             inside(seen, &mut lines);
         }
         lines.extend(summary.energy.as_ref().and_then(energy_line));
+        lines.extend(summary.device_work.as_ref().map(work_line));
         lines.extend(port_losses(self.port_names.iter().zip(&summary.ports)));
         lines
     }
@@ -201,6 +202,15 @@ fn energy_line(energy: &EnergyUse) -> Option<String> {
         parts.push(format!("its core busy {:.1} %", share * 100.0));
     }
     (!parts.is_empty()).then(|| format!("energy     {}", parts.join(", ")))
+}
+
+/// What the device's worker says of itself.
+fn work_line(work: &DeviceWork) -> String {
+    format!(
+        "work       the device took {} a packet, {:.1} in a batch",
+        time(work.packet_ns),
+        work.batch
+    )
 }
 
 /// Says what was lost inside ports, where the wire is not to blame.
