@@ -122,6 +122,24 @@ fn overload_takes_the_folders_of_measurements_and_says_what_is_wrong_with_them()
     let taken = &summary["device_interruptions"];
     let share = taken["share"].as_f64().unwrap();
     assert!((0.0..=1.0).contains(&share), "{taken}");
+    // What a worker took for bursts says where it tips over: at most once for each 30,000 cycles.
+    let bursts = folder.path().join("bursts").display().to_string();
+    let device = ["--device", "memif,function=burn(cycles=30000)"];
+    let pattern = ["--rate", "1k", "--pattern", "burst(32, 0ns)"];
+    let words = [
+        "generate",
+        "--max-loss",
+        "1",
+        "--seconds",
+        "1",
+        "--out",
+        &bursts,
+    ];
+    run(&mut taut(&[&words[..], &device, &pattern].concat())).success();
+    let line = format!("overload --from {out} {bursts} --bursts {bursts} --json");
+    let work = model(&line).success().last_json()["work"].clone();
+    assert!(work["batch"].as_f64().unwrap() > 2.0, "{work}");
+    assert!(work["highest_pps"].as_f64().unwrap() < 2e5, "{work}");
     let elsewhere = folder.path().display();
     // Where both cores were away in that measurement is taken into a prediction.
     let core = "predict --ghz 1 --io 0 --task 2000 --rate 50k --transfer 5us --json";
@@ -144,6 +162,10 @@ fn overload_takes_the_folders_of_measurements_and_says_what_is_wrong_with_them()
         (
             format!("overload --from {out} {out}"),
             "longer than the plain forwarder is 0",
+        ),
+        (
+            format!("overload --from {out} {bursts} --bursts {elsewhere}"),
+            "want a folder of taut generate --out",
         ),
         (
             format!("overload --from {out} {elsewhere}"),

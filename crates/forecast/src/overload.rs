@@ -189,8 +189,8 @@ impl Latencies {
 }
 
 /// Predicts where a function tips over, from the latencies of a plain forwarder and of the function, and by the queue from those of the
-/// `busy` function at a higher rate that it carried, and by its worker's time for `bursts`. Interruptions are those that are given, or else those that the forwarder's core
-/// noted of itself, or the function's.
+/// `busy` function at a higher rate that it carried, and by its worker's time for `bursts`. Interruptions are those that are given, or
+/// else those that the forwarder's core noted of itself, or the function's.
 ///
 /// # Errors
 /// When the function is not slower than the forwarder, interruptions take all of the core, the busy function was not busier or has

@@ -2,7 +2,8 @@
 //! loop has done so far.
 //!
 //! Words of 64 bits in the machine's byte order: magic, version, ticks per second (rounded), places, interruptions so far;
-//! packets, batches of them and ticks while there were some; then per place the start and the length, in ticks. One writer, which never waits; a reader that is overtaken notices.
+//! packets, batches of them and ticks while there were some; then per place the start and the length, in ticks. One writer, which
+//! never waits; a reader that is overtaken notices.
 
 use crate::memory::Mapping;
 use crate::{Error, Interruption};
