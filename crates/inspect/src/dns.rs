@@ -3,7 +3,7 @@
 use std::ops::Deref;
 
 /// A name in dots, without the last one. Bytes of labels are kept as they are, dots within a label too.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Eq)]
 pub struct Name {
     bytes: [u8; MOST_NAME],
     len: usize,
@@ -20,6 +20,13 @@ impl Default for Name {
             bytes: [0; MOST_NAME],
             len: 0,
         }
+    }
+}
+
+/// Names are compared, not what is left behind them of longer ones.
+impl PartialEq for Name {
+    fn eq(&self, other: &Self) -> bool {
+        **self == **other
     }
 }
 
@@ -245,6 +252,17 @@ mod tests {
         message.extend([0; 6]);
         message.extend(rest);
         message
+    }
+
+    #[test]
+    fn names_are_the_same_whatever_was_in_their_place_before() {
+        let (mut used, mut fresh) = (Name::default(), Name::default());
+        assert!(used.extend(b"long.example"));
+        used.clear();
+        assert_eq!(used, fresh);
+        assert!(used.extend(b"a.example") && fresh.extend(b"a.example"));
+        assert_eq!(used, fresh);
+        assert!(fresh.extend(b".") && used != fresh);
     }
 
     #[test]
