@@ -1761,8 +1761,8 @@ mod tests {
         worker.log_interruptions(InterruptionLog::create(&path, clock.hz).unwrap());
         worker.run(&stop);
         let counters = worker.counters().read();
-        let log = taut_sys::LoggedInterruptions::read(&path).unwrap();
-        let (noted, work) = (log.each, log.work);
+        let noted = taut_sys::LoggedInterruptions::read(&path).unwrap().each;
+        let work = taut_sys::Work::read(&path).unwrap();
         assert_eq!(
             (work.packets, work.batches),
             (counters.rx_packets, counters.batches)

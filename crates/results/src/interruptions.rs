@@ -105,7 +105,6 @@ impl CoreInterruptions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use taut_sys::Work;
 
     #[test]
     fn times_are_the_trials_and_what_came_before_it_is_left_out() {
@@ -120,7 +119,6 @@ mod tests {
         let mut log = LoggedInterruptions {
             each: vec![one(100, 50), one(900, 400), one(3_000, 8_000)],
             overwritten: 7,
-            work: Work::default(),
             hz: 2e9,
         };
         let found = device(&log, 1_000, &clock);

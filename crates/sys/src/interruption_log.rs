@@ -9,6 +9,7 @@ use crate::memory::Mapping;
 use crate::{Error, Interruption};
 use rustix::fs::{CWD, Mode, OFlags, ftruncate, openat};
 use std::fs;
+use std::io::Read;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -33,6 +34,19 @@ pub struct Work {
 }
 
 impl Work {
+    /// Reads what a loop that runs or has run noted last in its log.
+    ///
+    /// # Errors
+    /// A file that cannot be read, or is none of these.
+    pub fn read(path: &Path) -> Result<Self, Error> {
+        let words = read_words(path, FIRST_AT)?;
+        Ok(Self {
+            packets: words[WORK_AT],
+            batches: words[WORK_AT + 1],
+            ticks: words[WORK_AT + 2],
+        })
+    }
+
     /// What was done since.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
@@ -121,8 +135,6 @@ pub struct LoggedInterruptions {
     pub each: Vec<Interruption>,
     /// Earlier ones that are no longer in the file.
     pub overwritten: u64,
-    /// What the loop had done when it noted that last.
-    pub work: Work,
     /// Ticks per second of the loop's clock.
     pub hz: f64,
 }
@@ -133,21 +145,13 @@ impl LoggedInterruptions {
     /// # Errors
     /// A file that cannot be read, or is none of these.
     pub fn read(path: &Path) -> Result<Self, Error> {
-        let words = read_words(path)?;
-        let other = || {
-            let text = "not a file of interruptions; taut forward --interruptions writes one";
-            Error::system(path.display().to_string(), std::io::Error::other(text))
-        };
-        if words.len() != WORDS
-            || words[0] != MAGIC
-            || words[1] != VERSION
-            || words[3] != PLACES as u64
-        {
-            return Err(other());
+        let words = read_words(path, WORDS)?;
+        if words.len() != WORDS {
+            return Err(other(path));
         }
         let count = words[COUNT_AT];
         // Read again: what came meanwhile may have overwritten the oldest while they were read.
-        let later = read_words(path)?.get(COUNT_AT).copied().unwrap_or(count);
+        let later = read_words(path, FIRST_AT)?[COUNT_AT];
         let first = (later + 1).saturating_sub(PLACES as u64).min(count);
         let each = (first..count).map(|number| {
             let at = FIRST_AT + 2 * (number as usize % PLACES);
@@ -159,20 +163,30 @@ impl LoggedInterruptions {
         Ok(Self {
             each: each.collect(),
             overwritten: first,
-            work: Work {
-                packets: words[WORK_AT],
-                batches: words[WORK_AT + 1],
-                ticks: words[WORK_AT + 2],
-            },
             hz: words[2] as f64,
         })
     }
 }
 
-fn read_words(path: &Path) -> Result<Vec<u64>, Error> {
-    let bytes = fs::read(path).map_err(|e| Error::system(path.display().to_string(), e))?;
+/// The first words of the file, so many at most, and those in front of the entries at least.
+fn read_words(path: &Path, most: usize) -> Result<Vec<u64>, Error> {
+    let system = |e: std::io::Error| Error::system(path.display().to_string(), e);
+    let file = fs::File::open(path).map_err(system)?;
+    let mut bytes = Vec::with_capacity(8 * most);
+    file.take(8 * most as u64)
+        .read_to_end(&mut bytes)
+        .map_err(system)?;
     let (words, _) = bytes.as_chunks::<8>();
-    Ok(words.iter().map(|word| u64::from_ne_bytes(*word)).collect())
+    let words: Vec<u64> = words.iter().map(|word| u64::from_ne_bytes(*word)).collect();
+    match words.get(..FIRST_AT) {
+        Some([MAGIC, VERSION, _, places, ..]) if *places == PLACES as u64 => Ok(words),
+        _ => Err(other(path)),
+    }
+}
+
+fn other(path: &Path) -> Error {
+    let text = "not a file of interruptions; taut forward --interruptions writes one";
+    Error::system(path.display().to_string(), std::io::Error::other(text))
 }
 
 #[cfg(test)]
@@ -198,7 +212,8 @@ mod tests {
         log.push(one(2));
         let read = LoggedInterruptions::read(&path).unwrap();
         assert_eq!((read.each, read.overwritten), (vec![one(1), one(2)], 0));
-        assert_eq!((read.hz, read.work), (2.5e9, Work::default()));
+        assert_eq!(read.hz, 2.5e9);
+        assert_eq!(Work::read(&path).unwrap(), Work::default());
         let work = Work {
             packets: 32,
             batches: 1,
@@ -206,7 +221,7 @@ mod tests {
         };
         log.note_work(work);
         let read = LoggedInterruptions::read(&path).unwrap();
-        assert_eq!((read.work, read.each.len()), (work, 2));
+        assert_eq!((Work::read(&path).unwrap(), read.each.len()), (work, 2));
         let later = Work {
             ticks: 1_000,
             ..work

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use taut_host::energy::Reading;
 use taut_host::{EnergyUse, Meter, Snapshot, SystemActivity};
 use taut_results::MeasuredInterruptions;
-use taut_sys::{Clock, LoggedInterruptions, Work};
+use taut_sys::{Clock, Work};
 use taut_traffic::Instrument;
 
 /// What happened while a trial ran.
@@ -48,7 +48,7 @@ pub fn measured<T>(
         .into_iter()
         .flatten()
         .collect();
-    let work = || Some(LoggedInterruptions::read(watched.device_log?).ok()?.work);
+    let work = || Work::read(watched.device_log?).ok();
     let work_before = work();
     let energy_before = Reading::take(watched.meter, watched.device_core);
     let (before, begun) = (Snapshot::take(), SystemTime::now());
