@@ -5,10 +5,10 @@ use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 use taut_deploy::DeployError;
 use taut_engine::ChainError;
-use taut_lab::tapped::InlineError;
 use taut_live::http::EndpointError;
 use taut_port::{Breakdown, PortError};
 use taut_results::ResultsError;
+use taut_tap::InlineError;
 use taut_traffic::TrialError;
 
 /// Why a command did not do what it was asked.

@@ -18,11 +18,12 @@ use std::time::{Duration, Instant, SystemTime};
 use taut_host::{CpuReading, CpuShare, CpuShares};
 use taut_lab::benchmark::Observer;
 use taut_lab::measurement::Versions;
-use taut_lab::probed::{Origin, ProbeAccount, ProbeFolder, ProbeReport};
+use taut_lab::probed::{ProbeAccount, ProbeFolder, ProbeReport};
 use taut_measure::{
     Interval, Limit, Method, ThroughputSearch, ThroughputSettings, mean_beside_median,
     median_interval,
 };
+use taut_results::Origin;
 use taut_traffic::messages::Transport;
 use taut_traffic::probe::{
     DEFAULT_PORT, MOST_BYTES, Over, ProbeError, ProbeServer, ProbeSession, SearchedRate, Train,

@@ -8,10 +8,11 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use taut_lab::measurement::port_losses;
-use taut_lab::tapped::{
-    self, DirectionReport, Ends, RelayReport, RunningTap, Sightings, TapFolder, TapReport, Tapped,
-};
 use taut_port::PortSpec;
+use taut_tap::{
+    DirectionReport, Ends, PATIENCE, RelayReport, RunningTap, Sightings, TapFolder, TapReport,
+    Tapped,
+};
 use taut_xdp::wire_tap::{self, WireTap};
 
 #[derive(clap::Args)]
@@ -140,7 +141,7 @@ fn watch(tapped: &mut Tapped<impl Sightings>, seconds: Option<f64>, stop: &Atomi
     }
     tapped.close_entrance();
     let closed = Instant::now();
-    while closed.elapsed() < tapped::PATIENCE {
+    while closed.elapsed() < PATIENCE {
         std::thread::sleep(PAUSE);
         tapped.collect();
     }
@@ -154,7 +155,7 @@ fn show(report: &TapReport) {
         print::line(format!(
             "{} packets were seen leaving only: inside before the tap was there, for over {} ms, or let in unseen",
             report.only_left,
-            tapped::PATIENCE.as_millis()
+            PATIENCE.as_millis()
         ));
     }
     let missed = report.missed;

@@ -9,13 +9,14 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use taut_capture::dump::time_in_words;
 use taut_capture::filter::Filter;
 use taut_capture::matching::{IDENTITY_BYTES, Identify, Ignore, Settings};
+use taut_lab::matched::write_page_of;
 use taut_lab::measurement::Versions;
-use taut_lab::probed::Origin;
-use taut_lab::tapped::{
+use taut_port::PortSpec;
+use taut_results::Origin;
+use taut_tap::{
     Delayed, DirectionReport, MatchReport, Matched, PlaceCounts, PlacedTap, RecordedTap,
     RecordingError, TapFolder, TapReport,
 };
-use taut_port::PortSpec;
 use taut_xdp::wire_tap::Missed;
 
 #[derive(clap::Args)]
@@ -219,7 +220,11 @@ fn report(
         versions: serde_json::to_value(Versions::here()).unwrap_or_default(),
         stopped,
     };
-    let (report, page) = matched.finish(others, missed, origin);
+    let (report, written) = matched.finish(others, missed, origin);
+    let page = match written {
+        Ok(folder) => folder.as_deref().map(write_page_of).transpose(),
+        Err(problem) => Err(problem.into()),
+    };
     if arguments.json {
         print::json(&report);
     } else {

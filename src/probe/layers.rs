@@ -4,7 +4,7 @@ use crate::exit::Failure;
 use crate::terminal::{print, quantity};
 use rustix::time::{ClockId, clock_gettime};
 use std::path::PathBuf;
-use taut_lab::tapped::{LayeredWay, LayersError, LayersReport, layers};
+use taut_tap::{LayeredWay, LayersError, LayersReport, layers};
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:

@@ -5,7 +5,7 @@ use crate::DeployError;
 use serde::Serialize;
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
-use taut_engine::{Chain, InKernel, Stage};
+use taut_engine::{Chain, InKernel, Stage, functions_ticks, look_ticks, ports_ticks};
 use taut_function::{Context, Function};
 use taut_measure::{median, median_interval};
 use taut_model::estimate::{Estimate, WrongValue};
@@ -120,23 +120,16 @@ pub(crate) fn hand_over(chain: &Chain, effort: Effort) -> Result<Cost, DeployErr
     let pool = PoolHandle::new(SLOTS, false)?;
     let mut batch = Batch::new();
     let context = Context {
-        now_ticks: ticks(),
-        from_port: 0,
-        to_port: 0,
         ports: 2,
+        ..Context::default()
     };
     let mut cost = Cost::default();
     for (is_full, size) in [(false, 1), (true, effort.batch)] {
         batch.clear();
         pool.fill(&mut batch, size, 60);
         let mut cycles = |functions: &mut [Box<dyn Function>]| {
-            let before = ticks();
-            for _ in 0..PASSES {
-                for function in functions.iter_mut() {
-                    function.process(&mut batch, &context);
-                }
-            }
-            ticks().wrapping_sub(before) as f64 / (PASSES * size as u64) as f64
+            let spent = functions_ticks(functions, &mut batch, context, PASSES);
+            spent as f64 / (PASSES * size as u64) as f64
         };
         let mut block = || {
             let mut gained = Vec::new();
@@ -193,7 +186,7 @@ pub(crate) fn functions(
         functions: inside.build_functions()?,
         pool: PoolHandle::new(SLOTS, false)?,
         answers: chain.ports.len() > 1,
-        overhead_ticks: ticks_overhead(),
+        overhead_ticks: look_ticks(),
         frame,
         batch: Batch::new(),
         slow: Batch::new(),
@@ -296,15 +289,14 @@ impl Rounds {
             let packets = (0..self.batch.len())
                 .filter(|i| self.batch.is_kept(*i))
                 .count();
-            let before = ticks();
             let context = Context {
-                now_ticks: before,
                 from_port,
                 to_port,
                 ports: 2,
+                ..Context::default()
             };
-            self.functions[index].process(&mut self.batch, &context);
-            let spent = ticks().wrapping_sub(before);
+            let function = std::slice::from_mut(&mut self.functions[index]);
+            let spent = functions_ticks(function, &mut self.batch, context, 1);
             sums[index].0 += spent.saturating_sub(self.overhead_ticks);
             sums[index].1 += packets as u64;
         }
@@ -377,18 +369,6 @@ fn turn_around(frame: &mut [u8]) {
     }
 }
 
-/// Returns what two looks at the counter in a row differ by, mostly.
-fn ticks_overhead() -> u64 {
-    let mut all: Vec<u64> = (0..1001)
-        .map(|_| {
-            let before = ticks();
-            ticks().wrapping_sub(before)
-        })
-        .collect();
-    all.sort_unstable();
-    all[all.len() / 2]
-}
-
 /// Measures what receiving and sending a packet costs a worker with such ports, of the backends of which both ends can
 /// be in this process; none for others. Both ends on one core: what passes between two cores costs more.
 pub(crate) fn io(
@@ -399,7 +379,7 @@ pub(crate) fn io(
     let folder = taut_host::private::scratch()
         .map_err(|e| DeployError::system("cannot make a folder for a socket", e))?;
     let length = (payload_bytes + AROUND_BYTES - 4) as u16;
-    let overhead_ticks = ticks_overhead();
+    let overhead_ticks = look_ticks();
     let mut cost = Cost::default();
     for (is_full, size) in [(false, 1), (true, effort.batch)] {
         let socket = folder.path().join(format!("{size}.sock"));
@@ -474,13 +454,11 @@ impl Ends {
     fn pass(&mut self, from: usize, size: usize, length: u16) -> (u64, u64) {
         let mut batch = Batch::new();
         self.resources[from].pool().fill(&mut batch, size, length);
-        let before = ticks();
-        self.ports[from].tx(&mut batch);
-        let sent = ticks();
-        batch.clear();
-        let again = ticks();
-        let received = self.ports[1 - from].rx(&mut batch);
-        let spent = sent.wrapping_sub(before) + ticks().wrapping_sub(again);
+        let [first, second] = &mut self.ports;
+        let (spent, received) = match from {
+            0 => ports_ticks(&mut **first, &mut **second, &mut batch),
+            _ => ports_ticks(&mut **second, &mut **first, &mut batch),
+        };
         (spent, received as u64)
     }
 }

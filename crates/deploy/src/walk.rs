@@ -3,11 +3,10 @@
 
 use crate::DeployError;
 use std::time::{Duration, Instant};
-use taut_engine::{Chain, Stage};
+use taut_engine::{Chain, Stage, functions_ticks};
 use taut_function::{Context, Function};
 use taut_measure::median;
 use taut_port::{Batch, PoolHandle, PortSpec};
-use taut_sys::ticks;
 
 /// Steps of a packet: enough for looking at the counter to cost little beside them, also where a step is a few cycles.
 const STEPS: i64 = 256;
@@ -132,11 +131,7 @@ impl Bench {
     }
 
     fn pass(&mut self, functions: &mut [Box<dyn Function>]) -> f64 {
-        let before = ticks();
-        for function in functions {
-            function.process(&mut self.batch, &Context::default());
-        }
-        ticks().wrapping_sub(before) as f64
+        functions_ticks(functions, &mut self.batch, Context::default(), 1) as f64
     }
 }
 

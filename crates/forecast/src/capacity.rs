@@ -10,6 +10,7 @@ use crate::ForecastError;
 use crate::overload::{Taken, published_errors};
 use serde::Serialize;
 use std::time::{Duration, Instant};
+use taut_engine::{functions_ticks, look_ticks};
 use taut_function::ips::{Read, looking};
 use taut_function::{Context, Function};
 use taut_inspect::trace;
@@ -19,7 +20,7 @@ use taut_model::estimate::{Estimate, Prediction};
 use taut_model::overload::Overload;
 use taut_model::queueing::{Arrivals, Processor, Release, ServiceTime, Vacations, replicate};
 use taut_port::{BATCH_CAPACITY, Batch, PoolHandle};
-use taut_sys::{Clock, ticks};
+use taut_sys::Clock;
 
 /// Sizes of the frames to port 53, check sequence included.
 pub const FRAME_BYTES: [usize; 6] = [64, 128, 256, 512, 1024, 1518];
@@ -156,9 +157,9 @@ pub fn capacity(asked: &Inspection, mut told: impl FnMut(&str)) -> Result<Capaci
             .prepare()
             .map_err(|e| ForecastError::Wrong(e.to_string()))?;
         let half = asked.duration / 2;
-        let alone = Rounds::of(&mut *function, &frames, 1, half)?;
+        let alone = Rounds::of(&mut function, &frames, 1, half)?;
         let busy = Rounds::of(
-            &mut *function,
+            &mut function,
             &frames,
             asked.burst.clamp(1, BATCH_CAPACITY),
             half,
@@ -244,7 +245,7 @@ struct Rounds {
 impl Rounds {
     /// Gives the frames to the function again and again, in batches of so many.
     fn of(
-        function: &mut dyn Function,
+        function: &mut Box<dyn Function>,
         frames: &[Vec<u8>],
         burst: usize,
         duration: Duration,
@@ -252,11 +253,7 @@ impl Rounds {
         let pool = PoolHandle::new(2 * BATCH_CAPACITY as u32, false)
             .map_err(|e| ForecastError::Wrong(e.to_string()))?;
         // What reading the clock twice takes is nobody's time.
-        let empty = (0..1000).map(|_| {
-            let before = ticks();
-            ticks().saturating_sub(before)
-        });
-        let empty = empty.min().unwrap_or(0);
+        let empty = look_ticks();
         let mut batch = Batch::new();
         let mut rounds: Vec<Vec<u64>> = Vec::new();
         let began = Instant::now();
@@ -273,15 +270,14 @@ impl Rounds {
                     packet.bytes_mut().copy_from_slice(frame);
                     batch.push(packet);
                 }
-                let before = ticks();
                 let context = Context {
-                    now_ticks: before,
                     to_port: 1,
                     ports: 2,
                     ..Context::default()
                 };
-                function.process(&mut batch, &context);
-                round.push(ticks().saturating_sub(before).saturating_sub(empty));
+                let function = std::slice::from_mut(function);
+                let spent = functions_ticks(function, &mut batch, context, 1);
+                round.push(spent.saturating_sub(empty));
                 batch.clear();
             }
             if number >= WARM_UP {

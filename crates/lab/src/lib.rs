@@ -9,7 +9,7 @@
 //! A measurement writes a folder (`taut_results`); its report reads it again, evaluates, has figures drawn
 //! (`taut_figure`), and writes the page. Nothing goes from the measurement to the page but by the folder, so the same folder
 //! gives the same bytes. [`benchmark::kinds`] lists every kind of folder. [`io_cost`], [`generators`] and [`switched`] are
-//! benchmarks in the frame; [`comparison`] and [`rfc2544`] have a course of their own; [`probed`], [`tapped`] and [`controlled`] are smaller ones.
+//! benchmarks in the frame; [`comparison`] and [`rfc2544`] have a course of their own; [`probed`], [`matched`] and [`controlled`] are smaller ones.
 //!
 //! Begin with `benchmark/mod.rs`, then `io_cost/mod.rs`, then `device/mod.rs`.
 
@@ -23,13 +23,13 @@ pub mod device;
 pub mod evaluate;
 pub mod generators;
 pub mod io_cost;
+pub mod matched;
 pub mod measurement;
 pub mod parallel;
 pub mod probed;
 pub mod report;
 pub mod rfc2544;
 pub mod switched;
-pub mod tapped;
 
 #[cfg(test)]
 mod synthetic;

@@ -9,13 +9,13 @@ use serde::Serialize;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Barrier, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use taut_engine::Stage;
+use taut_engine::{Stage, functions_ticks};
 use taut_figure::table;
 use taut_function::{Context, Function};
 use taut_measure::quantity;
 use taut_measure::{Interval, LatencyHistogram, Summary, mean_beside_median};
 use taut_port::{Batch, PoolHandle};
-use taut_sys::{Clock, ticks};
+use taut_sys::Clock;
 use taut_wire::UdpFlow;
 
 /// Bytes in front of a payload: Ethernet, IPv4, UDP.
@@ -291,17 +291,12 @@ impl Instance<'_> {
         for packet in self.batch.packets_mut() {
             packet.bytes_mut().copy_from_slice(self.frame);
         }
-        let begun = ticks();
         let context = Context {
-            now_ticks: begun,
-            from_port: 0,
             to_port: 1,
             ports: 2,
+            ..Context::default()
         };
-        for function in &mut self.functions {
-            function.process(&mut self.batch, &context);
-        }
-        let spent = ticks().saturating_sub(begun);
+        let spent = functions_ticks(&mut self.functions, &mut self.batch, context, 1);
         self.dropped += u64::from(self.batch.dropped());
         self.batch.clear();
         spent

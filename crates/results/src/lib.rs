@@ -41,7 +41,7 @@ pub use folder::{
 };
 pub use interruptions::{CoreInterruptions, MeasuredInterruptions, RECORDED_INTERRUPTIONS};
 pub use kept::each_kept_sample;
-pub use manifest::{Manifest, hex, instant, moment, noise};
+pub use manifest::{Manifest, Origin, hex, instant, moment, noise};
 pub use packets::{PacketFormat, PacketSample, PacketWriter};
 pub use parts::PartsFolder;
 pub use recording::{

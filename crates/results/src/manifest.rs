@@ -81,3 +81,16 @@ pub fn moment(text: &str) -> Option<SystemTime> {
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
+/// How a measurement came about.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Origin {
+    /// When it began, RFC 3339, UTC.
+    pub started: String,
+    /// What repeats it.
+    pub command_line: String,
+    /// What the figures depend on besides the machine's hardware.
+    pub versions: serde_json::Value,
+    /// It ended before all probes that were asked for had been sent.
+    pub stopped: bool,
+}

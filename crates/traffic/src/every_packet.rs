@@ -1,6 +1,9 @@
 //! A record that keeps the outcome of every packet, for tests.
 
-use crate::Record;
+use crate::hand::NoHand;
+use crate::instrument::{Instrument, Tally, Trial};
+use crate::record::{Record, compiled_here};
+use std::sync::atomic::AtomicBool;
 
 /// Outcome of one packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,6 +76,8 @@ impl EveryPacket {
 }
 
 impl Record for EveryPacket {
+    compiled_here!();
+
     #[inline(always)]
     fn sent(&mut self, sequence: u64, _: u64, send_delay_ticks: u64) {
         // Beyond the room that was set aside nothing is kept; the trial never sends that many.

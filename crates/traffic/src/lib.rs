@@ -31,7 +31,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Begin with `instrument/run.rs` (`run_with` is the loop), then `record.rs` and `stream.rs`.
+//! Begin with `instrument/run.rs` (`run_with` is the loop), then `record/mod.rs` and `stream.rs`.
 
 #![forbid(unsafe_code)]
 
@@ -48,7 +48,6 @@ mod interruptions;
 mod line;
 mod live;
 pub mod messages;
-mod observed;
 mod pattern;
 mod ping_pong;
 pub mod probe;
@@ -77,12 +76,14 @@ pub use interruptions::{
 };
 pub use line::Pacing;
 pub use live::{Counts, Interval, Live, Slow, StreamView, WORST_LISTED, live};
-pub use observed::Observed;
 pub use pattern::{Pattern, PatternError, Schedule};
 pub use ping_pong::{PingPong, ping_pong};
 pub use rate::{Rate, RateError};
 pub use receiver::{Arrivals, Gap, Receiver};
-pub use record::{Record, Summaries};
+pub use record::{
+    Account, Observed, Record, Sequence, Sliced, Soaked, SoakedInterval, Soaking, Stretches,
+    Summaries, WithLive,
+};
 pub use samples::{
     BLOCK_PACKETS, Block, Blocks, Sampled, Sampler, SamplerAccount, sampler, sampler_of_all,
 };

@@ -3,8 +3,11 @@
 //! Packets whose answers may still come stay in open blocks (the window). The loop never waits for the
 //! thread: when it has no empty block left, packets are not kept, and counted as such.
 
-use crate::Record;
+use crate::hand::NoHand;
+use crate::instrument::{Instrument, Tally, Trial};
+use crate::record::{Record, compiled_here};
 use std::collections::VecDeque;
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 /// Packets of a block.
@@ -190,6 +193,8 @@ impl Sampler {
 }
 
 impl Record for Sampler {
+    compiled_here!();
+
     #[inline(always)]
     fn sent(&mut self, sequence: u64, due_ticks: u64, send_delay_ticks: u64) {
         if sequence.is_multiple_of(BLOCK_PACKETS as u64) {

@@ -7,7 +7,7 @@ use crate::generators::Generators;
 use crate::io_cost::IoCost;
 use crate::report::ReportError;
 use crate::switched::Switched;
-use crate::{comparison, controlled, probed, report, rfc2544, tapped};
+use crate::{comparison, controlled, matched, probed, report, rfc2544};
 use std::path::{Path, PathBuf};
 use taut_results::{Completion, LeftOut};
 
@@ -103,8 +103,8 @@ pub fn kinds() -> &'static [Kind] {
         },
         Kind {
             command: "capture match",
-            known_by: KnownBy::Summary(tapped::is_matched),
-            show: |dir, _| Ok(Shown::page(tapped::write_page_of_match(dir)?)),
+            known_by: KnownBy::Summary(matched::is_matched),
+            show: |dir, _| Ok(Shown::page(matched::write_page_of(dir)?)),
         },
         Kind {
             command: "control run",

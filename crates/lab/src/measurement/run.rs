@@ -3,7 +3,6 @@
 use super::measured::{Meanwhile, Watched, measured};
 use super::summary::MeasuredDevice;
 use crate::device::{DeviceUnderTest, Notes, RunError, Site};
-use crate::tapped::{Inside, TrialTap};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::mpsc;
@@ -12,6 +11,7 @@ use taut_host::Meter;
 use taut_measure::LatencyHistogram;
 use taut_port::PortCounters;
 use taut_sys::{Clock, LoggedInterruptions, StampClock};
+use taut_tap::{Inside, TrialTap};
 use taut_traffic::{Flood, Flow, Instrument, Observed, Pacing, Summaries, Tally, Traffic, Trial};
 
 /// What is connected with what, and where.

@@ -2,7 +2,6 @@
 
 use crate::evaluate::{Causes, SlowestSummary};
 use crate::probed::Budget;
-use crate::tapped::Inside;
 use serde::{Deserialize, Serialize};
 use taut_host::{EnergyUse, SystemActivity};
 use taut_measure::{GapSummary, JitterSummary, SequenceReport, Summary};
@@ -10,6 +9,7 @@ use taut_model::Cause;
 use taut_port::PortCounters;
 use taut_results::{CoreInterruptions, DeviceInfo};
 use taut_sys::{Clock, Work};
+use taut_tap::Inside;
 use taut_traffic::{SamplerAccount, Tally};
 
 /// Summary of a measurement of one stream or several.

@@ -3,11 +3,11 @@
 use super::account::Account;
 use super::summary::{DeviceWork, Kept, MeasuredDevice, StreamSummary, Versions};
 use super::verdict::LimitMissed;
-use crate::tapped::Inside;
 use serde::Serialize;
 use taut_host::EnergyUse;
 use taut_measure::quantity::{rate, summary as percentiles, time};
 use taut_port::PortCounters;
+use taut_tap::Inside;
 use taut_traffic::{Flow, Tally};
 
 impl Account {

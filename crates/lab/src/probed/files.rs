@@ -110,8 +110,9 @@ impl ProbeFolder {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::super::tests::{TRAIN, train};
-    use super::super::{Origin, ProbeAccount, ProbeReport};
+    use super::super::{ProbeAccount, ProbeReport};
     use super::*;
+    use taut_results::Origin;
 
     #[test]
     fn a_folder_holds_a_row_for_each_probe_and_what_was_printed() {

@@ -11,6 +11,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 use taut_host::CpuShares;
 use taut_measure::{Interval, LatencyHistogram, Summary, mean_beside_median};
+use taut_results::Origin;
 use taut_traffic::messages::Transport;
 use taut_traffic::probe::{Train, TrainResult};
 use taut_transport::Counts;
@@ -90,20 +91,6 @@ pub struct ProbeStages {
     pub away_ns: Summary,
     /// Until the client had it (m6 - m5).
     pub receiver_ns: Summary,
-}
-
-/// How a measurement came about.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Origin {
-    /// When it began, RFC 3339, UTC.
-    pub started: String,
-    /// What repeats it.
-    pub command_line: String,
-    /// What the figures depend on besides the machine's hardware.
-    pub versions: serde_json::Value,
-    /// It ended before all probes that were asked for had been sent.
-    pub stopped: bool,
 }
 
 /// A number of probes, by what became of them.

@@ -328,10 +328,11 @@ fn slowest(report: &ProbeReport, found: &Timeline) -> Vec<(f64, f64)> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::super::tests::{TRAIN, train};
-    use super::super::{Origin, ProbeAccount, ProbeFolder};
+    use super::super::{ProbeAccount, ProbeFolder};
     use super::*;
     use std::time::{Duration, SystemTime};
     use taut_host::CpuShares;
+    use taut_results::Origin;
     use taut_results::PacketFormat;
 
     /// Fills a folder with two repetitions of which one probe is lost; the page.

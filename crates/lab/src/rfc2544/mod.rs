@@ -10,7 +10,6 @@ mod results;
 mod session;
 mod soak;
 mod tables;
-mod watched;
 
 pub use lengths::Lengths;
 pub(crate) use report::show;

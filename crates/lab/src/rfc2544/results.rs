@@ -10,7 +10,6 @@
 //! ```
 
 use crate::evaluate::SlowestPackets;
-use crate::tapped::Inside;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::{BufRead, Write};
@@ -21,6 +20,7 @@ use taut_results::{
     Manifest, Mode, ResultsError, histogram, read_each, read_head, read_json, refuse_results,
     write_json, write_whole,
 };
+use taut_tap::Inside;
 
 /// A benchmark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -2,22 +2,22 @@
 
 use super::results::{Burst, Counts, Folder, LoadLatency, Measured, Part, Settings, Unit};
 use super::soak;
-use super::watched::{self, Account};
 use crate::benchmark::Observer;
 use crate::device::RunError;
 use crate::evaluate::SlowestPackets;
-use crate::tapped::TrialTap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 use taut_measure::quantity::{count, rate};
 use taut_measure::{
-    BurstSearch, LatencyHistogram, SequenceReport, SequenceTracker, Summary, ThroughputSearch,
-    ThroughputSettings, TrialOutcome,
+    BurstSearch, SequenceReport, SequenceTracker, Summary, ThroughputSearch, ThroughputSettings,
+    TrialOutcome,
 };
 use taut_results::{MeasuredInterruptions, buckets};
-use taut_sys::Clock;
-use taut_traffic::{Instrument, Live, Record, Sizes, Slowest, Tally, Traffic, Trial};
+use taut_tap::TrialTap;
+use taut_traffic::{
+    Account, Instrument, Live, Sequence, Sizes, Sliced, Slowest, Tally, Traffic, Trial,
+};
 
 /// Before a trial counts, the same rate is offered for this share of it, so that caches, queues and what
 /// wakes up on demand are as they will stay.
@@ -147,90 +147,6 @@ fn search_settings(settings: &Settings, max_pps: f64) -> Result<ThroughputSettin
     })
 }
 
-/// Latencies in slices of time, the slowest packets, and the sequence's account.
-struct Sliced {
-    ns_per_tick: f64,
-    slices_per_tick: f64,
-    slices: Vec<LatencyHistogram>,
-    slowest: Slowest,
-    sequence: SequenceTracker,
-}
-
-impl Sliced {
-    fn new(clock: &Clock, seconds: f64, slices: usize, packets: f64) -> Self {
-        Self {
-            ns_per_tick: clock.to_ns(1),
-            slices_per_tick: slices as f64 / clock.to_ticks(seconds * 1e9).max(1.0),
-            slices: vec![LatencyHistogram::new(); slices],
-            slowest: Slowest::of(packets as u64),
-            sequence: SequenceTracker::new(),
-        }
-    }
-
-    /// All slices together.
-    fn whole(&self) -> LatencyHistogram {
-        let mut whole = LatencyHistogram::new();
-        self.slices.iter().for_each(|slice| whole.merge(slice));
-        whole
-    }
-}
-
-impl Record for Sliced {
-    #[inline(always)]
-    fn sent(&mut self, _: u64, _: u64, _: u64) {}
-
-    #[inline(always)]
-    fn refused(&mut self, _: u64) {}
-
-    #[inline(always)]
-    fn received(&mut self, sequence: u64, latency_ticks: u64, seen_ticks: u64) {
-        let slice = (seen_ticks as f64 * self.slices_per_tick) as usize;
-        let last = self.slices.len() - 1;
-        let latency_ns = (latency_ticks as f64 * self.ns_per_tick) as u64;
-        self.slices[slice.min(last)].record(latency_ns);
-        self.slowest.received(latency_ticks, seen_ticks);
-        self.sequence.record(sequence);
-    }
-
-    fn received_unique(&self) -> Option<u64> {
-        Some(self.sequence.received_unique())
-    }
-}
-
-impl Account for Sliced {
-    #[inline(always)]
-    fn seen(&self) -> &SequenceTracker {
-        &self.sequence
-    }
-}
-
-/// Only the sequence's account: for searches, where nothing else may cost time.
-struct Sequence(SequenceTracker);
-
-impl Account for Sequence {
-    #[inline(always)]
-    fn seen(&self) -> &SequenceTracker {
-        &self.0
-    }
-}
-
-impl Record for Sequence {
-    #[inline(always)]
-    fn sent(&mut self, _: u64, _: u64, _: u64) {}
-
-    #[inline(always)]
-    fn refused(&mut self, _: u64) {}
-
-    #[inline(always)]
-    fn received(&mut self, sequence: u64, _: u64, _: u64) {
-        self.0.record(sequence);
-    }
-
-    fn received_unique(&self) -> Option<u64> {
-        Some(self.0.received_unique())
-    }
-}
-
 /// Puts what both sides counted together.
 pub(super) fn counts(offered_pps: f64, tally: &Tally, account: &SequenceReport) -> Counts {
     Counts {
@@ -342,13 +258,8 @@ impl Session<'_, '_> {
     }
 
     fn send<R: Account>(&mut self, trial: Trial, record: &mut R) -> Tally {
-        watched::run(
-            self.instrument,
-            self.live.as_mut(),
-            trial,
-            record,
-            self.stop,
-        )
+        self.instrument
+            .run_watched(trial, record, self.live.as_mut(), self.stop)
     }
 
     /// One trial: ramp, the trial itself, and what it counted after all was silent.
@@ -622,19 +533,5 @@ mod tests {
         assert_eq!(counts.loss(), 5.0 / 85.0);
         let nothing = Counts::default();
         assert_eq!(nothing.loss(), 0.0);
-    }
-
-    #[test]
-    fn every_packet_lies_in_the_slice_in_which_it_came() {
-        let clock = Clock::calibrate(Duration::from_millis(2));
-        let mut sliced = Sliced::new(&clock, 1.0, 4, 5.0);
-        let at = |seconds: f64| clock.to_ticks(seconds * 1e9) as u64;
-        for (sequence, seconds) in [(0, 0.1), (1, 0.3), (2, 0.6), (3, 0.9), (4, 1.7)] {
-            sliced.received(sequence, at(1e-6), at(seconds));
-        }
-        let counts: Vec<u64> = sliced.slices.iter().map(LatencyHistogram::count).collect();
-        assert_eq!(counts, [1, 1, 1, 2]);
-        assert_eq!(sliced.whole().count(), 5);
-        assert_eq!(sliced.slowest.packets().len(), 1);
     }
 }

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 use taut_sys::{Clock, spawn_background, ticks};
-use taut_traffic::{Record, Traffic, Trial as Rated};
+use taut_traffic::{Stretches, Traffic, Trial as Rated};
 
 /// Where the packets go that a rule is made for.
 const AWAITED: Ipv4Addr = Ipv4Addr::new(10, 255, 0, 1);
@@ -178,10 +178,7 @@ fn on_wire(plant: &mut Plant, clock: Clock, rule: Rule, times: u32) -> Result<Wa
         is_done.store(true, Ordering::Relaxed);
     });
     let thread = thread.map_err(|e| Failed::Broken(e.to_string()))?;
-    let mut record = Stretches {
-        apart_ticks: clock.to_ticks(APART.as_nanos() as f64) as u64,
-        seen: Vec::with_capacity(MOST_STRETCHES),
-    };
+    let mut record = Stretches::new(&clock, APART, MOST_STRETCHES);
     let trial = Rated {
         rate_pps: AWAITED_PPS,
         // Until the other thread is done.
@@ -195,7 +192,7 @@ fn on_wire(plant: &mut Plant, clock: Clock, rule: Rule, times: u32) -> Result<Wa
     plant.give_controller(controller);
     Ok(Watched {
         changes: changes?,
-        stretches: record.seen,
+        stretches: record.into_seen(),
     })
 }
 
@@ -225,32 +222,6 @@ fn change(controller: &mut Controller, rule: &Rule, times: u32) -> Result<Vec<Ch
         }
     }
     Ok(changes)
-}
-
-/// Record of when packets came: from the first to the last of each stretch without a longer pause, ticks.
-struct Stretches {
-    apart_ticks: u64,
-    seen: Vec<(u64, u64)>,
-}
-
-impl Record for Stretches {
-    #[inline(always)]
-    fn sent(&mut self, _: u64, _: u64, _: u64) {}
-
-    #[inline(always)]
-    fn refused(&mut self, _: u64) {}
-
-    #[inline(always)]
-    fn received(&mut self, _: u64, _: u64, _: u64) {
-        let now = ticks();
-        if let Some((_, last)) = self.seen.last_mut()
-            && now - *last < self.apart_ticks
-        {
-            *last = now;
-        } else if self.seen.len() < MOST_STRETCHES {
-            self.seen.push((now, now));
-        }
-    }
 }
 
 #[cfg(test)]

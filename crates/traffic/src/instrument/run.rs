@@ -3,7 +3,7 @@
 use super::running::choose;
 use super::{Instrument, Tally, Trial};
 use crate::Record;
-use crate::hand::{Crafted, Hand, NoHand};
+use crate::hand::{Crafted, Hand};
 use crate::line::Line;
 use crate::stream::Stream;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -59,7 +59,7 @@ impl Instrument {
         records: &mut [R],
         stop: &AtomicBool,
     ) -> Vec<Tally> {
-        self.run_with(trial, records, &mut NoHand, stop)
+        R::run(self, trial, records, stop)
     }
 
     /// Runs a trial as [`Instrument::run_streams`] does, with a hand that makes packets and sees what arrives. Without

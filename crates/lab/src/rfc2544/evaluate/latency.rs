@@ -3,12 +3,12 @@
 use super::{CONFIDENCE, mean, side_by_side};
 use crate::evaluate::SlowestSummary;
 use crate::rfc2544::results::{Counts, LoadLatency, Measured, Unit};
-use crate::tapped::Inside;
 use serde::Serialize;
 use taut_measure::quantity::{rate, three_digits};
 use taut_measure::{Interval, LatencyHistogram, median_interval};
 use taut_model::Cause;
 use taut_results::histogram;
+use taut_tap::Inside;
 
 /// Quantiles of every latency.
 pub(crate) const QUANTILES: [f64; 6] = [0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999];

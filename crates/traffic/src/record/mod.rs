@@ -1,10 +1,56 @@
 //! What is kept of packets: the trait that every record has, and running summaries of all packets ([`Summaries`]).
+//!
+//! A trial's loop is compiled once for each record, here, where packets are what everything is optimised for: who runs trials
+//! calls that and is compiled for other ends.
 
+mod observed;
+mod sequence;
+mod sliced;
+mod soaking;
+mod stretches;
+mod watched;
+
+pub use observed::Observed;
+pub use sequence::Sequence;
+pub use sliced::Sliced;
+pub use soaking::{Soaked, SoakedInterval, Soaking};
+pub use stretches::Stretches;
+pub use watched::{Account, WithLive};
+
+use crate::hand::NoHand;
+use crate::instrument::{Instrument, Tally, Trial};
+use std::sync::atomic::AtomicBool;
 use taut_measure::{GapRecorder, JitterRecorder, LatencyHistogram, SequenceTracker};
 use taut_sys::Clock;
 
+/// Has a record's loop compiled in this crate: for `impl Record`, whose default would be compiled by who calls it.
+macro_rules! compiled_here {
+    () => {
+        #[inline(never)]
+        fn run(
+            instrument: &mut Instrument,
+            trial: Trial,
+            records: &mut [Self],
+            stop: &AtomicBool,
+        ) -> Vec<Tally> {
+            instrument.run_with(trial, records, &mut NoHand, stop)
+        }
+    };
+}
+pub(crate) use compiled_here;
+
 /// Record that is told about every packet of a trial, in the hot loop: inlined, no allocation.
-pub trait Record {
+pub trait Record: Sized {
+    /// Runs a trial with records of this kind, as [`Instrument::run_streams`] does, which calls it.
+    fn run(
+        instrument: &mut Instrument,
+        trial: Trial,
+        records: &mut [Self],
+        stop: &AtomicBool,
+    ) -> Vec<Tally> {
+        instrument.run_with(trial, records, &mut NoHand, stop)
+    }
+
     /// Packet `sequence`, due `due_ticks` after the start, is sent `send_delay_ticks` later than that.
     fn sent(&mut self, sequence: u64, due_ticks: u64, send_delay_ticks: u64);
     /// The outgoing port had no room for packet `sequence`.
@@ -79,6 +125,8 @@ impl Summaries {
 }
 
 impl Record for Summaries {
+    compiled_here!();
+
     #[inline(always)]
     fn sent(&mut self, _: u64, due_ticks: u64, send_delay_ticks: u64) {
         let sent_ticks = due_ticks + send_delay_ticks;

@@ -1,7 +1,11 @@
 //! A record that keeps summaries and, as far as wanted, tells those who watch, samples every packet, and
 //! keeps the worst ones' frames.
 
-use crate::{FromIntended, Live, Record, Sampler, Slowest, Summaries, WorstPackets};
+use super::{Record, Summaries, compiled_here};
+use crate::hand::NoHand;
+use crate::instrument::{Instrument, Tally, Trial};
+use crate::{FromIntended, Live, Sampler, Slowest, WorstPackets};
+use std::sync::atomic::AtomicBool;
 
 /// Records that are kept of one stream.
 pub struct Observed {
@@ -20,6 +24,8 @@ pub struct Observed {
 }
 
 impl Record for Observed {
+    compiled_here!();
+
     #[inline(always)]
     fn sent(&mut self, sequence: u64, due_ticks: u64, send_delay_ticks: u64) {
         self.summaries.sent(sequence, due_ticks, send_delay_ticks);

@@ -1,11 +1,24 @@
 //! A device seen from its wires: sightings of a tap brought together, summed up and kept.
+//!
+//! The types to know:
+//!
+//! - [`Tapped`]: what packets with stamps do on their way through a device, from the [`Sightings`] of a tap: a [`taut_xdp::wire_tap::WireTap`]
+//!   on its interfaces, or a [`RunningTap`] in line.
+//! - [`Matched`]: the same for packets without stamps, told apart by what they hold, as a [`PlacedTap`] sees them at two places or a
+//!   [`RecordedTap`] reads them from two captures.
+//! - [`TapReport`]: what either found; [`TapFolder`] keeps every packet.
+//!
+//! A crate of its own, as it works on every packet beside what is measured: what reads its folders and draws is in `lab`.
+//!
+//! Begin with `lib.rs`, then `matched.rs`, then `placed.rs`.
+
+#![forbid(unsafe_code)]
 
 mod files;
 mod inline;
 mod inside;
 mod layers;
 mod matched;
-mod page;
 mod placed;
 mod recorded;
 mod report;
@@ -16,7 +29,6 @@ pub use inline::{InlineError, RelayPort, RelayReport, RunningTap};
 pub use inside::{Inside, TrialTap};
 pub use layers::{LayeredWay, LayersError, LayersReport, layers};
 pub use matched::{Delayed, MatchReport, Matched, PlaceCounts};
-pub use page::{is_matched, write_page_of_match};
 pub use placed::{PlacedTap, Seen};
 pub use recorded::{RecordedTap, RecordingError};
 pub use report::{DirectionReport, FlowReport, TapReport};

@@ -1,6 +1,5 @@
 //! The report of a folder of `taut capture match --out`: delays and losses of each way, and the packets that took longest.
 
-use super::{Delayed, DirectionReport, MatchReport, TapReport};
 use crate::benchmark::{Shell, write_page};
 use crate::evaluate::{Collector, Timeline};
 use crate::report::{Drawn, ReportError, flatten, histogram};
@@ -11,6 +10,7 @@ use taut_figure::{Axis, Chart, Column, Distribution, Item, Series, Style, timeli
 use taut_measure::LatencyHistogram;
 use taut_measure::quantity::{Quantity, count, share, time};
 use taut_results::{LeftOut, RECORDED_LATENCIES, ResultsError, each_kept_sample, read_json};
+use taut_tap::{Delayed, DirectionReport, MatchReport, TapReport};
 
 /// Packets in each list of the page.
 const SHOWN: usize = 20;
@@ -35,7 +35,7 @@ struct Way<'a> {
 }
 
 /// Whether a folder is one of `taut capture match --out`.
-pub fn is_matched(dir: &Path) -> bool {
+pub(crate) fn is_matched(dir: &Path) -> bool {
     let summary: Result<TapReport, ResultsError> = read_json(&dir.join("summary.json"));
     summary.is_ok_and(|it| it.matching.is_some())
 }
@@ -45,7 +45,7 @@ pub fn is_matched(dir: &Path) -> bool {
 ///
 /// # Errors
 /// When the folder cannot be read or written.
-pub fn write_page_of_match(dir: &Path) -> Result<PathBuf, ReportError> {
+pub fn write_page_of(dir: &Path) -> Result<PathBuf, ReportError> {
     let report: TapReport = read_json(&dir.join("summary.json"))?;
     let Some(matching) = &report.matching else {
         let path = dir.join("summary.json");
@@ -309,4 +309,52 @@ fn slowest(way: &Way<'_>, found: &Timeline) -> Vec<(f64, f64)> {
     worst.truncate(wanted);
     worst.sort_by(|a, b| a.0.total_cmp(&b.0));
     worst
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use taut_capture::matching::{Identify, Settings};
+    use taut_results::{Origin, PacketFormat};
+    use taut_tap::{Matched, PlaceCounts, TapFolder};
+    use taut_wire::UdpFlow;
+    use taut_xdp::wire_tap::Missed;
+
+    #[test]
+    fn a_folder_gets_a_page_and_the_same_one_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let out = dir.path().join("out");
+        let folder = TapFolder::create(&out, Some(PacketFormat::Csv)).unwrap();
+        let places = ["A", "B"].map(String::from);
+        let mut matched = Matched::new(&places, Settings::default(), Some(folder));
+        for number in 0..100_u8 {
+            let mut frame = UdpFlow::default().frame(200).unwrap();
+            frame[50] = number;
+            let identity = Identify::default().of(&frame, 200).unwrap();
+            let sent_ns = 1_700_000_000_000_000_000 + 10_000 * u64::from(number);
+            matched.see(false, identity, sent_ns);
+            if number != 7 {
+                matched.see(true, identity, sent_ns + 500 + u64::from(number));
+            }
+        }
+        let missed = Missed {
+            ring_full: 0,
+            unseen: 3,
+        };
+        let (_, written) = matched.finish(PlaceCounts::default(), missed, Origin::default());
+        let page = write_page_of(&written.unwrap().unwrap()).unwrap();
+        assert!(is_matched(&out));
+        let first = std::fs::read_to_string(page).unwrap();
+        for part in [
+            "A to B",
+            "not to be trusted",
+            "1700000000000990000",
+            "599 ns",
+            "lost",
+        ] {
+            assert!(first.contains(part), "{part}");
+        }
+        assert!(first == std::fs::read_to_string(write_page_of(&out).unwrap()).unwrap());
+    }
 }

@@ -1,0 +1,40 @@
+//! The sequence's account alone.
+
+use super::watched::{Account, WithLive, watched_here};
+use super::{Record, compiled_here};
+use crate::hand::NoHand;
+use crate::instrument::{Instrument, Tally, Trial};
+use std::sync::atomic::AtomicBool;
+use taut_measure::SequenceTracker;
+
+/// Only the sequence's account: for searches, where nothing else may cost time.
+#[derive(Debug)]
+pub struct Sequence(pub SequenceTracker);
+
+impl Account for Sequence {
+    watched_here!();
+
+    #[inline(always)]
+    fn seen(&self) -> &SequenceTracker {
+        &self.0
+    }
+}
+
+impl Record for Sequence {
+    compiled_here!();
+
+    #[inline(always)]
+    fn sent(&mut self, _: u64, _: u64, _: u64) {}
+
+    #[inline(always)]
+    fn refused(&mut self, _: u64) {}
+
+    #[inline(always)]
+    fn received(&mut self, sequence: u64, _: u64, _: u64) {
+        self.0.record(sequence);
+    }
+
+    fn received_unique(&self) -> Option<u64> {
+        Some(self.0.received_unique())
+    }
+}

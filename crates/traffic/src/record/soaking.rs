@@ -1,0 +1,250 @@
+//! Packets of hours in intervals, in constant memory.
+//!
+//! The loop fills two intervals (the present one, and the one before for what is still under way) and hands finished ones over
+//! through a bounded channel that neither side waits for.
+
+use super::watched::{Account, WithLive, watched_here};
+use super::{Record, compiled_here};
+use crate::hand::NoHand;
+use crate::instrument::{Instrument, Tally, Trial};
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use taut_measure::{LatencyHistogram, SequenceTracker};
+
+/// Packets that were due in one interval.
+#[derive(Debug, Clone)]
+pub struct SoakedInterval {
+    /// Number of the interval, from 0; none: it stands for the one before the first.
+    pub number: Option<u64>,
+    /// Packets that were handed over, the refused ones too.
+    pub sent: u64,
+    /// Packets that the port had no room for.
+    pub refused: u64,
+    /// Packets that came back.
+    pub received: u64,
+    /// Their latencies, ns.
+    pub latency: LatencyHistogram,
+}
+
+impl SoakedInterval {
+    fn new(number: Option<u64>) -> Self {
+        Self {
+            number,
+            sent: 0,
+            refused: 0,
+            received: 0,
+            latency: LatencyHistogram::new(),
+        }
+    }
+
+    fn begin(&mut self, number: u64) {
+        self.number = Some(number);
+        (self.sent, self.refused, self.received) = (0, 0, 0);
+        self.latency.clear();
+    }
+}
+
+/// Fills intervals by the sequence numbers of their packets, so that a packet belongs to the interval in
+/// which it was due, whenever it comes back.
+#[derive(Debug)]
+pub struct Soaking {
+    ns_per_tick: f64,
+    packets_per_interval: u64,
+    before: Box<SoakedInterval>,
+    present: Box<SoakedInterval>,
+    /// First sequence numbers of the interval before and of the present and of the next one.
+    before_from: u64,
+    present_from: u64,
+    next_from: u64,
+    finished: SyncSender<Box<SoakedInterval>>,
+    spare: Receiver<Box<SoakedInterval>>,
+    sequence: SequenceTracker,
+    late: u64,
+    skipped: u64,
+}
+
+/// What is left when the trial is over.
+#[derive(Debug)]
+pub struct Soaked {
+    /// The last two intervals.
+    pub last: [Box<SoakedInterval>; 2],
+    /// Loss, duplicates, order.
+    pub sequence: SequenceTracker,
+    /// Packets that came back when their interval was over for good.
+    pub late: u64,
+    /// Intervals that were not handed over, as the other side was behind.
+    pub skipped: u64,
+}
+
+impl Soaking {
+    /// Makes the record, of intervals of so many packets, `spares` of them under way between both sides; returns with it where
+    /// finished ones come from, the one before the first of all to begin with, and where they are given back when they were read.
+    pub fn new(
+        ns_per_tick: f64,
+        packets_per_interval: u64,
+        spares: usize,
+    ) -> (
+        Self,
+        Receiver<Box<SoakedInterval>>,
+        SyncSender<Box<SoakedInterval>>,
+    ) {
+        let (finished, is_finished) = sync_channel(spares);
+        let (give_back, spare) = sync_channel(spares + 2);
+        for _ in 0..spares {
+            let _ = give_back.try_send(Box::new(SoakedInterval::new(None)));
+        }
+        let soaking = Self {
+            ns_per_tick,
+            packets_per_interval,
+            before: Box::new(SoakedInterval::new(None)),
+            present: Box::new(SoakedInterval::new(Some(0))),
+            before_from: 0,
+            present_from: 0,
+            next_from: packets_per_interval,
+            finished,
+            spare,
+            sequence: SequenceTracker::new(),
+            late: 0,
+            skipped: 0,
+        };
+        (soaking, is_finished, give_back)
+    }
+
+    /// Ends the record, and with it the channel of finished intervals.
+    pub fn finish(self) -> Soaked {
+        Soaked {
+            last: [self.before, self.present],
+            sequence: self.sequence,
+            late: self.late,
+            skipped: self.skipped,
+        }
+    }
+
+    #[cold]
+    fn next_interval(&mut self) {
+        let number = self.present.number.map_or(0, |number| number + 1);
+        let over = match self.spare.try_recv() {
+            Ok(mut fresh) => {
+                std::mem::swap(&mut fresh, &mut self.present);
+                std::mem::swap(&mut fresh, &mut self.before);
+                Some(fresh)
+            }
+            Err(_) => {
+                // The writer is behind: the oldest interval makes room for the new one.
+                std::mem::swap(&mut self.present, &mut self.before);
+                self.skipped += 1;
+                None
+            }
+        };
+        if let Some(over) = over
+            && self.finished.try_send(over).is_err()
+        {
+            self.skipped += 1;
+        }
+        self.present.begin(number);
+        self.before_from = self.present_from;
+        self.present_from = self.next_from;
+        self.next_from += self.packets_per_interval;
+    }
+}
+
+impl Account for Soaking {
+    watched_here!();
+
+    #[inline(always)]
+    fn seen(&self) -> &SequenceTracker {
+        &self.sequence
+    }
+}
+
+impl Record for Soaking {
+    compiled_here!();
+
+    #[inline(always)]
+    fn sent(&mut self, sequence: u64, _: u64, _: u64) {
+        if sequence >= self.next_from {
+            self.next_interval();
+        }
+        self.present.sent += 1;
+    }
+
+    #[inline(always)]
+    fn refused(&mut self, sequence: u64) {
+        if sequence >= self.present_from {
+            self.present.refused += 1;
+        } else {
+            self.before.refused += 1;
+        }
+    }
+
+    #[inline(always)]
+    fn received(&mut self, sequence: u64, latency_ticks: u64, _: u64) {
+        self.sequence.record(sequence);
+        let interval = if sequence >= self.present_from {
+            &mut self.present
+        } else if sequence >= self.before_from {
+            &mut self.before
+        } else {
+            self.late += 1;
+            return;
+        };
+        interval.received += 1;
+        let latency_ns = (latency_ticks as f64 * self.ns_per_tick) as u64;
+        interval.latency.record(latency_ns);
+    }
+
+    fn received_unique(&self) -> Option<u64> {
+        Some(self.sequence.received_unique())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_packet_belongs_to_the_interval_in_which_it_was_due() {
+        let (mut soaking, is_finished, _spares) = Soaking::new(1.0, 10, 4);
+        for sequence in 0..30 {
+            soaking.sent(sequence, 0, 0);
+            // Each comes back five packets later; number 7 is lost, number 12 was refused.
+            if sequence >= 5 && sequence != 12 && sequence != 17 {
+                soaking.received(sequence - 5, 100, 0);
+            }
+            if sequence == 12 {
+                soaking.refused(12);
+            }
+        }
+        assert_eq!(is_finished.try_recv().unwrap().number, None);
+        let first = is_finished.try_recv().unwrap();
+        assert_eq!(
+            (first.number, first.sent, first.refused, first.received),
+            (Some(0), 10, 0, 9)
+        );
+        assert!(
+            is_finished.try_recv().is_err(),
+            "the second may still get packets"
+        );
+        soaking.received(3, 100, 0);
+        let soaked = soaking.finish();
+        let [before, _] = &soaked.last;
+        assert_eq!((before.number, before.sent), (Some(1), 10));
+        assert_eq!((before.refused, before.received), (1, 9));
+        assert_eq!((soaked.late, soaked.skipped), (1, 0));
+    }
+
+    #[test]
+    fn a_writer_that_is_behind_costs_intervals_that_are_counted_and_never_blocks() {
+        let (mut soaking, is_finished, _spares) = Soaking::new(1.0, 10, 2);
+        for sequence in 0..100 {
+            soaking.sent(sequence, 0, 0);
+        }
+        // The one before the first, and the first.
+        assert_eq!(is_finished.try_iter().count(), 2);
+        let soaked = soaking.finish();
+        assert_eq!(soaked.skipped, 7);
+        let [_, present] = &soaked.last;
+        assert_eq!((present.number, present.sent), (Some(9), 10));
+    }
+}

@@ -1,0 +1,52 @@
+//! When packets came.
+
+use super::{Record, compiled_here};
+use crate::hand::NoHand;
+use crate::instrument::{Instrument, Tally, Trial};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+use taut_sys::{Clock, ticks};
+
+/// Record of when packets came: from the first to the last of each stretch without a longer pause, ticks.
+#[derive(Debug)]
+pub struct Stretches {
+    apart_ticks: u64,
+    seen: Vec<(u64, u64)>,
+}
+
+impl Stretches {
+    /// Makes the record: packets that lie further apart belong to different stretches, of which so many are kept.
+    pub fn new(clock: &Clock, apart: Duration, most: usize) -> Self {
+        Self {
+            apart_ticks: clock.to_ticks(apart.as_nanos() as f64) as u64,
+            seen: Vec::with_capacity(most),
+        }
+    }
+
+    /// Time of the first and of the last packet of each, ticks.
+    pub fn into_seen(self) -> Vec<(u64, u64)> {
+        self.seen
+    }
+}
+
+impl Record for Stretches {
+    compiled_here!();
+
+    #[inline(always)]
+    fn sent(&mut self, _: u64, _: u64, _: u64) {}
+
+    #[inline(always)]
+    fn refused(&mut self, _: u64) {}
+
+    #[inline(always)]
+    fn received(&mut self, _: u64, _: u64, _: u64) {
+        let now = ticks();
+        if let Some((_, last)) = self.seen.last_mut()
+            && now - *last < self.apart_ticks
+        {
+            *last = now;
+        } else if self.seen.len() < self.seen.capacity() {
+            self.seen.push((now, now));
+        }
+    }
+}
