@@ -1,9 +1,6 @@
 //! A record that keeps the outcome of every packet, for tests.
 
-use crate::hand::NoHand;
-use crate::instrument::{Instrument, Tally, Trial};
 use crate::record::{Record, compiled_here};
-use std::sync::atomic::AtomicBool;
 
 /// Outcome of one packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,7 +73,7 @@ impl EveryPacket {
 }
 
 impl Record for EveryPacket {
-    compiled_here!();
+    compiled_here!(run, Self);
 
     #[inline(always)]
     fn sent(&mut self, sequence: u64, _: u64, send_delay_ticks: u64) {

@@ -3,11 +3,8 @@
 //! Packets whose answers may still come stay in open blocks (the window). The loop never waits for the
 //! thread: when it has no empty block left, packets are not kept, and counted as such.
 
-use crate::hand::NoHand;
-use crate::instrument::{Instrument, Tally, Trial};
 use crate::record::{Record, compiled_here};
 use std::collections::VecDeque;
-use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 /// Packets of a block.
@@ -193,7 +190,7 @@ impl Sampler {
 }
 
 impl Record for Sampler {
-    compiled_here!();
+    compiled_here!(run, Self);
 
     #[inline(always)]
     fn sent(&mut self, sequence: u64, due_ticks: u64, send_delay_ticks: u64) {

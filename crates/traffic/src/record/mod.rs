@@ -23,17 +23,18 @@ use std::sync::atomic::AtomicBool;
 use taut_measure::{GapRecorder, JitterRecorder, LatencyHistogram, SequenceTracker};
 use taut_sys::Clock;
 
-/// Has a record's loop compiled in this crate: for `impl Record`, whose default would be compiled by who calls it.
+/// Writes a method that runs trials with records of a type, so that its loop is compiled in this crate: a default method, which is
+/// generic, would be compiled by who calls it.
 macro_rules! compiled_here {
-    () => {
+    ($run:ident, $record:ty) => {
         #[inline(never)]
-        fn run(
-            instrument: &mut Instrument,
-            trial: Trial,
-            records: &mut [Self],
-            stop: &AtomicBool,
-        ) -> Vec<Tally> {
-            instrument.run_with(trial, records, &mut NoHand, stop)
+        fn $run(
+            instrument: &mut $crate::Instrument,
+            trial: $crate::Trial,
+            records: &mut [$record],
+            stop: &std::sync::atomic::AtomicBool,
+        ) -> Vec<$crate::Tally> {
+            instrument.run_with(trial, records, &mut $crate::hand::NoHand, stop)
         }
     };
 }
@@ -125,7 +126,7 @@ impl Summaries {
 }
 
 impl Record for Summaries {
-    compiled_here!();
+    compiled_here!(run, Self);
 
     #[inline(always)]
     fn sent(&mut self, _: u64, due_ticks: u64, send_delay_ticks: u64) {

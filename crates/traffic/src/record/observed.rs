@@ -2,10 +2,7 @@
 //! keeps the worst ones' frames.
 
 use super::{Record, Summaries, compiled_here};
-use crate::hand::NoHand;
-use crate::instrument::{Instrument, Tally, Trial};
 use crate::{FromIntended, Live, Sampler, Slowest, WorstPackets};
-use std::sync::atomic::AtomicBool;
 
 /// Records that are kept of one stream.
 pub struct Observed {
@@ -24,7 +21,7 @@ pub struct Observed {
 }
 
 impl Record for Observed {
-    compiled_here!();
+    compiled_here!(run, Self);
 
     #[inline(always)]
     fn sent(&mut self, sequence: u64, due_ticks: u64, send_delay_ticks: u64) {

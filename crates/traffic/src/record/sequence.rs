@@ -1,10 +1,6 @@
 //! The sequence's account alone.
 
-use super::watched::{Account, WithLive, watched_here};
-use super::{Record, compiled_here};
-use crate::hand::NoHand;
-use crate::instrument::{Instrument, Tally, Trial};
-use std::sync::atomic::AtomicBool;
+use super::{Account, Record, WithLive, compiled_here};
 use taut_measure::SequenceTracker;
 
 /// Only the sequence's account: for searches, where nothing else may cost time.
@@ -12,7 +8,7 @@ use taut_measure::SequenceTracker;
 pub struct Sequence(pub SequenceTracker);
 
 impl Account for Sequence {
-    watched_here!();
+    compiled_here!(run_watched, WithLive<'_, Self>);
 
     #[inline(always)]
     fn seen(&self) -> &SequenceTracker {
@@ -21,7 +17,7 @@ impl Account for Sequence {
 }
 
 impl Record for Sequence {
-    compiled_here!();
+    compiled_here!(run, Self);
 
     #[inline(always)]
     fn sent(&mut self, _: u64, _: u64, _: u64) {}

@@ -1,11 +1,7 @@
 //! Latencies over the time of a trial.
 
-use super::watched::{Account, WithLive, watched_here};
-use super::{Record, compiled_here};
-use crate::hand::NoHand;
-use crate::instrument::{Instrument, Tally, Trial};
+use super::{Account, Record, WithLive, compiled_here};
 use crate::slowest::Slowest;
-use std::sync::atomic::AtomicBool;
 use taut_measure::{LatencyHistogram, SequenceTracker};
 use taut_sys::Clock;
 
@@ -43,7 +39,7 @@ impl Sliced {
 }
 
 impl Record for Sliced {
-    compiled_here!();
+    compiled_here!(run, Self);
 
     #[inline(always)]
     fn sent(&mut self, _: u64, _: u64, _: u64) {}
@@ -67,7 +63,7 @@ impl Record for Sliced {
 }
 
 impl Account for Sliced {
-    watched_here!();
+    compiled_here!(run_watched, WithLive<'_, Self>);
 
     #[inline(always)]
     fn seen(&self) -> &SequenceTracker {

@@ -3,11 +3,7 @@
 //! The loop fills two intervals (the present one, and the one before for what is still under way) and hands finished ones over
 //! through a bounded channel that neither side waits for.
 
-use super::watched::{Account, WithLive, watched_here};
-use super::{Record, compiled_here};
-use crate::hand::NoHand;
-use crate::instrument::{Instrument, Tally, Trial};
-use std::sync::atomic::AtomicBool;
+use super::{Account, Record, WithLive, compiled_here};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use taut_measure::{LatencyHistogram, SequenceTracker};
 
@@ -149,7 +145,7 @@ impl Soaking {
 }
 
 impl Account for Soaking {
-    watched_here!();
+    compiled_here!(run_watched, WithLive<'_, Self>);
 
     #[inline(always)]
     fn seen(&self) -> &SequenceTracker {
@@ -158,7 +154,7 @@ impl Account for Soaking {
 }
 
 impl Record for Soaking {
-    compiled_here!();
+    compiled_here!(run, Self);
 
     #[inline(always)]
     fn sent(&mut self, sequence: u64, _: u64, _: u64) {

@@ -1,9 +1,6 @@
 //! When packets came.
 
 use super::{Record, compiled_here};
-use crate::hand::NoHand;
-use crate::instrument::{Instrument, Tally, Trial};
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use taut_sys::{Clock, ticks};
 
@@ -30,7 +27,7 @@ impl Stretches {
 }
 
 impl Record for Stretches {
-    compiled_here!();
+    compiled_here!(run, Self);
 
     #[inline(always)]
     fn sent(&mut self, _: u64, _: u64, _: u64) {}

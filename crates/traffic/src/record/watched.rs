@@ -1,43 +1,23 @@
 //! A trial that also tells those who watch, where somebody does.
 
 use super::Record;
-use crate::hand::NoHand;
 use crate::instrument::{Instrument, Tally, Trial};
 use crate::live::Live;
-use std::slice::from_mut;
 use std::sync::atomic::AtomicBool;
 use taut_measure::SequenceTracker;
-
-/// Has the loop of a record that is watched compiled in this crate: for `impl Account`.
-macro_rules! watched_here {
-    () => {
-        #[inline(never)]
-        fn run_watched(
-            instrument: &mut Instrument,
-            trial: Trial,
-            watched: &mut WithLive<'_, Self>,
-            stop: &AtomicBool,
-        ) -> Vec<Tally> {
-            instrument.run_with(trial, std::slice::from_mut(watched), &mut NoHand, stop)
-        }
-    };
-}
-pub(super) use watched_here;
 
 /// A record that keeps the sequence's account.
 pub trait Account: Record {
     /// Which packets came back so far.
     fn seen(&self) -> &SequenceTracker;
 
-    /// Runs a trial with a record of this kind that is watched.
+    /// Runs a trial with records of this kind that are watched.
     fn run_watched(
         instrument: &mut Instrument,
         trial: Trial,
-        watched: &mut WithLive<'_, Self>,
+        records: &mut [WithLive<'_, Self>],
         stop: &AtomicBool,
-    ) -> Vec<Tally> {
-        instrument.run_with(trial, from_mut(watched), &mut NoHand, stop)
-    }
+    ) -> Vec<Tally>;
 }
 
 /// A record and those who watch.
@@ -47,6 +27,15 @@ pub struct WithLive<'a, R> {
 }
 
 impl<R: Account> Record for WithLive<'_, R> {
+    fn run(
+        instrument: &mut Instrument,
+        trial: Trial,
+        records: &mut [Self],
+        stop: &AtomicBool,
+    ) -> Vec<Tally> {
+        R::run_watched(instrument, trial, records, stop)
+    }
+
     #[inline(always)]
     fn sent(&mut self, sequence: u64, due_ticks: u64, send_delay_ticks: u64) {
         self.record.sent(sequence, due_ticks, send_delay_ticks);
@@ -89,7 +78,6 @@ impl Instrument {
             return self.run(trial, record, stop);
         };
         live.next_trial(trial.rate_pps);
-        let tallies = R::run_watched(self, trial, &mut WithLive { record, live }, stop);
-        tallies.into_iter().next().unwrap_or_default()
+        self.run(trial, &mut WithLive { record, live }, stop)
     }
 }
