@@ -14,8 +14,6 @@ use taut_tap::{Delayed, DirectionReport, MatchReport, TapReport};
 
 /// Packets in each list of the page.
 const SHOWN: usize = 20;
-/// One packet in so many is drawn as one of the slowest.
-const SLOWEST_OF: u64 = 1_000;
 
 #[derive(Template)]
 #[template(path = "matched.html")]
@@ -278,7 +276,7 @@ fn draw(ways: &[Way<'_>]) -> Vec<Drawn> {
             let found = ways[at].timeline.as_ref()?;
             let item = timeline::Item {
                 series: series(ways, at),
-                worst: vec![(key.clone(), slowest(&ways[at], found))],
+                worst: vec![(key.clone(), found.slowest(ways[at].report.all.left))],
                 background: &found.background,
                 ends: &found.ends,
                 timer: None,
@@ -299,16 +297,6 @@ fn draw(ways: &[Way<'_>]) -> Vec<Drawn> {
         data: None,
     });
     std::iter::once(distribution).chain(over_time).collect()
-}
-
-/// One in a thousand of those matched, one at least.
-fn slowest(way: &Way<'_>, found: &Timeline) -> Vec<(f64, f64)> {
-    let wanted = way.report.all.left.div_ceil(SLOWEST_OF) as usize;
-    let mut worst = found.worst.clone();
-    worst.sort_by(|a, b| b.1.total_cmp(&a.1));
-    worst.truncate(wanted);
-    worst.sort_by(|a, b| a.0.total_cmp(&b.0));
-    worst
 }
 
 #[cfg(test)]

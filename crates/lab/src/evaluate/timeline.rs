@@ -13,6 +13,8 @@ use taut_results::Sample;
 const WORST: usize = 5_000;
 /// Other packets kept per device.
 const BACKGROUND: u64 = 2_000;
+/// One packet in so many is told apart as one of the slowest.
+const SLOWEST_OF: u64 = 1_000;
 
 /// Packets over time; the repetitions follow one another end to end.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -25,6 +27,17 @@ pub struct Timeline {
     pub background: Vec<(f64, f64)>,
     /// When each repetition ends, s.
     pub ends: Vec<f64>,
+}
+
+impl Timeline {
+    /// The slowest of so many packets, by rising time: one in a thousand, one at least.
+    pub(crate) fn slowest(&self, packets: u64) -> Vec<(f64, f64)> {
+        let mut worst = self.worst.clone();
+        worst.sort_by(|a, b| b.1.total_cmp(&a.1));
+        worst.truncate(packets.div_ceil(SLOWEST_OF) as usize);
+        worst.sort_by(|a, b| a.0.total_cmp(&b.0));
+        worst
+    }
 }
 
 /// Collects a timeline from all samples in order.

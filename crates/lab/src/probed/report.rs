@@ -13,9 +13,6 @@ use taut_measure::quantity::{Quantity, count, share, time};
 use taut_measure::{LatencyHistogram, Summary};
 use taut_results::{LeftOut, RECORDED_LATENCIES, each_kept_sample, read_json};
 
-/// Without a budget one probe in so many is told apart as one of the slowest.
-const SLOWEST_OF: u64 = 1_000;
-
 #[derive(Template)]
 #[template(path = "probed.html")]
 struct Page<'a> {
@@ -281,7 +278,7 @@ fn over_time_of(report: &ProbeReport, found: &Timeline) -> Drawn {
             let beyond = found.worst.iter().filter(|(_, ns)| *ns > budget_ns);
             ("beyond the budget", beyond.copied().collect())
         }
-        None => ("one of the slowest", slowest(report, found)),
+        None => ("one of the slowest", found.slowest(report.probes.received)),
     };
     let key = Series {
         label: what.to_owned(),
@@ -312,16 +309,6 @@ fn over_time_of(report: &ProbeReport, found: &Timeline) -> Drawn {
         svg: timeline::draw(&[column], &[&key]),
         data: None,
     }
-}
-
-/// One in a thousand of those answered, one at least.
-fn slowest(report: &ProbeReport, found: &Timeline) -> Vec<(f64, f64)> {
-    let wanted = report.probes.received.div_ceil(SLOWEST_OF) as usize;
-    let mut worst = found.worst.clone();
-    worst.sort_by(|a, b| b.1.total_cmp(&a.1));
-    worst.truncate(wanted);
-    worst.sort_by(|a, b| a.0.total_cmp(&b.0));
-    worst
 }
 
 #[cfg(test)]
