@@ -236,7 +236,7 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         // A step that had to be killed leaves its lock file behind; whoever takes the claim and lets go of it removes it.
-        let _ = Claim::holder(MEASURING);
+        let _ = Claim::take(MEASURING);
     }
 }
 

@@ -184,19 +184,51 @@ pub enum LockError {
     System(#[from] io::Error),
 }
 
+impl LockError {
+    /// Makes an error of what a lock on the lock file `file` was refused with.
+    fn of_refusal(refused: io::Error, file: &mut File) -> Self {
+        if refused.kind() != ErrorKind::WouldBlock {
+            return refused.into();
+        }
+        let mut text = String::new();
+        // Longer than any process number is nobody's.
+        let _ = file.take(16).read_to_string(&mut text);
+        let by = text.trim().parse().ok();
+        Self::Held { by }
+    }
+}
+
 impl Lock {
     /// Takes the lock file at `path`, which is made if it is not there. It has to lie in a folder of this user's own.
     ///
     /// # Errors
     /// [`LockError::Held`], and what the system says.
     pub fn take(path: &Path) -> Result<Self, LockError> {
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let file = openat(
-            CWD,
-            path,
-            flags | OFlags::NONBLOCK,
-            Mode::from_raw_mode(0o600),
-        );
+        let file = Self::open(path, OFlags::RDWR | OFlags::CREATE)?;
+        let mut other = file.try_clone()?;
+        let mut file =
+            Locked::exclusive(file).map_err(|e| LockError::of_refusal(e, &mut other))?;
+        // Emptied only by who holds it.
+        file.get().set_len(0)?;
+        file.get_mut()
+            .write_all(format!("{}\n", std::process::id()).as_bytes())?;
+        Ok(Self { file })
+    }
+
+    /// Returns who holds the lock file at `path`, without taking it: whoever takes it at this moment is refused, and has it
+    /// at its next try.
+    fn holder(path: &Path) -> Option<LockError> {
+        let file = Self::open(path, OFlags::RDONLY).ok()?;
+        let mut other = file.try_clone().ok()?;
+        let refused = Locked::shared(file).err()?;
+        let refused = LockError::of_refusal(refused, &mut other);
+        matches!(refused, LockError::Held { .. }).then_some(refused)
+    }
+
+    /// Opens the lock file at `path`, which has to be a file of this user's own.
+    fn open(path: &Path, how: OFlags) -> Result<File, LockError> {
+        let flags = how | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let file = openat(CWD, path, flags, Mode::from_raw_mode(0o600));
         let file = File::from(file.map_err(io::Error::from)?);
         let found = fstat(&file).map_err(io::Error::from)?;
         if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
@@ -206,22 +238,7 @@ impl Lock {
             let text = format!("belongs to user {}", found.st_uid);
             return Err(not_ours(&text).into());
         }
-        let mut other = file.try_clone()?;
-        let mut file = Locked::exclusive(file).map_err(|e| match e.kind() {
-            ErrorKind::WouldBlock => {
-                let mut text = String::new();
-                // Longer than any process number is nobody's.
-                let _ = (&mut other).take(16).read_to_string(&mut text);
-                let by = text.trim().parse().ok();
-                LockError::Held { by }
-            }
-            _ => e.into(),
-        })?;
-        // Emptied only by who holds it.
-        file.get().set_len(0)?;
-        file.get_mut()
-            .write_all(format!("{}\n", std::process::id()).as_bytes())?;
-        Ok(Self { file })
+        Ok(file)
     }
 
     /// Whether the lock is still the file at `path`: whoever held it before may have removed it.
@@ -260,9 +277,8 @@ impl Claim {
     /// # Errors
     /// Who holds it, or what the system says.
     pub fn take(what: &str) -> Result<Self, LockError> {
-        let machine = fs::metadata("/proc/self/ns/net").map_or(0, |namespace| namespace.ino());
         loop {
-            let path = run_folder()?.join(format!("{what}-{machine}.lock"));
+            let path = run_folder()?.join(Self::name(what));
             let lock = match Lock::take(&path) {
                 // Whoever held the last one has removed the folder.
                 Err(LockError::System(e)) if e.kind() == ErrorKind::NotFound => continue,
@@ -278,7 +294,7 @@ impl Claim {
 
 impl Claim {
     /// Takes a claim as [`Claim::take`] does, but waits for whoever holds it, for so long at most or until `stop` is
-    /// set; who that is, is told once.
+    /// set; who that is, is told once, if it holds it at the second look as well.
     ///
     /// # Errors
     /// Who holds it still, or what the system says.
@@ -289,13 +305,14 @@ impl Claim {
         told: impl FnOnce(&LockError),
     ) -> Result<Self, LockError> {
         let deadline = Instant::now() + most;
-        let mut told = Some(told);
+        let (mut looks, mut told) = (0, Some(told));
         loop {
             match Self::take(what) {
                 Err(held @ LockError::Held { .. })
                     if Instant::now() < deadline && !stop.load(Ordering::Relaxed) =>
                 {
-                    if let Some(told) = told.take() {
+                    looks += 1;
+                    if let Some(told) = told.take_if(|_| looks == 2) {
                         told(&held);
                     }
                     std::thread::sleep(LOOK_AGAIN);
@@ -305,11 +322,15 @@ impl Claim {
         }
     }
 
-    /// Returns who holds what is called `what`: the process if it is known, none if it is free.
+    /// Returns who holds what is called `what`: the process if it is known, none if it is free. It takes nothing.
     pub fn holder(what: &str) -> Option<LockError> {
-        Self::take(what)
-            .err()
-            .filter(|e| matches!(e, LockError::Held { .. }))
+        Lock::holder(&run_folder_path().join(Self::name(what)))
+    }
+
+    /// Returns the name of the lock file of what is called `what` on this machine.
+    fn name(what: &str) -> String {
+        let machine = fs::metadata("/proc/self/ns/net").map_or(0, |namespace| namespace.ino());
+        format!("{what}-{machine}.lock")
     }
 }
 
@@ -411,6 +432,10 @@ mod tests {
             assert!(waiting.join().unwrap().is_ok());
         });
         assert!(Claim::holder("test-of-waiting").is_none());
+        let left = run_folder().unwrap().join(Claim::name("test-of-waiting"));
+        fs::write(&left, "1\n").unwrap();
+        assert!(Claim::holder("test-of-waiting").is_none());
+        assert_eq!(fs::read_to_string(&left).unwrap(), "1\n");
         let stopped = AtomicBool::new(true);
         let _held = Claim::take("test-of-waiting").unwrap();
         Claim::wait_for("test-of-waiting", most, &stopped, |_| ()).unwrap_err();
