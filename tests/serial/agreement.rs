@@ -46,7 +46,15 @@ fn taut_us(testbed: &Testbed, far_interface: &str) -> Result<f64, String> {
     command.args(["generate", "--port", "af_packet:gen0", "--port"]);
     command.arg(format!("af_packet:{far_interface}"));
     // A frame as long as the messages of the others.
-    command.args(["--rate", "500", "--seconds", "1", "--size", "128", "--json"]);
+    command.args([
+        "--rate",
+        "500",
+        "--seconds",
+        "0.6",
+        "--size",
+        "128",
+        "--json",
+    ]);
     command.args(["--core", &choose_cores().generator.to_string()]);
     let finished = run(&mut command);
     let median_ns = finished.last_json()["latency_ns"]["p50_ns"].as_f64();
@@ -83,7 +91,7 @@ fn irtt_us(near: &str, far: &str) -> Result<f64, String> {
         (stdout.to_string() + stderr).contains("starting")
     });
     let mut command = hurried(near, "irtt");
-    command.args(["client", "-Q", "-o", "-", "-i", "4ms", "-d", "1200ms"]);
+    command.args(["client", "-Q", "-o", "-", "-i", "4ms", "-d", "800ms"]);
     let finished = run(command.args(["-l", "82", "--wait=100ms", FAR]));
     server.kill();
     let summary: Value =

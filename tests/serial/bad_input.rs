@@ -154,6 +154,8 @@ fn on_one_core_the_demo_runs_to_its_end() {
         env!("CARGO_BIN_EXE_taut"),
         "demo",
         "--quick",
+        "--repetitions",
+        "1",
         "--devices",
         // Of each kind one: shared memory, the kernel, kernel ports.
         "memif-idle,veth-bridge,veth-af-packet-idle",

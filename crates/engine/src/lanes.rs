@@ -14,6 +14,11 @@ pub(crate) struct Lanes {
 }
 
 impl Lanes {
+    /// Returns whether there are any.
+    pub(crate) fn are_any(&self) -> bool {
+        self.slow.is_some() || self.handoff.is_some()
+    }
+
     /// Arms `alarm` as [`taut_port::Port::arm`] does.
     pub(crate) fn arm(&mut self, alarm: &mut Alarm) -> bool {
         let slow = self.slow.as_mut().is_none_or(|slow| slow.arm(alarm));

@@ -257,6 +257,8 @@ impl Worker {
         let mut punted = Batch::new();
         let mut last = ticks();
         let mut publish_at = last;
+        // Asked of the worker once, as a round asks for them again and again.
+        let (mut has_lanes, mut is_changing) = (self.lanes.are_any(), self.leaving.is_some());
         self.idle.begin();
         self.tell_counts(&own);
         while !stop.load(Ordering::Relaxed) {
@@ -265,15 +267,17 @@ impl Worker {
                 received += self.round(from, last, &mut batches, &mut punted, &mut own);
             }
             let mut had_packets = received > 0;
-            if self.lanes.handoff.as_mut().is_some_and(Handoff::has_come) {
-                self.take_over(last, &mut batches[0], &mut punted, &mut own);
-                had_packets = true;
-            }
-            // Rarely while packets come: the look costs as much as a few packets, and what the slow path makes is in no hurry.
-            let may_look = !had_packets || own.rounds.is_multiple_of(BETWEEN_LOOKS);
-            if may_look && self.lanes.slow.as_mut().is_some_and(SlowPath::has_made) {
-                self.send_made(&mut batches[0], &mut own);
-                had_packets = true;
+            if has_lanes {
+                if self.lanes.handoff.as_mut().is_some_and(Handoff::has_come) {
+                    self.take_over(last, &mut batches[0], &mut punted, &mut own);
+                    had_packets = true;
+                }
+                // Rarely while packets come: the look costs as much as a few packets, and what the slow path makes is in no hurry.
+                let may_look = !had_packets || own.rounds.is_multiple_of(BETWEEN_LOOKS);
+                if may_look && self.lanes.slow.as_mut().is_some_and(SlowPath::has_made) {
+                    self.send_made(&mut batches[0], &mut own);
+                    had_packets = true;
+                }
             }
             let now = ticks();
             let elapsed = now.wrapping_sub(last);
@@ -287,7 +291,7 @@ impl Worker {
             // Later than now where the worker has rested: no packet was late for that, and nobody took the core away.
             let ready = self.idle.after_round(
                 // Functions that leave want to be called, not to be slept on.
-                had_packets || self.leaving.is_some(),
+                had_packets || is_changing,
                 now,
                 &mut self.ports,
                 &mut self.functions,
@@ -312,7 +316,7 @@ impl Worker {
                 own.total_ticks += looked.wrapping_sub(last);
                 last = looked;
             }
-            if self.updates.is_wanted() || self.leaving.is_some() {
+            if is_changing || self.updates.is_wanted() {
                 if self.change(last, &mut batches[0], &mut punted, &mut own) {
                     batches = batches_of(self.burst);
                     // Those that are new have not heard of any count or link.
@@ -323,6 +327,7 @@ impl Worker {
                         }
                     }
                 }
+                (has_lanes, is_changing) = (self.lanes.are_any(), self.leaving.is_some());
                 let changed = ticks();
                 own.total_ticks += changed.wrapping_sub(last);
                 last = changed;

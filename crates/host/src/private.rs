@@ -206,8 +206,7 @@ impl Lock {
     pub fn take(path: &Path) -> Result<Self, LockError> {
         let file = Self::open(path, OFlags::RDWR | OFlags::CREATE)?;
         let mut other = file.try_clone()?;
-        let mut file =
-            Locked::exclusive(file).map_err(|e| LockError::of_refusal(e, &mut other))?;
+        let mut file = Locked::exclusive(file).map_err(|e| LockError::of_refusal(e, &mut other))?;
         // Emptied only by who holds it.
         file.get().set_len(0)?;
         file.get_mut()

@@ -18,11 +18,6 @@ impl ServiceMoments {
         (self.second_ns2 - self.mean_ns * self.mean_ns).max(0.0)
     }
 
-    /// Returns the squared coefficient of variation: 0 of a constant, 1 of an exponential time.
-    pub fn squared_variation(&self) -> f64 {
-        self.variance_ns2() / (self.mean_ns * self.mean_ns)
-    }
-
     /// Returns the moments of the sum of this time and an independent other one.
     pub fn plus(&self, other: &ServiceMoments) -> ServiceMoments {
         ServiceMoments {

@@ -10,11 +10,6 @@ pub const WIRE_OVERHEAD_BYTES: f64 = 20.0;
 /// (Gallenmüller 2021, section 4.1.2.)
 pub const XL710_CAP_PPS: f64 = 33.7e6;
 
-/// Bit/s of Intel's interconnects of sockets, one direction. (Gallenmüller 2021, Table 4.1.)
-pub const QPI_BIT_S: f64 = 77e9;
-/// As [`QPI_BIT_S`], of the generation after.
-pub const UPI_BIT_S: f64 = 166e9;
-
 /// Ethernet's rates as people write them, and bit/s.
 pub const LINES: [(&str, f64); 8] = [
     ("1G", 1e9),
