@@ -1,4 +1,5 @@
 //! What the fuzz targets of control loops do with their bytes; `cargo test` runs the same over seeded noise and damage.
+#![allow(dead_code)] // each target uses one of the bodies
 
 use taut_control::controller::Settings;
 use taut_control::plant::model_of_file;
