@@ -15,7 +15,8 @@ const INTERRUPTED: i32 = 130;
 
 /// Starts `taut demo --quick`.
 fn start_demo(watch: &Watch, out: &Path) -> Program {
-    let mut command = taut(&["demo", "--quick", "--out"]);
+    // Once is enough to see that all of it works.
+    let mut command = taut(&["demo", "--quick", "--repetitions", "1", "--out"]);
     Program::start(watch.over(command.arg(out)))
 }
 
@@ -45,9 +46,7 @@ fn a_whole_demo_ends_with_a_report_and_leaves_nothing() {
     let _turn = alone();
     let (watch, folder) = (Watch::begin(), scratch());
     let out = folder.path().join("whole");
-    // Once is enough to see that all of it works.
-    let mut command = taut(&["demo", "--quick", "--repetitions", "1", "--out"]);
-    let mut demo = Program::start(watch.over(command.arg(&out)));
+    let mut demo = start_demo(&watch, &out);
     // A second one at the same time would only measure the first: it waits, and can be told not to.
     demo.wait_until("a first line", |_, stderr| stderr.contains('\n'));
     let mut second = Program::start(

@@ -184,20 +184,6 @@ pub enum LockError {
     System(#[from] io::Error),
 }
 
-impl LockError {
-    /// Makes an error of what a lock on the lock file `file` was refused with.
-    fn of_refusal(refused: io::Error, file: &mut File) -> Self {
-        if refused.kind() != ErrorKind::WouldBlock {
-            return refused.into();
-        }
-        let mut text = String::new();
-        // Longer than any process number is nobody's.
-        let _ = file.take(16).read_to_string(&mut text);
-        let by = text.trim().parse().ok();
-        Self::Held { by }
-    }
-}
-
 impl Lock {
     /// Takes the lock file at `path`, which is made if it is not there. It has to lie in a folder of this user's own.
     ///
@@ -205,8 +191,7 @@ impl Lock {
     /// [`LockError::Held`], and what the system says.
     pub fn take(path: &Path) -> Result<Self, LockError> {
         let file = Self::open(path, OFlags::RDWR | OFlags::CREATE)?;
-        let mut other = file.try_clone()?;
-        let mut file = Locked::exclusive(file).map_err(|e| LockError::of_refusal(e, &mut other))?;
+        let mut file = Self::lock(file, Locked::exclusive)?;
         // Emptied only by who holds it.
         file.get().set_len(0)?;
         file.get_mut()
@@ -218,10 +203,23 @@ impl Lock {
     /// at its next try.
     fn holder(path: &Path) -> Option<LockError> {
         let file = Self::open(path, OFlags::RDONLY).ok()?;
-        let mut other = file.try_clone().ok()?;
-        let refused = Locked::shared(file).err()?;
-        let refused = LockError::of_refusal(refused, &mut other);
-        matches!(refused, LockError::Held { .. }).then_some(refused)
+        let refused = Self::lock(file, Locked::shared).err();
+        refused.filter(|e| matches!(e, LockError::Held { .. }))
+    }
+
+    /// Locks an open lock file, and reads who holds it if that is refused.
+    fn lock(file: File, how: impl FnOnce(File) -> io::Result<Locked>) -> Result<Locked, LockError> {
+        let mut other = file.try_clone()?;
+        how(file).map_err(|e| match e.kind() {
+            ErrorKind::WouldBlock => {
+                let mut text = String::new();
+                // Longer than any process number is nobody's.
+                let _ = (&mut other).take(16).read_to_string(&mut text);
+                let by = text.trim().parse().ok();
+                LockError::Held { by }
+            }
+            _ => e.into(),
+        })
     }
 
     /// Opens the lock file at `path`, which has to be a file of this user's own.
