@@ -27,7 +27,7 @@ fn start_generate(sockets: &Sockets, seconds: &str) -> Program {
             "5k",
             "--json",
             "--max-loss",
-            "0.1",
+            "0.02",
             "--seconds",
             seconds,
         ]

@@ -61,6 +61,8 @@ pub struct Instrument {
     answers: Batch,
     /// Number of the trial, carried in the stamps, so that stragglers of the last one are known.
     trial: u16,
+    /// Longest latency of the trial: what is under way takes as long, so nothing is lost before.
+    longest_ticks: u64,
     pub(crate) out: Batch,
     /// Facts about the packets in `out`, and what they must get when they are stamped.
     pending: [Pending; BURST],
@@ -177,6 +179,7 @@ impl Instrument {
             answers: Batch::new(),
             traffic,
             trial: 0,
+            longest_ticks: 0,
             out: Batch::new(),
             pending: [Pending::default(); BURST],
             arrived: Batch::new(),

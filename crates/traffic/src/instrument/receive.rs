@@ -35,6 +35,7 @@ impl Instrument {
         }
         let seen = ticks();
         let (mut foreign, mut corrupt, mut fillers) = (0_u64, 0_u64, 0_u64);
+        let mut longest_ticks = self.longest_ticks;
         let stamps = self.stamps.as_mut();
         let reading = stamps.map(|stamps| stamps.at(seen, &self.clock));
         for (index, packet) in self.arrived.packets().iter().enumerate() {
@@ -57,6 +58,8 @@ impl Instrument {
                     match running.get(stream) {
                         Some(running) if of_trial && stamp.sequence < running.schedule.next() => {
                             tallies[stream].received += 1;
+                            let latency = seen.saturating_sub(stamp.stamp_ticks);
+                            longest_ticks = longest_ticks.max(latency);
                             if let Some(record) = records.get_mut(stream) {
                                 if let Some(reading) = &reading
                                     && let Some(&at_ns) = port.arrival_stamps().get(index)
@@ -92,6 +95,7 @@ impl Instrument {
                 }
             }
         }
+        self.longest_ticks = longest_ticks;
         let ours = self.arrived.len() as u64 > foreign;
         if !self.answers.is_empty() {
             let asked = self.answers.len() as u64;

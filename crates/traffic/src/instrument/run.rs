@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use taut_sys::ticks;
 
-/// Time to wait for stragglers after the last packet that came back.
+/// Time to wait for stragglers after the last packet that came back, besides the longest that a packet took.
 const SETTLE: Duration = Duration::from_millis(20);
 
 /// Longest time to go on receiving after the last packet was sent, however many still come: a device that multiplies
@@ -45,7 +45,7 @@ impl Instrument {
     /// Sends a packet when it is due, at once if that is past, up to 32 due ones together; what a stall of
     /// the machine held up follows spaced out, at 4/3 of the stream's rate. Stops sending at the end of
     /// the trial (plus a grace of 1 %, and what stalls take to be made good), then waits until all packets are back or none came for 20 ms
-    /// (2 s at most).
+    /// and the longest latency of the trial (2 s at most).
     pub fn run<R: Record>(&mut self, trial: Trial, record: &mut R, stop: &AtomicBool) -> Tally {
         let tallies = self.run_streams(trial, std::slice::from_mut(record), stop);
         tallies.into_iter().next().unwrap_or_default()
@@ -80,6 +80,7 @@ impl Instrument {
         let interruption_ticks = ticks_in(INTERRUPTION);
         let grace_ticks = ticks_in(trial.duration.mul_f64(GRACE).max(SHORTEST_GRACE));
         self.discard_arrived();
+        self.longest_ticks = 0;
 
         let start = ticks() + ticks_in(Duration::from_micros(20));
         self.traffic
@@ -175,7 +176,7 @@ impl Instrument {
                     let received = unique.unwrap_or(tally.received);
                     received + tally.corrupt + tally.refused >= running.schedule.next()
                 });
-                let silent = now.saturating_sub(last_event) > settle_ticks;
+                let silent = now.saturating_sub(last_event) > settle_ticks + self.longest_ticks;
                 let endless = now.saturating_sub(last_sent) > endless_ticks;
                 let ended = seen.is_none() && (all_back || silent) || endless;
                 if ended && now >= listen_until {
@@ -193,7 +194,8 @@ impl Instrument {
             let seen = self.receive(start, records, &mut running, &mut tallies, hand);
             last_event = seen.unwrap_or(last_event);
             // Silence is no time in which nobody listened.
-            let silent = seen.is_none() && now.saturating_sub(last_event) > settle_ticks;
+            let silent = seen.is_none()
+                && now.saturating_sub(last_event) > settle_ticks + self.longest_ticks;
             if silent || now.saturating_sub(last_sent) > endless_ticks {
                 break;
             }
@@ -223,7 +225,8 @@ mod tests {
     use crate::line::Pacing;
     use crate::{Summaries, Traffic};
     use std::collections::VecDeque;
-    use taut_port::{Packet, Port, PortSpec};
+    use std::time::Instant;
+    use taut_port::{Batch, Link, Packet, Port, PortCounters, PortSpec};
     use taut_sys::Clock;
     use taut_wire::UdpFlow;
 
@@ -270,6 +273,68 @@ mod tests {
             .map(|(i, _)| i)
             .collect();
         assert_eq!(lost, [7, 9, 11]);
+    }
+
+    /// Keeps the first packet for 60 ms and the last of 100 for 40 ms.
+    struct Late {
+        wire: VecDeque<(Instant, Packet)>,
+        sent: u64,
+    }
+
+    impl Port for Late {
+        fn rx(&mut self, batch: &mut Batch) -> usize {
+            let mut received = 0;
+            for _ in 0..self.wire.len() {
+                let (due, packet) = self.wire.pop_front().unwrap();
+                if due <= Instant::now() && batch.room() > 0 {
+                    batch.push(packet);
+                    received += 1;
+                } else {
+                    self.wire.push_back((due, packet));
+                }
+            }
+            received
+        }
+
+        fn tx(&mut self, batch: &mut Batch) -> usize {
+            let n = batch.len();
+            batch.take_front(n, |packet| {
+                let held_ms = match self.sent {
+                    0 => 60,
+                    99 => 40,
+                    _ => 0,
+                };
+                let due = Instant::now() + Duration::from_millis(held_ms);
+                self.wire.push_back((due, packet));
+                self.sent += 1;
+            });
+            n
+        }
+
+        fn link(&mut self) -> Link {
+            Link::Up
+        }
+
+        fn counters(&mut self) -> PortCounters {
+            PortCounters::default()
+        }
+    }
+
+    #[test]
+    fn what_is_as_late_as_others_were_is_waited_for() {
+        let device = Late {
+            wire: VecDeque::new(),
+            sent: 0,
+        };
+        let stream = Stream::new(&UdpFlow::default(), 64).unwrap();
+        let mut instrument = instrument_on(vec![Box::new(device)], stream.into());
+        let mut record = EveryPacket::new(100);
+        let trial = Trial {
+            rate_pps: 1_000.0,
+            duration: Duration::from_millis(100),
+        };
+        let tally = instrument.run(trial, &mut record, &AtomicBool::new(false));
+        assert_eq!((tally.sent, tally.received), (100, 100), "{tally:?}");
     }
 
     #[test]
