@@ -156,7 +156,7 @@ fn packets_of_scapy_meet_their_named_fates() {
     let routes = folder.path().join("routes");
     fs::write(&routes, ROUTES).unwrap();
     let mut router = Between::start(&format!(
-        "wait = \"sleep(50us)\"\n[[function]]\nname = \"route\"\nroutes = \"{}\"\n{INTERFACES}",
+        "[[function]]\nname = \"route\"\nroutes = \"{}\"\n{INTERFACES}",
         routes.display()
     ));
     // The router answers who asks for it, and knows then where that one is.

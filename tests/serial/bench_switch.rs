@@ -132,7 +132,7 @@ fn elsewhere(folder: &Path, cables: usize, rules: &str) -> (Program, u16, PathBu
     ports.push(format!("{east},role=server"));
     let chain = folder.join("switch.toml");
     let text = format!(
-        "ports = {ports:?}\n[[function]]\nname = \"switch\"\nopenflow = \"127.0.0.1:{openflow}\"\n{rules}"
+        "ports = {ports:?}\nwait = \"sleep(50us)\"\n[[function]]\nname = \"switch\"\nopenflow = \"127.0.0.1:{openflow}\"\n{rules}"
     );
     fs::write(&chain, text).unwrap();
     let mut forward = taut(&["forward", "--core", "1", "--quiet"]);

@@ -27,7 +27,6 @@ const FORMATS: [&str; 2] = ["ncsbench", "taut"];
 
 #[test]
 fn two_seconds_on_the_loopback_interface_balance_and_fill_a_folder() {
-    let _turn = alone();
     let watch = Watch::begin();
     for format in FORMATS {
         // A stall of a shared machine lets the robot fall.
@@ -79,7 +78,6 @@ fn two_seconds_on_the_loopback_interface_balance_and_fill_a_folder() {
 
 #[test]
 fn garbage_at_both_ports_is_counted_and_changes_nothing() {
-    let _turn = alone();
     for format in FORMATS {
         let options = [
             "--protocol",

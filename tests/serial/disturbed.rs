@@ -2,7 +2,7 @@
 //! jumps. Each is told as it was, and nothing hangs.
 
 use crate::support::program::{Program, run};
-use crate::support::{Sockets, alone, is_installed, scratch, taut, within_attempts};
+use crate::support::{RESTING, Sockets, alone, is_installed, scratch, taut, within_attempts};
 use rustix::process::Signal;
 use std::fs;
 use std::process::Command;
@@ -12,6 +12,7 @@ fn start_forward(sockets: &Sockets) -> Program {
     let core = taut_host::choose_cores().device.to_string();
     let mut arguments = vec!["forward".to_string(), "--core".to_string(), core];
     arguments.extend(sockets.ports("server", ""));
+    arguments.extend(RESTING.map(String::from));
     let mut forward = Program::start(&mut taut(&arguments));
     forward.wait_for_stdout("forwarding");
     forward

@@ -3,7 +3,7 @@
 use crate::support::program::{Finished, Program, run};
 use crate::support::testpmd::Testpmd;
 use crate::support::{
-    Sockets, alone, alone_and_root, is_listened_on, taut, testpmd, within_attempts,
+    RESTING, Sockets, alone, alone_and_root, is_listened_on, taut, testpmd, within_attempts,
 };
 use rustix::process::Signal;
 use serde_json::Value;
@@ -41,7 +41,7 @@ fn ports(specs: impl IntoIterator<Item = String>) -> Vec<String> {
 fn start_forward(ports: &[String]) -> Program {
     let mut command = taut(&["forward", "--json", "--core"]);
     let core = choose_cores().device.to_string();
-    let mut forward = Program::start(command.arg(core).args(ports));
+    let mut forward = Program::start(command.arg(core).args(RESTING).args(ports));
     forward.wait_for_stdout("started");
     forward
 }
@@ -301,6 +301,7 @@ fn every_packet_crosses_veth_pairs_through_dpdks_drivers_for_the_kernel() {
         let mut command = testbed.command_in_device(env!("CARGO_BIN_EXE_taut"));
         let core = choose_cores().device.to_string();
         command.args(["forward", "--json", "--core", &core]);
+        command.args(RESTING);
         command.args(ports(
             [0, 1].map(|i| format!("dpdk:{driver}{i},iface=dut{i}")),
         ));

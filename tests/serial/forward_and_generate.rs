@@ -1,7 +1,7 @@
 //! `taut forward` and `taut generate` at each other's ends over memif: nothing lost, all accounted for.
 
 use crate::support::program::{Finished, Program, run};
-use crate::support::{Sockets, alone, other, scratch, taut, within_attempts};
+use crate::support::{RESTING, Sockets, alone, other, scratch, taut, within_attempts};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::fs;
@@ -20,6 +20,9 @@ fn start_forward(sockets: &Sockets, role: &str, more: &[&str]) -> Program {
             .chain(more)
             .map(ToString::to_string),
     );
+    if !more.contains(&"--wait") {
+        arguments.extend(RESTING.map(String::from));
+    }
     let mut forward = Program::start(&mut taut(&arguments));
     forward.wait_for_stdout("started");
     forward
@@ -53,7 +56,7 @@ fn every_packet_comes_back_in_every_role_with_every_flush_and_counters_add_up() 
             let sockets = Sockets::new();
             let forward = start_forward(&sockets, role, &["--flush", flush, "--quiet"]);
             let ports = sockets.ports(other(role), "");
-            let finished = generate(&ports, &["--rate", "20k", "--seconds", "0.5"]);
+            let finished = generate(&ports, &["--rate", "20k", "--seconds", "0.3"]);
             let ours = finished.last_json();
             let theirs = forward.interrupt().success().last_json();
             assert_eq!(theirs["event"], "summary");
@@ -132,7 +135,7 @@ fn json_has_the_fields_that_programs_read() {
     let forward = start_forward(&sockets, "server", &[]);
     let finished = generate(
         &sockets.ports("client", ""),
-        &["--rate", "5k", "--seconds", "2.5"],
+        &["--rate", "5k", "--seconds", "2.2"],
     );
     let theirs = forward.interrupt().success();
     for text in [&finished.stdout, &theirs.stdout] {
@@ -320,9 +323,10 @@ fn a_buffered_forwarder_waits_for_its_drain_timer() {
     within_attempts(4, || {
         let average = |flush: &str| {
             let sockets = Sockets::new();
-            let _forward = start_forward(&sockets, "client", &["--flush", flush, "--quiet"]);
+            let more = ["--flush", flush, "--quiet", "--wait", "poll"];
+            let _forward = start_forward(&sockets, "client", &more);
             let ports = sockets.ports("server", "");
-            let summary = generate(&ports, &["--rate", "100k", "--seconds", "0.5"]).last_json();
+            let summary = generate(&ports, &["--rate", "100k", "--seconds", "0.3"]).last_json();
             summary["latency_ns"]["p50_ns"].as_u64().unwrap_or(0)
         };
         let (full, each) = (average("full(32, 100us)"), average("each"));

@@ -2,7 +2,7 @@
 
 use crate::support::program::{Finished, Program, run};
 use crate::support::{
-    Sockets, alone, alone_and_root, is_installed, json, scratch, taut, within_attempts,
+    RESTING, Sockets, alone, alone_and_root, is_installed, json, scratch, taut, within_attempts,
 };
 use std::fs;
 use std::path::Path;
@@ -46,6 +46,7 @@ fn against_forward(more: &str, out: &Path) -> Finished {
     let mut arguments = vec!["forward".to_string()];
     arguments.extend(sockets.ports("server", ""));
     arguments.push("--quiet".to_string());
+    arguments.extend(RESTING.map(String::from));
     let mut forward = Program::start(&mut taut(&arguments));
     forward.wait_for_stdout("forwarding");
     let ports = sockets.ports("client", "").join(" ");
@@ -238,7 +239,7 @@ fn a_full_disk_is_said_so_and_what_is_there_is_whole() {
         fs::create_dir(&small).unwrap();
         let script = format!(
             "mount -t tmpfs -o size={size} tmpfs {small} || exit 99\n\
-             {taut} generate --port null: --rate 1M --seconds 3 --max-loss 1 --samples {format} --out {small}/run\n\
+             {taut} generate --port null: --rate 1M --seconds 2 --max-loss 1 --samples {format} --out {small}/run\n\
              code=$?\ncp -r {small}/run {kept}\nexit $code\n",
             taut = env!("CARGO_BIN_EXE_taut"),
             small = small.display(),

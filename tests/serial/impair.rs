@@ -77,6 +77,8 @@ fn compare(settings: &str) -> Result<BTreeMap<u64, String>, String> {
         "--quiet",
         "--core",
         &device,
+        "--wait",
+        "sleep(50us)",
     ]));
     forward.wait_for_stdout("started");
     let out = folder.path().join("out");
@@ -88,7 +90,7 @@ fn compare(settings: &str) -> Result<BTreeMap<u64, String>, String> {
             "--rate",
             "10k",
             "--seconds",
-            "1",
+            "0.4",
             "--warm-up",
             "0",
             "--max-loss",
@@ -153,7 +155,7 @@ fn every_fault_at_random_is_reported_of_the_packet_that_had_it() {
             let actions = compare(&format!(
                 "seed = {seed}\nloss = 0.02\nduplicate = 0.02\nreorder = 0.02\ncorrupt = 0.02\n"
             ))?;
-            // 200 of each are expected: that none came has no chance.
+            // 80 of each are expected: that none came has no chance.
             for action in ["lose", "duplicate", "reorder", "corrupt"] {
                 assert!(
                     actions.values().any(|a| a == action),
@@ -176,8 +178,8 @@ fn a_fault_that_comes_alone_is_the_only_one_reported() {
     ] {
         within_attempts(3, || {
             let actions = compare(&format!("seed = 7\n{fault} = 0.05\n"))?;
-            // 500 are expected.
-            assert!(actions.len() > 300, "{fault}: {}", actions.len());
+            // 200 are expected.
+            assert!(actions.len() > 120, "{fault}: {}", actions.len());
             assert!(actions.values().all(|a| a == action), "{fault}");
             Ok(())
         });

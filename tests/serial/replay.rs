@@ -2,7 +2,7 @@
 //! written is read by programs not written here.
 
 use crate::support::program::{Finished, PATIENCE, Program, run};
-use crate::support::{alone, alone_and_root, is_installed, scratch, taut};
+use crate::support::{alone_and_root, is_installed, scratch, taut};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -232,7 +232,6 @@ fn sink_is_file(kind: &str) -> bool {
 
 #[test]
 fn a_capture_comes_out_of_every_pair_of_ports_as_it_went_in() {
-    let _turn = alone();
     let testbed = if taut_host::permissions::is_root() {
         Some(Testbed::builder().build().unwrap())
     } else {
@@ -288,7 +287,6 @@ fn no_panic(finished: &Finished) {
 
 #[test]
 fn the_command_ends_with_its_files_and_other_programs_read_what_it_wrote() {
-    let _turn = alone();
     let (folder, frames) = one_capture(5000);
     for (out, flush) in [
         ("out.pcap", "idle(32)"),
@@ -371,7 +369,6 @@ fn the_command_ends_with_its_files_and_other_programs_read_what_it_wrote() {
 
 #[test]
 fn formats_that_other_programs_write_are_read() {
-    let _turn = alone();
     if !is_installed("editcap") {
         println!("skipped: needs editcap (package tshark)");
         return;
@@ -392,7 +389,6 @@ fn formats_that_other_programs_write_are_read() {
 
 #[test]
 fn one_port_can_be_a_filter_from_file_to_file() {
-    let _turn = alone();
     let (folder, frames) = one_capture(200);
     let mut command = forward(folder.path(), &["pcap:in.pcap,repeat=2,out=out.pcap"]);
     run(command.args(["--function", "mac-swap"])).success();
@@ -406,7 +402,6 @@ fn one_port_can_be_a_filter_from_file_to_file() {
 
 #[test]
 fn a_file_waits_for_the_other_side_and_nothing_of_it_is_lost() {
-    let _turn = alone();
     let (folder, frames) = one_capture(2000);
     // A ring far smaller than the file, to a side that comes later (and can buffer all of it).
     let ports = ["pcap:in.pcap", "memif:a.sock,role=client,ring=32"];
@@ -427,7 +422,6 @@ fn a_file_waits_for_the_other_side_and_nothing_of_it_is_lost() {
 
 #[test]
 fn what_was_written_is_whole_after_an_interrupt_and_readable_after_a_kill() {
-    let _turn = alone();
     for kill in [false, true] {
         let (folder, frames) = one_capture(100);
         let ports = ["pcap:in.pcap,repeat=0", "pcap:out.pcap,role=write"];
@@ -457,7 +451,6 @@ fn what_was_written_is_whole_after_an_interrupt_and_readable_after_a_kill() {
 
 #[test]
 fn files_that_break_off_or_are_damaged_are_told_by_name_and_byte() {
-    let _turn = alone();
     let (folder, frames) = one_capture(10);
     let whole = fs::read(folder.path().join("in.pcap")).unwrap();
     let last = whole.len() - 16 - frames[9].len();

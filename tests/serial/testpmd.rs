@@ -2,7 +2,9 @@
 
 use crate::support::program::{PATIENCE, Program};
 use crate::support::testpmd::Testpmd;
-use crate::support::{Sockets, alone, is_listened_on, other, taut, testpmd, within_attempts};
+use crate::support::{
+    RESTING, Sockets, alone, is_listened_on, other, taut, testpmd, within_attempts,
+};
 use serde_json::Value;
 use std::path::PathBuf;
 use std::thread::sleep;
@@ -18,6 +20,7 @@ fn start_forward(sockets: &Sockets, role: &str) -> Program {
     let mut arguments = vec!["forward".to_string()];
     arguments.extend(sockets.ports(role, ""));
     arguments.extend(["--json", "--core", &core].map(String::from));
+    arguments.extend(RESTING.map(String::from));
     let mut forward = Program::start(&mut taut(&arguments));
     forward.wait_for_stdout("started");
     forward
@@ -59,7 +62,7 @@ fn all_come_back(
         let paths = &sockets.paths()[..ends];
         generate.extend_from_slice(&ports[..2 * ends]);
         let size = size.to_string();
-        generate.extend(["--rate", "20k", "--seconds", "1", "--json"].map(String::from));
+        generate.extend(["--rate", "20k", "--seconds", "0.4", "--json"].map(String::from));
         generate.extend(["--core", &core, "--size", &size, "--wait", "30"].map(String::from));
         let (finished, mut testpmd) = if role == "server" {
             let generate = Program::start(&mut taut(&generate));
@@ -118,8 +121,8 @@ fn packets_go_round_between_testpmd_and_the_forwarder_in_both_roles() {
         let mut testpmd = Testpmd::start(other(role), &sockets.paths());
         wait_for_links(&mut forward, 2);
         testpmd.forward_burst("io");
-        // Each turn of a burst ends in both counters; a second of them is plenty.
-        sleep(Duration::from_secs(1));
+        // Each turn of a burst ends in both counters; a moment of them is plenty.
+        sleep(Duration::from_millis(300));
         let theirs = testpmd.stop();
         // The forwarder hands over what was on its way.
         sleep(Duration::from_millis(200));

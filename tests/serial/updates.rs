@@ -49,7 +49,7 @@ fn a_chain_is_updated_under_traffic_without_loss() {
         let sockets = Sockets::new();
         let mut program = forwarder(&sockets, &["--function", "mac-swap"]);
         let ports = sockets.ports("server", "");
-        let mut words = vec!["generate", "--json", "--rate", "5k", "--seconds", "3"];
+        let mut words = vec!["generate", "--json", "--rate", "5k", "--seconds", "1.5"];
         words.extend(["--max-loss", "0"]);
         words.extend(ports.iter().map(String::as_str));
         let mut generator = Program::start(&mut taut(&words));

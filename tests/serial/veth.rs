@@ -3,7 +3,7 @@
 
 use crate::support::hosts::{FAR, Transport, in_namespace, ip, transfer, two_hosts};
 use crate::support::program::{Finished, Program, run};
-use crate::support::{alone_and_root, is_installed, within_attempts};
+use crate::support::{RESTING, alone_and_root, is_installed, within_attempts};
 use std::process::Command;
 use taut_host::{Steering, Testbed, choose_cores};
 
@@ -30,6 +30,7 @@ fn start_forward(testbed: &Testbed, backend: &str) -> Program {
         "--core",
         &choose_cores().device.to_string(),
     ]);
+    command.args(RESTING);
     for interface in ["dut0", "dut1"] {
         command.args(["--port", &format!("{backend}:{interface}")]);
     }

@@ -336,7 +336,7 @@ fn each_worker_has_rings_of_a_shared_memory_port() {
         let mut sink = Program::start(sink.args(["--port", &here, "--port", "null:"]));
         sink.wait_for_stdout("started");
         within_attempts(3, || {
-            let mut source = taut(&["forward", "--json", "--workers", "2", "--seconds", "1"]);
+            let mut source = taut(&["forward", "--json", "--workers", "2", "--seconds", "0.4"]);
             source.args(["--port", "null:source=8", "--port", &there]);
             let sent = run(&mut source).success().last_json();
             if of_each(&sent, "tx_packets").contains(&0) {

@@ -34,7 +34,10 @@ impl Between {
             .map(|p| format!("\"memif:{},role=client\"", p.display()))
             .collect();
         let chain = folder.path().join("chain.toml");
-        let text = format!("ports = [{}]\n{functions}", clients.join(", "));
+        let text = format!(
+            "ports = [{}]\nwait = \"sleep(50us)\"\n{functions}",
+            clients.join(", ")
+        );
         std::fs::write(&chain, text).unwrap();
         let chain = chain.display().to_string();
         let mut program = Program::start(&mut taut(&["forward", &chain, "--json", "--quiet"]));

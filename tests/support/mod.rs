@@ -100,6 +100,9 @@ pub fn scratch() -> TempDir {
         .unwrap()
 }
 
+/// How a forwarder rests while no packets come: others need its core.
+pub const RESTING: [&str; 2] = ["--wait", "sleep(50us)"];
+
 /// The program under test with `arguments`.
 pub fn taut<S: AsRef<std::ffi::OsStr>>(arguments: &[S]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_taut"));

@@ -82,17 +82,80 @@ pub(crate) fn run(program: &str, arguments: &[&str]) -> Result<String, CommandEr
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     let stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    Err(failure(command_line(), output.status, stderr))
+}
+
+fn failure(command: String, status: ExitStatus, stderr: String) -> CommandError {
     if stderr.contains("not permitted") || stderr.contains("ermission denied") {
-        return Err(CommandError::NotPermitted {
-            command: command_line(),
-            stderr,
-        });
+        return CommandError::NotPermitted { command, stderr };
     }
-    Err(CommandError::Failed {
-        command: command_line(),
-        status: output.status,
+    CommandError::Failed {
+        command,
+        status,
         stderr,
+    }
+}
+
+/// Runs lines of shell in turn in a network namespace, that of this process without one, and returns what they wrote. One process
+/// enters the namespace for all of them. There `/sys` and `/proc/sys` show its own interfaces.
+///
+/// # Errors
+/// [`CommandError`], quoting the line that failed; those after it are not run.
+pub(crate) fn run_lines(namespace: Option<&str>, lines: &[String]) -> Result<String, CommandError> {
+    let script = lines.join("\n");
+    let shell = ["sh", "-exc", &script];
+    let outcome = match namespace {
+        Some(namespace) => run(
+            "ip",
+            &[&["netns", "exec", namespace] as &[&str], &shell].concat(),
+        ),
+        None => run(shell[0], &shell[1..]),
+    };
+    outcome.map_err(|error| match error {
+        CommandError::Failed {
+            command,
+            status,
+            stderr,
+        } => of_line(command, status, &stderr),
+        CommandError::NotPermitted { command, stderr } => {
+            let (line, said) = line_that_failed(&stderr);
+            CommandError::NotPermitted {
+                command: line.unwrap_or(command),
+                stderr: said,
+            }
+        }
+        other => other,
     })
+}
+
+/// The error of the line at which a shell ended that tells each before it runs it.
+fn of_line(command: String, status: ExitStatus, stderr: &str) -> CommandError {
+    let (line, said) = line_that_failed(stderr);
+    let command = line.unwrap_or(command);
+    let program = command.split(' ').next().unwrap_or_default();
+    // So shells end where a program is absent.
+    if status.code() == Some(127) && !is_installed(program) {
+        return CommandError::NotInstalled {
+            program: program.to_owned(),
+            package: package_of(program),
+        };
+    }
+    failure(command, status, said)
+}
+
+/// The last line that a shell told before it ran it, and what was said to it.
+fn line_that_failed(stderr: &str) -> (Option<String>, String) {
+    let mut line = None;
+    let mut said: Vec<&str> = Vec::new();
+    for told in stderr.lines() {
+        if let Some(next) = told.strip_prefix("+ ") {
+            line = Some(next.to_owned());
+            said.clear();
+        } else {
+            said.push(told);
+        }
+    }
+    (line, said.join("\n"))
 }
 
 /// The rights that a command line takes.
@@ -141,6 +204,35 @@ mod tests {
         assert!(message.contains("`sh -c echo no such bridge"), "{message}");
         assert!(message.ends_with("no such bridge"), "{message}");
         assert!(message.contains("exit status: 3"), "{message}");
+    }
+
+    #[test]
+    fn of_several_lines_the_one_that_failed_is_quoted() {
+        let lines = [
+            "echo one",
+            "[ -e /nowhere ] || echo two",
+            "ls /nowhere",
+            "echo three",
+        ];
+        let error = run_lines(None, &lines.map(String::from)).unwrap_err();
+        let message = error.to_string();
+        assert!(message.starts_with("`ls /nowhere` failed"), "{message}");
+        assert!(
+            !message.contains("three") && message.contains("No such file"),
+            "{message}"
+        );
+        assert_eq!(
+            run_lines(None, &[lines[0], lines[1]].map(String::from)).unwrap(),
+            "one\ntwo\n"
+        );
+        let absent = run_lines(None, &["taut-no-such-program -v".to_owned()]);
+        assert!(
+            matches!(&absent, Err(CommandError::NotInstalled { program, .. }) if program == "taut-no-such-program"),
+            "{absent:?}"
+        );
+        let refused = "echo 'RTNETLINK answers: Operation not permitted' >&2; exit 2";
+        let refused = run_lines(None, &[refused.to_owned()]);
+        assert!(matches!(refused, Err(CommandError::NotPermitted { .. })));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Network namespaces of this process: made, entered, removed, and swept when their process is dead.
 
 use super::TestbedError;
-use crate::command::{CommandError, run};
+use crate::command::{CommandError, run, run_lines};
 use crate::permissions::can_make_namespaces;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::collections::BTreeSet;
@@ -95,9 +95,9 @@ impl Namespace {
         command
     }
 
-    /// Runs a line of shell in the namespace: `/sys` and `/proc/sys` show its own interfaces there.
-    pub(super) fn shell(&self, script: &str) -> Result<String, CommandError> {
-        run("ip", &["netns", "exec", &self.0, "sh", "-c", script])
+    /// Runs lines of shell in the namespace.
+    pub(super) fn run(&self, lines: &[String]) -> Result<String, CommandError> {
+        run_lines(Some(&self.0), lines)
     }
 }
 

@@ -12,6 +12,7 @@
 //! (`noqueue`), so there is no queue length to set.
 
 use super::namespace::{NAMESPACE_FOLDER, Role};
+use super::veth::{wait_until_ready, write_if_there};
 use super::{Namespace, NamespaceGuard, TestbedError, WireEnd};
 use crate::affinity::set_realtime_of;
 use crate::command::CommandError;
@@ -124,50 +125,33 @@ impl TestbedBuilder {
             generator: Namespace::for_role(Role::Generator)?,
             device: Namespace::for_role(Role::Device)?,
         };
-        testbed.turn_ipv6_off()?;
         let ends = [testbed.generator_ends(), testbed.device_ends()];
         let [generator_ends, device_ends] = &ends;
-        for number in 0..2 {
-            let [generator, device] =
-                [GENERATOR_MACS, DEVICE_MACS].map(|macs| mac_text(macs[number]));
-            generator_ends[number].join(
-                &["address", &generator],
-                &device_ends[number],
-                &["address", &device],
-            )?;
+        // The wires' far ends are made there.
+        testbed.device.run(&ipv6_off())?;
+        let mut generator = ipv6_off();
+        for (number, (near, far)) in generator_ends.iter().zip(device_ends).enumerate() {
+            let [near_mac, far_mac] = [GENERATOR_MACS, DEVICE_MACS]
+                .map(|macs| format!("address {}", mac_text(macs[number])));
+            generator.push(near.join(&near_mac, far, &far_mac));
         }
-        for end in ends.iter().flatten() {
-            end.set_link(&["arp", "off"])?;
-            end.inside(
-                "ethtool",
-                &[
-                    &["-K", &end.interface] as &[&str],
-                    &["rx", "off", "tx", "off", "sg", "off", "tso", "off"],
-                    &["gso", "off", "gro", "off", "rxvlan", "off", "txvlan", "off"],
-                ]
-                .concat(),
-            )?;
-        }
-        if self.bridge {
-            for command in bridge_commands() {
-                testbed.device.shell(&command)?;
-            }
-        } else {
-            for end in device_ends {
-                // A forwarder takes frames addressed to others.
-                end.set_link(&["promisc", "on"])?;
-            }
-        }
+        generator.extend(generator_ends.iter().flat_map(prepare));
         if self.redirects {
-            for end in generator_ends {
-                end.inside("ethtool", &["-K", &end.interface, "gro", "on"])?;
-            }
+            generator.extend(generator_ends.iter().map(|end| end.offload("gro on")));
         }
-        for end in ends.iter().flatten() {
-            end.set_link(&["up"])?;
+        generator.extend(generator_ends.iter().map(|end| end.set_link("up")));
+        testbed.generator.run(&generator)?;
+        let mut device: Vec<String> = device_ends.iter().flat_map(prepare).collect();
+        if self.bridge {
+            device.extend(bridge_commands());
+        } else {
+            // A forwarder takes frames addressed to others.
+            device.extend(device_ends.iter().map(|end| end.set_link("promisc on")));
         }
-        for end in ends.iter().flatten() {
-            end.wait_until_ready()?;
+        device.extend(device_ends.iter().map(|end| end.set_link("up")));
+        testbed.device.run(&device)?;
+        for [one, other] in &ends {
+            wait_until_ready(&[one, other])?;
         }
         testbed.steer(self.steering)?;
         Ok(testbed)
@@ -226,7 +210,7 @@ impl Testbed {
         let [near, _] = self.generator_ends();
         let [device, _] = self.device_ends();
         // Without ARP every packet would go to the sender's own MAC address.
-        address([near, device], addresses, &["arp", "on"])
+        address([near, device], addresses, "arp on")
     }
 
     /// Gives the generator's second interface to a namespace of its own, which is returned, and both interfaces IPv4 addresses with
@@ -237,9 +221,9 @@ impl Testbed {
     pub fn part(&self, addresses: [&str; 2]) -> Result<Namespace, TestbedError> {
         let far = Namespace::fresh()?;
         let [near_end, moved] = self.generator_ends();
-        moved.set_link(&["netns", far.name()])?;
+        moved.run(&[moved.set_link(&format!("netns {}", far.name()))])?;
         let far_end = WireEnd::new(Some(far.name()), GENERATOR_INTERFACES[1]);
-        address([near_end, far_end], addresses, &["arp", "on", "up"])?;
+        address([near_end, far_end], addresses, "arp on up")?;
         Ok(far)
     }
 
@@ -258,17 +242,6 @@ impl Testbed {
         DEVICE_INTERFACES.map(|name| WireEnd::new(Some(self.device.name()), name))
     }
 
-    fn turn_ipv6_off(&self) -> Result<(), CommandError> {
-        for namespace in [&self.generator, &self.device] {
-            for scope in ["all", "default"] {
-                // Absent in a kernel without IPv6.
-                let file = format!("/proc/sys/net/ipv6/conf/{scope}/disable_ipv6");
-                namespace.shell(&format!("[ ! -e {file} ] || echo 1 > {file}"))?;
-            }
-        }
-        Ok(())
-    }
-
     fn steer(&self, steering: Steering) -> Result<(), TestbedError> {
         for interface in DEVICE_INTERFACES {
             match steering {
@@ -276,7 +249,7 @@ impl Testbed {
                 Steering::PacketSteering { cpu } => {
                     let file = format!("/sys/class/net/{interface}/queues/rx-0/rps_cpus");
                     let mask = mask_of_cpus(&[cpu].into());
-                    self.device.shell(&format!("echo {mask} > {file}"))?;
+                    self.device.run(&[format!("echo {mask} > {file}")])?;
                 }
                 Steering::KernelThread { cpu } => {
                     self.give_kernel_thread(interface, cpu)
@@ -300,9 +273,10 @@ impl Testbed {
         let lock = File::open(NAMESPACE_FOLDER)?;
         lock.lock()?;
         let before = kernel_threads_of(interface);
-        self.device.shell(&format!(
-            "ethtool -K {interface} gro on && echo 1 > /sys/class/net/{interface}/threaded"
-        ))?;
+        self.device.run(&[
+            format!("ethtool -K {interface} gro on"),
+            format!("echo 1 > /sys/class/net/{interface}/threaded"),
+        ])?;
         let mut ours = kernel_threads_of(interface);
         ours.retain(|thread| !before.contains(thread));
         if ours.is_empty() {
@@ -359,11 +333,24 @@ pub fn mac_text(mac: [u8; 6]) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(":")
 }
 
+/// The lines of shell with which a namespace has no IPv6 at the interfaces that are made in it.
+fn ipv6_off() -> Vec<String> {
+    let file = |scope| format!("/proc/sys/net/ipv6/conf/{scope}/disable_ipv6");
+    ["all", "default"]
+        .map(|scope| write_if_there("1", &file(scope)))
+        .into()
+}
+
+/// The lines of shell after which an end of a testbed's wire carries frames as they are sent.
+fn prepare(end: &WireEnd) -> [String; 2] {
+    let offloads = "rx off tx off sg off tso off gso off gro off rxvlan off txvlan off";
+    [end.set_link("arp off"), end.offload(offloads)]
+}
+
 /// Gives interfaces an address each, and sets these flags of their links.
-fn address(ends: [WireEnd; 2], addresses: [&str; 2], flags: &[&str]) -> Result<(), TestbedError> {
-    for (end, address) in ends.into_iter().zip(addresses) {
-        end.give_address(address)?;
-        end.set_link(flags)?;
+fn address(ends: [WireEnd; 2], addresses: [&str; 2], flags: &str) -> Result<(), TestbedError> {
+    for (end, address) in ends.iter().zip(addresses) {
+        end.run(&[end.give_address(address), end.set_link(flags)])?;
     }
     Ok(())
 }

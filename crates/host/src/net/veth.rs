@@ -2,7 +2,8 @@
 
 use super::TestbedError;
 use super::namespace::is_running;
-use crate::command::{CommandError, run};
+use crate::command::{CommandError, run, run_lines};
+use crate::ssh::quote_if_needed;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -43,13 +44,10 @@ impl WireEnd {
         self.ip(&["link", "show", "dev", &self.interface]).is_ok()
     }
 
-    /// Gives it an IP address with its prefix length.
-    ///
-    /// # Errors
-    /// [`CommandError`], as for a text that is no address.
-    pub fn give_address(&self, address: &str) -> Result<(), CommandError> {
-        self.ip(&["address", "add", address, "dev", &self.interface])
-            .map(drop)
+    /// The line of shell that gives it an IP address with its prefix length.
+    pub(super) fn give_address(&self, address: &str) -> String {
+        let [address, name] = [address, &self.interface].map(quote_if_needed);
+        format!("ip address add {address} dev {name}")
     }
 
     fn ip(&self, words: &[&str]) -> Result<String, CommandError> {
@@ -59,83 +57,99 @@ impl WireEnd {
         }
     }
 
-    /// Changes settings of the interface.
-    pub(super) fn set_link(&self, settings: &[&str]) -> Result<(), CommandError> {
-        self.ip(&[&["link", "set", "dev", &self.interface], settings].concat())
-            .map(drop)
+    /// Runs lines of shell where the end is.
+    pub(super) fn run(&self, lines: &[String]) -> Result<String, CommandError> {
+        run_lines(self.namespace.as_deref(), lines)
     }
 
-    /// Makes a wire from here to `far`, each end with settings of its own, both down.
-    pub(super) fn join(
-        &self,
-        settings: &[&str],
-        far: &Self,
-        far_settings: &[&str],
-    ) -> Result<(), CommandError> {
-        let mut words = [&["link", "add", "name", &self.interface], settings].concat();
-        words.extend(["type", "veth", "peer", "name", &far.interface]);
-        words.extend(far_settings);
+    /// The line of shell that changes settings of the interface.
+    pub(super) fn set_link(&self, settings: &str) -> String {
+        format!(
+            "ip link set dev {} {settings}",
+            quote_if_needed(&self.interface)
+        )
+    }
+
+    /// The line of shell that switches what the interface would do for the kernel, for a program that reads frames as they were sent.
+    pub(super) fn offload(&self, settings: &str) -> String {
+        format!("ethtool -K {} {settings}", quote_if_needed(&self.interface))
+    }
+
+    /// The line of shell that makes a wire from here to `far`, each end with settings of its own, both down.
+    pub(super) fn join(&self, settings: &str, far: &Self, far_settings: &str) -> String {
+        let [near_name, far_name] = [self, far].map(|end| quote_if_needed(&end.interface));
         // Without a namespace it would be in that of the near end.
-        let here = std::process::id().to_string();
-        match (&self.namespace, &far.namespace) {
-            (near, far) if near == far => {}
-            (_, Some(far)) => words.extend(["netns", far.as_str()]),
-            (_, None) => words.extend(["netns", &here]),
-        }
-        self.ip(&words).map(drop)
+        let namespace = match (&self.namespace, &far.namespace) {
+            (near, far) if near == far => String::new(),
+            (_, Some(far)) => format!(" netns {}", quote_if_needed(far)),
+            (_, None) => format!(" netns {}", std::process::id()),
+        };
+        format!(
+            "ip link add name {near_name} {settings} type veth peer name {far_name} {far_settings}{namespace}"
+        )
     }
 
-    /// Waits until the interface is up and has its carrier, and forwards if it is the port of a bridge: what is sent
-    /// before is lost without a word. Reading `carrier` makes recent kernels announce it at once, where they else take up
-    /// to a second.
-    pub(super) fn wait_until_ready(&self) -> Result<(), TestbedError> {
-        /// `BR_STATE_FORWARDING` of `linux/if_bridge.h`.
-        const FORWARDING: &str = "3";
-        let deadline = Instant::now() + CARRIER_DEADLINE;
-        let folder = format!("/sys/class/net/{}", self.interface);
-        let state = format!("{folder}/brport/state");
-        let script =
-            format!("cat {folder}/carrier {folder}/operstate; [ ! -e {state} ] || cat {state}");
-        loop {
-            let state = self.inside("sh", &["-c", &script])?;
-            match state.lines().collect::<Vec<_>>()[..] {
-                ["1", "up"] | ["1", "up", FORWARDING] => return Ok(()),
-                _ if Instant::now() >= deadline => {
-                    return Err(TestbedError::NoCarrier {
-                        namespace: self.namespace.as_deref().unwrap_or("(this one)").to_owned(),
-                        interface: self.interface.clone(),
-                        waited: CARRIER_DEADLINE,
-                    });
-                }
-                _ => thread::sleep(Duration::from_millis(5)),
-            }
-        }
-    }
-
-    /// Runs a program where the end is.
-    pub(super) fn inside(&self, program: &str, words: &[&str]) -> Result<String, CommandError> {
-        match &self.namespace {
-            Some(namespace) => run(
-                "ip",
-                &[&["netns", "exec", namespace.as_str(), program], words].concat(),
-            ),
-            None => run(program, words),
-        }
-    }
-
-    /// The only frames are those that programs send on purpose: no ARP, no IPv6.
-    fn be_quiet(&self) -> Result<(), CommandError> {
+    /// The lines of shell after which nothing comes of the interface but the frames that programs send on purpose: no ARP, no IPv6.
+    fn be_quiet(&self) -> [String; 2] {
         let off = format!("/proc/sys/net/ipv6/conf/{}/disable_ipv6", self.interface);
-        // Absent in a kernel without IPv6.
-        self.inside("sh", &["-c", &format!("[ ! -e {off} ] || echo 1 > {off}")])?;
-        self.set_link(&["arp", "off", "promisc", "on"])
+        [
+            write_if_there("1", &off),
+            self.set_link("arp off promisc on"),
+        ]
     }
 
-    fn set_up(&self, takes_redirects: bool) -> Result<(), CommandError> {
+    /// The lines of shell that take it up.
+    fn set_up(&self, takes_redirects: bool) -> [String; 2] {
         // Frames are on the wire as programs there read them, with their checksums.
         let gro = if takes_redirects { "on" } else { "off" };
-        self.inside("ethtool", &["-K", &self.interface, "tx", "off", "gro", gro])?;
-        self.set_link(&["up"])
+        [
+            self.offload(&format!("tx off gro {gro}")),
+            self.set_link("up"),
+        ]
+    }
+}
+
+/// The line of shell that writes into a file of the kernel's, which a kernel without IPv6 has not.
+pub(super) fn write_if_there(value: &str, file: &str) -> String {
+    let file = quote_if_needed(file);
+    format!("[ ! -e {file} ] || echo {value} > {file}")
+}
+
+/// Waits until interfaces of one namespace are up and have their carrier, and forward if they are ports of a bridge: what is sent
+/// before is lost without a word. Reading `carrier` makes recent kernels announce it at once, where they else take up
+/// to a second.
+pub(super) fn wait_until_ready(ends: &[&WireEnd]) -> Result<(), TestbedError> {
+    /// `BR_STATE_FORWARDING` of `linux/if_bridge.h`.
+    const FORWARDING: &str = "3";
+    let Some(namespace) = ends.first().map(|end| &end.namespace) else {
+        return Ok(());
+    };
+    let deadline = Instant::now() + CARRIER_DEADLINE;
+    let lines: Vec<String> = ends
+        .iter()
+        .map(|end| {
+            let folder = quote_if_needed(&format!("/sys/class/net/{}", end.interface));
+            format!(
+                "echo $(cat {folder}/carrier {folder}/operstate; cat {folder}/brport/state 2>&-)"
+            )
+        })
+        .collect();
+    loop {
+        let states = run_lines(namespace.as_deref(), &lines)?;
+        let ready =
+            |state: &str| state == "1 up" || state.strip_prefix("1 up ") == Some(FORWARDING);
+        let mut states = ends.iter().zip(states.lines());
+        let Some((late, _)) = states.find(|(_, state)| !ready(state)) else {
+            return Ok(());
+        };
+        if Instant::now() >= deadline {
+            return Err(TestbedError::NoCarrier {
+                namespace: namespace.as_deref().unwrap_or("(this one)").to_owned(),
+                interface: late.interface.clone(),
+                waited: CARRIER_DEADLINE,
+            });
+        }
+        thread::sleep(Duration::from_millis(5));
     }
 }
 
@@ -154,10 +168,12 @@ impl Veth {
         far: &WireEnd,
         takes_redirects: bool,
     ) -> Result<Self, TestbedError> {
-        Self::make(near, far, takes_redirects, 1, || {
-            near.be_quiet()?;
-            far.be_quiet()
-        })
+        Self::make(
+            [near, far],
+            takes_redirects,
+            1,
+            [near.be_quiet().into(), far.be_quiet().into()],
+        )
     }
 
     /// A wire from a program of ours to the network stack at `far`, which gets `address`, with its prefix length. Each end has
@@ -172,29 +188,38 @@ impl Veth {
         address: Option<&str>,
         queues: usize,
     ) -> Result<Self, TestbedError> {
-        Self::make(near, far, takes_redirects, queues, || {
-            near.be_quiet()?;
-            address.map_or(Ok(()), |address| far.give_address(address))
-        })
+        let address = address.map(|address| far.give_address(address));
+        let far_lines = address.into_iter().collect();
+        Self::make(
+            [near, far],
+            takes_redirects,
+            queues,
+            [near.be_quiet().into(), far_lines],
+        )
     }
 
+    /// A wire whose ends are prepared by lines of shell before they are taken up.
     fn make(
-        near: &WireEnd,
-        far: &WireEnd,
+        [near, far]: [&WireEnd; 2],
         takes_redirects: bool,
         queues: usize,
-        prepare: impl FnOnce() -> Result<(), CommandError>,
+        prepare: [Vec<String>; 2],
     ) -> Result<Self, TestbedError> {
-        let queues = queues.to_string();
-        let each = ["numtxqueues", &queues, "numrxqueues", &queues];
-        near.join(&each, far, &each)?;
+        let each = format!("numtxqueues {queues} numrxqueues {queues}");
+        near.run(&[near.join(&each, far, &each)])?;
         let wire = Self(near.clone());
-        prepare()?;
-        for end in [near, far] {
-            end.set_up(takes_redirects)?;
-        }
-        for end in [near, far] {
-            end.wait_until_ready()?;
+        let [near_lines, far_lines] = [near, far].map(|end| end.set_up(takes_redirects));
+        let [near_first, far_first] = prepare;
+        let near_lines = [near_first, near_lines.into()].concat();
+        let far_lines = [far_first, far_lines.into()].concat();
+        if near.namespace == far.namespace {
+            near.run(&[near_lines, far_lines].concat())?;
+            wait_until_ready(&[near, far])?;
+        } else {
+            near.run(&near_lines)?;
+            far.run(&far_lines)?;
+            wait_until_ready(&[near])?;
+            wait_until_ready(&[far])?;
         }
         Ok(wire)
     }

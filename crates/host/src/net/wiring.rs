@@ -25,10 +25,8 @@ impl Wiring {
         for wire in wires {
             let ends = wire.map(|(node, name)| WireEnd::new(Some(wiring.namespace(node)), name));
             let [near, far] = &ends;
-            near.join(&[], far, &[])?;
-            for end in &ends {
-                end.set_link(&["up"])?;
-            }
+            near.run(&[near.join("", far, ""), near.set_link("up")])?;
+            far.run(&[far.set_link("up")])?;
         }
         Ok(wiring)
     }

@@ -21,7 +21,7 @@ pub(crate) use results::{read_results, show};
 pub(crate) use run::choose;
 pub use run::{Failed, Observer, Rig, Unit, run};
 pub(crate) use shell::{Shell, ended_early, publish, write_page};
-pub(crate) use surroundings::{Surroundings, WATCHED};
+pub(crate) use surroundings::{Surroundings, watched};
 
 use crate::report::ReportError;
 use serde::Serialize;

@@ -1,7 +1,7 @@
 //! How a benchmark runs: subjects take turns, in an order of its own in each repetition; one that fails is left out from
 //! there on; what is complete is kept.
 
-use super::{Benchmark, BenchmarkError, Head, Plan, Surroundings, WATCHED};
+use super::{Benchmark, BenchmarkError, Head, Plan, Surroundings, watched};
 use crate::device::scratch;
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -116,7 +116,8 @@ pub fn run<B: Benchmark>(
         tsc_error_ppm: clock.error_ppm,
         own: benchmark.facts(),
     };
-    let surroundings = Surroundings::look(&mut head.manifest, &clock, &cores, WATCHED)?;
+    let before = watched(estimate(&benchmark, 0));
+    let surroundings = Surroundings::look(&mut head.manifest, &clock, &cores, before)?;
     let folder = PartsFolder::create(&plan.folder, (B::HEAD, &head), B::OUTCOMES)?;
     let mut random = fastrand::Rng::with_seed(plan.seed);
     let mut outcomes = Vec::new();
@@ -126,10 +127,7 @@ pub fn run<B: Benchmark>(
         benchmark.begin_phase(phase, &outcomes);
         head.own = benchmark.facts();
         folder.update(&head)?;
-        let later: Duration = (phase + 1..B::PHASES)
-            .flat_map(|phase| units(&benchmark, phase, None))
-            .map(|unit| benchmark.estimate(unit.subject, unit.part))
-            .sum();
+        let later = estimate(&benchmark, phase + 1);
         let units = units(&benchmark, phase, Some(&mut random));
         let mut attempts = Attempts {
             benchmark: &benchmark,
@@ -154,6 +152,14 @@ pub fn run<B: Benchmark>(
         }),
         _ => Ok(plan.folder.clone()),
     }
+}
+
+/// Estimate of the time that all units take from a phase on.
+fn estimate<B: Benchmark>(benchmark: &B, from_phase: u32) -> Duration {
+    (from_phase..B::PHASES)
+        .flat_map(|phase| units(benchmark, phase, None))
+        .map(|unit| benchmark.estimate(unit.subject, unit.part))
+        .sum()
 }
 
 /// All units of a phase. In each repetition they stand in an order drawn from `random`.

@@ -8,8 +8,11 @@ use taut_results::{Completion, Manifest, Noise, noise};
 use taut_sys::Clock;
 use taut_traffic::interruptions;
 
-/// How long a benchmark watches both cores for what the machine takes from them.
-pub(crate) const WATCHED: Duration = Duration::from_secs(1);
+/// How long a benchmark that measures for so long watches both cores before it, for what the machine takes from them: a twentieth, between
+/// 0.1 s and 1 s.
+pub(crate) fn watched(measures: Duration) -> Duration {
+    (measures / 20).clamp(Duration::from_millis(100), Duration::from_secs(1))
+}
 
 /// What is looked at before and after every measurement: what the machine takes from both cores, and what else ran meanwhile.
 pub(crate) struct Surroundings {

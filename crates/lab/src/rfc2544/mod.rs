@@ -16,7 +16,7 @@ pub(crate) use report::show;
 pub(crate) use results::HEAD;
 pub use results::{Head, Limits, Part, Results, Settings};
 
-use crate::benchmark::{Observer, Surroundings, WATCHED};
+use crate::benchmark::{Observer, Surroundings, watched};
 use crate::device::{DeviceUnderTest, Notes, RunError, Site};
 use results::Folder;
 use session::{Progress, Session};
@@ -120,9 +120,10 @@ pub fn run(
         sizes: plan.sizes.iter().map(ToString::to_string).collect(),
         average_bytes: plan.sizes.iter().map(Sizes::average_bytes).collect(),
     };
-    let surroundings = Surroundings::look(&mut head.manifest, &clock, &cores, WATCHED)?;
-    let folder = Folder::create(&plan.folder, &head)?;
     let mut progress = Progress::new(observer, &plan.settings, plan.sizes.len());
+    let before = watched(progress.total());
+    let surroundings = Surroundings::look(&mut head.manifest, &clock, &cores, before)?;
+    let folder = Folder::create(&plan.folder, &head)?;
     let site = Site {
         program: &plan.program,
         generator_core: Some(cores.generator),

@@ -81,6 +81,11 @@ impl<'a> Progress<'a> {
         }
     }
 
+    /// Estimate of the time that everything takes.
+    pub(super) fn total(&self) -> Duration {
+        Duration::try_from_secs_f64(self.total).unwrap_or_default()
+    }
+
     pub(super) fn begin(&mut self, seconds: f64, what: &str) {
         self.unit = seconds;
         self.unit_begun = Instant::now();
@@ -89,9 +94,8 @@ impl<'a> Progress<'a> {
 
     pub(super) fn tell(&mut self, what: &str) {
         let within = self.unit_begun.elapsed().as_secs_f64().min(self.unit);
-        let seconds = |s: f64| Duration::try_from_secs_f64(s).unwrap_or_default();
-        let (done, total) = (seconds(self.done + within), seconds(self.total));
-        self.observer.progress(done, total, what);
+        let done = Duration::try_from_secs_f64(self.done + within).unwrap_or_default();
+        self.observer.progress(done, self.total(), what);
     }
 
     fn end(&mut self) {
