@@ -35,7 +35,8 @@ impl Instrument {
         }
         let seen = ticks();
         let (mut foreign, mut corrupt, mut fillers) = (0_u64, 0_u64, 0_u64);
-        let mut longest_ticks = self.longest_ticks;
+        // Of one packet a burst: those that came together waited about as long.
+        let mut stamped_ticks = seen;
         let stamps = self.stamps.as_mut();
         let reading = stamps.map(|stamps| stamps.at(seen, &self.clock));
         for (index, packet) in self.arrived.packets().iter().enumerate() {
@@ -58,8 +59,7 @@ impl Instrument {
                     match running.get(stream) {
                         Some(running) if of_trial && stamp.sequence < running.schedule.next() => {
                             tallies[stream].received += 1;
-                            let latency = seen.saturating_sub(stamp.stamp_ticks);
-                            longest_ticks = longest_ticks.max(latency);
+                            stamped_ticks = stamp.stamp_ticks;
                             if let Some(record) = records.get_mut(stream) {
                                 if let Some(reading) = &reading
                                     && let Some(&at_ns) = port.arrival_stamps().get(index)
@@ -95,7 +95,7 @@ impl Instrument {
                 }
             }
         }
-        self.longest_ticks = longest_ticks;
+        self.longest_ticks = self.longest_ticks.max(seen.saturating_sub(stamped_ticks));
         let ours = self.arrived.len() as u64 > foreign;
         if !self.answers.is_empty() {
             let asked = self.answers.len() as u64;
