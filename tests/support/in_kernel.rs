@@ -9,6 +9,16 @@ use tempfile::TempDir;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// How many packets the kernel has dropped because a core's backlog was full. All namespaces share it: who floods a wire in one
+/// costs others some in theirs.
+pub fn backlog_drops() -> u64 {
+    let lines = std::fs::read_to_string("/proc/net/softnet_stat").unwrap();
+    let dropped = lines
+        .lines()
+        .filter_map(|line| u64::from_str_radix(line.split(' ').nth(1)?, 16).ok());
+    dropped.sum()
+}
+
 /// The running program, and ports at the far ends.
 pub struct InKernel {
     pub program: Program,

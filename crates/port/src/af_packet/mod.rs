@@ -335,8 +335,9 @@ impl Port for AfPacketPort {
             }
             taken += 1;
         }
-        if queued > 0 && self.tx_socket.kick().is_err() {
-            // Interface down, or the other end full: what the kernel has left stays the caller's.
+        if queued > 0 && (self.tx_socket.kick().is_err() || self.tx.has_left()) {
+            // Interface down, the other end full, or no memory for more of the socket: what the kernel has left stays the
+            // caller's. It would wait for the next call otherwise, however long that is.
             queued -= self.tx.withdraw(queued);
             let mut sent = 0;
             taken = batch
