@@ -1,7 +1,7 @@
 //! `taut generate --cores`: several workers that send together, each over its part of the ports.
 
 use crate::support::program::{Finished, Program, run};
-use crate::support::{Sockets, alone, other, taut, within_attempts};
+use crate::support::{RESTING, Sockets, alone, other, taut, within_attempts};
 use serde_json::Value;
 use taut_host::allowed_cpus;
 
@@ -20,8 +20,9 @@ fn cores() -> Option<String> {
 fn forward(sockets: &Sockets, role: &str, more: &[&str]) -> Program {
     let mut arguments = vec!["forward".to_string()];
     arguments.extend(sockets.ports(role, ""));
-    let always = ["--json", "--quiet", "--wait", "sleep(50us)"];
-    arguments.extend(always.iter().chain(more).map(ToString::to_string));
+    let always = ["--json", "--quiet"];
+    let all = always.iter().chain(&RESTING).chain(more);
+    arguments.extend(all.map(ToString::to_string));
     let mut forward = Program::start(&mut taut(&arguments));
     forward.wait_for_stdout("started");
     forward

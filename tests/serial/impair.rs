@@ -1,7 +1,7 @@
 //! What function `impair` does on purpose is what `taut generate` reports, packet by packet.
 
 use crate::support::program::{Program, run};
-use crate::support::{Sockets, alone, scratch, taut, within_attempts};
+use crate::support::{RESTING, Sockets, alone, scratch, taut, within_attempts};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
@@ -70,16 +70,8 @@ fn compare(settings: &str) -> Result<BTreeMap<u64, String>, String> {
     fs::write(&chain, text).unwrap();
     let cores = taut_host::choose_cores();
     let device = cores.device.to_string();
-    let mut forward = Program::start(&mut taut(&[
-        "forward",
-        chain.to_str().unwrap(),
-        "--json",
-        "--quiet",
-        "--core",
-        &device,
-        "--wait",
-        "sleep(50us)",
-    ]));
+    let mut forward = taut(&["forward", "--json", "--quiet", "--core", &device]);
+    let mut forward = Program::start(forward.args(RESTING).arg(&chain));
     forward.wait_for_stdout("started");
     let out = folder.path().join("out");
     let core = cores.generator.to_string();

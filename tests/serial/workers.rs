@@ -2,7 +2,7 @@
 
 use crate::support::hosts::{FAR, Hosts, Transport, in_namespace, ip, ping, transfer, two_hosts};
 use crate::support::program::{Program, run};
-use crate::support::{Sockets, alone, alone_and_root, scratch, taut, within_attempts};
+use crate::support::{RESTING, Sockets, alone, alone_and_root, scratch, taut, within_attempts};
 use serde_json::Value;
 use std::fs;
 use std::process::Command;
@@ -171,14 +171,8 @@ fn the_kernel_spreads_flows_over_sockets_and_queues() {
     let testbed = Testbed::builder().build().unwrap();
     let far = two_hosts(&testbed, testbed.generator_namespace(), "gen1");
     let mut command = testbed.command_in_device(env!("CARGO_BIN_EXE_taut"));
-    command.args([
-        "forward",
-        "--json",
-        "--workers",
-        "2",
-        "--wait",
-        "sleep(50us)",
-    ]);
+    command.args(["forward", "--json", "--workers", "2"]);
+    command.args(RESTING);
     command.args(["--port", "af_packet:dut0", "--port", "af_packet:dut1"]);
     let mut forward = Program::start(&mut command);
     both_links_up(&mut forward);
@@ -325,15 +319,11 @@ fn each_worker_has_rings_of_a_shared_memory_port() {
         let [path, _] = sockets.paths();
         let port = |role: &str| format!("memif:{},role={role}", path.display());
         let (here, there) = (port(role), port(crate::support::other(role)));
-        let mut sink = taut(&[
-            "forward",
-            "--json",
-            "--workers",
-            "2",
-            "--wait",
-            "sleep(50us)",
-        ]);
-        let mut sink = Program::start(sink.args(["--port", &here, "--port", "null:"]));
+        let mut sink = taut(&["forward", "--json", "--workers", "2"]);
+        let mut sink = Program::start(
+            sink.args(RESTING)
+                .args(["--port", &here, "--port", "null:"]),
+        );
         sink.wait_for_stdout("started");
         within_attempts(3, || {
             let mut source = taut(&["forward", "--json", "--workers", "2", "--seconds", "0.4"]);
@@ -368,15 +358,11 @@ fn a_peer_with_fewer_rings_than_workers_serves_the_first_ones() {
     let [path, _] = sockets.paths();
     let here = format!("memif:{}", path.display());
     let there = format!("memif:{},role=client", path.display());
-    let mut sink = taut(&[
-        "forward",
-        "--json",
-        "--workers",
-        "2",
-        "--wait",
-        "sleep(50us)",
-    ]);
-    let mut sink = Program::start(sink.args(["--port", &here, "--port", "null:"]));
+    let mut sink = taut(&["forward", "--json", "--workers", "2"]);
+    let mut sink = Program::start(
+        sink.args(RESTING)
+            .args(["--port", &here, "--port", "null:"]),
+    );
     sink.wait_for_stdout("started");
     let mut source = taut(&["forward", "--port", "null:source=8", "--port", &there]);
     let mut source = Program::start(source.args(["--wait", "yield"]));

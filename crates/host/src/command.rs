@@ -52,12 +52,42 @@ pub enum CommandError {
 /// # Errors
 /// [`CommandError`], quoting the command line and its standard error.
 pub(crate) fn run(program: &str, arguments: &[&str]) -> Result<String, CommandError> {
-    let command_line = || {
-        std::iter::once(program)
-            .chain(arguments.iter().copied())
-            .collect::<Vec<_>>()
-            .join(" ")
+    let output = output_of(program, arguments)?;
+    output.map_err(|(status, stderr)| failure(command_line(program, arguments), status, stderr))
+}
+
+/// Runs lines of shell in turn in a network namespace, that of this process without one, and returns what they wrote. One process
+/// enters the namespace for all of them. There `/sys` and `/proc/sys` show its own interfaces.
+///
+/// # Errors
+/// [`CommandError`], quoting the line that failed; those after it are not run.
+pub(crate) fn run_lines(namespace: Option<&str>, lines: &[String]) -> Result<String, CommandError> {
+    let script = lines.join("\n");
+    // It tells each line before it runs it.
+    let shell = ["sh", "-exc", &script];
+    let words = match namespace {
+        Some(namespace) => [&["ip", "netns", "exec", namespace] as &[&str], &shell].concat(),
+        None => shell.to_vec(),
     };
+    let (program, arguments) = (words[0], &words[1..]);
+    let output = output_of(program, arguments)?;
+    output.map_err(|(status, stderr)| {
+        let (line, said) = line_that_failed(&stderr);
+        let line = line.unwrap_or_else(|| command_line(program, arguments));
+        let called = line.split(' ').next().unwrap_or_default();
+        // So shells end where a program is absent.
+        if status.code() == Some(127) && !is_installed(called) {
+            return not_installed(called);
+        }
+        failure(line, status, said)
+    })
+}
+
+/// Runs a program: its standard output, or how it failed and what it said on its standard error.
+fn output_of(
+    program: &str,
+    arguments: &[&str],
+) -> Result<Result<String, (ExitStatus, String)>, CommandError> {
     let output = Command::new(program)
         .args(arguments)
         // A stable language: the messages are quoted and searched.
@@ -68,21 +98,30 @@ pub(crate) fn run(program: &str, arguments: &[&str]) -> Result<String, CommandEr
             // Not by the error's kind: an unreadable folder on the search path hides "not found".
             if is_installed(program) {
                 CommandError::NotStarted {
-                    command: command_line(),
+                    command: command_line(program, arguments),
                     source,
                 }
             } else {
-                CommandError::NotInstalled {
-                    program: program.to_owned(),
-                    package: package_of(program),
-                }
+                not_installed(program)
             }
         })?;
-    if output.status.success() {
-        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Ok(if output.status.success() {
+        Ok(text(&output.stdout))
+    } else {
+        Err((output.status, text(&output.stderr).trim().to_owned()))
+    })
+}
+
+fn command_line(program: &str, arguments: &[&str]) -> String {
+    [&[program], arguments].concat().join(" ")
+}
+
+fn not_installed(program: &str) -> CommandError {
+    CommandError::NotInstalled {
+        program: program.to_owned(),
+        package: package_of(program),
     }
-    let stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    Err(failure(command_line(), output.status, stderr))
 }
 
 fn failure(command: String, status: ExitStatus, stderr: String) -> CommandError {
@@ -94,53 +133,6 @@ fn failure(command: String, status: ExitStatus, stderr: String) -> CommandError 
         status,
         stderr,
     }
-}
-
-/// Runs lines of shell in turn in a network namespace, that of this process without one, and returns what they wrote. One process
-/// enters the namespace for all of them. There `/sys` and `/proc/sys` show its own interfaces.
-///
-/// # Errors
-/// [`CommandError`], quoting the line that failed; those after it are not run.
-pub(crate) fn run_lines(namespace: Option<&str>, lines: &[String]) -> Result<String, CommandError> {
-    let script = lines.join("\n");
-    let shell = ["sh", "-exc", &script];
-    let outcome = match namespace {
-        Some(namespace) => run(
-            "ip",
-            &[&["netns", "exec", namespace] as &[&str], &shell].concat(),
-        ),
-        None => run(shell[0], &shell[1..]),
-    };
-    outcome.map_err(|error| match error {
-        CommandError::Failed {
-            command,
-            status,
-            stderr,
-        } => of_line(command, status, &stderr),
-        CommandError::NotPermitted { command, stderr } => {
-            let (line, said) = line_that_failed(&stderr);
-            CommandError::NotPermitted {
-                command: line.unwrap_or(command),
-                stderr: said,
-            }
-        }
-        other => other,
-    })
-}
-
-/// The error of the line at which a shell ended that tells each before it runs it.
-fn of_line(command: String, status: ExitStatus, stderr: &str) -> CommandError {
-    let (line, said) = line_that_failed(stderr);
-    let command = line.unwrap_or(command);
-    let program = command.split(' ').next().unwrap_or_default();
-    // So shells end where a program is absent.
-    if status.code() == Some(127) && !is_installed(program) {
-        return CommandError::NotInstalled {
-            program: program.to_owned(),
-            package: package_of(program),
-        };
-    }
-    failure(command, status, said)
 }
 
 /// The last line that a shell told before it ran it, and what was said to it.
@@ -230,7 +222,7 @@ mod tests {
             matches!(&absent, Err(CommandError::NotInstalled { program, .. }) if program == "taut-no-such-program"),
             "{absent:?}"
         );
-        let refused = "echo 'RTNETLINK answers: Operation not permitted' >&2; exit 2";
+        let refused = "sh -c 'echo RTNETLINK answers: Operation not permitted >&2; exit 2'";
         let refused = run_lines(None, &[refused.to_owned()]);
         assert!(matches!(refused, Err(CommandError::NotPermitted { .. })));
     }

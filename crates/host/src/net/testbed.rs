@@ -12,7 +12,7 @@
 //! (`noqueue`), so there is no queue length to set.
 
 use super::namespace::{NAMESPACE_FOLDER, Role};
-use super::veth::{wait_until_ready, write_if_there};
+use super::veth::{ipv6_off, wait_until_ready};
 use super::{Namespace, NamespaceGuard, TestbedError, WireEnd};
 use crate::affinity::set_realtime_of;
 use crate::command::CommandError;
@@ -127,9 +127,10 @@ impl TestbedBuilder {
         };
         let ends = [testbed.generator_ends(), testbed.device_ends()];
         let [generator_ends, device_ends] = &ends;
+        let quiet = ["all", "default"].map(ipv6_off);
         // The wires' far ends are made there.
-        testbed.device.run(&ipv6_off())?;
-        let mut generator = ipv6_off();
+        testbed.device.run(&quiet)?;
+        let mut generator: Vec<String> = quiet.into();
         for (number, (near, far)) in generator_ends.iter().zip(device_ends).enumerate() {
             let [near_mac, far_mac] = [GENERATOR_MACS, DEVICE_MACS]
                 .map(|macs| format!("address {}", mac_text(macs[number])));
@@ -150,8 +151,8 @@ impl TestbedBuilder {
         }
         device.extend(device_ends.iter().map(|end| end.set_link("up")));
         testbed.device.run(&device)?;
-        for [one, other] in &ends {
-            wait_until_ready(&[one, other])?;
+        for ends in &ends {
+            wait_until_ready(ends)?;
         }
         testbed.steer(self.steering)?;
         Ok(testbed)
@@ -331,14 +332,6 @@ fn kernel_threads_of(interface: &str) -> Vec<i32> {
 #[must_use]
 pub fn mac_text(mac: [u8; 6]) -> String {
     mac.map(|byte| format!("{byte:02x}")).join(":")
-}
-
-/// The lines of shell with which a namespace has no IPv6 at the interfaces that are made in it.
-fn ipv6_off() -> Vec<String> {
-    let file = |scope| format!("/proc/sys/net/ipv6/conf/{scope}/disable_ipv6");
-    ["all", "default"]
-        .map(|scope| write_if_there("1", &file(scope)))
-        .into()
 }
 
 /// The lines of shell after which an end of a testbed's wire carries frames as they are sent.

@@ -91,9 +91,8 @@ impl WireEnd {
 
     /// The lines of shell after which nothing comes of the interface but the frames that programs send on purpose: no ARP, no IPv6.
     fn be_quiet(&self) -> [String; 2] {
-        let off = format!("/proc/sys/net/ipv6/conf/{}/disable_ipv6", self.interface);
         [
-            write_if_there("1", &off),
+            ipv6_off(&self.interface),
             self.set_link("arp off promisc on"),
         ]
     }
@@ -109,16 +108,17 @@ impl WireEnd {
     }
 }
 
-/// The line of shell that writes into a file of the kernel's, which a kernel without IPv6 has not.
-pub(super) fn write_if_there(value: &str, file: &str) -> String {
-    let file = quote_if_needed(file);
-    format!("[ ! -e {file} ] || echo {value} > {file}")
+/// The line of shell that turns IPv6 off at an interface, at `all`, or by `default` at those made later. A kernel without IPv6 has no
+/// such file.
+pub(super) fn ipv6_off(interface: &str) -> String {
+    let file = quote_if_needed(&format!("/proc/sys/net/ipv6/conf/{interface}/disable_ipv6"));
+    format!("[ ! -e {file} ] || echo 1 > {file}")
 }
 
 /// Waits until interfaces of one namespace are up and have their carrier, and forward if they are ports of a bridge: what is sent
 /// before is lost without a word. Reading `carrier` makes recent kernels announce it at once, where they else take up
 /// to a second.
-pub(super) fn wait_until_ready(ends: &[&WireEnd]) -> Result<(), TestbedError> {
+pub(super) fn wait_until_ready(ends: &[WireEnd]) -> Result<(), TestbedError> {
     /// `BR_STATE_FORWARDING` of `linux/if_bridge.h`.
     const FORWARDING: &str = "3";
     let Some(namespace) = ends.first().map(|end| &end.namespace) else {
@@ -208,18 +208,11 @@ impl Veth {
         let each = format!("numtxqueues {queues} numrxqueues {queues}");
         near.run(&[near.join(&each, far, &each)])?;
         let wire = Self(near.clone());
-        let [near_lines, far_lines] = [near, far].map(|end| end.set_up(takes_redirects));
-        let [near_first, far_first] = prepare;
-        let near_lines = [near_first, near_lines.into()].concat();
-        let far_lines = [far_first, far_lines.into()].concat();
-        if near.namespace == far.namespace {
-            near.run(&[near_lines, far_lines].concat())?;
-            wait_until_ready(&[near, far])?;
-        } else {
-            near.run(&near_lines)?;
-            far.run(&far_lines)?;
-            wait_until_ready(&[near])?;
-            wait_until_ready(&[far])?;
+        for (end, first) in [near, far].into_iter().zip(prepare) {
+            end.run(&[first, end.set_up(takes_redirects).into()].concat())?;
+        }
+        for end in [near, far] {
+            wait_until_ready(std::slice::from_ref(end))?;
         }
         Ok(wire)
     }

@@ -335,10 +335,14 @@ impl Port for AfPacketPort {
             }
             taken += 1;
         }
-        if queued > 0 && (self.tx_socket.kick().is_err() || self.tx.has_left()) {
+        if queued > 0 {
+            self.tx_socket.kick();
+        }
+        let left = self.tx.withdraw(queued);
+        if left > 0 {
             // Interface down, the other end full, or no memory for more of the socket: what the kernel has left stays the
             // caller's. It would wait for the next call otherwise, however long that is.
-            queued -= self.tx.withdraw(queued);
+            queued -= left;
             let mut sent = 0;
             taken = batch
                 .packets()

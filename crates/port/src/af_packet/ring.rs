@@ -224,15 +224,6 @@ impl TxRing {
         true
     }
 
-    /// Whether the kernel has not started on the frame marked last. It tells no error where it has sent some before.
-    #[inline(always)]
-    pub(super) fn has_left(&self) -> bool {
-        let ring = &self.0;
-        ring.status(ring.head.wrapping_sub(1))
-            .load(Ordering::Acquire)
-            == TO_SEND
-    }
-
     /// Takes back the frames at the end of the ring that the kernel has not started on, at most
     /// `most`, newest first; returns how many.
     pub(super) fn withdraw(&mut self, most: u32) -> u32 {
@@ -387,11 +378,8 @@ mod tests {
         let mut ring = unsafe { TxRing::new(kernel.base(), FRAME_BYTES, 4) };
         assert!(ring.push(&[1]));
         assert_eq!(kernel.send(), Some(1));
-        assert!(!ring.has_left());
         assert!(ring.push(&[2]) && ring.push(&[3]));
-        assert!(ring.has_left());
         assert_eq!(ring.withdraw(4), 2);
-        assert!(!ring.has_left());
         assert_eq!(kernel.send(), None);
         assert!(ring.push(&[4]));
         assert_eq!(kernel.send(), Some(4));
