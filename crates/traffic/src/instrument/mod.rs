@@ -61,7 +61,7 @@ pub struct Instrument {
     answers: Batch,
     /// Number of the trial, carried in the stamps, so that stragglers of the last one are known.
     trial: u16,
-    /// Longest latency of the trial, of one packet a burst: what is under way takes as long, so nothing is lost before.
+    /// Longest latency of the trial: what is under way may take as long, so nothing is lost before.
     longest_ticks: u64,
     pub(crate) out: Batch,
     /// Facts about the packets in `out`, and what they must get when they are stamped.

@@ -35,8 +35,7 @@ impl Instrument {
         }
         let seen = ticks();
         let (mut foreign, mut corrupt, mut fillers) = (0_u64, 0_u64, 0_u64);
-        // Of one packet a burst: those that came together waited about as long.
-        let mut stamped_ticks = seen;
+        let mut earliest_ticks = seen;
         let stamps = self.stamps.as_mut();
         let reading = stamps.map(|stamps| stamps.at(seen, &self.clock));
         for (index, packet) in self.arrived.packets().iter().enumerate() {
@@ -59,7 +58,7 @@ impl Instrument {
                     match running.get(stream) {
                         Some(running) if of_trial && stamp.sequence < running.schedule.next() => {
                             tallies[stream].received += 1;
-                            stamped_ticks = stamp.stamp_ticks;
+                            earliest_ticks = earliest_ticks.min(stamp.stamp_ticks);
                             if let Some(record) = records.get_mut(stream) {
                                 if let Some(reading) = &reading
                                     && let Some(&at_ns) = port.arrival_stamps().get(index)
@@ -95,7 +94,7 @@ impl Instrument {
                 }
             }
         }
-        self.longest_ticks = self.longest_ticks.max(seen.saturating_sub(stamped_ticks));
+        self.longest_ticks = self.longest_ticks.max(seen.saturating_sub(earliest_ticks));
         let ours = self.arrived.len() as u64 > foreign;
         if !self.answers.is_empty() {
             let asked = self.answers.len() as u64;

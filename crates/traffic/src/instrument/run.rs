@@ -44,8 +44,8 @@ impl Instrument {
     ///
     /// Sends a packet when it is due, at once if that is past, up to 32 due ones together; what a stall of
     /// the machine held up follows spaced out, at 4/3 of the stream's rate. Stops sending at the end of
-    /// the trial (plus a grace of 1 %, and what stalls take to be made good), then waits until all packets are back or none came for 20 ms
-    /// and the longest latency of the trial (2 s at most).
+    /// the trial (plus a grace of 1 %, and what stalls take to be made good), then waits until all packets are back
+    /// or none came for 20 ms and the longest latency of the trial (2 s at most).
     pub fn run<R: Record>(&mut self, trial: Trial, record: &mut R, stop: &AtomicBool) -> Tally {
         let tallies = self.run_streams(trial, std::slice::from_mut(record), stop);
         tallies.into_iter().next().unwrap_or_default()
@@ -275,8 +275,10 @@ mod tests {
         assert_eq!(lost, [7, 9, 11]);
     }
 
-    /// Keeps the first packet for 60 ms and the last of 100 for 40 ms.
+    /// Keeps the first packet until it comes back in one burst with the 61st, and the last of 100 for 40 ms.
+    #[derive(Default)]
     struct Late {
+        first: Option<Packet>,
         wire: VecDeque<(Instant, Packet)>,
         sent: u64,
     }
@@ -299,13 +301,16 @@ mod tests {
         fn tx(&mut self, batch: &mut Batch) -> usize {
             let n = batch.len();
             batch.take_front(n, |packet| {
-                let held_ms = match self.sent {
-                    0 => 60,
-                    99 => 40,
-                    _ => 0,
-                };
-                let due = Instant::now() + Duration::from_millis(held_ms);
-                self.wire.push_back((due, packet));
+                let now = Instant::now();
+                match self.sent {
+                    0 => self.first = Some(packet),
+                    60 => {
+                        let first = self.first.take().unwrap();
+                        self.wire.extend([(now, first), (now, packet)]);
+                    }
+                    99 => self.wire.push_back((now + Duration::from_millis(40), packet)),
+                    _ => self.wire.push_back((now, packet)),
+                }
                 self.sent += 1;
             });
             n
@@ -322,12 +327,8 @@ mod tests {
 
     #[test]
     fn what_is_as_late_as_others_were_is_waited_for() {
-        let device = Late {
-            wire: VecDeque::new(),
-            sent: 0,
-        };
         let stream = Stream::new(&UdpFlow::default(), 64).unwrap();
-        let mut instrument = instrument_on(vec![Box::new(device)], stream.into());
+        let mut instrument = instrument_on(vec![Box::<Late>::default()], stream.into());
         let mut record = EveryPacket::new(100);
         let trial = Trial {
             rate_pps: 1_000.0,
