@@ -42,8 +42,8 @@ pub struct Arguments {
     json: bool,
 }
 
-/// Turns of each program in a comparison.
-const ROUNDS: u32 = 3;
+/// Turns of each program in a comparison of at least as many seconds: a turn is whole seconds long.
+const ROUNDS: f64 = 3.0;
 /// Causes shown; --json has all.
 const SHOWN_CAUSES: usize = 15;
 /// Kinds of interrupts shown of the kernel's counters.
@@ -127,12 +127,9 @@ fn write_gaps(file: std::fs::File, heard: &Heard) -> std::io::Result<()> {
 fn compare(plan: &Plan, stop: &AtomicBool) -> Result<(Heard, Vec<PeerFigures>), Failure> {
     let cpu = plan.cpus.first().copied().unwrap_or_default();
     let system_cpu = tune::other_cpu(&Root::machine(), &plan.cpus)?.unwrap_or(cpu);
-    let whole_s = plan
-        .duration
-        .div_f64(f64::from(ROUNDS))
-        .as_secs_f64()
-        .ceil()
-        .max(1.0);
+    let asked_s = plan.duration.as_secs_f64();
+    let rounds = asked_s.floor().clamp(1.0, ROUNDS);
+    let whole_s = (asked_s / rounds).ceil().max(1.0);
     let slice = Plan {
         duration: Duration::from_secs_f64(whole_s),
         ..plan.clone()
@@ -141,7 +138,7 @@ fn compare(plan: &Plan, stop: &AtomicBool) -> Result<(Heard, Vec<PeerFigures>), 
         .map_err(|e| Failure::Missing(format!("cannot make a folder for their results: {e}")))?;
     let mut heard: Option<Heard> = None;
     let mut figures: Vec<(Peer, Option<PeerFigures>)> = peers().map(|peer| (peer, None)).to_vec();
-    for _ in 0..ROUNDS {
+    for _ in 0..rounds as u32 {
         if stop.load(Ordering::Relaxed) {
             break;
         }

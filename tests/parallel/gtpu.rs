@@ -908,7 +908,7 @@ fn open_vswitch_is_the_other_end_of_the_tunnel() {
     let folder = scratch();
     let chain = folder.path().join("gateway.toml");
     let text = format!(
-        "ports = [\"af_packet:dut0\", \"af_packet:dut1\"]\n[[function]]\nname = \"gtpu\"\naddress = \"{OWN}\"\nload = \"{}\"\n\
+        "ports = [\"af_packet:dut0\", \"af_packet:dut1\"]\nwait = \"sleep(50us)\"\n[[function]]\nname = \"gtpu\"\naddress = \"{OWN}\"\nload = \"{}\"\n\
          [[function]]\nname = \"mac-rewrite\"\nsource = \"{gateway_mac}\"\ndestination = [\"{radio_mac}\", \"{network_mac}\"]\n",
         folder.path().join("bearers.csv").display()
     );

@@ -154,7 +154,7 @@ fn script(blocks: &[Block], folder: &Path) -> String {
                 // What it says first says that it is there.
                 format!(
                     "{end}setsid bash -e {file} >{file}.said 2>&1 &\nbeside=\"$beside $!\"\n\
-                     until [ -s {file}.said ] || ! kill -0 $! 2>/dev/null; do sleep 0.1; done\nsleep 1"
+                     until [ -s {file}.said ] || ! kill -0 $! 2>/dev/null; do sleep 0.1; done\nsleep 0.5"
                 )
             }
         };

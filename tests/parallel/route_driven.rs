@@ -140,8 +140,12 @@ impl<'a> Kernels<'a> {
         answer["status"][name].as_u64().unwrap_or_default()
     }
 
+    /// Whether this is the best route to the first address of its network. (A list of all would be long.)
     fn has(&self, route: &str) -> bool {
-        self.route(&["list"]).lines().any(|line| line == route)
+        let mut words = route.split(' ');
+        let network = words.find_map(|word| word.split_once('/'));
+        let (address, _) = network.unwrap();
+        self.route(&["show", address]).lines().next() == Some(route)
     }
 
     /// Ends all; the chain without fault.

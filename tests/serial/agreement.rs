@@ -63,8 +63,8 @@ fn taut_us(testbed: &Testbed, far_interface: &str) -> Result<f64, String> {
         .ok_or_else(|| format!("{finished:?}"))
 }
 
-/// sockperf says half of the round trip.
-fn sockperf_us(near: &str, far: &str) -> Result<f64, String> {
+/// sockperf from one namespace to another, and its server. It sleeps for 2 s before it sends.
+fn start_sockperf(near: &str, far: &str) -> (Program, Program) {
     let address = ["-i", FAR, "-p", "11111"];
     let mut command = hurried(far, "sockperf");
     let mut server = Program::start(command.arg("server").args(address));
@@ -73,7 +73,12 @@ fn sockperf_us(near: &str, far: &str) -> Result<f64, String> {
     command
         .args(["ping-pong", "-t", "1", "-m", "82"])
         .args(address);
-    let finished = run(&mut command);
+    (Program::start(&mut command), server)
+}
+
+/// sockperf says half of the round trip.
+fn sockperf_us((client, server): (Program, Program)) -> Result<f64, String> {
+    let finished = client.finish();
     server.kill();
     let text = finished.stdout + &finished.stderr;
     let median = text
@@ -91,7 +96,7 @@ fn irtt_us(near: &str, far: &str) -> Result<f64, String> {
         (stdout.to_string() + stderr).contains("starting")
     });
     let mut command = hurried(near, "irtt");
-    command.args(["client", "-Q", "-o", "-", "-i", "4ms", "-d", "800ms"]);
+    command.args(["client", "-Q", "-o", "-", "-i", "4ms", "-d", "600ms"]);
     let finished = run(command.args(["-l", "82", "--wait=100ms", FAR]));
     server.kill();
     let summary: Value =
@@ -116,11 +121,13 @@ fn medians(
     let far = two_hosts(testbed, from, far_interface);
     let _running = device();
     let near = testbed.generator_namespace();
-    if is_installed("sockperf") {
-        found.push(("sockperf", sockperf_us(near, &far.0)?));
-    }
+    let sockperf = is_installed("sockperf").then(|| start_sockperf(near, &far.0));
+    // Before the other has slept enough.
     if is_installed("irtt") {
         found.push(("irtt", irtt_us(near, &far.0)?));
+    }
+    if let Some(sockperf) = sockperf {
+        found.push(("sockperf", sockperf_us(sockperf)?));
     }
     Ok(Medians(found))
 }

@@ -277,8 +277,8 @@ fn foreign_packets_are_counted_and_not_measured() {
 fn a_reader_that_goes_away_is_no_reason_to_panic() {
     let _turn = alone();
     for line in [
-        "forward --port null: --seconds 1.5",
-        "generate --port null: --seconds 1.5 --rate 1k --max-loss 1",
+        "forward --port null: --seconds 1.2",
+        "generate --port null: --seconds 1.2 --rate 1k --max-loss 1",
         "ports",
         "doctor",
         "completions bash",

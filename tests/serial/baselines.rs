@@ -115,7 +115,7 @@ fn pass_from_outside(baseline: &Baseline, folder: &Path, back: bool) -> Result<(
     // Open vSwitch looks for its peer every few seconds.
     generate.args(["--wait", "30"]);
     // Once it has found it, it passes nothing for 0.2 s.
-    generate.args(["--warm-up", "1"]);
+    generate.args(["--warm-up", "0.5"]);
     for spec in specs(baseline, folder, back) {
         generate.args(["--port", &spec]);
     }

@@ -1,11 +1,12 @@
 //! `taut bench switch`, shortened as far as it goes: what it writes and says, not how fast anything is.
 
 use crate::support::program::{Program, run};
-use crate::support::{alone, alone_and_root, json, names, scratch, taut};
+use crate::support::{alone, alone_and_root, is_root, json, names, scratch, taut};
 use serde_json::Value;
 use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 fn arguments(out: &Path, only: &[&str]) -> Vec<String> {
     let mut arguments: Vec<String> = ["bench", "switch", "--quick", "--trial", "0.02"]
@@ -186,9 +187,25 @@ fn a_switch_on_the_network_is_measured_by_the_wires_of_a_file() {
     assert_eq!(insertion.len(), 3);
     let ended = switch.interrupt().success();
     assert!(!ended.stderr.contains("panicked"), "{ended:?}");
-    // Nobody is there any more.
-    fs::remove_dir_all(&out).unwrap();
-    let missing = run(&mut taut(&command));
+}
+
+#[test]
+fn a_switch_that_is_not_there_is_said_so() {
+    if !is_root() {
+        return;
+    }
+    let folder = scratch();
+    let topology = folder.path().join("wires.toml");
+    let wires =
+        "cables = []\n[generator]\nports = [\"null:\", \"null:source=1\"]\nfirst = 1\nsecond = 2\n";
+    fs::write(&topology, wires).unwrap();
+    let mut command = arguments(&folder.path().join("measured"), &["hops"]);
+    command.extend(["openflow:127.0.0.1:9", "--topology"].map(String::from));
+    command.push(topology.display().to_string());
+    // In a network namespace of its own, which measurements of other tests are not kept from.
+    let mut apart = Command::new("unshare");
+    apart.args(["--net", env!("CARGO_BIN_EXE_taut")]);
+    let missing = run(apart.args(&command));
     assert_eq!(missing.code(), Some(3), "{missing:?}");
     assert!(
         missing.stderr.contains("nobody speaks OpenFlow there"),

@@ -44,7 +44,7 @@ fn a_device_that_is_killed_costs_packets_that_are_counted_and_code_1() {
     let _turn = alone();
     let sockets = Sockets::new();
     let forward = start_forward(&sockets);
-    let generate = start_generate(&sockets, "2.5");
+    let generate = start_generate(&sockets, "2.3");
     forward.kill();
     let finished = generate.finish();
     assert!(!finished.stderr.contains("panicked"), "{finished:?}");
@@ -67,7 +67,7 @@ fn a_device_that_stops_for_a_while_shows_in_latency_and_loses_nothing_it_had() {
     within_attempts(3, || {
         let sockets = Sockets::new();
         let forward = start_forward(&sockets);
-        let generate = start_generate(&sockets, "2.5");
+        let generate = start_generate(&sockets, "1.6");
         forward.signal(Signal::STOP);
         std::thread::sleep(Duration::from_millis(150));
         forward.signal(Signal::CONT);
@@ -88,7 +88,7 @@ fn a_device_that_stops_for_a_while_shows_in_latency_and_loses_nothing_it_had() {
     // A device that is never woken must not hold the generator up.
     let sockets = Sockets::new();
     let forward = start_forward(&sockets);
-    let generate = start_generate(&sockets, "1.5");
+    let generate = start_generate(&sockets, "1.2");
     forward.signal(Signal::STOP);
     let finished = generate.finish();
     assert_eq!(finished.code(), Some(1), "{finished:?}");

@@ -233,13 +233,13 @@ fn a_full_disk_is_said_so_and_what_is_there_is_whole() {
     let Some(_turn) = alone_and_root() else {
         return;
     };
-    for (format, size) in [("parquet", "512k"), ("csv", "40m")] {
+    for (format, size) in [("parquet", "512k"), ("csv", "20m")] {
         let folder = scratch();
         let [small, kept] = ["small", "kept"].map(|name| folder.path().join(name));
         fs::create_dir(&small).unwrap();
         let script = format!(
             "mount -t tmpfs -o size={size} tmpfs {small} || exit 99\n\
-             {taut} generate --port null: --rate 1M --seconds 2 --max-loss 1 --samples {format} --out {small}/run\n\
+             {taut} generate --port null: --rate 1M --seconds 1.2 --max-loss 1 --samples {format} --out {small}/run\n\
              code=$?\ncp -r {small}/run {kept}\nexit $code\n",
             taut = env!("CARGO_BIN_EXE_taut"),
             small = small.display(),

@@ -1,7 +1,9 @@
 //! Forwarders between veth pairs: the Linux bridge and taut on AF_PACKET and AF_XDP sockets, for taut's
 //! own packets and for those of programs that know nothing of it.
 
-use crate::support::hosts::{FAR, Transport, in_namespace, ip, transfer, two_hosts};
+use crate::support::hosts::{
+    FAR, Transport, in_namespace, ip, transfer, two_hosts, wait_for_packets,
+};
 use crate::support::program::{Finished, Program, run};
 use crate::support::{RESTING, alone_and_root, is_installed, within_attempts};
 use std::process::Command;
@@ -123,8 +125,8 @@ fn an_interface_that_goes_down_is_said_and_works_again_when_it_is_back() {
         let testbed = Testbed::builder().build().unwrap();
         let mut forward = start_forward(&testbed, backend);
         let device = testbed.device_namespace();
-        let mut generator = Program::start(&mut generate(&testbed, "3"));
-        generator.wait_for_stdout("\"second\":1");
+        let generator = Program::start(&mut generate(&testbed, "3"));
+        wait_for_packets(testbed.generator_namespace(), "gen1");
         ip(&format!("-n {device} link set dut1 down"));
         forward.wait_for_stderr("dut1: down: ");
         ip(&format!("-n {device} link set dut1 up"));
@@ -147,8 +149,8 @@ fn an_interface_that_is_deleted_is_said_and_survived() {
     for backend in backends() {
         let testbed = Testbed::builder().build().unwrap();
         let mut forward = start_forward(&testbed, backend);
-        let mut generator = Program::start(&mut generate(&testbed, "3"));
-        generator.wait_for_stdout("\"second\":1");
+        let generator = Program::start(&mut generate(&testbed, "3"));
+        wait_for_packets(testbed.generator_namespace(), "gen1");
         ip(&format!("-n {} link del dut1", testbed.device_namespace()));
         forward.wait_for_stderr("dut1: down: interface dut1 is gone");
         no_panic(&generator.interrupt());

@@ -6,7 +6,7 @@ use std::fs;
 use std::net::{IpAddr, UdpSocket};
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use taut_host::Testbed;
 use taut_wire::Gtpu;
 use taut_wire::gtpu::emit_echo_request;
@@ -27,6 +27,21 @@ pub fn in_namespace(namespace: &str, program: &str) -> Command {
 pub fn ip(line: &str) {
     let finished = run(Command::new("ip").args(line.split(' ')));
     assert_eq!(finished.code(), Some(0), "ip {line}: {finished:?}");
+}
+
+/// Waits until `interface` in `namespace` has received some packets.
+#[track_caller]
+pub fn wait_for_packets(namespace: &str, interface: &str) {
+    let count = format!("/sys/class/net/{interface}/statistics/rx_packets");
+    let begun = Instant::now();
+    loop {
+        let finished = run(in_namespace(namespace, "cat").arg(&count)).success();
+        if finished.stdout.trim().parse::<u64>().unwrap() >= 500 {
+            return;
+        }
+        let waited = begun.elapsed();
+        assert!(waited < Duration::from_secs(30), "{count}: {finished:?}");
+    }
 }
 
 /// Over what `iperf3` sends.

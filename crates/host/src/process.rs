@@ -249,8 +249,8 @@ impl DeviceProcess {
         kill_process_group(self.pid, Signal::STOP).map_err(|errno| self.not_stopped(errno.into()))
     }
 
-    /// Ends it and everything in its process group: SIGINT, after 2 s SIGTERM, after 1 s more SIGKILL.
-    /// Returns how it ended.
+    /// Ends it and everything in its process group: SIGINT, after 2 s (0.2 s where this process
+    /// ignores SIGINT, which programs inherit) SIGTERM, after 1 s more SIGKILL. Returns how it ended.
     ///
     /// # Errors
     /// [`DeviceError::Died`] when it had ended by itself before, unless with success;
@@ -386,16 +386,34 @@ fn last_lines_of(path: &Path) -> String {
     lines[lines.len().saturating_sub(LAST_LINES)..].join("\n")
 }
 
-/// Signals that end a process, ever harder, and the time that each has to work.
-const SIGNALS: [(Signal, Duration); 3] = [
-    (Signal::INT, Duration::from_secs(2)),
-    (Signal::TERM, Duration::from_secs(1)),
-    (Signal::KILL, Duration::from_secs(5)),
-];
+/// Signals that end a process, ever harder, and the time that each has to work. Programs without a handler of their own
+/// ignore SIGINT where this process was started to ignore it, as jobs in the background of a script are: there it is
+/// for those with one.
+fn signals() -> [(Signal, Duration); 3] {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let patience = match ignores_interrupts(&status) {
+        true => Duration::from_millis(200),
+        false => Duration::from_secs(2),
+    };
+    [
+        (Signal::INT, patience),
+        (Signal::TERM, Duration::from_secs(1)),
+        (Signal::KILL, Duration::from_secs(5)),
+    ]
+}
+
+/// Whether a process of this `/proc/PID/status` ignores SIGINT, and what it starts with it. (A handler is not handed on.)
+fn ignores_interrupts(status: &str) -> bool {
+    let ignored = status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigIgn:"))
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    ignored.is_some_and(|mask| mask & 1 << (Signal::INT.as_raw() - 1) != 0)
+}
 
 /// Signals a process group, ever harder, until `gone` says that it has ended or the signals are used up, after 8 s.
 pub fn end_group(group: Pid, mut gone: impl FnMut() -> bool) {
-    for (signal, patience) in SIGNALS {
+    for (signal, patience) in signals() {
         // A group that is not there any more is the good case.
         let _ = kill_process_group(group, signal);
         // A paused one would not take the signal.
@@ -420,7 +438,7 @@ pub fn adopt_descendants() -> io::Result<()> {
 
 /// Ends all children of this process, those among them that it has adopted.
 pub fn end_descendants() {
-    for (signal, patience) in SIGNALS {
+    for (signal, patience) in signals() {
         let deadline = Instant::now() + patience;
         let mut signalled = Vec::new();
         loop {
@@ -503,6 +521,14 @@ mod tests {
             .unwrap();
         assert!(device.is_alive());
         assert!(device.stop().unwrap().success());
+    }
+
+    #[test]
+    fn who_ignores_interrupts_is_known_by_a_bit() {
+        let status = "Name:\ttaut\nSigBlk:\t0000000000000002\nSigIgn:\t0000000000001006\n";
+        assert!(ignores_interrupts(status));
+        assert!(!ignores_interrupts("SigIgn:\t0000000000001004\n"));
+        assert!(!ignores_interrupts("SigIgn:\tlots\n") && !ignores_interrupts(""));
     }
 
     #[test]

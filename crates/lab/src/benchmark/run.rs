@@ -116,9 +116,10 @@ pub fn run<B: Benchmark>(
         tsc_error_ppm: clock.error_ppm,
         own: benchmark.facts(),
     };
+    // First, as a folder that cannot be had is said before anything takes its time.
+    let folder = PartsFolder::create(&plan.folder, (B::HEAD, &head), B::OUTCOMES)?;
     let before = watched(estimate(&benchmark, 0));
     let surroundings = Surroundings::look(&mut head.manifest, &clock, &cores, before)?;
-    let folder = PartsFolder::create(&plan.folder, (B::HEAD, &head), B::OUTCOMES)?;
     let mut random = fastrand::Rng::with_seed(plan.seed);
     let mut outcomes = Vec::new();
     let mut failures = Vec::new();

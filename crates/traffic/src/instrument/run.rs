@@ -308,7 +308,9 @@ mod tests {
                         let first = self.first.take().unwrap();
                         self.wire.extend([(now, first), (now, packet)]);
                     }
-                    99 => self.wire.push_back((now + Duration::from_millis(40), packet)),
+                    99 => self
+                        .wire
+                        .push_back((now + Duration::from_millis(40), packet)),
                     _ => self.wire.push_back((now, packet)),
                 }
                 self.sent += 1;
