@@ -87,7 +87,7 @@ fn neither_the_worker_nor_the_instrument_allocates_for_packets() {
     };
     const TRIAL: Trial = Trial {
         rate_pps: 200e3,
-        duration: Duration::from_millis(500),
+        duration: Duration::from_millis(250),
     };
     let _turn = alone();
     for flush in ["each", "idle(32)", "full(32, 100us)", "every(50us)"] {
@@ -550,7 +550,7 @@ fn the_worker_makes_no_system_call_for_packets() {
     instrument.wait_for_links(PATIENCE, &stop).unwrap();
     let trial = |rate_pps: f64| Trial {
         rate_pps,
-        duration: Duration::from_secs(1),
+        duration: Duration::from_millis(500),
     };
     // Until it has said that its links are up.
     instrument.run(trial(100e3), &mut Summaries::new(&clock), &stop);

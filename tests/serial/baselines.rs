@@ -392,7 +392,8 @@ fn a_device_that_forwards_nothing_is_left_out_and_the_others_are_measured() {
     let _turn = alone();
     let folder = scratch();
     let demo = |devices: &str, out: &str| {
-        let mut command = taut(&["demo", "--quick", "--json", "--devices", devices, "--out"]);
+        let mut command = taut(&["demo", "--quick", "--seconds", "0.1", "--json"]);
+        command.args(["--devices", devices, "--out"]);
         let demo = Program::start(command.arg(folder.path().join(out)));
         demo.finish_within(Duration::from_secs(120))
     };
