@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use taut_host::{AffinityError, CorePlan, DeviceError, TestbedError, choose_cores};
 use taut_port::PortError;
-use taut_results::{LeftOut, Manifest, PartsFolder};
+use taut_results::{LeftOut, Manifest, PartsFolder, refuse_results};
 use taut_sys::Clock;
 use taut_traffic::TrialError;
 
@@ -93,6 +93,8 @@ pub fn run<B: Benchmark>(
     observer: &mut dyn Observer,
     stop: &AtomicBool,
 ) -> Result<PathBuf, BenchmarkError> {
+    // What cannot be is said before anything takes its time.
+    refuse_results(&plan.folder)?;
     scratch::sweep_left_behind();
     let cores = choose_cores();
     let clock = Clock::calibrate(Duration::from_millis(200));
@@ -116,7 +118,6 @@ pub fn run<B: Benchmark>(
         tsc_error_ppm: clock.error_ppm,
         own: benchmark.facts(),
     };
-    // First, as a folder that cannot be had is said before anything takes its time.
     let folder = PartsFolder::create(&plan.folder, (B::HEAD, &head), B::OUTCOMES)?;
     let before = watched(estimate(&benchmark, 0));
     let surroundings = Surroundings::look(&mut head.manifest, &clock, &cores, before)?;

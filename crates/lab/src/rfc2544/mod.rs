@@ -121,9 +121,11 @@ pub fn run(
         average_bytes: plan.sizes.iter().map(Sizes::average_bytes).collect(),
     };
     let mut progress = Progress::new(observer, &plan.settings, plan.sizes.len());
+    // A folder that cannot be had is said before anything takes its time.
+    let folder = Folder::create(&plan.folder, &head)?;
     let before = watched(progress.total());
     let surroundings = Surroundings::look(&mut head.manifest, &clock, &cores, before)?;
-    let folder = Folder::create(&plan.folder, &head)?;
+    folder.update(&head)?;
     let site = Site {
         program: &plan.program,
         generator_core: Some(cores.generator),
