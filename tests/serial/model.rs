@@ -1,7 +1,7 @@
 //! `taut model`: predictions, fits, checks, plans and budgets, and what is wrong with what they are given.
 
 use crate::support::program::{Finished, run};
-use crate::support::{alone, json, scratch, taut};
+use crate::support::{alone, json, scratch, taut, within_attempts};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -114,32 +114,39 @@ fn budgets_add_up_and_published_figures_hold() {
 fn overload_takes_the_folders_of_measurements_and_says_what_is_wrong_with_them() {
     let _turn = alone();
     let folder = scratch();
-    let out = folder.path().join("plain").display().to_string();
-    let device = ["--device", "memif", "--rate", "1k", "--seconds", "0.3"];
-    let words = ["generate", "--max-loss", "1", "--out", &out];
-    run(&mut taut(&[&words[..], &device].concat())).success();
-    let summary = json(&folder.path().join("plain/summary.json"));
-    let taken = &summary["device_interruptions"];
-    let share = taken["share"].as_f64().unwrap();
-    assert!((0.0..=1.0).contains(&share), "{taken}");
-    // What a worker took for bursts says where it tips over: at most once for each 30,000 cycles.
-    let bursts = folder.path().join("bursts").display().to_string();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (out, bursts) = (path("plain"), path("bursts"));
+    let measure = |out: &str, more: &[&str]| {
+        let words = ["generate", "--rate", "1k", "--max-loss", "1", "--out", out];
+        let finished = run(&mut taut(&[&words[..], more].concat()));
+        if finished.stderr.contains("kept the generator from its core") {
+            return Err(finished.stderr);
+        }
+        finished.success();
+        Ok(())
+    };
+    let pattern = ["--seconds", "1", "--pattern", "burst(32, 0ns)"];
     let device = ["--device", "memif,function=burn(cycles=30000)"];
-    let pattern = ["--rate", "1k", "--pattern", "burst(32, 0ns)"];
-    let words = [
-        "generate",
-        "--max-loss",
-        "1",
-        "--seconds",
-        "1",
-        "--out",
-        &bursts,
-    ];
-    run(&mut taut(&[&words[..], &device, &pattern].concat())).success();
-    let line = format!("overload --from {out} {bursts} --bursts {bursts} --json");
-    let work = model(&line).success().last_json()["work"].clone();
-    assert!(work["batch"].as_f64().unwrap() > 2.0, "{work}");
-    assert!(work["highest_pps"].as_f64().unwrap() < 2e5, "{work}");
+    // A busy machine may take the core of the plain forwarder for longer than the function takes.
+    within_attempts(4, || {
+        let _ = [&out, &bursts].map(fs::remove_dir_all);
+        measure(&bursts, &[&device[..], &pattern].concat())?;
+        measure(&out, &["--device", "memif", "--seconds", "0.3"])?;
+        let summary = json(&folder.path().join("plain/summary.json"));
+        let taken = &summary["device_interruptions"];
+        let share = taken["share"].as_f64().unwrap();
+        assert!((0.0..=1.0).contains(&share), "{taken}");
+        // What a worker took for bursts says where it tips over: at most once for each 30,000 cycles.
+        let line = format!("overload --from {out} {bursts} --bursts {bursts} --json");
+        let told = model(&line);
+        if told.stderr.contains("longer than the plain forwarder is -") {
+            return Err(told.stderr);
+        }
+        let work = told.success().last_json()["work"].clone();
+        assert!(work["batch"].as_f64().unwrap() > 2.0, "{work}");
+        assert!(work["highest_pps"].as_f64().unwrap() < 2e5, "{work}");
+        Ok(())
+    });
     let elsewhere = folder.path().display();
     // Where both cores were away in that measurement is taken into a prediction.
     let core = "predict --ghz 1 --io 0 --task 2000 --rate 50k --transfer 5us --json";
