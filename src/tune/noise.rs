@@ -42,7 +42,7 @@ pub struct Arguments {
     json: bool,
 }
 
-/// Turns of each program in a comparison of at least as many seconds: a turn is whole seconds long.
+/// Most turns of each program in a comparison. A turn is whole seconds long.
 const ROUNDS: f64 = 3.0;
 /// Causes shown; --json has all.
 const SHOWN_CAUSES: usize = 15;
@@ -128,7 +128,7 @@ fn compare(plan: &Plan, stop: &AtomicBool) -> Result<(Heard, Vec<PeerFigures>), 
     let cpu = plan.cpus.first().copied().unwrap_or_default();
     let system_cpu = tune::other_cpu(&Root::machine(), &plan.cpus)?.unwrap_or(cpu);
     let asked_s = plan.duration.as_secs_f64();
-    let rounds = asked_s.floor().clamp(1.0, ROUNDS);
+    let rounds = asked_s.ceil().clamp(1.0, ROUNDS);
     let whole_s = (asked_s / rounds).ceil().max(1.0);
     let slice = Plan {
         duration: Duration::from_secs_f64(whole_s),

@@ -108,9 +108,12 @@ fn maps_everybody(map: &str) -> bool {
 
 /// The mask after `CapEff:` in the text of `/proc/<pid>/status`.
 pub(crate) fn effective_capabilities(status: &str) -> Option<u64> {
-    let mask = status
-        .lines()
-        .find_map(|line| line.strip_prefix("CapEff:"))?;
+    mask_after("CapEff:", status)
+}
+
+/// The mask after such a word in the text of `/proc/<pid>/status`.
+pub(crate) fn mask_after(word: &str, status: &str) -> Option<u64> {
+    let mask = status.lines().find_map(|line| line.strip_prefix(word))?;
     u64::from_str_radix(mask.trim(), 16).ok()
 }
 

@@ -14,6 +14,7 @@ use rustix::process::{
 };
 
 use crate::affinity::{AffinityError, pin_current_thread};
+use crate::permissions::mask_after;
 
 /// How often a deadline looks again.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
@@ -404,11 +405,8 @@ fn signals() -> [(Signal, Duration); 3] {
 
 /// Whether a process of this `/proc/PID/status` ignores SIGINT, and what it starts with it. (A handler is not handed on.)
 fn ignores_interrupts(status: &str) -> bool {
-    let ignored = status
-        .lines()
-        .find_map(|line| line.strip_prefix("SigIgn:"))
-        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    ignored.is_some_and(|mask| mask & 1 << (Signal::INT.as_raw() - 1) != 0)
+    mask_after("SigIgn:", status)
+        .is_some_and(|ignored| ignored & 1 << (Signal::INT.as_raw() - 1) != 0)
 }
 
 /// Signals a process group, ever harder, until `gone` says that it has ended or the signals are used up, after 8 s.

@@ -1118,13 +1118,10 @@ fn files_that_are_loaded_at_one_time_are_limited_together() {
     let refused = &served.ask(more, 1)[0];
     assert_eq!(refused["error"], "a file has 1073741824 bytes at most");
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
-    let until = |ok: bool, otherwise: &mut dyn FnMut()| loop {
+    let ask = || {
         let answer = served.ask(small, 1).remove(0);
-        if answer["ok"] == ok {
-            break answer;
-        }
         assert!(std::time::Instant::now() < deadline, "{answer}");
-        otherwise();
+        answer
     };
     let begin = || {
         let mut endless = UnixStream::connect(served.path()).unwrap();
@@ -1133,12 +1130,16 @@ fn files_that_are_loaded_at_one_time_are_limited_together() {
         endless
     };
     let mut endless = begin();
-    let refused = until(false, &mut || {
+    let refused = loop {
+        let answer = ask();
+        if answer["ok"] == false {
+            break answer;
+        }
         // A small file that came first may have kept the large one out: then it was answered.
         if endless.read(&mut [0]).is_ok() {
             endless = begin();
         }
-    });
+    };
     let error = refused["error"].as_str().unwrap();
     assert!(
         error.starts_with("1073741824 bytes are being loaded by others"),
@@ -1146,7 +1147,7 @@ fn files_that_are_loaded_at_one_time_are_limited_together() {
     );
     // Its part is free again when it goes.
     drop(endless);
-    until(true, &mut || ());
+    while ask()["ok"] != true {}
 }
 
 #[test]
