@@ -4,6 +4,7 @@ use crate::exit::Failure;
 use crate::terminal::conversation::{Conversation, read_file};
 use crate::terminal::{print, quantity};
 use serde_json::json;
+use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::time::Instant;
@@ -26,8 +27,8 @@ A bearer is a line of CSV: match,action,teid,remote,qfi,local; fields at its end
 that packets arrive with, or a user's address; `action` is relay, encapsulate, decapsulate, drop, hold or block.")]
 pub struct Arguments {
     /// The gateway's control socket: `control` among its settings
-    #[arg(long, value_name = "SOCKET")]
-    control: PathBuf,
+    #[arg(long, value_name = "SOCKET", global = true)]
+    control: Option<PathBuf>,
     /// Print JSON
     #[arg(long, global = true)]
     json: bool,
@@ -88,6 +89,10 @@ fn changes_per_second(text: &str) -> Result<f64, String> {
 }
 
 pub fn run(arguments: Arguments) -> Result<(), Failure> {
+    let Some(control) = &arguments.control else {
+        let wrong = "want --control SOCKET, the socket that the gateway's setting `control` names";
+        return Err(Failure::Input(wrong.to_string()));
+    };
     if let Command::Churn {
         file,
         rate,
@@ -95,10 +100,10 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         wait,
     } = &arguments.command
     {
-        return churned(&arguments, file, *rate, *seconds, *wait);
+        return churned(control, arguments.json, file, *rate, *seconds, *wait);
     }
     let (request, file) = request(&arguments.command)?;
-    let mut gateway = Conversation::begin("gateway", "gtpu", &arguments.control)?;
+    let mut gateway = Conversation::begin("gateway", "gtpu", control)?;
     let line = gateway.ask(&request, &file)?;
     let answer: Answer = gateway.read(&line)?;
     if !answer.ok {
@@ -130,7 +135,25 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         return Ok(());
     }
     match &arguments.command {
-        Command::Add { .. } | Command::Load { .. } => print::line(format!("{bearers} in force")),
+        Command::Add { bearers: lines, .. } => {
+            print::line(format!("{bearers} in force"));
+            lines
+                .iter()
+                .filter_map(|line| of_network(line))
+                .for_each(print::note);
+        }
+        Command::Load { .. } => {
+            print::line(format!("{bearers} in force"));
+            let text = String::from_utf8_lossy(&file);
+            let mut of_networks = text.lines().filter_map(of_network);
+            if let Some(first) = of_networks.next() {
+                let more = match of_networks.count() {
+                    0 => String::new(),
+                    more => format!(" (and {more} more like it)"),
+                };
+                print::note(format_args!("{first}{more}"));
+            }
+        }
         Command::Remove { .. } => print::line(format!("{bearers} removed")),
         Command::Status | Command::List | Command::Churn { .. } => {
             let room = answer.room.unwrap_or_default();
@@ -179,8 +202,17 @@ fn request(command: &Command) -> Result<(Request, Vec<u8>), Failure> {
     })
 }
 
+/// Says that a bearer is that of a whole network where its line names an address in it: users of IPv6 have a /64 each.
+fn of_network(line: &str) -> Option<String> {
+    let user: Ipv6Addr = line.split(',').next()?.trim().parse().ok()?;
+    let network = Ipv6Addr::from_bits(user.to_bits() >> 64 << 64);
+    (network != user)
+        .then(|| format!("{user}: a user has a /64, so this is the bearer of {network}/64"))
+}
+
 fn churned(
-    arguments: &Arguments,
+    control: &Path,
+    as_json: bool,
     file: &Path,
     rate: f64,
     seconds: f64,
@@ -195,7 +227,7 @@ fn churned(
     }
     let deadline = Instant::now() + Duration::from_secs_f64(wait);
     let gateway = loop {
-        match Conversation::begin("gateway", "gtpu", &arguments.control) {
+        match Conversation::begin("gateway", "gtpu", control) {
             Err(_) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(20)),
             begun => break begun?,
         }
@@ -207,7 +239,7 @@ fn churned(
         Duration::from_secs_f64(seconds),
     );
     let churned = churned.map_err(|e| Failure::Input(e.to_string()))?;
-    if arguments.json {
+    if as_json {
         print::line(json!(churned));
     } else {
         print::line(format!(
@@ -216,4 +248,25 @@ fn churned(
         ));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bearer_of_an_address_of_ipv6_is_said_to_be_that_of_its_network() {
+        let said = of_network("2001:db8::9,encapsulate,0x20,192.0.2.9");
+        let want = "2001:db8::9: a user has a /64, so this is the bearer of 2001:db8::/64";
+        assert_eq!(said.as_deref(), Some(want));
+        for line in [
+            "2001:db8::,drop",
+            "2001:db8::/64,drop",
+            "10.0.0.9,drop",
+            "0x10,drop",
+            "",
+        ] {
+            assert_eq!(of_network(line), None, "{line}");
+        }
+    }
 }

@@ -48,6 +48,16 @@ impl Failure {
         }
     }
 
+    /// Threads beside the workers that have died in this process; none if all live.
+    pub fn of_dead_threads() -> Option<Self> {
+        let dead = taut_sys::dead_threads();
+        let first = dead.first()?;
+        Some(Self::Missing(format!(
+            "the thread \"{}\" died, and nobody does its part: {}; this is a mistake in taut, please report it with what is above",
+            first.name, first.message
+        )))
+    }
+
     /// The line.
     pub fn into_text(self) -> String {
         match self {

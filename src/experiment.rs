@@ -564,8 +564,12 @@ fn publish(dir: &Path, options: &publish::Options, json: bool) -> Result<(), Fai
 /// Results that are there, in a folder or an archive.
 fn results_at(path: &Path) -> Result<Results, Failure> {
     Results::open(&path.display().to_string())?.ok_or_else(|| {
+        let what = match path.exists() {
+            true => "no results that can be compared",
+            false => "there is no such folder or archive",
+        };
         Failure::Input(format!(
-            "{}: neither a results folder nor a published archive",
+            "{}: {what}; want the folder of taut experiment run or taut demo, or an archive of taut experiment publish",
             path.display()
         ))
     })

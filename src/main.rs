@@ -161,9 +161,7 @@ fn main() -> ExitCode {
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Serve(arguments) => serve::run(&arguments),
         Command::Completions { shell } => {
-            let mut script = Vec::new();
-            clap_complete::generate(shell, &mut command(), "taut", &mut script);
-            terminal::print::line(String::from_utf8_lossy(&script).trim_end());
+            terminal::print::line(completions(shell).trim_end());
             Ok(())
         }
         Command::Man { folder } => write_man_pages(&folder),
@@ -174,14 +172,96 @@ fn main() -> ExitCode {
     }
 }
 
+/// The script with which a shell completes the command line.
+fn completions(shell: clap_complete::Shell) -> String {
+    let mut command = command();
+    command.build();
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut for_people(&command), "taut", &mut script);
+    String::from_utf8_lossy(&script).into_owned()
+}
+
+/// A command without what is hidden in it, which only programs write.
+fn for_people(command: &clap::Command) -> clap::Command {
+    let arguments = command.get_arguments().filter(|it| !it.is_hide_set());
+    let below = command.get_subcommands().filter(|it| !it.is_hide_set());
+    let mut shown = clap::Command::new(command.get_name().to_string())
+        .version(env!("CARGO_PKG_VERSION"))
+        .disable_help_flag(true)
+        .disable_version_flag(true)
+        .disable_help_subcommand(true)
+        .args(arguments.map(alone))
+        .subcommands(below.map(for_people));
+    if let Some(about) = command.get_about() {
+        shown = shown.about(about.clone());
+    }
+    shown
+}
+
+/// An argument without what it says of others, of which some are hidden.
+fn alone(argument: &clap::Arg) -> clap::Arg {
+    let mut alone = clap::Arg::new(argument.get_id().clone())
+        .action(argument.get_action().clone())
+        .value_parser(argument.get_value_parser().clone())
+        .value_hint(argument.get_value_hint());
+    if let Some(long) = argument.get_long() {
+        alone = alone.long(long.to_string());
+    }
+    if let Some(short) = argument.get_short() {
+        alone = alone.short(short);
+    }
+    if let Some(help) = argument.get_help() {
+        alone = alone.help(help.clone());
+    }
+    if let Some(count) = argument.get_num_args() {
+        alone = alone.num_args(count);
+    }
+    if let Some(index) = argument.get_index() {
+        alone = alone.index(index);
+    }
+    match argument.get_value_names() {
+        Some(names) => alone.value_names(names.to_vec()),
+        None => alone,
+    }
+}
+
 fn write_man_pages(folder: &Path) -> Result<(), Failure> {
+    let mut command = command().disable_help_subcommand(true);
+    command.build();
     std::fs::create_dir_all(folder)
-        .and_then(|()| clap_mangen::generate_to(command(), folder))
+        .and_then(|()| write_man_page(&command, folder))
         .map_err(|e| Failure::of_file(&e, format!("{}: {e}", folder.display())))
+}
+
+/// Writes the page of a command, and those of what is below it.
+fn write_man_page(command: &clap::Command, folder: &Path) -> std::io::Result<()> {
+    for below in command.get_subcommands().filter(|it| !it.is_hide_set()) {
+        write_man_page(below, folder)?;
+    }
+    // Pages show names alone.
+    let shown = command.clone().mut_args(|argument| {
+        let name = argument.get_value_names().and_then(|names| names.first());
+        let several = argument
+            .get_num_args()
+            .is_some_and(|count| count.max_values() > 1);
+        match name
+            .filter(|_| several && argument.is_positional())
+            .cloned()
+        {
+            Some(name) => argument.value_name(format!("{name}...")),
+            None => argument,
+        }
+    });
+    let source = concat!("taut ", env!("CARGO_PKG_VERSION"));
+    clap_mangen::Man::new(shown)
+        .source(source)
+        .generate_to(folder)
+        .map(drop)
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
     use clap::error::ErrorKind;
     use std::any::TypeId;
@@ -219,6 +299,46 @@ mod tests {
     #[test]
     fn the_command_is_well_made() {
         command().debug_assert();
+    }
+
+    #[test]
+    fn completions_offer_what_people_type_and_nothing_else() {
+        use clap::ValueEnum;
+        for shell in clap_complete::Shell::value_variants() {
+            let script = completions(*shell);
+            for offered in ["detach", "rfc2544", "completions", "version"] {
+                assert!(script.contains(offered), "{shell}: {offered}");
+            }
+            // As each shell has a subcommand; the word by itself stands in a text.
+            let guest = [
+                "taut;guest",
+                "taut,guest",
+                "__guest",
+                "\"guest\"",
+                "'guest:",
+            ];
+            for hidden in guest.into_iter().chain(["detached"]) {
+                assert!(!script.contains(hidden), "{shell}: {hidden}");
+            }
+        }
+    }
+
+    #[test]
+    fn man_pages_say_whose_they_are_and_what_a_command_takes() {
+        let folder = tempfile::tempdir().unwrap();
+        write_man_pages(folder.path()).unwrap_or_else(|e| panic!("{}", e.into_text()));
+        let names = std::fs::read_dir(folder.path()).unwrap();
+        assert!(names.count() > 80);
+        for name in ["taut-route-add", "taut-bearer-add"] {
+            let page = std::fs::read_to_string(folder.path().join(format!("{name}.1"))).unwrap();
+            let title = page.lines().find(|line| line.starts_with(".TH")).unwrap();
+            assert!(
+                title.contains(concat!("\"taut ", env!("CARGO_PKG_VERSION"))),
+                "{title}"
+            );
+            assert!(page.contains("control"), "{page}");
+            assert!(page.contains("..."), "{page}");
+        }
     }
 
     #[test]

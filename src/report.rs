@@ -7,7 +7,7 @@ use taut_experiment::{is_comparison, read_comparison};
 use taut_figure::table::terminal_width;
 use taut_lab::benchmark::{Shown, kind_of};
 use taut_lab::report::{self, ReportError};
-use taut_results::{Completion, Results};
+use taut_results::{Completion, Results, has};
 
 #[derive(clap::Args)]
 #[command(after_help = "Example:  taut report results/demo-2026-11-21T08-15-00Z")]
@@ -29,7 +29,7 @@ pub fn show(dir: &Path, json: bool) -> Result<(), Failure> {
     if is_comparison(dir) {
         return show_comparison(&read_comparison(dir)?, json);
     }
-    if dir.join("state.json").is_file() {
+    if has(dir, "state.json") {
         return crate::experiment::show(dir, false, false, json);
     }
     print(dir, kind_of(dir).show(dir, terminal_width())?, json)

@@ -33,7 +33,7 @@ blackhole, unreachable or prohibit PREFIX. Several next hops are `nexthop via AD
 table than the main one.")]
 pub struct Arguments {
     /// The router's control socket: `control` among its settings; not for `convert`
-    #[arg(long, value_name = "SOCKET")]
+    #[arg(long, value_name = "SOCKET", global = true)]
     control: Option<PathBuf>,
     /// Print JSON
     #[arg(long, global = true)]

@@ -6,15 +6,16 @@ use taut_port::PortSpec;
 
 /// How it is named on the command line.
 #[derive(clap::Args)]
+#[group(required = true, multiple = false)]
 pub struct Target {
     /// A port, such as memif:/run/a.sock or af_packet:eth0 (`taut ports` lists them), once or twice: the first sends,
     /// the last receives
-    #[arg(long, value_name = "SPEC", required_unless_present = "device")]
+    #[arg(long, value_name = "SPEC")]
     port: Vec<String>,
     /// A device that taut sets up and takes down: an id of `taut demo --list-devices`, or memif, af_packet, af_xdp or xdp,
     /// with options behind it: 'memif,flush=full(32, 50us),burst=64', 'af_packet,wait=sleep(50us)', 'af_xdp,function=mac-swap',
     /// memif,chain=FILE
-    #[arg(long, value_name = "ID", conflicts_with = "port")]
+    #[arg(long, value_name = "ID")]
     device: Option<String>,
 }
 

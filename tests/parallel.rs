@@ -24,6 +24,7 @@ mod parallel {
     mod gtpu_in_kernel;
     mod host;
     mod ips;
+    mod ips_evasion;
     mod libraries;
     mod lua_function;
     mod monitoring;
@@ -40,6 +41,7 @@ mod parallel {
     mod route_vlans;
     mod serve_page;
     mod site;
+    mod skips_nothing;
     mod switch;
     mod switch_beside;
     mod transport;

@@ -6,9 +6,15 @@ mod support;
 
 mod soak {
     mod churn;
+    mod evasion;
     mod killed;
+    mod lasting;
     mod packets;
+    mod servers;
 
+    use crate::support::program::run;
+    use crate::support::{scratch, taut};
+    use serde_json::Value;
     use std::fs;
 
     /// That share of `whole`, at least one.
@@ -27,5 +33,32 @@ mod soak {
             .unwrap();
         let kilobytes = line.split_whitespace().nth(1).unwrap().parse().unwrap();
         (descriptors, kilobytes)
+    }
+
+    /// A command of taut that sends 128-byte packets with these fields through these ports, and prints JSON.
+    pub fn sending(words: &str, ports: &[String], fields: &[&str]) -> Vec<String> {
+        let line = format!("{words} --json --size 128");
+        let mut line: Vec<String> = line.split(' ').map(str::to_string).collect();
+        line.extend(ports.iter().cloned());
+        line.extend(
+            fields
+                .iter()
+                .flat_map(|field| ["--set".to_string(), field.to_string()]),
+        );
+        line
+    }
+
+    /// The highest rate, in packets per second, of which what lies between the ports loses no more than one in a thousand.
+    pub fn loss_free_rate(ports: &[String], fields: &[&str]) -> f64 {
+        let folder = scratch();
+        let out = folder.path().join("bench").display().to_string();
+        let search = "bench throughput --trial 0.5 --repetitions 1 --search binary --loss-tolerance 0.001 --precision 0.05";
+        let line = sending(&format!("{search} --out {out}"), ports, fields);
+        let found = run(&mut taut(&line)).success();
+        let found: Value = serde_json::from_str(&found.stdout).unwrap();
+        let rate = found["sizes"][0]["throughput"]["mean_pps"].as_f64();
+        let rate = rate.unwrap();
+        assert!(rate > 0.0, "no rate held");
+        rate
     }
 }

@@ -81,3 +81,10 @@ fn damaged(input: &[u8], other: &[u8], random: &mut fastrand::Rng) -> Vec<u8> {
     }
     bytes
 }
+
+/// How many times as long as usual noise is made: TAUT_NOISE, 1 unless it is set.
+#[allow(dead_code, reason = "not every crate makes noise by it")]
+pub fn times() -> u64 {
+    let asked = std::env::var("TAUT_NOISE").ok();
+    asked.and_then(|it| it.parse().ok()).unwrap_or(1)
+}

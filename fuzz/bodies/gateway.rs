@@ -10,7 +10,7 @@ use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
 use taut_function::gtpu::{Action, Bearer, Detached, Limit, Match, MeterName, Path, Refused, Wish};
 use taut_function::{Context, Punted};
-use taut_port::{Batch, PoolHandle};
+use taut_port::{Batch, PoolHandle, Punt};
 use taut_wire::pfcp::{
     ElementType as E, FTeid, Mbr, Message, MessageType as M, OuterHeaderCreation, SdfFilter, Seid,
     Volumes, Writer,
@@ -574,8 +574,11 @@ impl Passing {
                 from_port,
                 cause: punted.cause(place),
             };
-            let is_for_it = self.gateway.answer(&punted, &mut |port, frame| {
-                assert_eq!(port, from_port);
+            // What it makes of itself leaves by either port.
+            let is_answer = !matches!(punted.cause, Punt::Made { .. });
+            let is_for_it = self.gateway.answer(&punted, &mut |way, frame| {
+                let port = way.to_port;
+                assert!(port == from_port || port < 2 && !is_answer);
                 whole(frame);
                 true
             });

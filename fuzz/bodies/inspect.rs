@@ -1,15 +1,19 @@
 //! What the fuzz targets of inspection do with their bytes; `cargo test` runs the same over seeded noise.
 #![allow(dead_code)] // each target uses one of the bodies
 
+use std::collections::BTreeMap;
 use taut_inspect::arena::{Arena, CHUNK_BYTES};
-use taut_inspect::buffer::Buffer;
+use taut_inspect::buffer::{Application, Buffer};
 use taut_inspect::certificate::Certificate;
 use taut_inspect::dns::{self, Framing, MOST_MESSAGES, Name};
 use taut_inspect::fingerprint::{Fingerprint, server_name};
 use taut_inspect::flight::{Flight, Kind};
 use taut_inspect::fragments::{FragmentLimits, Fragments, Outcome};
-use taut_inspect::http::{Http, HttpFault};
-use taut_inspect::stream::{Segment, Stream, StreamLimits};
+use taut_inspect::http::{Http, HttpFault, HttpLimit, HttpLimits};
+use taut_inspect::overlap::Overlap;
+use taut_inspect::protocols::{Counts, Datagrams, Parser, WITH_RECORDS};
+use taut_inspect::recognise::of_datagram;
+use taut_inspect::stream::{Piece, Segment, Stream, StreamLimits};
 use taut_inspect::tls::{self, ClientHello, Hellos, Next, Progress};
 
 /// A DNS message, alone and with others in a stream.
@@ -123,15 +127,93 @@ pub fn http(bytes: &[u8]) {
         .map(|(number, turn)| (number % 2 == usize::from(first & 1), turn))
         .collect();
     let whole = messages(&turns, usize::MAX);
-    assert_eq!(messages(&turns, 1 + usize::from(first >> 1)), whole);
-    assert_eq!(messages(&turns, 1), whole);
+    for size in [1 + usize::from(first >> 1), 1] {
+        let cut = messages(&turns, size);
+        // How far a broken body was unpacked depends on the pieces in which it came.
+        if !is_broken(&cut) && !is_broken(&whole) {
+            assert_eq!(cut, whole);
+        }
+    }
+}
+
+/// Both directions of a connection of a protocol whose messages are records, which the first byte chooses: the bytes give
+/// the same messages whichever way they are cut.
+pub fn records(bytes: &[u8]) {
+    let [protocol, size, bytes @ ..] = bytes else {
+        return;
+    };
+    let protocol = WITH_RECORDS[usize::from(*protocol) % WITH_RECORDS.len()];
+    let mut parser = Parser::new(protocol).expect("its messages are records");
+    let turns: Vec<(bool, &[u8])> = bytes
+        .split(|&byte| byte == 0xfe)
+        .enumerate()
+        .map(|(number, turn)| (number % 2 == 0, turn))
+        .collect();
+    let (whole, counts) = told(&mut parser, &turns, usize::MAX);
+    for size in [1 + usize::from(*size), 1] {
+        parser.reset();
+        let (cut, of_cut) = told(&mut parser, &turns, size);
+        // Of one piece no more than a fixed number is told.
+        if counts.left_out == 0 {
+            assert_eq!((cut, of_cut.faults), (whole.clone(), counts.faults));
+        }
+    }
+    parser.gap(true);
+    told(&mut parser, &turns, 7);
+}
+
+/// A datagram of each protocol that has them, in both directions.
+pub fn datagrams(bytes: &[u8]) {
+    let mut parsers = Datagrams::default();
+    for application in [Application::Sip, Application::Ntp, Application::Ike] {
+        for to_server in [true, false] {
+            let mut told = 0;
+            let counts = parsers.read(application, to_server, bytes, |record, ready| {
+                assert!(ready.iter().all(|it| record.buffer(it).is_some()));
+                told += 1;
+            });
+            assert!(told <= 1 && counts.told == told);
+        }
+    }
+    for ports in [[123, 9], [500, 500], [9, 4500], [5060, 9]] {
+        of_datagram(true, ports, bytes);
+    }
+}
+
+type Told = Vec<(bool, Vec<(Buffer, Vec<u8>)>)>;
+
+/// What a parser tells of pieces of that size.
+fn told(parser: &mut Parser, turns: &[(bool, &[u8])], size: usize) -> (Told, Counts) {
+    let (mut all, mut sum) = (Vec::new(), Counts::default());
+    for &(to_server, turn) in turns {
+        for piece in turn.chunks(size) {
+            let counts = parser.push(to_server, piece, |record, ready| {
+                assert!(ready.iter().all(|it| record.buffer(it).is_some()));
+                let of = |buffer| record.buffers(buffer).map(move |it| (buffer, it.to_vec()));
+                all.push((to_server, record.has().iter().flat_map(of).collect()));
+            });
+            sum.left_out += counts.left_out;
+            sum.faults += counts.faults;
+            parser.rest();
+        }
+    }
+    (all, sum)
 }
 
 type Messages = (Vec<(bool, Vec<(Buffer, Vec<u8>)>)>, Vec<HttpFault>);
 
+fn is_broken(messages: &Messages) -> bool {
+    messages.1.contains(&HttpFault::Packing)
+}
+
 /// What is in the buffers of each message at its end, and what was wrong.
 fn messages(turns: &[(bool, &[u8])], size: usize) -> Messages {
-    let mut http = Http::default();
+    // As little memory as is needed: it is written for each of the many inputs.
+    let mut http = Http::new(HttpLimits {
+        head: 8192,
+        request_body: 4096,
+        response_body: 4096,
+    });
     let mut all: Messages = Default::default();
     for &(to_server, turn) in turns {
         for piece in turn.chunks(size) {
@@ -139,13 +221,20 @@ fn messages(turns: &[(bool, &[u8])], size: usize) -> Messages {
             let mut empty = 0;
             while !rest.is_empty() {
                 let pushed = http.push(to_server, rest);
-                empty = if pushed.consumed == 0 { empty + 1 } else { 0 };
+                empty = match pushed.consumed + pushed.from_held {
+                    0 => empty + 1,
+                    _ => 0,
+                };
                 assert!(empty < 3, "it takes no bytes");
                 rest = &rest[pushed.consumed..];
                 all.1.extend(pushed.fault);
-                let buffers = pushed.ready.iter().map(|buffer| {
-                    let bytes = http.buffer_of(to_server, buffer).expect("it is ready");
-                    (buffer, bytes.to_vec())
+                let is_bomb = pushed.limit == Some(HttpLimit::Ratio);
+                all.1.extend(is_bomb.then_some(HttpFault::Packing));
+                let buffers = pushed.ready.iter().filter_map(|buffer| {
+                    let bytes = http.buffer_of(to_server, buffer);
+                    // A body that there is none of is told, too.
+                    assert!(bytes.is_some() || buffer.is_body(), "it is ready");
+                    Some((buffer, bytes?.to_vec()))
                 });
                 if pushed.ready.contains(Buffer::HttpHeader) {
                     all.0.push((to_server, buffers.collect()));
@@ -161,15 +250,22 @@ fn messages(turns: &[(bool, &[u8])], size: usize) -> Messages {
     all
 }
 
-/// Segments of a stream, four bytes for each: what is handed on is what was sent, and memory comes back.
+/// Segments of a stream, true ones and such with a wrong byte, of which a receiver takes some and ignores others, and acknowledges as it
+/// likes. In line, whatever the receiver has in order was handed on, byte for byte; memory stays within its limits.
 pub fn stream(bytes: &[u8]) {
-    let Some((&[chunks, start, limit, window], bytes)) = bytes.split_first_chunk::<4>() else {
+    let Some((&[chunks, start, limit, mode], bytes)) = bytes.split_first_chunk::<4>() else {
         return;
     };
     let mut arena = Arena::new(usize::from(chunks) * CHUNK_BYTES);
+    let in_line = mode & 1 == 0;
     let limits = StreamLimits {
-        window: usize::from(window) * 4,
-        out_of_order: usize::from(limit) * 64,
+        window: usize::from(mode) * 2,
+        kept: usize::from(limit) * 64,
+        overlap: match mode & 2 {
+            0 => Overlap::Drop,
+            _ => Overlap::First,
+        },
+        in_line,
     };
     let first = u32::from(start).wrapping_sub(128).wrapping_mul(100);
     // Two bytes say where they are; each byte tells of its place.
@@ -178,75 +274,101 @@ pub fn stream(bytes: &[u8]) {
         .collect();
     let mut stream = Stream::default();
     stream.start(first);
-    let mut handed: Vec<u8> = Vec::new();
-    let mut gaps = 0;
-    let mut lies = false;
+    let mut handed: BTreeMap<usize, u8> = BTreeMap::new();
+    let mut received: BTreeMap<usize, u8> = BTreeMap::new();
+    let mut next = 0;
     for segment in bytes.chunks_exact(4) {
-        let at = usize::from(u16::from_le_bytes([segment[0], segment[1]]) & 0x3fff);
-        let len = usize::from(segment[2]) << (segment[3] & 3);
+        let [low, high, len, how] = *segment else {
+            return;
+        };
+        let at = usize::from(u16::from_le_bytes([low, high]) & 0x3fff);
+        let len = usize::from(len) << (how & 3);
         let mut payload = sent[at..at + len].to_vec();
-        if segment[3] & 0x80 != 0 && len > 0 {
+        if how & 0x80 != 0 && len > 0 {
             payload[len / 2] ^= 1;
-            lies = true;
         }
-        let sequence = first.wrapping_add(at as u32);
-        let what = stream.push(&mut arena, sequence, &payload, &limits, &mut |piece| {
+        let mut take = |piece: Piece<'_>| {
             assert!(!piece.data.is_empty());
             assert!(piece.before.len() <= limits.window);
-            assert!(handed.ends_with(piece.before));
             assert!(!piece.gap || piece.before.is_empty());
-            gaps += usize::from(piece.gap);
-            handed.extend_from_slice(piece.data);
-        });
-        if let Segment::Overlap { differs: true } = what {
-            assert!(lies, "equal bytes differ");
+            let begin = piece.taken as usize - 1 - piece.data.len();
+            for (at, byte) in piece.before.iter().rev().enumerate() {
+                assert_eq!(handed.get(&(begin - 1 - at)), Some(byte));
+            }
+            for (at, byte) in piece.data.iter().enumerate() {
+                assert_eq!(handed.insert(begin + at, *byte), None, "handed on twice");
+            }
+        };
+        let sequence = first.wrapping_add(at as u32);
+        let what = stream.push(&mut arena, sequence, &payload, &limits, &mut take);
+        let is_refused = matches!(
+            what,
+            Segment::Differs | Segment::Unknown | Segment::NoMemory | Segment::TooFar
+        );
+        if !is_refused && how & 0x40 == 0 {
+            for (at, byte) in (at..).zip(&payload) {
+                received.entry(at).or_insert(*byte);
+            }
+            while received.contains_key(&next) {
+                next += 1;
+            }
+        }
+        if how & 0x20 != 0 {
+            let number = first.wrapping_add(next as u32);
+            stream.acknowledge(&mut arena, number, &limits, &mut take);
+        }
+        // Whose early bytes are forgotten is not believed any more.
+        if how & 0x10 != 0 && stream.forget(&mut arena) && in_line {
+            break;
         }
         assert!(arena.used() <= usize::from(chunks).max(1));
-        assert!(arena.used() <= limits.out_of_order / CHUNK_BYTES + 1);
-    }
-    assert!(handed.len() <= sent.len());
-    if gaps == 0 && !lies {
-        assert!(sent.starts_with(&handed));
+        if in_line && limits.overlap == Overlap::Drop {
+            let in_order = received.iter().take_while(|(at, _)| **at < next);
+            assert!(
+                in_order
+                    .clone()
+                    .all(|(at, byte)| handed.get(at) == Some(byte))
+            );
+        }
     }
     stream.close(&mut arena);
     assert_eq!(arena.used(), 0);
 }
 
-/// Fragments, each behind two bytes of its length: tokens come back once each, and memory stays within its limits.
+/// Fragments, each behind two bytes of its length: what is whole is a packet, and memory stays within its limits and comes back.
 pub fn fragments(bytes: &[u8]) {
+    for overlap in [Overlap::Drop, Overlap::First] {
+        fragments_with(bytes, overlap);
+    }
+}
+
+fn fragments_with(bytes: &[u8], overlap: Overlap) {
     let limits = FragmentLimits {
-        bytes: 4000,
+        bytes: 8 * CHUNK_BYTES,
         datagrams: 3,
+        of_source: 2,
         timeout_ns: 20,
     };
-    let mut kept = Fragments::new(limits);
-    let mut back = Vec::new();
-    let mut rest = bytes;
-    let mut token = 0;
+    let mut kept = Fragments::new(limits, overlap);
+    let (mut rest, mut now_ns, mut begun) = (bytes, 0, 0);
     while let Some((&[high, low], behind)) = rest.split_first_chunk::<2>() {
         let len = usize::from(u16::from_be_bytes([high, low])).min(behind.len());
         let (packet, behind) = behind.split_at(len);
         rest = behind;
-        match kept.push(token, packet, token) {
-            Outcome::Whole { packet, tokens } => {
-                assert!(packet.len() <= 65_535 + 40);
-                assert!(tokens.contains(&token));
-                back.extend(tokens);
-                // It is a packet: reading it again says that it is whole, or cut up once more.
-                assert!(packet.len() >= 20);
-            }
-            Outcome::Kept => {}
-            Outcome::Dropped { tokens, .. } => {
-                assert_eq!(tokens.last(), Some(&token));
-                back.extend(tokens);
-            }
+        if let Outcome::Whole(whole) = kept.push(now_ns, 0, packet) {
+            let len = match whole[0] >> 4 {
+                4 => usize::from(u16::from_be_bytes([whole[2], whole[3]])),
+                _ => 40 + usize::from(u16::from_be_bytes([whole[4], whole[5]])),
+            };
+            assert_eq!(whole.len(), len);
         }
-        token += 1;
-        kept.expire(token, &mut |it| back.push(it));
+        now_ns += 1;
+        begun += 1;
+        kept.expire(now_ns);
         assert!(kept.bytes() <= limits.bytes && kept.datagrams() <= limits.datagrams);
     }
-    kept.expire(u64::MAX, &mut |it| back.push(it));
+    kept.expire(u64::MAX);
     assert_eq!((kept.bytes(), kept.datagrams()), (0, 0));
-    back.sort_unstable();
-    assert!(back.into_iter().eq(0..token));
+    let gone = kept.counters;
+    assert!(gone.made_room + gone.made_room_of_source + gone.timed_out <= begun);
 }

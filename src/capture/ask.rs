@@ -241,8 +241,12 @@ pub fn state(before: &Status, now: &Status) -> String {
         0 => String::new(),
         count => format!("; {count} not on disk"),
     };
+    let not_dumped = match not_dumped(now).saturating_sub(not_dumped(before)) {
+        0 => String::new(),
+        count => format!("; {count} not in dumps"),
+    };
     format!(
-        "{}, {}/s kept; looks back {}; {lost} lost; {} dumps{not_on_disk}",
+        "{}, {}/s kept; looks back {}; {lost} lost; {} dumps{not_dumped}{not_on_disk}",
         quantity::rate(packets),
         in_bytes(bytes as u64),
         looks_back(now),
@@ -253,6 +257,11 @@ pub fn state(before: &Status, now: &Status) -> String {
 /// Number of packets that were to be kept on disk and are not: memory was needed before they were written, or they could not be.
 pub fn not_on_disk(status: &Status) -> u64 {
     status.disk.as_ref().map_or(0, |it| it.missed + it.lost)
+}
+
+/// Number of packets that triggers were to keep and that could not be written.
+pub fn not_dumped(status: &Status) -> u64 {
+    status.triggers.iter().map(|it| it.lost).sum()
 }
 
 fn looks_back(status: &Status) -> String {
@@ -329,9 +338,21 @@ fn show(status: &Status) {
                 it.fired.to_string(),
                 it.begun.to_string(),
                 it.limited.to_string(),
+                it.written.to_string(),
+                it.lost.to_string(),
             ]
         });
-        print::table(["trigger", "fired", "dumps", "over its limit"], rows);
+        print::table(
+            [
+                "trigger",
+                "fired",
+                "dumps",
+                "over its limit",
+                "written",
+                "not written",
+            ],
+            rows,
+        );
     }
     if !status.analysers.is_empty() {
         let rows = status.analysers.iter().map(|it| {

@@ -8,10 +8,10 @@ use super::run::json;
 use super::watch::Watched;
 use crate::exit::Failure;
 use crate::terminal::print;
-use crate::terminal::secrets::{Secrets, is_no_name};
+use crate::terminal::secrets::Secrets;
 use std::borrow::Cow;
 use std::sync::Arc;
-use taut_live::http::{Reply, Request, Server};
+use taut_live::http::{Reply, Request, Server, is_no_name};
 
 const PAGE: &str = include_str!("page.html");
 /// What stands for the secrets in it.
@@ -99,7 +99,7 @@ fn answer(request: &Request<'_>, secrets: &Secrets, shows: &impl Shows) -> Reply
     let fields = format!(
         "{}Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n\
          Content-Security-Policy: default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; \
-         connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n",
+         connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n",
         reply.fields,
         nonce = secrets.nonce
     );

@@ -1,6 +1,6 @@
 //! Captures until it is told to stop.
 
-use super::ask::{Asking, dumped, not_on_disk, state};
+use super::ask::{Asking, dumped, not_dumped, not_on_disk, state};
 use super::live::{self, Live};
 use super::watch::{self, Watched};
 use super::{Capture, Stamps, page};
@@ -131,7 +131,7 @@ pub fn run(capture: &Capture) -> Result<(), Failure> {
         Err(_) if has_ended() => before,
         Err(failure) => return Err(failure),
     };
-    let not_on_disk = not_on_disk(&last);
+    let (not_on_disk, not_dumped) = (not_on_disk(&last), not_dumped(&last));
     let exchange = team.exchange();
     let (ends, outcomes) = team.join();
     let ports = Ports::of(&chain, &exchange);
@@ -163,11 +163,20 @@ pub fn run(capture: &Capture) -> Result<(), Failure> {
              write less"
         ));
     }
+    if not_dumped > 0 {
+        print::note(format_args!(
+            "{not_dumped} packets that triggers were to keep could not be written: make room where they are written, or have \
+             --snap, --cutoff or --zstd write less"
+        ));
+    }
     if ports.too_long > 0 {
         print::note(
             "frames that are longer than the port's buffers were not captured: an interface that puts segments together does not any more \
              after ethtool -K INTERFACE gro off gso off tso off",
         );
+    }
+    if let Some(failure) = Failure::of_dead_threads() {
+        return Err(failure);
     }
     for end in ends {
         match end {

@@ -4,7 +4,7 @@ mod manifest;
 mod plan;
 
 use crate::exit::{self, Failure};
-use crate::forward::{causes, json_or_text};
+use crate::forward::{causes, json_or_text, passed};
 use crate::terminal::watch::serve_metrics;
 use crate::terminal::{print, quantity};
 use serde_json::json;
@@ -17,7 +17,7 @@ use taut_deploy::vm::Accelerator;
 use taut_deploy::{
     Condition, Deployment, Request, SegmentStatus, Status, ask, down, name_of, run_folder, sweep,
 };
-use taut_engine::{Chain, CountersView};
+use taut_engine::{Chain, Count, CountKind, CountersView};
 use taut_live::metrics::{Exposition, SegmentView, chain_metrics};
 
 #[derive(clap::Args)]
@@ -200,7 +200,11 @@ fn detach(up: &Up) -> Result<(), Failure> {
         let _ = BufReader::new(stdout).read_line(&mut line);
     }
     let said = fs::read_to_string(&words).unwrap_or_default();
-    let _ = fs::remove_file(&words);
+    // It goes on writing there.
+    let is_kept = !line.is_empty() && run_folder::keep_as_log(&words, &name).is_ok();
+    if !is_kept {
+        let _ = fs::remove_file(&words);
+    }
     if line.is_empty() {
         let last = said.lines().last().unwrap_or("the supervisor died");
         let last = last.strip_prefix("taut: ").unwrap_or(last).to_string();
@@ -226,9 +230,7 @@ fn status(name: Option<&str>, json: bool) -> Result<(), Failure> {
         match ask(each, &Request::Status) {
             Ok(status) => found.push(status),
             // Listed, and gone or dead.
-            Err(e) if name.is_none() => {
-                print::note(format_args!("{e}; taut chain down {each} clears up"))
-            }
+            Err(e) if name.is_none() => print::note(e),
             Err(e) => return Err(e.into()),
         }
     }
@@ -357,15 +359,44 @@ fn seconds_lines(second: u64, status: &Status, during: &[CountersView]) -> Strin
 fn totals(status: &Status) -> String {
     let lines = status.segments.iter().map(|segment| {
         format!(
-            "  {:<16}forwarded {} of {} packets; dropped {}{}",
+            "  {:<16}{}; dropped {}{}{}",
             segment.name,
-            segment.counters.tx_packets,
-            segment.counters.rx_packets,
+            passed(&segment.counters),
             causes(&segment.counters),
-            condition(segment)
+            condition(segment),
+            dropped_by(&segment.counts)
         )
     });
     lines.collect::<Vec<_>>().join("\n")
+}
+
+/// Why functions have dropped packets, a line for each that has.
+fn dropped_by(counts: &[Count]) -> String {
+    let mut lines: Vec<(&str, String)> = Vec::new();
+    for count in counts {
+        if count.kind != CountKind::Drop || count.count == 0 {
+            continue;
+        }
+        let part = format!("{} {}", cause(&count.name), count.count);
+        match lines.iter_mut().find(|line| line.0 == count.function) {
+            Some(line) => line.1 += &format!(", {part}"),
+            None => lines.push((&count.function, part)),
+        }
+    }
+    let lines = lines.into_iter();
+    lines
+        .map(|(function, causes)| format!("\n      dropped by {function}: {causes}"))
+        .collect()
+}
+
+/// The cause in the name of an outcome that says that packets were dropped.
+fn cause(outcome: &str) -> String {
+    let words = outcome.replace('_', " ");
+    let mut cause = words.as_str();
+    for said in ["slow path: ", "dropped: ", "dropped, ", "dropped "] {
+        cause = cause.strip_prefix(said).unwrap_or(cause);
+    }
+    cause.to_string()
 }
 
 /// What is out of the ordinary about a segment.
@@ -386,4 +417,39 @@ fn condition(segment: &SegmentStatus) -> String {
         text += &format!("; {port} down: {why}");
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn why_functions_have_dropped_packets_is_said_in_a_line_for_each() {
+        let count = |function: &str, kind, name: &str, count| Count {
+            function: function.to_string(),
+            kind,
+            name: name.to_string(),
+            about: String::new(),
+            count,
+        };
+        let counts = [
+            count("route", CountKind::Outcome, "forwarded", 9),
+            count("route", CountKind::Drop, "dropped: malformed", 0),
+            count("route", CountKind::Drop, "slow path: no route", 12),
+            count("ips", CountKind::Drop, "dropped_by_rule", 1),
+            count("route", CountKind::Drop, "slow path: no hops left", 3),
+            count(
+                "route",
+                CountKind::Drop,
+                "slow path: dropped, as too many wait for the neighbour",
+                2,
+            ),
+        ];
+        assert_eq!(
+            dropped_by(&counts),
+            "\n      dropped by route: no route 12, no hops left 3, as too many wait for the neighbour 2\
+             \n      dropped by ips: by rule 1"
+        );
+        assert_eq!(dropped_by(&[]), "");
+    }
 }

@@ -136,6 +136,10 @@ pub fn verdict(report: &ControlReport) -> Result<(), Failure> {
         End::Gone => Err(Failure::Limit(format!(
             "the controller has gone: the plant was left at 0{came}"
         ))),
+        End::NobodyAnswered if report.plant_datagrams.too_late > 0 => Err(Failure::Limit(format!(
+            "all commands that came, {}, came too late for their deadline (--apply arrival applies them when they come){came}",
+            report.plant_datagrams.too_late
+        ))),
         End::NobodyAnswered => Err(Failure::Limit(format!(
             "no command came: is the controller there, and with the same --plant and --protocol?{came}"
         ))),

@@ -112,17 +112,35 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
         report.settings["over"] = over.to_string().into();
     }
     report.is_virtual = arguments.is_virtual;
-    let (report, records) = if arguments.is_virtual {
+    let deadline_ns = of.station.bound_ns;
+    let (report, records, too_late_ns) = if arguments.is_virtual {
         in_virtual_time(arguments, of, &over, report)?
     } else {
-        over_sockets(arguments, &of, report)?
+        let (report, records) = over_sockets(arguments, &of, report)?;
+        (report, records, None)
     };
     if let Some(out) = &arguments.out {
         report.write(out, &records)?;
         write_report(out)?;
     }
     show::report(&report, arguments.json)?;
+    if arguments.is_virtual && report.end == End::NobodyAnswered {
+        return Err(Failure::Limit(nobody_answered(too_late_ns, deadline_ns)));
+    }
     plant::verdict(&report)
+}
+
+/// Why there was no command, in virtual time, where the other side is always there.
+fn nobody_answered(too_late_ns: Option<u64>, deadline_ns: u64) -> String {
+    match too_late_ns {
+        Some(ns) => format!(
+            "every command came too late: {} after its reading at best, and the deadline is {}; take a shorter --delay, or apply \
+             commands when they come (--apply arrival)",
+            quantity::time(ns as f64),
+            quantity::time(deadline_ns as f64)
+        ),
+        None => "no command came: all rounds were lost; see --loss, --burst and --over".to_owned(),
+    }
 }
 
 fn in_virtual_time(
@@ -130,7 +148,7 @@ fn in_virtual_time(
     of: Loop,
     by: &probe::Over,
     mut report: ControlReport,
-) -> Result<(ControlReport, Vec<Record>), Failure> {
+) -> Result<(ControlReport, Vec<Record>, Option<u64>), Failure> {
     let inputs = of.model.inputs();
     let mut link = arguments.link.settings()?;
     if let Some(over) = &arguments.over {
@@ -168,7 +186,7 @@ fn in_virtual_time(
         None if found.records.is_empty() => End::NobodyAnswered,
         None => End::Periods,
     };
-    Ok((report, found.records))
+    Ok((report, found.records, found.too_late_ns))
 }
 
 fn over_sockets(

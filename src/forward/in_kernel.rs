@@ -2,16 +2,17 @@
 
 use super::control;
 use crate::exit::Failure;
-use crate::forward::{Arguments, causes, each_second, json_or_text, lines_of, summary_of};
+use crate::forward::{Arguments, causes, each_second, json_or_text, lines_of, passed, summary_of};
 use crate::terminal::{print, quantity};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use taut_engine::{
-    Chain, CountersView, Event, Order, Place, Programs, Report, Second, Started, UpcallWorker,
+    Chain, Count, CountersView, Event, Order, Place, Programs, Report, Second, Started,
+    UpcallWorker,
 };
 use taut_port::Link;
-use taut_sys::Clock;
+use taut_sys::{Clock, at_death};
 use taut_xdp::forward::KernelCounters;
 
 /// What runs, for who counts it and for who exchanges it; none once it has ended.
@@ -27,6 +28,13 @@ impl Running {
     fn counters(&self) -> CountersView {
         let besides = self.beside.as_ref().map(UpcallWorker::counters);
         view(self.programs.counters(), besides.unwrap_or_default())
+    }
+
+    fn functions(&self) -> Vec<Count> {
+        let besides = self.beside.as_ref().map(UpcallWorker::functions);
+        let mut all = self.programs.functions();
+        all.extend(besides.unwrap_or_default());
+        all
     }
 }
 
@@ -61,7 +69,12 @@ pub fn run(chain: &Chain, arguments: &Arguments, signalled: &AtomicBool) -> Resu
     ));
     let shared = Arc::new(Mutex::new(Some(Running { programs, beside })));
     let input = control::listen(arguments, obey(chain, &shared))?;
-    let watched: Vec<_> = input.iter().collect();
+    // Closed when a thread of the functions beside the programs dies.
+    let (died, living) =
+        std::io::pipe().map_err(|e| Failure::Missing(format!("cannot make a pipe: {e}")))?;
+    let living = Mutex::new(Some(living));
+    let _deaths = at_death(move || drop(living.lock().map(|mut it| it.take())));
+    let watched: Vec<_> = input.iter().chain([&died]).collect();
     let begun = Instant::now();
     let mut before = CountersView::default();
     each_second(arguments, signalled, &watched, |second| {
@@ -70,7 +83,7 @@ pub fn run(chain: &Chain, arguments: &Arguments, signalled: &AtomicBool) -> Resu
             return;
         };
         tell_links(arguments, &names, &mut known, running.programs.links());
-        let now = running.counters();
+        let (now, functions) = (running.counters(), running.functions());
         drop(shared);
         let during = now - before;
         print::line(json_or_text(
@@ -81,7 +94,7 @@ pub fn run(chain: &Chain, arguments: &Arguments, signalled: &AtomicBool) -> Resu
                     counters: during,
                     shares: None,
                     workers: Vec::new(),
-                    functions: Vec::new(),
+                    functions,
                 };
                 Report::from(Event::Second(second))
             },
@@ -115,16 +128,15 @@ pub fn run(chain: &Chain, arguments: &Arguments, signalled: &AtomicBool) -> Resu
         },
         || {
             format!(
-                "forwarded {} of {} packets in {seconds:.1} s ({}); dropped {}{}",
-                total.tx_packets,
-                total.rx_packets,
+                "{} in {seconds:.1} s ({}); dropped {}{}",
+                passed(&total),
                 quantity::rate(total.tx_packets as f64 / seconds.max(1e-9)),
                 causes(&total),
                 lines_of(&outcomes)
             )
         },
     ));
-    Ok(())
+    Failure::of_dead_threads().map_or(Ok(()), Err)
 }
 
 /// What the programs do about a line on standard input, until they are taken away.
@@ -167,6 +179,8 @@ fn view(counted: KernelCounters, beside: CountersView) -> CountersView {
         rx_bytes: counted.rx_bytes,
         tx_packets: counted.tx_packets + beside.tx_packets,
         tx_bytes: counted.tx_bytes + beside.tx_bytes,
+        punted: beside.punted,
+        from_slow_path: beside.from_slow_path,
         dropped_by_function: counted.too_short + counted.dropped + beside.dropped_by_function,
         dropped_tx_failed: counted.refused + beside.dropped_tx_failed,
         dropped_rx_overrun: beside.dropped_rx_overrun,

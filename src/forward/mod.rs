@@ -148,7 +148,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     }
     let clock = Clock::calibrate(Duration::from_millis(20));
     let shown = Arc::new(OnceLock::<Arc<Exchange>>::new());
-    let _endpoint = metrics_endpoint(&arguments, Arc::clone(&shown))?;
+    let _endpoint = metrics_endpoint(&arguments, Arc::clone(&shown), clock)?;
     let log = arguments.interruptions.as_ref();
     let log = log.map(|path| InterruptionLog::create(path, clock.hz));
     let mut log = log.transpose()?;
@@ -307,6 +307,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
                     tsc_hz: Some(clock.hz),
                     ports: at_ports(chain, &exchanges[number]),
                     workers: of_several(&each),
+                    functions: exchanges[number].functions(),
                     ..summary_of(&total, seconds, &outcomes)
                 };
                 of_chain(&chains, number, Event::Summary(Box::new(summary)))
@@ -328,6 +329,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
             }
         }
     }
+    let failed = failed.or_else(Failure::of_dead_threads);
     failed.map_or(Ok(()), Err)
 }
 
@@ -485,12 +487,13 @@ fn busy_of_each(each: &[CountersView]) -> String {
 fn metrics_endpoint(
     arguments: &Arguments,
     shown: Arc<OnceLock<Arc<Exchange>>>,
+    clock: Clock,
 ) -> Result<Option<Endpoint>, Failure> {
     serve_metrics(arguments.metrics.as_deref(), move || {
         let shown = shown.get();
         let counters = shown.map(|exchange| exchange.sum()).unwrap_or_default();
         let functions = shown.map(|exchange| exchange.functions());
-        forwarder_metrics(&counters, &functions.unwrap_or_default())
+        forwarder_metrics(&counters, &functions.unwrap_or_default(), clock.hz)
     })
 }
 
@@ -684,9 +687,8 @@ fn worked(c: &CountersView) -> String {
 
 pub(crate) fn summary(c: &CountersView, seconds: f64, outcomes: &[(&'static str, u64)]) -> String {
     format!(
-        "forwarded {} of {} packets in {seconds:.1} s ({}); dropped {}; average batch {:.1}; {}; interrupted {} times, {:.2} % of the time{}",
-        c.tx_packets,
-        c.rx_packets,
+        "{} in {seconds:.1} s ({}); dropped {}; average batch {:.1}; {}; interrupted {} times, {:.2} % of the time{}",
+        passed(c),
         quantity::rate(c.tx_packets as f64 / seconds.max(1e-9)),
         causes(c),
         c.average_batch(),
@@ -695,6 +697,16 @@ pub(crate) fn summary(c: &CountersView, seconds: f64, outcomes: &[(&'static str,
         c.interrupted() * 100.0,
         lines_of(outcomes)
     )
+}
+
+/// How many packets came, and how many left; more may leave than came, as functions and the slow path make some.
+pub(crate) fn passed(c: &CountersView) -> String {
+    let (came, sent) = (c.rx_packets, c.tx_packets);
+    match c.from_slow_path {
+        0 if sent <= came => format!("forwarded {sent} of {came} packets"),
+        0 => format!("received {came} packets, sent {sent}"),
+        from => format!("received {came} packets, sent {sent} ({from} from the slow path)"),
+    }
 }
 
 /// What became of packets in functions that tell, a line for each cause that there was.
@@ -721,6 +733,10 @@ pub(crate) fn summary_of(
         dropped: c.dropped(),
         fates: outcomes.clone(),
         outcomes,
+        died: taut_sys::dead_threads()
+            .into_iter()
+            .map(|it| it.name)
+            .collect(),
         ..Summary::default()
     }
 }

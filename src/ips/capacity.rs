@@ -106,6 +106,8 @@ fn settings(arguments: &Arguments) -> Result<(toml::Table, usize), Failure> {
             })
             .collect::<Result<Vec<_>, _>>()?;
         settings.insert("rules".to_owned(), files.into());
+        // What is measured is what was named, or nothing.
+        settings.insert("strict".to_owned(), true.into());
         let variables = variables(&arguments.variable)?;
         let variables: toml::Table = variables
             .into_iter()

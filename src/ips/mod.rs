@@ -15,6 +15,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use taut_function::ips::{Answer, Costs, Request, read_files};
 use taut_inspect::compile::RuleSet;
 use taut_inspect::read::{Dialect, Options, Reading};
+use taut_inspect::variables::Variables;
 use taut_port::pcap::{Annotated, write_annotated};
 use taut_sys::Clock;
 
@@ -114,21 +115,16 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
             lenient,
             json,
         } => {
-            let mut options = Options {
+            let wrong = |reason: String| Failure::Input(format!("--variable {reason}"));
+            let options = Options {
+                variables: Variables::new(variables(&variable)?).map_err(wrong)?,
                 dialect: language.map(|it| match it {
                     Language::Snort3 => Dialect::Snort3,
                     Language::Suricata => Dialect::Suricata,
                 }),
                 with_disabled: disabled,
                 is_lenient: lenient,
-                ..Options::default()
             };
-            for (name, text) in variables(&variable)? {
-                options
-                    .variables
-                    .set(name, text)
-                    .map_err(|reason| Failure::Input(format!("--variable {name}: {reason}")))?;
-            }
             check(&files, &options, json)
         }
         Command::Capacity(arguments) => capacity::run(&arguments),
@@ -163,8 +159,8 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
                 print::line(line);
             } else if let Some(read) = answer.rules {
                 print::line(format!(
-                    "{} rules in force, {} left out",
-                    read.rules, read.left_out
+                    "{} rules in force, {} left out, {} with mistakes",
+                    read.rules, read.left_out, read.mistaken
                 ));
             }
             Ok(())
@@ -221,6 +217,7 @@ fn check(files: &[PathBuf], options: &Options, is_json: bool) -> Result<(), Fail
         rules,
         names,
         mistakes,
+        mistaken,
         not_understood,
         left_out,
         in_part,
@@ -238,6 +235,7 @@ fn check(files: &[PathBuf], options: &Options, is_json: bool) -> Result<(), Fail
             .collect();
         print::line(json!({
             "rules": loaded,
+            "mistaken": mistaken,
             "left_out": left_out,
             "in_part": in_part,
             "doubled": doubled,
@@ -250,17 +248,17 @@ fn check(files: &[PathBuf], options: &Options, is_json: bool) -> Result<(), Fail
         for (file, mistake) in mistakes.iter().take(MOST_SAID) {
             print::line(format!("{}:{mistake}", place(file)));
         }
-        if mistakes.len() > MOST_SAID {
-            print::line(format!("and {} mistakes more", mistakes.len() - MOST_SAID));
+        if mistaken > MOST_SAID {
+            print::line(format!("and {} mistakes more", mistaken - MOST_SAID));
         }
-        let all = loaded + left_out;
+        let all = loaded + left_out + mistaken;
         let share = if all == 0 {
             100.0
         } else {
             100.0 * loaded as f64 / all as f64
         };
         print::line(format!(
-            "{loaded} rules of {all} load ({share:.1} %), {left_out} are left out, {in_part} load in part, {doubled} are there twice; searches take {} MB",
+            "{loaded} rules of {all} load ({share:.1} %), {left_out} are left out, {mistaken} have mistakes, {in_part} load in part, {doubled} are there twice; searches take {} MB",
             memory_bytes.div_ceil(1_000_000)
         ));
         if !not_understood.is_empty() {
@@ -273,7 +271,7 @@ fn check(files: &[PathBuf], options: &Options, is_json: bool) -> Result<(), Fail
             print::table(["not understood", "rules", "such as"], rows);
         }
     }
-    match mistakes.len() {
+    match mistaken {
         0 => Ok(()),
         n => Err(Failure::Input(format!(
             "{n} mistakes in {} files",
@@ -285,12 +283,16 @@ fn check(files: &[PathBuf], options: &Options, is_json: bool) -> Result<(), Fail
 fn status(answer: &Answer) {
     if let Some(read) = &answer.rules {
         print::line(format!(
-            "{} rules in force, {} left out, {} in part; searches take {} MB",
+            "{} rules in force, {} left out, {} with mistakes, {} in part; searches take {} MB",
             read.rules,
             read.left_out,
+            read.mistaken,
             read.in_part,
             read.memory_bytes.div_ceil(1_000_000)
         ));
+        if let Some(first) = &read.first_mistake {
+            print::line(format!("first mistake: {first}"));
+        }
     }
     let counts = |counts: &Option<BTreeMap<String, u64>>| {
         let counts = counts.iter().flatten().filter(|it| *it.1 > 0);

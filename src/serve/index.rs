@@ -3,13 +3,14 @@
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
-use std::fs::{self, File};
-use std::io::{self, Read};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
+use taut_results::{InsidePath, has};
 
 /// Files that say what a results folder is, the first that is there.
 const HEADS: [&str; 7] = [
@@ -108,7 +109,7 @@ impl Index {
                 name => self.dir.join(name),
             };
             let changed = |file: &str| {
-                fs::metadata(folder.join(file))
+                fs::symlink_metadata(folder.join(file))
                     .and_then(|it| it.modified())
                     .ok()
             };
@@ -164,27 +165,22 @@ fn look_below(dir: &Path, name: String, level: usize, found: &mut Vec<(String, &
     }
 }
 
-/// A JSON file that is not too long.
-pub fn read(path: &Path) -> Result<Value, String> {
-    let mut text = Vec::new();
-    let file = File::open(path).map_err(|e| e.to_string())?;
-    file.take(MOST_HEAD_BYTES + 1)
-        .read_to_end(&mut text)
-        .map_err(|e| e.to_string())?;
-    if text.len() as u64 > MOST_HEAD_BYTES {
-        return Err("too long".to_owned());
-    }
+/// A JSON file of a results folder that is not too long; a plain one, as a pipe would keep whoever reads waiting.
+pub fn read(folder: &Path, name: &str) -> Result<Value, String> {
+    let name = InsidePath::new(name).map_err(|e| e.to_string())?;
+    let text = name.read(folder, MOST_HEAD_BYTES);
+    let text = text.map_err(|e| e.to_string())?;
     serde_json::from_slice(&text).map_err(|e| e.to_string())
 }
 
 fn entry_of(folder: &Path, name: &str, head: &str) -> Entry {
     let mut entry = Entry {
         name: name.to_owned(),
-        has_report: folder.join("report.html").is_file(),
+        has_report: has(folder, "report.html"),
         is_experiment: head == "state.json",
         ..Entry::default()
     };
-    let value = match read(&folder.join(head)) {
+    let value = match read(folder, head) {
         Ok(value) => value,
         Err(e) => {
             entry.problem = Some(format!("{head}: {e}"));
@@ -199,7 +195,7 @@ fn entry_of(folder: &Path, name: &str, head: &str) -> Entry {
     entry.done = value["done"].as_u64();
     entry.planned = value["planned"].as_u64();
     if entry.is_experiment
-        && let Ok(summary) = read(&folder.join("summary.json"))
+        && let Ok(summary) = read(folder, "summary.json")
     {
         for claim in summary["verdicts"].as_array().into_iter().flatten() {
             let verdict = claim["verdict"].as_str().unwrap_or("no-data").to_owned();

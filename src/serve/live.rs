@@ -7,7 +7,7 @@ use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
-use taut_experiment::InsidePath;
+use taut_results::InsidePath;
 
 /// Bytes at the end of the list of runs that are read.
 const TAIL_BYTES: u64 = 1 << 20;
@@ -31,12 +31,15 @@ pub fn address(text: &str) -> Result<SocketAddr, Failure> {
 
 /// An experiment: how far it is, the runs that are being made, and the latest that have been.
 pub fn experiment(folder: &Path) -> Result<Value, String> {
-    let state = super::index::read(&folder.join("state.json"))?;
+    let state = super::index::read(folder, "state.json")?;
     let (runs, problem) = match latest_runs(folder) {
         Ok(runs) => (runs, None),
         Err(e) => (Vec::new(), Some(format!("runs.jsonl: {e}"))),
     };
-    let names = fs::read_dir(folder.join("runs")).into_iter().flatten();
+    // What lies behind a link is not the experiment's.
+    let is_own = InsidePath::new("runs").is_ok_and(|it| it.is_folder(folder));
+    let names = is_own.then(|| fs::read_dir(folder.join("runs")));
+    let names = names.into_iter().flatten().flatten();
     let names = names
         .flatten()
         .filter_map(|entry| entry.file_name().into_string().ok());
@@ -91,7 +94,9 @@ pub fn metrics(address: SocketAddr) -> io::Result<Vec<u8>> {
         }
     };
     program.set_write_timeout(Some(left()?))?;
-    let request = format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    let request = format!(
+        "GET /metrics HTTP/1.1\r\nHost: {address}\r\nAccept: application/openmetrics-text\r\nConnection: close\r\n\r\n"
+    );
     program.write_all(request.as_bytes())?;
     let mut answer = Vec::new();
     let mut part = [0; 16 << 10];

@@ -1,7 +1,9 @@
 //! `taut serve`: results folders in a browser. Reads, and changes nothing.
 //!
-//! Every address has the token in it that is printed at the start, and nobody is answered who came by a name. Reports are shown
-//! in a sandbox of their own, as whoever made one may be a stranger; files are looked up by names that lead nowhere else.
+//! Every address has the token in it that is printed at the start, and nobody is answered who came by a name. Files are looked up by
+//! names that lead nowhere else. Whoever made a report may be a stranger, so it is shown in a frame in a page of ours: that page's policy
+//! lets the frame go nowhere else, the frame's own has no script run but those that our reports have, and the address of the frame has a
+//! key in it that opens nothing but this report.
 
 mod index;
 mod live;
@@ -9,19 +11,26 @@ mod live;
 use crate::exit::{self, Failure};
 use crate::forward;
 use crate::terminal::print;
-use crate::terminal::secrets::{Secrets, is_no_name};
+use crate::terminal::secrets::{Secrets, is_same, secret};
 use index::{Index, Watching};
 use serde_json::json;
 use std::borrow::Cow;
+use std::hash::{BuildHasher, RandomState};
 use std::io::Read;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use taut_experiment::compare::{Wanted, compare};
-use taut_experiment::{InsidePath, write_comparison};
-use taut_live::http::{Reply, Request, Server};
+use taut_experiment::write_comparison;
+use taut_lab::report::SCRIPTS;
+use taut_live::http::{Reply, Request, Server, is_no_name};
+use taut_results::{InsidePath, has};
 
 const PAGE: &str = include_str!("page.html");
+/// The page around a report.
+const FRAME: &str = include_str!("frame.html");
+/// What stands for the frame's address in it.
+const ADDRESS: &str = "{{address}}";
 /// What stands for the secrets in it.
 const NONCE: &str = "{{nonce}}";
 const TOKEN: &str = "{{token}}";
@@ -74,6 +83,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     index.look();
     let _watching = Watching::begin(&index)
         .map_err(|e| Failure::Missing(format!("cannot start a thread: {e}")))?;
+    let keys = Keys::default();
     let secrets =
         Secrets::draw().map_err(|e| Failure::Missing(format!("a secret for the page: {e}")))?;
     let token = secrets.token.clone();
@@ -83,7 +93,7 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     };
     let shown = Arc::clone(&index);
     let server = Server::start("page", &address, move |request| {
-        answer(request, &secrets, &shown, &watched)
+        answer(request, &secrets, &keys, &shown, &watched)
     })?;
     let url = format!("http://{}/{token}/", server.address());
     if !server.address().ip().is_loopback() {
@@ -99,6 +109,18 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     ));
     forward::wait(stop, &[], arguments.until_stdin_closes, None);
     Ok(())
+}
+
+/// Keys that open one report each: who has one can tell no other.
+#[derive(Default)]
+struct Keys([RandomState; 2]);
+
+impl Keys {
+    /// The key of what has this address behind the token.
+    fn of(&self, parts: &[&str]) -> String {
+        let [one, other] = self.0.each_ref().map(|keyed| keyed.hash_one(parts));
+        format!("{one:016x}{other:016x}")
+    }
 }
 
 /// Parts of a path behind the token, with what `%XX` stands for in place of it; none if it is not text.
@@ -128,6 +150,7 @@ fn decoded(part: &str) -> Option<String> {
 fn answer(
     request: &Request<'_>,
     secrets: &Secrets,
+    keys: &Keys,
     index: &Index,
     watched: &[SocketAddr],
 ) -> Reply {
@@ -148,38 +171,142 @@ fn answer(
     let (Some(token), rest) = (words.first(), words.get(1..).unwrap_or_default()) else {
         return missing();
     };
-    if !secrets.is_token(token) {
+    let of_ours = [
+        nonce_policy("script-src", secrets),
+        nonce_policy("style-src", secrets),
+    ]
+    .concat();
+    let is_shown = matches!(rest, ["report", _] | ["compare", _, _]);
+    let (reply, policy) = if secrets.is_token(token) {
+        let reply = match rest {
+            [""] => page(secrets, watched),
+            ["list.json"] => of_json(index.as_json()),
+            ["files", folder] => files(index, folder),
+            ["live", folder] => experiment(index, folder),
+            ["watched", number] => metrics(watched, number),
+            ["file", folder, name @ ..] => file(index, folder, &name.join("/"), true),
+            parts if is_shown && is_there(index, parts) => frame(secrets, &keys.of(parts), parts),
+            _ => missing(),
+        };
+        let more = "connect-src 'self'; frame-src 'self'; img-src data:; frame-ancestors 'none'";
+        (reply, format!("{of_ours}{more}"))
+    } else if is_shown && is_same(token, &keys.of(rest)) {
+        // A report by itself could go where it likes: it is shown in a frame.
+        if request.field("Sec-Fetch-Dest") == Some("document") {
+            return Reply::text("403 Forbidden", "this address is for a frame");
+        }
+        let reply = match rest {
+            ["compare", one, other] => compared(index, one, other),
+            [_, folder] => file(index, folder, "report.html", false),
+            _ => missing(),
+        };
+        let Ok(nonce) = secret() else {
+            return Reply::text("503 Service Unavailable", "no secret for the page");
+        };
+        let policy = format!(
+            "sandbox allow-scripts; script-src 'nonce-{nonce}'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'self'"
+        );
+        (tamed(reply, &nonce), policy)
+    } else {
         return Reply::text(
             "403 Forbidden",
             "the address that taut serve printed has the token in it",
         );
-    }
-    let own = format!(
-        "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; connect-src 'self'",
-        nonce = secrets.nonce
-    );
-    // A report has its script and style in it, and is given nothing else: no other file, no cookie, no page around it.
-    let sandbox = "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:";
-    let (reply, policy) = match rest {
-        [""] => (page(secrets, watched), own.as_str()),
-        ["list.json"] => (of_json(index.as_json()), own.as_str()),
-        ["files", folder] => (files(index, folder), own.as_str()),
-        ["live", folder] => (experiment(index, folder), own.as_str()),
-        ["watched", number] => (metrics(watched, number), own.as_str()),
-        ["report", folder] => (file(index, folder, "report.html", false), sandbox),
-        ["file", folder, name @ ..] => (file(index, folder, &name.join("/"), true), sandbox),
-        ["compare", one, other] => (compared(index, one, other), sandbox),
-        _ => (missing(), own.as_str()),
     };
     let fields = format!(
-        "{}Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n\
-         Content-Security-Policy: {policy}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n",
+        "{}Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\nX-DNS-Prefetch-Control: off\r\n\
+         Content-Security-Policy: default-src 'none'; base-uri 'none'; form-action 'none'; {policy}\r\n",
         reply.fields
     );
     Reply {
         fields: Cow::Owned(fields),
         ..reply
     }
+}
+
+/// A part of a policy: what has the nonce of our page in it, and nothing else.
+fn nonce_policy(of: &str, secrets: &Secrets) -> String {
+    format!("{of} 'nonce-{}'; ", secrets.nonce)
+}
+
+/// Whether there is something to show.
+fn is_there(index: &Index, parts: &[&str]) -> bool {
+    match parts {
+        ["report", folder] => index
+            .path_of(folder)
+            .is_some_and(|path| has(&path, "report.html")),
+        [_, folders @ ..] => folders.iter().all(|it| index.path_of(it).is_some()),
+        [] => false,
+    }
+}
+
+/// The page around a report.
+fn frame(secrets: &Secrets, key: &str, parts: &[&str]) -> Reply {
+    let parts: Vec<String> = parts.iter().map(|it| encoded(it)).collect();
+    let address = format!("/{key}/{}", parts.join("/"));
+    let text = FRAME
+        .replace(NONCE, &secrets.nonce)
+        .replace(ADDRESS, &address);
+    of_html(text.into_bytes())
+}
+
+/// A part of a path, with `%XX` for whatever is neither a letter nor a digit.
+fn encoded(part: &str) -> String {
+    let of = |byte: u8| match byte {
+        b if b.is_ascii_alphanumeric() => char::from(b).to_string(),
+        b => format!("%{b:02X}"),
+    };
+    part.bytes().map(of).collect()
+}
+
+/// Tags by which a page has a browser connect to where they lead, by itself: it does so before it looks whether the policy lets it go
+/// there. Our reports have none of them but [`OURS`].
+const LEADING: [&str; 7] = [
+    "<link", "<meta", "<iframe", "<frame", "<object", "<embed", "<portal",
+];
+const OURS: [&str; 2] = [
+    "<meta charset=\"utf-8\">",
+    "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">",
+];
+
+/// Lets those scripts of a page run that our reports have, by the nonce of its policy; others do not run. Tags that lead elsewhere
+/// become such as mean nothing.
+fn tamed(reply: Reply, nonce: &str) -> Reply {
+    const BEGIN: &str = "<script>";
+    // What is no UTF-8 could be text of another kind to a browser.
+    let text = String::from_utf8_lossy(&reply.body);
+    let lower = text.to_ascii_lowercase();
+    let (mut shown, mut at) = (String::with_capacity(text.len()), 0);
+    while let Some(found) = lower[at..].find('<') {
+        let (before, tag) = text[at..].split_at(found);
+        let script = tag
+            .strip_prefix(BEGIN)
+            .and_then(|it| it.split_once("</script>"));
+        let is_ours =
+            script.is_some_and(|(script, _)| SCRIPTS.iter().any(|it| it.trim() == script.trim()));
+        shown += before;
+        let (instead, taken) = match script {
+            Some((script, _)) if is_ours => (
+                format!("<script nonce=\"{nonce}\">{script}"),
+                BEGIN.len() + script.len(),
+            ),
+            _ if is_leading(&lower[at + found..]) => ("<x-".to_owned(), 1),
+            _ => ("<".to_owned(), 1),
+        };
+        shown += &instead;
+        at += found + taken;
+    }
+    shown += &text[at..];
+    Reply {
+        body: shown.into_bytes(),
+        ..reply
+    }
+}
+
+/// Whether text begins with a tag that leads elsewhere; in small letters.
+fn is_leading(text: &str) -> bool {
+    let begins = |tags: &[&str]| tags.iter().any(|it| text.starts_with(it));
+    begins(&LEADING) && !begins(&OURS)
 }
 
 fn missing() -> Reply {

@@ -52,8 +52,9 @@ impl Asked {
         index.look();
         let secrets = Secrets::draw().unwrap();
         let token = secrets.token.clone();
+        let keys = Keys::default();
         let server = Server::start("page", "127.0.0.1:0", move |request| {
-            answer(request, &secrets, &index, &[])
+            answer(request, &secrets, &keys, &index, &[])
         })
         .unwrap();
         Self {
@@ -75,6 +76,19 @@ impl Asked {
         let token = &self.token;
         self.say(&format!(
             "GET /{token}/{path} HTTP/1.1\r\nHost: 127.0.0.1:9200\r\n\r\n"
+        ))
+    }
+}
+
+impl Asked {
+    /// What the frame of a report or a comparison shows.
+    fn framed(&self, path: &str) -> String {
+        let around = self.get(path);
+        let address = around.split("<iframe src=\"").nth(1).unwrap();
+        let address = address.split('"').next().unwrap();
+        assert!(!address.contains(&self.token), "{address}");
+        self.say(&format!(
+            "GET {address} HTTP/1.1\r\nHost: 127.0.0.1:9200\r\nSec-Fetch-Dest: iframe\r\n\r\n"
         ))
     }
 }
@@ -118,9 +132,15 @@ fn only_who_has_the_token_is_answered_and_only_with_what_is_in_results() {
         page.contains("200 OK") && page.contains("script-src 'nonce-") && !page.contains("{{"),
         "{page}"
     );
-    let report = asked.get("report/a");
+    let around = asked.get("report/a");
     assert!(
-        report.contains("Content-Security-Policy: sandbox") && report.ends_with("<p>report</p>"),
+        around.contains("; frame-src 'self'") && around.contains("sandbox=\"allow-scripts\""),
+        "{around}"
+    );
+    let report = asked.framed("report/a");
+    assert!(
+        report.contains("; sandbox allow-scripts; script-src 'nonce-")
+            && report.ends_with("<p>report</p>"),
         "{report}"
     );
     let live: Value = serde_json::from_str(body(&asked.get("live/a"))).unwrap();
@@ -162,7 +182,7 @@ fn only_who_has_the_token_is_answered_and_only_with_what_is_in_results() {
         ("elsewhere", 404),
         ("%zz", 400),
         ("%ff", 400),
-        ("compare/a/broken", 422),
+        ("report/nowhere", 404),
         ("compare/a/nowhere", 404),
     ] {
         let said = asked.get(path);
@@ -175,6 +195,8 @@ fn only_who_has_the_token_is_answered_and_only_with_what_is_in_results() {
             "{path}: {said}"
         );
     }
+    let failed = asked.framed("compare/a/broken");
+    assert!(failed.starts_with("HTTP/1.1 422 "), "{failed}");
     let wrong = asked.say("GET /0123/list.json HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n");
     assert!(wrong.starts_with("HTTP/1.1 403 "), "{wrong}");
     let none = asked.say("GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n");
@@ -208,4 +230,98 @@ fn ten_thousand_folders_are_listed_and_forgotten_when_they_go() {
     fs::remove_dir_all(dir.path().join("00")).unwrap();
     index.look();
     assert_eq!(index.len(), 9_900);
+}
+
+#[test]
+fn a_key_opens_the_report_that_it_is_of_and_in_a_frame_only() {
+    let asked = Asked::new();
+    let around = asked.get("report/a");
+    let address = around.split("<iframe src=\"").nth(1).unwrap();
+    let address = address.split('"').next().unwrap();
+    let key = address.split('/').nth(1).unwrap();
+    let get = |path: &str, more: &str| {
+        asked.say(&format!(
+            "GET {path} HTTP/1.1\r\nHost: 127.0.0.1:9200\r\n{more}\r\n"
+        ))
+    };
+    assert!(get(address, "").starts_with("HTTP/1.1 200 "));
+    let as_page = get(address, "Sec-Fetch-Dest: document\r\n");
+    assert!(as_page.starts_with("HTTP/1.1 403 "), "{as_page}");
+    for path in [
+        "",
+        "list.json",
+        "files/a",
+        "file/a/runs/v1-r1/log",
+        "report/broken",
+        "compare/a/a",
+        "compare/a/report",
+    ] {
+        let said = get(&format!("/{key}/{path}"), "");
+        assert!(said.starts_with("HTTP/1.1 403 "), "{path}: {said}");
+    }
+}
+
+#[test]
+fn scripts_of_our_reports_run_and_no_others() {
+    let [hover, sliders] = SCRIPTS;
+    let text = format!(
+        "<script>\n{hover}\n</script><script type=\"application/json\" id=\"models\">{{}}</script>\
+         <script>{sliders}</script><script>{hover} more</script><script>mine()</script><script>"
+    );
+    let shown = tamed(of_html(text.into_bytes()), "secret");
+    let shown = String::from_utf8(shown.body).unwrap();
+    let with = "<script nonce=\"secret\">";
+    assert_eq!(shown.matches(with).count(), 2, "{shown}");
+    assert!(shown.starts_with(with));
+    assert!(shown.ends_with(" more</script><script>mine()</script><script>"));
+    let begun = shown.split(with).nth(2).unwrap();
+    assert_eq!(begun.split("</script>").next().unwrap(), sliders);
+    let links = b"<meta charset=\"utf-8\"><p><LiNk rel=preconnect href=//x><META\nhttp-equiv=refresh>\xff\xfe<iframe></p>";
+    let shown = tamed(of_html(links.to_vec()), "secret");
+    assert_eq!(
+        String::from_utf8(shown.body).unwrap(),
+        "<meta charset=\"utf-8\"><p><x-LiNk rel=preconnect href=//x><x-META\nhttp-equiv=refresh>\u{fffd}\u{fffd}<x-iframe></p>"
+    );
+}
+
+#[test]
+fn what_is_no_plain_file_keeps_nobody_waiting() {
+    let dir = results();
+    for name in ["pipe", "stdin", "zero"] {
+        let folder = dir.path().join(name);
+        fs::create_dir(&folder).unwrap();
+        fs::write(folder.join("state.json"), r#"{"title": "x"}"#).unwrap();
+        for file in ["summary.json", "report.html", "runs.jsonl"] {
+            let path = folder.join(file);
+            match name {
+                "pipe" => {
+                    let made = std::process::Command::new("mkfifo").arg(path).status();
+                    assert!(made.unwrap().success());
+                }
+                "stdin" => symlink("/proc/self/fd/0", path).unwrap(),
+                _ => symlink("/dev/zero", path).unwrap(),
+            }
+        }
+    }
+    let index = Index::new(dir.path());
+    index.look();
+    let list: Vec<Value> = serde_json::from_str(&index.as_json()).unwrap();
+    for name in ["pipe", "stdin", "zero"] {
+        let entry = list.iter().find(|it| it["name"] == name).unwrap();
+        assert_eq!(entry["title"], "x");
+        assert_eq!(
+            (&entry["verdicts"], &entry["has_report"]),
+            (&json!({}), &false.into())
+        );
+        let said = live::experiment(&dir.path().join(name)).unwrap();
+        assert!(said["problem"].is_string(), "{said}");
+    }
+}
+
+#[test]
+fn verdicts_of_strangers_are_words_and_nothing_else() {
+    // Whatever a key is called, the page finds nothing under it that it has not put there.
+    for looked_up in ["words[", "kinds[", "metrics || {})["] {
+        assert!(!PAGE.contains(looked_up), "{looked_up}");
+    }
 }

@@ -120,10 +120,8 @@ pub fn page(page: Option<&Path>) {
 
 /// Prints the `summary.json` of a results folder.
 pub fn summary(folder: &Path) -> Result<(), Failure> {
-    let path = folder.join("summary.json");
-    let summary = std::fs::read_to_string(&path)
-        .map_err(|e| Failure::Input(format!("{}: {e}", path.display())))?;
-    line(summary.trim_end());
+    let summary = taut_results::read(folder, "summary.json")?;
+    line(String::from_utf8_lossy(&summary).trim_end());
     Ok(())
 }
 

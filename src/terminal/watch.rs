@@ -10,10 +10,13 @@ use std::time::{Duration, Instant};
 use taut_live::metrics::{Endpoint, Exposition, generator_metrics};
 use taut_live::{Asked, Dashboard, View};
 use taut_results::SampleThread;
-use taut_traffic::StreamView;
+use taut_traffic::{Interval, StreamView};
 
 /// How long to wait for a stream to hand over what it has gathered.
 const PATIENCE: Duration = Duration::from_millis(50);
+
+/// What is left at the end is a second of its own if it lasted as long: the last one ends with the generator, a moment early.
+const LAST_SECOND: Duration = Duration::from_millis(500);
 
 /// How often a dashboard looks for keys.
 const KEYS: Duration = Duration::from_millis(100);
@@ -107,6 +110,14 @@ impl Watch<'_> {
         loop {
             let next = begun + Duration::from_secs(u64::from(second) + 1);
             if self.wait(running, begun, next, &mut dashboard, streams) {
+                let since = begun
+                    .elapsed()
+                    .saturating_sub(Duration::from_secs(second.into()));
+                if since >= LAST_SECOND {
+                    streams.iter_mut().for_each(|it| it.look(Duration::ZERO));
+                    self.publish(streams);
+                    self.say(second + 1, streams, None);
+                }
                 return;
             }
             second += 1;
@@ -127,11 +138,18 @@ impl Watch<'_> {
                     *told = true;
                 }
             }
-            match self.look {
-                Look::Json => print::line(json_line(second, streams)),
-                Look::Lines | Look::Dashboard => print::line(line(second, streams)),
-                Look::Nothing => {}
-            }
+            // The first stream's, where somebody gathers them.
+            let last = streams.first().and_then(|stream| stream.last.as_deref());
+            self.say(second, streams, last);
+        }
+    }
+
+    /// Says in a line what there was in a second; `last` is what the first stream has gathered of it.
+    fn say(&self, second: u32, streams: &[StreamView], last: Option<&Interval>) {
+        match self.look {
+            Look::Json => print::line(json_line(second, streams)),
+            Look::Lines | Look::Dashboard => print::line(line(second, streams, last)),
+            Look::Nothing => {}
         }
     }
 
@@ -208,14 +226,15 @@ fn json_line(second: u32, streams: &[StreamView]) -> serde_json::Value {
         "sent": sum(streams, |s| s.last_counts.sent), "received": sum(streams, |s| s.last_counts.received)})
 }
 
-fn line(second: u32, streams: &[StreamView]) -> String {
+fn line(second: u32, streams: &[StreamView], last: Option<&Interval>) -> String {
+    let seconds = streams.first().map_or(1.0, |stream| stream.last_seconds);
+    let rate = |count: u64| quantity::rate(count as f64 / seconds.max(1e-3));
     let mut line = format!(
         "{second:>5} s  sent {:>14}  received {:>14}",
-        quantity::rate(sum(streams, |s| s.last_counts.sent) as f64),
-        quantity::rate(sum(streams, |s| s.last_counts.received) as f64)
+        rate(sum(streams, |s| s.last_counts.sent)),
+        rate(sum(streams, |s| s.last_counts.received))
     );
-    // The first stream's, where somebody gathers them.
-    if let Some(last) = streams.first().and_then(|stream| stream.last.as_ref()) {
+    if let Some(last) = last {
         let at = |q| {
             let ns = last.latency.quantile(q);
             ns.map_or("-".to_string(), |ns| quantity::time(ns as f64))

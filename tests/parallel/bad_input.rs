@@ -198,7 +198,7 @@ fn options_that_cannot_be() {
                 INPUT,
                 "3 ports: give one port",
             ),
-            ("generate", INPUT, "--port"),
+            ("generate", INPUT, "--port <SPEC>|--device <ID>"),
             (
                 "generate --port null: --rate 0",
                 INPUT,
@@ -588,7 +588,12 @@ fn control_loops_that_cannot_be() {
             (
                 "control run --virtual --delay 40ms",
                 LIMIT,
-                "no command came",
+                "every command came too late: 80.0 ms after its reading at best",
+            ),
+            (
+                "control run --virtual --loss 100%",
+                LIMIT,
+                "no command came: all rounds were lost",
             ),
             ("control plant", INPUT, "controller"),
             ("control plant 1.2.3.4.5", INPUT, "no address"),

@@ -374,14 +374,19 @@ fn functions_are_exchanged_under_traffic_and_no_packet_is_lost() {
         refused(
             &format!("{head}\nburst = 7"),
             &burn(1),
-            "its burst is not that of chain",
+            "its burst differs from that of the running chain",
         );
+        let more = burn(1) + "[[function]]\nname = \"forward\"\n";
         if placement != "compact" {
             refused(&head, FUNCTIONS, "3 segments instead of 4");
+            refused(&head, &more, "5 segments instead of 4");
         } else {
-            let file = stage.file(&head, FUNCTIONS);
-            run(taut(&["chain", "update"]).arg(&file)).success();
+            for functions in [FUNCTIONS, more.as_str()] {
+                let file = stage.file(&head, functions);
+                run(taut(&["chain", "update"]).arg(&file)).success();
+            }
         }
+        exchange(&stage, 2);
         no_panic(&up.interrupt().success());
     }
 }
@@ -465,8 +470,18 @@ fn functions_in_the_kernel_are_exchanged_under_traffic_and_no_packet_is_lost() {
             refused(head, burn, "cannot run in the kernel");
             let gateway = "[[function]]\nname = \"gtpu\"\naddress = \"192.0.2.1\"\n";
             refused(head, gateway, "in the kernel it is not exchanged");
-            refused("", forward, "its place is not that of chain");
+            refused(
+                "",
+                forward,
+                "its place differs from that of the running chain",
+            );
         } else {
+            for (functions, part) in [
+                (filter(7), "1 segments instead of 2"),
+                (filter(7) + &forward.repeat(2), "3 segments instead of 2"),
+            ] {
+                refused(head, &functions, part);
+            }
             let moved = filter(7) + "[[function]]\nname = \"forward\"\nplace = \"user\"\n";
             refused(head, &moved, "from user space to the kernel or back");
         }
@@ -573,6 +588,47 @@ fn a_detached_chain_is_there_until_it_is_taken_down() {
     assert!(!interface_of(&stage.east.0));
     let down = run(&mut taut(&["chain", "down", &stage.name]));
     assert_eq!(down.code(), Some(2), "{down:?}");
+}
+
+#[test]
+fn a_detached_supervisor_that_dies_leaves_its_log() {
+    let Some(_turn) = alone_and_root() else {
+        return;
+    };
+    let stage = TwoHosts::new("log");
+    let log = stage.run_folder().join("supervisor.log");
+    let file = stage.file("placement = \"processes\"", FUNCTIONS);
+    for is_killed in [true, false] {
+        run(taut(&["chain", "up", "--detach"]).arg(&file)).success();
+        let status = stage.status();
+        let supervisor = status["supervisor"].as_u64().unwrap();
+        let victim = if is_killed {
+            supervisor
+        } else {
+            // A segment that cannot be started again ends the chain.
+            let of_segment = stage.run_folder().join("2-xor.log");
+            fs::remove_file(&of_segment).unwrap();
+            fs::create_dir(&of_segment).unwrap();
+            pids(&status)[1]
+        };
+        kill_process(Pid::from_raw(victim as i32).unwrap(), Signal::KILL).unwrap();
+        wait_until("the supervisor is gone", || !exists(supervisor));
+        for command in ["status", "down"] {
+            let asked = run(&mut taut(&["chain", command, &stage.name]));
+            if command == "down" {
+                assert!(asked.success().stdout.contains("cleared up"));
+                continue;
+            }
+            assert_eq!(asked.code(), Some(2), "{asked:?}");
+            assert_eq!(asked.stderr.lines().count(), 1, "{asked:?}");
+            let want = format!("has died (log: {})", log.display());
+            assert!(asked.stderr.contains(&want), "{asked:?}");
+            let said = fs::read_to_string(&log).unwrap();
+            assert_eq!(said.contains("cannot write"), !is_killed, "{said}");
+        }
+        assert!(!stage.run_folder().exists());
+        assert!(!interface_of(&stage.west.0));
+    }
 }
 
 #[test]

@@ -9,7 +9,6 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
-use std::net::TcpListener;
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
@@ -149,13 +148,8 @@ impl Cluster {
 
     fn configure(&self) {
         let own = self.folder.path().display();
-        let listeners: Vec<_> = (0..=MACHINES.len())
-            .map(|_| TcpListener::bind("127.0.0.1:0").unwrap())
-            .collect();
-        let ports: Vec<_> = listeners
-            .iter()
-            .map(|l| l.local_addr().unwrap().port())
-            .collect();
+        // All ports of its network are the cluster's; those from 32,768 on are given to whoever connects.
+        let ports: Vec<_> = (0..=MACHINES.len()).map(|number| 17_000 + number).collect();
         let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
         // A machine whose daemon waits for its turn on a busy core is not to be taken for a dead one: nothing here waits for
         // Slurm to notice that by itself.
@@ -381,11 +375,18 @@ fn experiments_are_run_on_a_cluster() {
     let updated = run(&mut cluster.slurm("scontrol", &update));
     assert_eq!(updated.code(), Some(0), "{updated:?}");
 
+    let begun = Instant::now();
+    let done = |what: &str| println!("{what}: at {:.1?}", begun.elapsed());
     twelve_runs_are_made_on_pairs_of_machines(&cluster);
+    done("twelve runs");
     runs_are_added_until_a_metric_is_known(&cluster);
+    done("runs until a metric is known");
     an_interrupted_sweep_is_resumed_with_the_missing_runs_only(&cluster);
+    done("the sweep that was interrupted");
     a_job_that_reached_its_time_limit_is_made_again(&cluster, limited);
+    done("the job that reached its time limit");
     a_folder_that_machines_do_not_share_is_told(&cluster);
+    done("the folder that is not shared");
     what_goes_wrong_in_a_cluster_is_said(&mut cluster);
 }
 

@@ -2,6 +2,7 @@
 //! read by tshark, its tunnels end in Open vSwitch, and its bearers change while packets pass.
 
 use crate::support::between::{Between, decoded, write_pcap};
+use crate::support::drivers::{self, group, moved, simple};
 use crate::support::hosts::{Namespace, gateway_answers_echo, in_namespace, ip};
 use crate::support::program::{Finished, Program, run};
 use crate::support::{alone, alone_and_root, is_installed, is_listened_on, scratch, taut};
@@ -15,9 +16,7 @@ use std::time::{Duration, Instant};
 use taut_host::Testbed;
 use taut_port::Batch;
 use taut_wire::gtpu::emit_echo_request;
-use taut_wire::pfcp::{
-    Cause, ElementType as E, FTeid, Message, MessageType as M, OuterHeaderCreation, Seid, Writer,
-};
+use taut_wire::pfcp::{Cause, ElementType as E, FTeid, Message, MessageType as M, Seid, Writer};
 use taut_wire::{
     Ethernet, Gtpu, IpProtocol, Ipv4, Ipv4Repr, Protocol, Tunnel, Udp, UdpFlow, UdpRepr,
 };
@@ -420,79 +419,14 @@ fn what_is_wrong_with_bearers_is_said_in_one_line() {
     gateway.between.program.signal(Signal::TERM);
 }
 
-/// A group of elements in a group.
-fn group(elements: &[(E, &[u8])]) -> Writer {
-    let mut group = Writer::group();
-    for (kind, value) in elements {
-        group.element(*kind, value);
-    }
-    group
-}
-
-/// A session with a chosen tunnel up and a user's address down, as a session management function asks for it.
+/// A session whose tunnel up the gateway is to choose.
 fn establishment(sequence: u32) -> Vec<u8> {
     let choose = FTeid::Choose {
         v4: true,
         v6: false,
         id: Some(1),
     };
-    let seid = Seid {
-        seid: 0x77,
-        v4: Some([127, 0, 0, 1].into()),
-        v6: None,
-    };
-    let mut message = Writer::message(M::SESSION_ESTABLISHMENT_REQUEST, Some(0), sequence);
-    message.element(E::NODE_ID, &[0, 127, 0, 0, 1]);
-    message.element(E::F_SEID, &seid.emit());
-    for (id, source) in [(1_u16, 0_u8), (2, 1)] {
-        let mut pdi = group(&[(E::SOURCE_INTERFACE, &[source])]);
-        if source == 0 {
-            pdi.element(E::F_TEID, &choose.emit());
-        }
-        pdi.element(E::UE_IP_ADDRESS, &[2, 10, 45, 0, 2]);
-        let mut pdr = group(&[
-            (E::PDR_ID, &id.to_be_bytes()),
-            (E::PRECEDENCE, &[0, 0, 0, 255]),
-        ]);
-        pdr.grouped(E::PDI, &pdi);
-        if source == 0 {
-            pdr.element(E::OUTER_HEADER_REMOVAL, &[6]);
-        }
-        pdr.element(E::FAR_ID, &u32::from(id).to_be_bytes());
-        message.grouped(E::CREATE_PDR, &pdr);
-        // Up at once, down not before the base station is known.
-        let action = if source == 0 { 2 } else { 4 };
-        let far = group(&[
-            (E::FAR_ID, &u32::from(id).to_be_bytes()),
-            (E::APPLY_ACTION, &[action]),
-        ]);
-        message.grouped(E::CREATE_FAR, &far);
-    }
-    message.finish().unwrap()
-}
-
-/// Sets the downlink's tunnel, and ends the one before.
-fn moved(sequence: u32, seid: u64, teid: u32, remote: [u8; 4]) -> Vec<u8> {
-    let creation = OuterHeaderCreation {
-        teid,
-        v4: Some(remote.into()),
-        v6: None,
-    };
-    let mut parameters = group(&[(E::OUTER_HEADER_CREATION, &creation.emit())]);
-    parameters.element(E::PFCPSMREQ_FLAGS, &[2]);
-    let mut far = group(&[(E::FAR_ID, &[0, 0, 0, 2]), (E::APPLY_ACTION, &[2])]);
-    far.grouped(E::UPDATE_FORWARDING_PARAMETERS, &parameters);
-    let mut message = Writer::message(M::SESSION_MODIFICATION_REQUEST, Some(seid), sequence);
-    message.grouped(E::UPDATE_FAR, &far);
-    message.finish().unwrap()
-}
-
-fn simple(kind: M, seid: Option<u64>, sequence: u32, elements: &[(E, &[u8])]) -> Vec<u8> {
-    let mut message = Writer::message(kind, seid, sequence);
-    for (kind, value) in elements {
-        message.element(*kind, value);
-    }
-    message.finish().unwrap()
+    drivers::establishment(sequence, choose, [10, 45, 0, 2])
 }
 
 #[test]

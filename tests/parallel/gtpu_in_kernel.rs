@@ -139,8 +139,8 @@ impl InProcess {
                 from_port: from,
                 cause: punted.cause(index),
             };
-            self.slow.handle(&punted, &mut |port, frame| {
-                out[port].push(frame.to_vec());
+            self.slow.handle(&punted, &mut |way, frame| {
+                out[way.to_port].push(frame.to_vec());
                 true
             });
         }

@@ -64,11 +64,47 @@ fn tshark_reads_the_traffic_of_our_own() {
     }
 }
 
+#[test]
+fn a_check_counts_mistaken_rules_among_all_and_says_where_they_are() {
+    let folder = scratch();
+    let file = folder.path().join("local.rules");
+    let rules = "alert udp any any -> any 53 (msg:\"good\"; sid:1;)\n\
+                 drop udp any any -> any 53 (msg:\"no semicolon\" content:\"zzzz\"; sid:2;)\n\
+                 drop udp $HOME_NET any -> any 53 (sid:3;)\n\
+                 alert krb5 any any -> any any (sid:4;)\n";
+    fs::write(&file, rules).unwrap();
+    let said = run(taut(&["ips", "check"]).arg(&file));
+    assert_eq!(said.code(), Some(2), "{said:?}");
+    let counts = "1 rules of 4 load (25.0 %), 1 are left out, 2 have mistakes";
+    assert!(said.stdout.contains(counts), "{said:?}");
+    let said = run(taut(&["ips", "check", "--json"]).arg(&file));
+    let json = said.last_json();
+    assert_eq!(json["mistaken"], 2);
+    let place = |at: usize| {
+        (
+            json["mistakes"][at]["line"].as_u64(),
+            json["mistakes"][at]["column"].as_u64(),
+        )
+    };
+    assert_eq!(place(0), (Some(2), Some(48)));
+    assert_eq!(place(1), (Some(3), Some(10)));
+    let known = [
+        "ips",
+        "check",
+        "--json",
+        "--variable",
+        "HOME_NET=10.0.0.0/8",
+    ];
+    assert_eq!(run(taut(&known).arg(&file)).last_json()["mistaken"], 1);
+}
+
 /// Sends a UDP datagram from 10.45.0.2 in a G-PDU.
 const TUNNELLED: &str = "
 import socket, struct
 udp = struct.pack('>HHHH', 4000, 9, 13, 0) + b'inner'
-ip = struct.pack('>BBHHHBBH4s4s', 0x45, 0, 33, 1, 0, 64, 17, 0, bytes([10, 45, 0, 2]), bytes([192, 0, 2, 9]))
+def head(checksum):
+    return struct.pack('>BBHHHBBH4s4s', 0x45, 0, 33, 1, 0, 64, 17, checksum, bytes([10, 45, 0, 2]), bytes([192, 0, 2, 9]))
+ip = head(0xffff - sum(struct.unpack('>10H', head(0))) % 0xffff)
 gtp = struct.pack('>BBHI', 0x30, 255, 33, 7)
 socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(gtp + ip + udp, ('10.7.0.2', 2152))
 ";

@@ -9,12 +9,15 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use taut_engine::{Count, CountKind, CountersView};
-use taut_live::metrics::{capture_metrics, chain_metrics, forwarder_metrics, generator_metrics};
+use taut_live::metrics::{
+    Endpoint, SegmentView, capture_metrics, chain_metrics, forwarder_metrics, generator_metrics,
+};
 
 const RULES: &str = "examples/monitoring/taut-rules.yml";
+const RULES_TEST: &str = "tests/data/taut-rules-test.yml";
 const DASHBOARD: &str = "examples/monitoring/grafana-dashboard.json";
 const SCRAPED: &str = "examples/monitoring/prometheus.yml";
 const GATEWAY: &str = r#"
@@ -30,13 +33,14 @@ fn yaml(path: &str) -> Value {
     serde_norway::from_str(&fs::read_to_string(path).unwrap()).unwrap()
 }
 
-/// Names of all samples that taut can give out.
-fn given_out() -> BTreeSet<String> {
+/// What programs of each kind can give out.
+fn texts() -> [String; 4] {
     let capture = serde_json::json!({
         "process": 1, "ring_bytes": 1024, "most_bytes": 1024,
         "kept": {"packets": 5, "bytes": 500}, "overwritten": {"packets": 1, "bytes": 100},
         "lost": {"packets": 2, "bytes": 200}, "oldest_ns": null, "now_ns": 1, "passed_over": 0,
-        "not_looked_at": 7, "dumping": [], "dumps": [], "trouble": [], "triggers": [],
+        "not_looked_at": 7, "dumping": [], "dumps": [], "trouble": [],
+        "triggers": [{"name": "a", "fired": 3, "begun": 2, "limited": 1}],
         "disk": {"folder": "/a", "packets": 4, "lost": 3, "missed": 2, "removed": 1, "error": null},
         "flows": {"room": 100, "known": 10, "forgotten": 20, "top": []},
     });
@@ -47,13 +51,33 @@ fn given_out() -> BTreeSet<String> {
         about: String::new(),
         count: 1,
     };
-    let functions = [CountKind::Outcome, CountKind::Event, CountKind::Rule].map(count);
-    let texts = [
-        forwarder_metrics(&CountersView::default(), &functions),
-        chain_metrics("edge", &[]),
+    let functions = [
+        CountKind::Outcome,
+        CountKind::Drop,
+        CountKind::Event,
+        CountKind::Rule,
+    ]
+    .map(count);
+    let segment = SegmentView {
+        name: "1-ips",
+        is_up: true,
+        restarts: 0,
+        lost_while_down: 0,
+        links_down: 0,
+        counters: &CountersView::default(),
+        functions: &functions,
+    };
+    [
+        forwarder_metrics(&CountersView::default(), &functions, 1e9),
+        chain_metrics("edge", &[segment]),
         capture_metrics(&serde_json::from_value(capture).unwrap(), &[]),
         generator_metrics(&[]),
-    ];
+    ]
+}
+
+/// Names of all samples that taut can give out.
+fn given_out() -> BTreeSet<String> {
+    let texts = texts();
     let mut names = BTreeSet::new();
     let types = texts.iter().flat_map(|text| text.lines());
     for line in types.filter_map(|line| line.strip_prefix("# TYPE ")) {
@@ -174,6 +198,51 @@ fn prometheus_takes_rules_and_expressions() {
     run(Command::new("promtool").args(["check", "rules"]).arg(&file)).success();
 }
 
+#[test]
+fn each_alert_fires_for_what_it_is_about_and_for_nothing_else() {
+    let cases = yaml(RULES_TEST);
+    let cases: BTreeSet<String> = cases["tests"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|case| case["name"].as_str().unwrap().to_string())
+        .collect();
+    for (alert, _) in alerts() {
+        assert!(
+            cases.contains(&alert),
+            "{alert} has no case in {RULES_TEST}"
+        );
+    }
+    if prometheus() {
+        run(Command::new("promtool").args(["test", "rules", RULES_TEST])).success();
+    }
+}
+
+#[test]
+fn what_is_given_out_is_as_it_should_be_for_whoever_takes_no_openmetrics() {
+    if !prometheus() {
+        return;
+    }
+    for text in texts() {
+        let endpoint = Endpoint::serve("127.0.0.1:0", move || text.clone()).unwrap();
+        let mut client = TcpStream::connect(endpoint.address()).unwrap();
+        client.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        assert!(head.contains("text/plain; version=0.0.4"), "{head}");
+        let mut promtool = Command::new("promtool");
+        promtool.args(["check", "metrics"]).stdin(Stdio::piped());
+        let mut checks = promtool.stderr(Stdio::piped()).spawn().unwrap();
+        let mut input = checks.stdin.take().unwrap();
+        input.write_all(body.as_bytes()).unwrap();
+        drop(input);
+        let checked = checks.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&checked.stderr);
+        assert!(checked.status.success(), "{said} of {body}");
+    }
+}
+
 /// What `GET path` answers, as JSON; nothing while nobody does.
 fn asked(port: u16, path: &str) -> Option<Value> {
     let mut client = TcpStream::connect(("127.0.0.1", port)).ok()?;
@@ -230,7 +299,9 @@ fn prometheus_sees_a_gateway_and_fires_when_it_drops() {
     let rules = fs::read_to_string(RULES).unwrap();
     fs::write(
         folder.path().join("taut-rules.yml"),
-        rules.replace("for: 1m", "for: 1s"),
+        rules
+            .replace("for: 1m", "for: 1s")
+            .replace("for: 5m", "for: 1s"),
     )
     .unwrap();
     let config = format!(
@@ -277,6 +348,18 @@ fn prometheus_sees_a_gateway_and_fires_when_it_drops() {
         "/api/v1/alerts",
         fires("TautGatewayRefuses"),
     );
+    // It has packets all the time.
+    asked_until(
+        &mut server,
+        port,
+        "/api/v1/alerts",
+        fires("TautForwardSaturated"),
+    );
+    let unknown =
+        "/api/v1/query?query=taut_forward_function_packets_total%7Bfunction=%22gtpu%22%7D%3E0";
+    asked_until(&mut server, port, unknown, |answer| {
+        answer["data"]["result"][0]["metric"]["outcome"].is_string()
+    });
     gateway.interrupt().success();
     asked_until(&mut server, port, "/api/v1/alerts", fires("TautGone"));
     server.interrupt().success();
@@ -392,4 +475,62 @@ fn an_inspection_gives_out_outcomes_and_rules() {
         }
         program.interrupt().success();
     }
+}
+
+/// Why functions drop packets is told while a chain runs, and when it has ended.
+#[test]
+fn why_a_function_drops_is_told_while_it_runs() {
+    let folder = scratch();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    run(&mut taut(&[
+        "ips",
+        "sample",
+        "--traffic",
+        &path("in.pcapng"),
+    ]))
+    .success();
+    let name = format!("dropping-{}", std::process::id());
+    let chain = format!(
+        "name = \"{name}\"\nports = [\"pcap:{},repeat=0\", \"null:\"]\n\
+         [[function]]\nname = \"filter\"\ndefault = \"drop\"\n\
+         rules = [{{ action = \"drop\", protocol = \"udp\" }}]\n",
+        path("in.pcapng")
+    );
+    fs::write(path("dropping.toml"), chain).unwrap();
+    // Packets come all the time: others need the core more.
+    let own = taut(&[""; 0]);
+    let mut command = Command::new("nice");
+    command.args(["-n", "19"]).arg(own.get_program());
+    command.args(["chain", "up", "--quiet"]);
+    let mut program = Program::start(command.arg(path("dropping.toml")));
+    program.wait_for_stdout("up: compact");
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let status = run(&mut taut(&["chain", "status", &name])).success();
+        if status
+            .stdout
+            .contains("\n      dropped by filter: by a rule ")
+            && status.stdout.contains(", by default ")
+        {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{status:?}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let status = run(&mut taut(&["chain", "status", &name, "--json"])).success();
+    let all: Value = serde_json::from_str(&status.stdout).unwrap();
+    let counts = all[0]["segments"][0]["counts"].as_array().unwrap();
+    let of = |outcome: &str| counts.iter().find(|it| it["name"] == outcome).unwrap();
+    let dropped = of("dropped by a rule");
+    assert_eq!(
+        (&dropped["function"], &dropped["kind"]),
+        (&"filter".into(), &"drop".into())
+    );
+    assert!(dropped["count"].as_u64().unwrap() > 0, "{dropped}");
+    assert_eq!(of("accepted by a rule")["kind"], "outcome");
+    let down = program.interrupt().success();
+    assert!(
+        down.stdout.contains("dropped by filter: by a rule "),
+        "{down:?}"
+    );
 }

@@ -1,10 +1,10 @@
 //! A switch whose rules others make: Open vSwitch's `ovs-ofctl`, and a controller that knows nothing but bytes.
 
+use crate::support::drivers::ofctl;
 use crate::support::hosts::{Hosts, Namespace, ping, pinged};
-use crate::support::program::{Finished, Program, run};
+use crate::support::program::{Program, run};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::process::Command;
 use std::time::Duration;
 
 /// A switch between hosts with 10.9.0.1 and so on, and what its function says besides.
@@ -17,12 +17,6 @@ fn switch(hosts: &Hosts, settings: &str) -> Program {
         "wait = \"sleep(50us)\"\nports = {ports:?}\n[[function]]\nname = \"switch\"\n{settings}\n"
     );
     hosts.up("openflow.toml", &chain)
-}
-
-fn ofctl(address: &str, words: &[&str]) -> Finished {
-    let mut command = Command::new("ovs-ofctl");
-    command.args(["-O", "OpenFlow13", words[0], &format!("tcp:{address}")]);
-    run(command.args(&words[1..]))
 }
 
 /// Whether the second host answers the first one.
@@ -42,7 +36,7 @@ fn ovs_ofctl_makes_changes_and_counts_rules_and_is_told_what_cannot_be() {
     };
     let address = "127.0.0.1:16653";
     let up = switch(&hosts, &format!("openflow = \"{address}\""));
-    let ctl = |words: &[&str]| ofctl(address, words);
+    let ctl = |words: &[&str]| run(&mut ofctl(address, words));
     // There are no rules: nothing passes.
     assert!(!answers(&hosts.all[0]));
     for rule in [
@@ -151,6 +145,9 @@ fn hub(listener: &TcpListener) {
     while stream.read_exact(&mut head).is_ok() {
         let mut body = vec![0; usize::from(u16::from_be_bytes([head[2], head[3]])) - 8];
         if stream.read_exact(&mut body).is_err() {
+            return;
+        }
+        if head[1] == 2 && say(&mut stream, 3, &body).is_err() {
             return;
         }
         if head[1] != 10 {

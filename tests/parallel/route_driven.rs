@@ -1,5 +1,6 @@
 //! Routers whose routes are the kernel's, driven by routing daemons that know nothing of taut.
 
+use crate::support::drivers::{bird, birdc, networks};
 use crate::support::hosts::{Hosts, Namespace, in_namespace, ip, ping, received};
 use crate::support::program::{PATIENCE, Program, run};
 use crate::support::taut;
@@ -91,11 +92,12 @@ impl<'a> Kernels<'a> {
 
     /// Starts BIRD on a host.
     fn bird(&mut self, host: usize, config: &str) {
-        let [file, control, pid] =
-            ["conf", "ctl", "pid"].map(|end| self.path(&format!("bird-{host}.{end}")));
-        fs::write(&file, config).unwrap();
-        let mut command = in_namespace(&self.host(host).0, "bird");
-        let daemon = Program::start(command.args(["-f", "-c", &file, "-s", &control, "-P", &pid]));
+        let daemon = bird(
+            self.host(host),
+            &self.folder,
+            &format!("bird-{host}"),
+            config,
+        );
         self.daemons.push(daemon);
     }
 
@@ -166,16 +168,6 @@ const INTERFACES: &str = "[[function.interface]]\nname = \"lan\"\nmac = \"02:00:
 
 const OSPF_BIRD: &str = "hello 1; dead count 3;";
 const OSPF_FRR: &str = " ip ospf hello-interval 1\n ip ospf dead-interval 3\n";
-
-/// A table of so many networks for BIRD, as a file of its own would have it.
-fn networks(count: u32) -> String {
-    (0..count).fold(String::new(), |mut text, number| {
-        let network = (20 << 24) + (number << 8);
-        let [a, b, c, _] = network.to_be_bytes();
-        let _ = writeln!(text, "route {a}.{b}.{c}.0/24 blackhole;");
-        text
-    })
-}
 
 /// Has host a announce networks by BGP.
 fn announcer(count: u32) -> String {
@@ -336,8 +328,7 @@ fn tables_that_bird_writes_are_read() {
     };
     let host = &hosts.all[0];
     let name = |name: &str| hosts.folder.path().join(name).display().to_string();
-    let [config, control, dump, printed] =
-        ["bird.conf", "bird.ctl", "dump.mrt", "printed"].map(name);
+    let [dump, printed] = ["dump.mrt", "printed"].map(name);
     for line in [
         "link set lo up",
         "address add 10.8.1.1/24 dev lo",
@@ -360,16 +351,11 @@ fn tables_that_bird_writes_are_read() {
         "router id 10.8.1.1;\nprotocol device {{ }}\nprotocol direct {{ ipv4; ipv6; }}\n\
          protocol static {{ ipv4;\n{routes}}}\nprotocol static {{ ipv6;\n{six}}}\n"
     );
-    fs::write(&config, text).unwrap();
-    let mut command = in_namespace(&host.0, "bird");
-    let pid = name("bird.pid");
-    let _bird = Program::start(command.args(["-f", "-c", &config, "-s", &control, "-P", &pid]));
-    wait_until("BIRD", || Path::new(&control).exists());
-    let birdc = |words: &str| {
-        run(Command::new("birdc")
-            .args(["-s", &control])
-            .args(words.split(' ')))
-    };
+    let folder = hosts.folder.path();
+    let control = folder.join("bird.ctl");
+    let _bird = bird(host, folder, "bird", &text);
+    wait_until("BIRD", || control.exists());
+    let birdc = |words: &str| run(&mut birdc(&control, words));
     wait_until("its routes", || {
         birdc("show route count")
             .stdout

@@ -6,8 +6,12 @@ use crate::support::program::{Program, run};
 use crate::support::{is_root, scratch, taut};
 use serde_json::Value;
 use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// `taut serve` over a folder, and its address.
 fn serve(folder: &Path, more: &[&str]) -> (Program, String) {
@@ -128,8 +132,13 @@ fn an_experiment_and_a_forwarder_are_watched_while_they_run_and_compared_after()
     );
     let root = url.split_inclusive('/').take(3).collect::<String>();
     let opened = opened.as_str().unwrap();
+    let framed = browser.value(&format!(
+        "fetch('{opened}').then(it => it.text())
+           .then(it => fetch(new DOMParser().parseFromString(it, 'text/html').querySelector('iframe').getAttribute('src')))
+           .then(it => it.text())"
+    ));
+    assert!(framed.as_str().unwrap().contains("it.value"), "{framed}");
     browser.go(&format!("{}{opened}", root.trim_end_matches('/')));
-    browser.wait_until("document.body.innerText.includes('it.value')");
     assert_eq!(browser.close(), Vec::<String>::new());
     let ended = server.interrupt().success();
     assert!(!ended.stderr.contains("panicked"), "{ended:?}");
@@ -192,5 +201,92 @@ fn ten_thousand_results_are_listed_and_searched_in_no_time() {
         1
     );
     assert_eq!(browser.close(), Vec::<String>::new());
+    server.interrupt().success();
+}
+
+/// A page that tries whatever a page can to be heard at an address, with all that it knows.
+fn stranger(at: &str) -> String {
+    format!(
+        r##"<!doctype html>
+<html><head><title>Numbers</title>
+<meta http-equiv="refresh" content="0;url=http://{at}/refresh">
+<link rel="prefetch" href="http://{at}/prefetch"><link rel="preconnect" href="http://{at}"><link rel="stylesheet" href="http://{at}/style">
+<style>@import "http://{at}/import"; body {{ background: url(http://{at}/background); }}
+a, input {{ position: fixed; left: 0; width: 100%; height: 50%; }} a {{ top: 0; }} input {{ top: 50%; }}</style>
+</head><body>
+<img src="http://{at}/image"><iframe src="http://{at}/frame"></iframe><object data="http://{at}/object"></object>
+<video src="http://{at}/video" autoplay></video>
+<form action="http://{at}/form"><input type="submit" value="submit"></form>
+<a href="http://{at}/anchor" target="_top" ping="http://{at}/ping">click</a>
+<script>
+const all = encodeURIComponent([location.href, document.referrer, document.baseURI].join());
+const to = "http://{at}/" + all;
+for (const tries of [
+  () => fetch(to), () => navigator.sendBeacon(to), () => new WebSocket("ws://{at}/" + all), () => window.open(to),
+  () => new Image().src = to, () => document.forms[0].submit(), () => top.location = to, () => parent.location = to,
+  () => new RTCPeerConnection({{ iceServers: [{{ urls: "turn:{at}?transport=tcp", username: "a", credential: all }}] }})
+    .createDataChannel("a"),
+  () => import(to), () => new Worker(to), () => new EventSource(to), () => document.querySelector("a").click(),
+  () => document.write("<iframe src='" + to + "'></iframe>"), () => location = to,
+]) try {{ tries(); }} catch {{}}
+</script>
+</body></html>"##
+    )
+}
+
+#[test]
+fn a_report_of_a_stranger_reaches_nobody() {
+    let folder = scratch();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap().to_string();
+    let heard: Arc<Mutex<Vec<String>>> = Arc::default();
+    let hears = Arc::clone(&heard);
+    // It ends with the test's process.
+    std::thread::spawn(move || {
+        for client in listener.incoming() {
+            let mut client = client.unwrap();
+            let mut said = [0; 2000];
+            client
+                .set_read_timeout(Some(Duration::from_secs(2)))
+                .unwrap();
+            let bytes = client.read(&mut said).unwrap_or(0);
+            let said = String::from_utf8_lossy(&said[..bytes]).into_owned();
+            hears.lock().unwrap().push(format!("connected: {said}"));
+            let _ = client
+                .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+        }
+    });
+    let one = folder.path().join("one");
+    fs::create_dir(&one).unwrap();
+    let state = r#"{"title": "Numbers", "stage": "finished", "started": "2026-01-01T00:00:00Z"}"#;
+    fs::write(one.join("state.json"), state).unwrap();
+    fs::write(one.join("report.html"), stranger(&at)).unwrap();
+    let verdicts = r#"{"verdicts": [{"verdict": "constructor"}, {"verdict": "__proto__"}]}"#;
+    fs::write(one.join("summary.json"), verdicts).unwrap();
+    let (server, url) = serve(folder.path(), &[]);
+    let Some(mut browser) = Browser::open(&url) else {
+        return;
+    };
+    // Verdicts by the names of what every object has are words as others are.
+    browser.wait_until("document.getElementById('rows').textContent.includes('1 constructor')");
+    let shown = format!("{url}report/one");
+    browser.go(&shown);
+    browser.wait_until(
+        "performance.getEntriesByType('resource').some(it => it.initiatorType === 'iframe' && it.responseEnd > 0)",
+    );
+    // Time for what it tries by itself, and then somebody clicks on all of it. A browser may connect for a click, but says nothing.
+    std::thread::sleep(Duration::from_secs(1));
+    assert_eq!(*heard.lock().unwrap(), Vec::<String>::new());
+    for y in [100, 500] {
+        browser.click(300, y);
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    assert_eq!(browser.value("location.href"), shown.as_str());
+    let after = heard.lock().unwrap().clone();
+    assert!(after.iter().all(|it| it == "connected: "), "{after:?}");
+    // Whoever does reach it is heard.
+    browser.go(&format!("http://{at}/well"));
+    assert!(heard.lock().unwrap().iter().any(|it| it.contains("/well")));
+    browser.close();
     server.interrupt().success();
 }

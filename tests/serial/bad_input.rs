@@ -200,9 +200,9 @@ fn results_folders_that_cannot_be_read() {
     table(
         &[("file", b"text")],
         &[
-            ("report folder", INPUT, "no experiment.json here"),
-            ("report nowhere", INPUT, "no experiment.json here"),
-            ("report file", INPUT, "no experiment.json here"),
+            ("report folder", INPUT, "no results here"),
+            ("report nowhere", INPUT, "no such folder"),
+            ("report file", INPUT, "no such folder"),
         ],
     );
     // A real one, ended after its first run over memif, and then damaged.

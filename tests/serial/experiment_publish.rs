@@ -290,7 +290,7 @@ fn another_outcome_is_no_replication_and_a_limit_is_a_gate() {
     refused(
         &experiment(dir, &["compare", "r1", "tiny.toml"], &[]),
         2,
-        "neither a results folder nor a published archive",
+        "no results that can be compared; want the folder of taut experiment run or taut demo",
     );
 
     // A damaged file takes its run out.

@@ -71,8 +71,18 @@ fn results_are_listed_shown_compared_and_handed_out_to_who_has_the_address() {
             |entry: &Value| entry["stage"] == "finished" && entry["verdicts"]["reproduced"] == 1;
         list.len() == 2 && list.iter().all(done)
     });
-    assert!(get("report/one").success().stdout.contains("Two is more"));
-    let compared = get("compare/one/two").success().stdout;
+    // Reports are shown in a frame, by an address with a key in it that opens this one only.
+    let root: String = url.split_inclusive('/').take(3).collect();
+    let framed = |path: &str| {
+        let around = get(path).success().stdout;
+        let address = around.split("<iframe src=\"/").nth(1).unwrap();
+        let address = address.split('"').next().unwrap();
+        let mut curl = std::process::Command::new("curl");
+        let curl = curl.args(["--silent", "--max-time", "20", "--fail"]);
+        run(curl.arg(format!("{root}{address}"))).success().stdout
+    };
+    assert!(framed("report/one").contains("Two is more"));
+    let compared = framed("compare/one/two");
     assert!(compared.contains("it.value"), "{compared}");
     assert!(
         get("file/one/experiment.toml")

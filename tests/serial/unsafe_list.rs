@@ -1,4 +1,4 @@
-//! The list of unsafe code in docs/SECURITY.md against the sources.
+//! The lists of unsafe code, and of tests, in docs/SECURITY.md against the sources.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -55,4 +55,27 @@ fn the_list_of_unsafe_code_is_that_of_the_sources() {
         .filter(|line| line.starts_with("| `crates/") || line.starts_with("| `src/"))
         .collect();
     assert!(listed == rows, "docs/SECURITY.md should list:\n{rows}");
+}
+
+#[test]
+fn tests_that_hold_what_the_page_says_are_there() {
+    let mut files = Vec::new();
+    for folder in ["crates", "src", "tests"] {
+        sources(Path::new(folder), &mut files);
+    }
+    let text = |file: PathBuf| fs::read_to_string(file).unwrap();
+    let all: String = files.into_iter().map(text).collect();
+    let page = fs::read_to_string("docs/SECURITY.md").unwrap();
+    let section = page.split("## What holds it").nth(1).unwrap();
+    let section = section.split("\n## ").next().unwrap();
+    let named: Vec<_> = section
+        .split('`')
+        .filter(|it| it.matches('_').count() > 2)
+        .collect();
+    assert!(named.len() > 40, "{named:?}");
+    let missing: Vec<_> = named
+        .iter()
+        .filter(|name| !all.contains(&format!("fn {name}()")))
+        .collect();
+    assert!(missing.is_empty(), "{missing:?}");
 }

@@ -2,7 +2,7 @@
 //! terminal back.
 
 use crate::support::program::{Program, run};
-use crate::support::{alone, is_installed, scratch, taut};
+use crate::support::{alone, is_installed, scratch, taut, within_attempts};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -21,7 +21,9 @@ fn metrics_address(program: &mut Program) -> String {
 fn scrape(address: &str) -> String {
     let mut client = TcpStream::connect(address).unwrap();
     client
-        .write_all(b"GET /metrics HTTP/1.1\r\nHost: test\r\n\r\n")
+        .write_all(
+            b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: application/openmetrics-text\r\n\r\n",
+        )
         .unwrap();
     let mut answer = String::new();
     client.read_to_string(&mut answer).unwrap();
@@ -153,7 +155,7 @@ fn a_forwarder_gives_out_its_counters() {
         let samples = samples_of(&scrape(&address));
         let [rx, tx] =
             ["received", "sent"].map(|what| samples[&format!("taut_forward_{what}_packets_total")]);
-        assert!(samples.contains_key("taut_forward_dropped_packets_total{cause=\"tx full\"}"));
+        assert!(samples.contains_key("taut_forward_dropped_packets_total{cause=\"tx_full\"}"));
         if rx > 0.0 {
             assert!(tx > 0.0);
             break;
@@ -434,4 +436,29 @@ fn a_terminal_that_goes_away_leaves_no_program_behind() {
         assert!(Instant::now() < deadline, "{:?}", watch.processes());
         std::thread::sleep(Duration::from_millis(50));
     }
+}
+
+#[test]
+fn the_last_second_is_told_as_well() {
+    let _turn = alone();
+    within_attempts(5, || {
+        let words = "generate --port null: --rate 1k --seconds 2 --max-loss 1 --json";
+        let words: Vec<&str> = words.split(' ').collect();
+        let finished = run(&mut taut(&words)).success();
+        let lines = finished
+            .stdout
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap());
+        let lines: Vec<serde_json::Value> = lines.collect();
+        let seconds: Vec<u64> = lines
+            .iter()
+            .filter(|line| line["event"] == "second")
+            .map(|line| line["sent"].as_u64().unwrap())
+            .collect();
+        // A machine that is busy may hold up who counts for longer than half a second.
+        match (seconds.len(), seconds.iter().sum()) {
+            (2, 2000) => Ok(()),
+            _ => Err(format!("{seconds:?}")),
+        }
+    });
 }

@@ -2,8 +2,8 @@
 //! memory stays flat, and every packet is counted.
 
 use super::packets::{dropped, number};
-use super::{held_by, share_of};
-use crate::support::program::{Program, run};
+use super::{held_by, loss_free_rate, sending, share_of};
+use crate::support::program::Program;
 use crate::support::{Sockets, alone, scratch, taut};
 use std::fs;
 use std::time::{Duration, Instant};
@@ -35,16 +35,11 @@ fn toml(functions: &[serde_json::Value]) -> String {
     functions.iter().map(table).collect()
 }
 
-const TRAFFIC: [&str; 10] = [
-    "--set",
+const TRAFFIC: [&str; 5] = [
     "protocol=gtpu",
-    "--set",
     "outer_src_ip=192.0.2.7",
-    "--set",
     "outer_dst_ip=192.0.2.1",
-    "--set",
     "teid=1-1000 random",
-    "--set",
     "src_port=1024-40000 random",
 ];
 
@@ -75,55 +70,14 @@ fn nothing_grows_and_nothing_is_lost_uncounted_while_everything_changes() {
         forward
     };
     let ends = sockets.ports("client", "");
-    let line = |arguments: &[&str]| {
-        let mut line: Vec<String> = arguments.iter().map(|word| word.to_string()).collect();
-        line.extend(ends.iter().cloned());
-        line.extend(TRAFFIC.map(String::from));
-        line
-    };
     let searching = start();
-    let out = folder.path().join("bench").display().to_string();
-    let search = [
-        "bench",
-        "throughput",
-        "--json",
-        "--size",
-        "128",
-        "--trial",
-        "0.5",
-        "--repetitions",
-        "1",
-        "--search",
-        "binary",
-        "--loss-tolerance",
-        "0.001",
-        "--precision",
-        "0.05",
-        "--out",
-        &out,
-    ];
-    let found = run(&mut taut(&line(&search))).success();
-    let found: serde_json::Value = serde_json::from_str(&found.stdout).unwrap();
-    let found = &found["sizes"][0]["throughput"]["mean_pps"];
-    let rate = found.as_f64().unwrap() * 0.8;
-    assert!(rate > 0.0, "no rate held");
+    let rate = loss_free_rate(&ends, &TRAFFIC) * 0.8;
     drop(searching);
 
     let mut forward = start();
     let (rate_text, seconds_text) = (format!("{rate:.0}"), seconds.to_string());
-    let generate = [
-        "generate",
-        "--json",
-        "--size",
-        "128",
-        "--rate",
-        &rate_text,
-        "--seconds",
-        &seconds_text,
-        "--warm-up",
-        "0",
-    ];
-    let mut generator = Program::start(&mut taut(&line(&generate)));
+    let generate = format!("generate --rate {rate_text} --seconds {seconds} --warm-up 0");
+    let mut generator = Program::start(&mut taut(&sending(&generate, &ends, &TRAFFIC)));
     let csv = folder.path().join("bearers.csv").display().to_string();
     let churn = Program::start(&mut taut(&[
         "bearer",

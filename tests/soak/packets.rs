@@ -1,17 +1,23 @@
 //! Packets through functions: what the generator sent was received, or dropped by a cause that has a counter.
 
-use super::share_of;
-use crate::support::program::Program;
+use super::{sending, share_of};
+use crate::support::program::{Program, run};
 use crate::support::{Sockets, alone, scratch, taut};
 use serde_json::Value;
 use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Packets of all chains together.
 const PACKETS: u64 = 10_000_000_000;
-/// The generator sends what the rings take.
+/// The generator sends what the rings take; where somebody asks for stations it has to answer, which it does at a rate.
 const RATE: &str = "max";
+const RATE_WITH_ANSWERS: &str = "2M";
 const SECONDS: u64 = 20;
+/// How long that may take at the lowest priority beside others.
+const PATIENCE: Duration = Duration::from_secs(1800);
 
 struct Case {
     name: &'static str,
@@ -20,12 +26,36 @@ struct Case {
     functions: &'static str,
     /// Fields of the traffic.
     set: &'static [&'static str],
+    /// Work that goes on beside, in the chain's folder, until it is told to stop; how often it has changed something.
+    beside: Option<fn(&Path, &AtomicBool) -> u64>,
 }
 
-const CASES: [Case; 4] = [
+const CASES: [Case; 6] = [
+    Case {
+        name: "switch",
+        share: 10,
+        // One port in eight is dropped, one goes through a meter, others through a group or by tables.
+        functions: RULES,
+        set: &["dst_port=1000-1063 random", "src_port=1024-1200 random"],
+        beside: None,
+    },
+    Case {
+        name: "route",
+        share: 10,
+        functions: "[[function]]\nname = \"route\"\ncontrol = \"control.sock\"\n\
+            [[function.interface]]\nmac = \"02:00:00:00:00:a0\"\naddresses = [\"10.0.0.1/24\"]\n\
+            [[function.interface]]\nmac = \"02:00:00:00:00:a1\"\naddresses = [\"10.0.1.1/24\"]\n",
+        set: &[
+            "dst_mac=02:00:00:00:00:a0",
+            "src_ip=10.0.0.7",
+            "dst_ip=10.0.1.10-10.0.1.73 random",
+        ],
+        beside: Some(change_routes),
+    },
     Case {
         name: "nat",
-        share: 55,
+        share: 45,
+        beside: None,
         functions: "[[function]]\nname = \"nat\"\noutside = [1]\naddress = \"203.0.113.1\"\n",
         set: &[
             "src_ip=10.0.0.1-10.0.0.250 random",
@@ -34,7 +64,8 @@ const CASES: [Case; 4] = [
     },
     Case {
         name: "gtpu",
-        share: 35,
+        share: 25,
+        beside: None,
         functions: "[[function]]\nname = \"gtpu\"\naddress = \"192.0.2.1\"\nload = \"bearers.csv\"\n",
         // One in eleven is told to be dropped.
         set: &[
@@ -47,6 +78,7 @@ const CASES: [Case; 4] = [
     Case {
         name: "aes",
         share: 5,
+        beside: None,
         functions: "[[function]]\nname = \"aes\"\nencrypt = [1]\nkey_file = \"link.key\"\n\
             [[function]]\nname = \"aes\"\nencrypt = [0]\nkey_file = \"link.key\"\n",
         set: &[],
@@ -54,6 +86,7 @@ const CASES: [Case; 4] = [
     Case {
         name: "rlnc",
         share: 5,
+        beside: None,
         functions: "[[function]]\nname = \"rlnc\"\nencode = [1]\n\
             [[function]]\nname = \"rlnc\"\nencode = [0]\n",
         set: &[],
@@ -100,56 +133,150 @@ fn soak(case: &Case, packets: u64) -> u64 {
             .current_dir(folder.path()),
     );
     forward.wait_for_stdout("started");
+    let stop = Arc::new(AtomicBool::new(false));
+    let beside = case.beside.map(|work| {
+        let (stop, folder) = (Arc::clone(&stop), folder.path().to_owned());
+        std::thread::spawn(move || work(&folder, &stop))
+    });
     let (mut sent, mut received) = (0, 0);
     while sent < packets {
-        let seconds = SECONDS.to_string();
-        let mut arguments = vec![
-            "generate",
-            "--json",
-            "--size",
-            "128",
-            "--rate",
-            RATE,
-            "--seconds",
-            &seconds,
-            "--warm-up",
-            "0",
-        ];
-        let ports = sockets.ports("client", "");
-        arguments.extend(ports.iter().map(String::as_str));
-        for field in case.set {
-            arguments.extend(["--set", field]);
-        }
+        let rate = match case.beside {
+            Some(_) => RATE_WITH_ANSWERS,
+            None => RATE,
+        };
+        let generate = format!("generate --rate {rate} --seconds {SECONDS} --warm-up 0");
+        let line = sending(&generate, &sockets.ports("client", ""), case.set);
         // The last line is there also where not all was sent that was asked for.
-        let generated =
-            Program::start(&mut taut(&arguments)).finish_within(Duration::from_secs(SECONDS * 10));
+        let generated = Program::start(&mut taut(&line)).finish_within(PATIENCE);
         let summary = generated.last_json();
-        sent += number(&summary["flow"]["sent"]);
-        received += number(&summary["flow"]["received_in_all"]);
+        let [sent_now, received_now] = match case.beside {
+            Some(_) => [
+                &summary["tally"]["sent"],
+                &summary["sequence"]["received_unique"],
+            ],
+            None => [
+                &summary["flow"]["sent"],
+                &summary["flow"]["received_in_all"],
+            ],
+        };
+        sent += number(sent_now);
+        received += number(received_now);
         println!("{}: {sent} sent, {received} received", case.name);
+    }
+    stop.store(true, Ordering::Relaxed);
+    if let Some(beside) = beside {
+        println!("{}: {} changes beside", case.name, beside.join().unwrap());
     }
     let ended = forward.interrupt().success();
     assert!(!ended.stderr.contains("panicked"), "{ended:?}");
     let summary = ended.last_json();
-    let counters = &summary["counters"];
     println!("{}: {summary}", case.name);
-    assert_eq!(number(&counters["rx_packets"]), sent, "{}", case.name);
-    assert_eq!(number(&counters["tx_packets"]), received, "{}", case.name);
-    // What functions add is taken out by the chain: repairs are no packets of anybody.
-    let repairs = &summary["outcomes"]["repairs taken in"];
-    let lost = dropped(counters) - repairs.as_u64().unwrap_or(0);
-    assert_eq!(sent - received, lost, "{}", case.name);
+    match case.name {
+        "route" => routed(&summary, sent, received),
+        _ => passed(&summary, sent, received),
+    }
     sent
 }
 
-#[test]
-#[ignore = "about an hour: ./run soak"]
-fn every_packet_is_sent_on_or_dropped_by_cause() {
+/// Every packet that a chain got was sent by the generator, and has arrived there or has a cause.
+pub fn passed(summary: &Value, sent: u64, received: u64) {
+    let counters = &summary["counters"];
+    assert_eq!(number(&counters["rx_packets"]), sent, "{summary}");
+    assert_eq!(number(&counters["tx_packets"]), received, "{summary}");
+    // What functions add is taken out by the chain: repairs are no packets of anybody.
+    let repairs = &summary["outcomes"]["repairs taken in"];
+    let lost = dropped(counters) - repairs.as_u64().unwrap_or(0);
+    assert_eq!(sent - received, lost, "{summary}");
+}
+
+/// A switch with two tables.
+const RULES: &str = "[[function]]
+name = \"switch\"
+meter = [{ id = 1, pps = 100000 }]
+group = [{ id = 1, type = \"select\", buckets = [{ actions = [\"output:1\"] }, { actions = [\"set:ip_dscp=46\", \"output:1\"] }] }]
+rule = [
+    { priority = 9, in_port = 0, udp_dst = 1000, actions = [\"drop\"] },
+    { priority = 9, in_port = 0, udp_dst = 1001, actions = [\"meter:1\", \"output:1\"] },
+    { priority = 9, in_port = 0, udp_dst = 1002, actions = [\"group:1\"] },
+    { priority = 9, in_port = 0, udp_dst = 1003, actions = [\"dec_ttl\", \"goto:1\"] },
+    { priority = 1, in_port = 0, ip_src = \"198.18.0.0/15\", actions = [\"output:1\"] },
+    { table = 1, priority = 9, eth_type = \"ipv4\", udp_src = 1100, actions = [\"drop\"] },
+    { table = 1, priority = 1, actions = [\"output:1\"] },
+]
+";
+
+/// Changes routes of half of the destinations, and of others, as fast as that goes.
+fn change_routes(folder: &Path, stop: &AtomicBool) -> u64 {
+    let mut changes = 0;
+    while !stop.load(Ordering::Relaxed) {
+        for verb in ["add", "del"] {
+            for route in [
+                "10.0.1.32/27 via 10.0.1.10",
+                "10.20.0.0/16 via 10.0.1.11",
+                "10.0.1.16/28 via 10.0.1.12",
+            ] {
+                let route = match verb {
+                    "add" => route,
+                    _ => route.split(' ').next().unwrap(),
+                };
+                let line = ["route", "--control", "control.sock", verb, route];
+                run(taut(&line).current_dir(folder)).success();
+                changes += 1;
+            }
+        }
+    }
+    changes
+}
+
+/// Every packet that a router got is counted under one cause, and what it has sent on has arrived, or met a full ring.
+pub fn routed(summary: &Value, sent: u64, received: u64) {
+    let counters = &summary["counters"];
+    let outcomes = summary["outcomes"].as_object().unwrap();
+    // What goes to the slow path is counted there.
+    let is_end = |name: &str| !name.ends_with("beside the above") && name != "to the slow path";
+    let causes = outcomes.iter().filter(|(name, _)| is_end(name));
+    let counted: u64 = causes.map(|(_, count)| number(count)).sum();
+    let of = |name: &str| number(&outcomes[name]);
+    // The generator's answers to questions came besides.
+    let got = number(&counters["rx_packets"]);
+    assert!(got >= sent, "{got} of {sent}");
+    assert_eq!(
+        counted + number(&counters["dropped_punted"]),
+        got,
+        "{summary}"
+    );
+    let on = of("forwarded") + of("slow path: forwarded");
+    let made = number(&counters["from_slow_path"]) - of("slow path: forwarded");
+    let full = number(&counters["dropped_tx_full"]);
+    assert!(
+        on >= received && on - received <= full && on - received + made >= full,
+        "{on} {received} {full} {made}"
+    );
+}
+
+/// Sends the share of all packets that goes through this chain.
+fn every_packet_through(name: &str) {
     let _turn = alone();
-    let all = share_of(PACKETS);
-    let sent: u64 = CASES
-        .iter()
-        .map(|case| soak(case, all * case.share / 100))
-        .sum();
-    println!("{sent} packets in all");
+    let case = CASES.iter().find(|case| case.name == name).unwrap();
+    let sent = soak(case, share_of(PACKETS) * case.share / 100);
+    println!("{name}: {sent} packets in all");
+}
+
+macro_rules! every_packet {
+    ($($test:ident $name:literal)*) => {$(
+        #[test]
+        #[ignore = "minutes to half an hour: ./run soak"]
+        fn $test() {
+            every_packet_through($name);
+        }
+    )*};
+}
+
+every_packet! {
+    every_packet_through_switch_is_sent_on_or_dropped_by_cause "switch"
+    every_packet_through_route_is_sent_on_or_dropped_by_cause "route"
+    every_packet_through_nat_is_sent_on_or_dropped_by_cause "nat"
+    every_packet_through_gtpu_is_sent_on_or_dropped_by_cause "gtpu"
+    every_packet_through_aes_is_sent_on_or_dropped_by_cause "aes"
+    every_packet_through_rlnc_is_sent_on_or_dropped_by_cause "rlnc"
 }

@@ -110,6 +110,15 @@ impl Browser {
         ));
     }
 
+    /// Clicks at that place of the page, as a person does.
+    #[track_caller]
+    pub fn click(&mut self, x: u32, y: u32) {
+        for kind in ["mousePressed", "mouseReleased"] {
+            let what = json!({"type": kind, "x": x, "y": y, "button": "left", "clickCount": 1});
+            self.ask("Input.dispatchMouseEvent", &what);
+        }
+    }
+
     /// Closes it; what its pages' scripts have failed at meanwhile.
     pub fn close(mut self) -> Vec<String> {
         let said = self.program.stdout();

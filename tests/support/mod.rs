@@ -5,6 +5,8 @@
 
 pub mod between;
 pub mod browser;
+pub mod drivers;
+pub mod evasion;
 pub mod guest;
 pub mod hosts;
 pub mod in_kernel;

@@ -1,7 +1,8 @@
 #!/bin/sh
-# Records what Suricata says of the corpus: record.sh SURICATA [FOLDER]. SURICATA is the program, as build.sh makes it;
-# FOLDER (tests/data/suricata) has NAME.rules and NAME.pcap.gz, made by corpus.py, and gets NAME.alerts for each: a line
-# `NUMBER: SID SID...` for every packet that rules fit, and one of the packets that were dropped. Needs jq.
+# Records what Suricata says of the corpus: record.sh SURICATA [FOLDER]. SURICATA is the program (package suricata), of
+# release 8: others say other things. FOLDER (tests/data/suricata) has NAME.rules and NAME.pcap.gz, made by corpus.py, and
+# gets NAME.alerts for each: a line `NUMBER: SID SID...` for every packet that rules fit, and one of the packets that were
+# dropped. Needs jq.
 set -eu
 
 if [ $# -lt 1 ] || [ $# -gt 2 ]; then

@@ -8,7 +8,7 @@ use crate::analyser::{self, AnalyserStatus, Analysing, Fired, Looking};
 use crate::clock::PacketClock;
 use crate::delays::{Delays, LookedAfter};
 use crate::disk::DiskError;
-use crate::dump::{Begin, Dump, Dumped, Dumps, Output, QueryOutput, Roll, Target};
+use crate::dump::{Begin, Dump, Dumped, Dumps, Output, QueryOutput, Roll, Tally, Target};
 use crate::filter::{Filter, MOST_FILTERS, Many, Matches};
 use crate::flows::{By, Flows, FlowsStatus, Seen, Shown};
 use crate::keeper::{self, Keeper};
@@ -94,6 +94,8 @@ struct State {
     fired: AtomicU64,
     begun: AtomicU64,
     limited: AtomicU64,
+    /// What has become of the packets of its dumps.
+    dumped: Arc<Tally>,
     /// What the count has grown by that it is about, since that was looked at last.
     grown: AtomicU64,
 }
@@ -109,6 +111,12 @@ pub struct TriggerStatus {
     pub begun: u64,
     /// Dumps that it has not begun, as it has begun too many in a minute.
     pub limited: u64,
+    /// Packets of its dumps whose bytes were written.
+    #[serde(default)]
+    pub written: u64,
+    /// Packets of its dumps that could not be written.
+    #[serde(default)]
+    pub lost: u64,
 }
 
 /// What a query has found.
@@ -585,7 +593,7 @@ impl Capture {
     ) -> Result<Found, String> {
         let put = |record: &Record<'_>| {
             output.put(record);
-            match output.failed() {
+            match output.error() {
                 Some(error) => Err(error.to_string()),
                 None => Ok(()),
             }
@@ -627,6 +635,8 @@ impl Capture {
                     fired: state.fired.load(Ordering::Relaxed),
                     begun: state.begun.load(Ordering::Relaxed),
                     limited: state.limited.load(Ordering::Relaxed),
+                    written: state.dumped.written(),
+                    lost: state.dumped.lost(),
                 })
                 .collect(),
             analysers: together
@@ -658,9 +668,19 @@ impl Drop for Capture {
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
-        for words in lock(&self.together.last_words).drain(..) {
-            (self.tell)(&words);
+        let mut words = std::mem::take(&mut *lock(&self.together.last_words));
+        if let Some(disk) = self.disk.take() {
+            let before = disk.status().lost;
+            let last = disk.finish();
+            if last.lost > before {
+                let why = last.error.unwrap_or_default();
+                words.push(format!(
+                    "{} packets were not written to disk: {why}",
+                    last.lost - before
+                ));
+            }
         }
+        words.iter().for_each(|words| (self.tell)(words));
     }
 }
 
@@ -865,7 +885,8 @@ fn write_dumps(
             let trigger = &together.triggers[begin.trigger];
             let before = running.iter_mut().filter(|it| it.trigger == begin.trigger);
             before.for_each(|dump| dump.ends(begin.ended_ns));
-            running.push(Dump::begin(dumps, trigger, begin));
+            let tally = &together.states[begin.trigger].dumped;
+            running.push(Dump::begin(dumps, trigger, tally, begin));
         }
         let mut has_more = false;
         let mut ended = Vec::new();
@@ -883,6 +904,8 @@ fn write_dumps(
                 );
                 has_more |= looked == AT_ONCE;
                 if looked < AT_ONCE && looked_ns > until_ns {
+                    // So that it is known what has become of its packets.
+                    shared.iter_mut().for_each(Output::flush);
                     ended.push(dump.end());
                     return None;
                 }
@@ -895,10 +918,10 @@ fn write_dumps(
             running.iter_mut().for_each(Dump::flush);
         }
         if let Some(shared) = &mut shared
-            && (is_time || !has_more)
+            && (is_time || (!has_more && shared.failing().is_none()))
         {
             shared.flush();
-            *lock(&together.pipe_trouble) = shared.failed().map(str::to_string);
+            *lock(&together.pipe_trouble) = shared.failing().map(str::to_string);
         }
         if !running.is_empty() || !ended.is_empty() {
             *lock(&together.dumping) = running.iter().map(Dump::so_far).collect();
@@ -918,8 +941,10 @@ fn write_dumps(
         }
         drop(last);
         if looked_ns == u64::MAX && running.is_empty() {
-            if let Some(error) = shared.as_ref().and_then(Output::failed) {
-                let words = format!("packets were not written: {error}");
+            if let Some(shared) = &shared
+                && let Some(error) = shared.error()
+            {
+                let words = format!("{} packets were not written: {error}", shared.lost());
                 lock(&together.last_words).push(words);
             }
             return;
@@ -1306,6 +1331,100 @@ mod tests {
         // Of each flow as much as passes a hundred bytes: frames have 46 or 58.
         assert_eq!(found["cut"].len(), 3 + 1 + 3);
         assert!(found["fate"].len() <= 16 && !found["fate"].is_empty());
+    }
+
+    /// What captures of these tests have said at their end.
+    static TOLD: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+    fn put(capture: &Capture, producer: &mut Producer, numbers: std::ops::Range<u32>) {
+        let mut clock = capture.clock();
+        for number in numbers {
+            let frame = frame(0, number);
+            let facts = Facts {
+                time_ns: clock.now(),
+                wire_bytes: frame.len() as u32,
+                ..Facts::default()
+            };
+            producer.put(facts, &frame);
+            producer.publish();
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_lost_and_not_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = folder.path().join("disk");
+        let always = || vec![trigger("all", When::Always, "")];
+        let full = Capture::start(Settings {
+            target: Some(Target::File("/dev/full".into())),
+            tell: |words| lock(&TOLD).push(words.to_string()),
+            disk: Some(keeper::Settings {
+                folder: disk.clone(),
+                bytes: 1 << 30,
+                zstd: false,
+            }),
+            ..settings(always(), folder.path())
+        })
+        .unwrap();
+        let mut producer = full.producer();
+        put(&full, &mut producer, 0..100);
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while full.status().triggers[0].lost < 100 || full.status().disk.unwrap().packets < 100 {
+            assert!(Instant::now() < deadline, "{:?}", full.status());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let status = full.status();
+        let dump = &status.dumping[0];
+        assert_eq!((status.triggers[0].written, dump.packets), (0, 0));
+        assert!(status.trouble[0].contains("space"), "{status:?}");
+        // What the disk had is gone at the end, too.
+        std::fs::remove_dir_all(&disk).unwrap();
+        drop(producer);
+        drop(full);
+        let told = lock(&TOLD).join("\n");
+        assert!(told.contains("100 packets were not written: "), "{told}");
+        assert!(
+            told.contains("packets were not written to disk: "),
+            "{told}"
+        );
+
+        // A folder that goes away and comes again is written to as soon as it is there.
+        let dumps = folder.path().join("dumps");
+        let capture = Capture::start(Settings {
+            roll: Roll {
+                bytes: Some(1),
+                time: None,
+            },
+            ..settings(always(), &dumps)
+        })
+        .unwrap();
+        std::fs::remove_dir(&dumps).unwrap();
+        let mut producer = capture.producer();
+        put(&capture, &mut producer, 0..10);
+        while capture.status().triggers[0].lost < 10 {
+            assert!(Instant::now() < deadline, "{:?}", capture.status());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        std::fs::create_dir(&dumps).unwrap();
+        let mut number = 10;
+        while capture.status().triggers[0].written == 0 {
+            assert!(Instant::now() < deadline, "{:?}", capture.status());
+            put(&capture, &mut producer, number..number + 1);
+            number += 1;
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let status = loop {
+            let status = capture.status();
+            if status.triggers[0].written + status.triggers[0].lost == u64::from(number) {
+                break status;
+            }
+            assert!(Instant::now() < deadline, "{status:?}");
+            std::thread::sleep(Duration::from_millis(1));
+        };
+        drop(producer);
+        drop(capture);
+        let found = &dumped(&dumps)["all"];
+        assert_eq!(found.len() as u64, status.triggers[0].written);
     }
 
     #[test]

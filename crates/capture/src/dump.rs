@@ -4,20 +4,22 @@
 //! packets up to its end were looked at, so that a trigger that fires again meanwhile goes on with the same file.
 
 use crate::flow::Flow;
+use crate::lock;
 use crate::packed::{self, Packer};
 use crate::pcapng::{self, Section, Statistics};
 use crate::record::Record;
 use crate::ring::{Reader, Ring, Start};
 use crate::trigger::Trigger;
-use rustix::fs::{Advice, fadvise};
+use rustix::fs::{Advice, OFlags, fadvise, fcntl_getfl};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Seek, SeekFrom, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, UNIX_EPOCH};
 
 /// Place where dumps go.
@@ -49,9 +51,9 @@ pub struct Dumped {
     pub fired_ns: u64,
     /// File, as long as there is one of its own.
     pub file: Option<PathBuf>,
-    /// Packets written.
+    /// Packets whose bytes were written. A power cut may take those that the file system has not made permanent yet.
     pub packets: u64,
-    /// Bytes of the file.
+    /// Bytes that were written.
     pub file_bytes: u64,
     /// Packets that were written over in memory before they could be looked at, of all that passed.
     pub missed: u64,
@@ -59,7 +61,7 @@ pub struct Dumped {
     pub cut_off: u64,
     /// Packets that could not be written.
     pub lost: u64,
-    /// Why not.
+    /// Why not, the last time.
     pub error: Option<String>,
 }
 
@@ -68,22 +70,116 @@ const MOST_FLOWS: usize = 1 << 20;
 /// Bytes that are written at a time.
 const CHUNK_BYTES: usize = 1 << 20;
 
+/// What has become of packets that were to be written.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    written: AtomicU64,
+    lost: AtomicU64,
+    error: Mutex<Option<String>>,
+    /// The tally that this one is part of.
+    all: Option<Arc<Self>>,
+}
+
+impl Tally {
+    /// A tally whose packets are counted in another one as well.
+    fn part_of(all: &Arc<Self>) -> Arc<Self> {
+        Arc::new(Self {
+            all: Some(Arc::clone(all)),
+            ..Self::default()
+        })
+    }
+
+    /// Packets whose bytes were written.
+    pub(crate) fn written(&self) -> u64 {
+        self.written.load(Ordering::Relaxed)
+    }
+
+    /// Packets that could not be written.
+    pub(crate) fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
+    }
+
+    fn error(&self) -> Option<String> {
+        lock(&self.error).clone()
+    }
+
+    fn write(&self, packets: u64) {
+        self.written.fetch_add(packets, Ordering::Relaxed);
+        if let Some(all) = &self.all {
+            all.write(packets);
+        }
+    }
+
+    fn lose(&self, packets: u64, why: &str) {
+        self.lost.fetch_add(packets, Ordering::Relaxed);
+        *lock(&self.error) = Some(why.to_string());
+        if let Some(all) = &self.all {
+            all.lose(packets, why);
+        }
+    }
+}
+
+/// What an output writes to.
+pub(crate) trait Sink: Write {
+    /// Takes away all behind that byte, and goes on there.
+    fn cut(&mut self, bytes: u64) -> io::Result<()>;
+
+    /// Has the system keep nothing of it in memory, so that it pushes nothing else out; what is not on the disk yet is not
+    /// touched.
+    fn let_go(&self);
+}
+
+impl Sink for File {
+    fn cut(&mut self, bytes: u64) -> io::Result<()> {
+        self.set_len(bytes)?;
+        self.seek(SeekFrom::Start(bytes)).map(drop)
+    }
+
+    fn let_go(&self) {
+        let _ = fadvise(self, 0, None, Advice::DontNeed);
+    }
+}
+
+/// What stands at the end of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Tail {
+    /// A whole block.
+    Whole,
+    /// Perhaps a part of one, which has to be cut off before anything is written.
+    Torn,
+    /// Perhaps a part of one, which nobody can cut off: nothing is written any more.
+    Broken,
+}
+
 /// A file that is being written: whole blocks, or cut back to whole blocks when the disk is full. Where it is compressed,
-/// what is written in one go is a frame.
+/// what is written in one go is a frame. Packets that could not be written are lost; those that come later are tried again.
 #[derive(Debug)]
-pub(crate) struct Output {
-    file: File,
+pub(crate) struct Output<F = File> {
+    file: F,
     /// Name while it is written, and after.
     names: Option<(PathBuf, PathBuf)>,
     is_regular: bool,
     pending: Vec<u8>,
+    /// Packets in `pending`: whose they are, and how many.
+    waiting: Vec<(Arc<Tally>, u64)>,
+    /// Bytes at the start of `pending` without which the file cannot be read.
+    head_bytes: usize,
     packer: Option<Packer>,
+    /// Bytes that the file had before.
+    start: u64,
     /// Bytes of whole blocks, or frames, in the file.
     written: u64,
+    tail: Tail,
     /// Time of its first packet.
-    first_ns: u64,
+    first_ns: Option<u64>,
+    /// Packets written.
     packets: u64,
-    failed: Option<String>,
+    /// Packets that could not be written.
+    lost: u64,
+    /// Why something could not be written, the last time.
+    error: Option<String>,
+    /// Nothing could be written the last time.
+    is_failing: bool,
 }
 
 impl Output {
@@ -100,7 +196,7 @@ impl Output {
             options.write(true).create(true).truncate(true).mode(0o600);
             options.open(path)
         };
-        let (file, names) = match target {
+        let (mut file, names) = match target {
             Target::Folder(folder) => {
                 let (part, whole) = free_name(folder, name, zstd);
                 let mut options = OpenOptions::new();
@@ -111,22 +207,48 @@ impl Output {
             Target::Output => (File::from(io::stdout().as_fd().try_clone_to_owned()?), None),
         };
         let is_regular = file.metadata()?.is_file();
-        let mut pending = Vec::with_capacity(CHUNK_BYTES + (CHUNK_BYTES >> 3));
-        pcapng::section(&mut pending, &Section::ours(comment));
+        // A shell may have others' bytes in front of ours (`>>`).
+        let start = match is_regular {
+            true if fcntl_getfl(&file)?.contains(OFlags::APPEND) => file.metadata()?.len(),
+            true => file.stream_position()?,
+            false => 0,
+        };
+        let mut head = Vec::with_capacity(CHUNK_BYTES + (CHUNK_BYTES >> 3));
+        pcapng::section(&mut head, &Section::ours(comment));
         for port in ports {
-            pcapng::interface(&mut pending, port, snap);
+            pcapng::interface(&mut head, port, snap);
         }
-        Ok(Self {
+        let packer = zstd.then(Packer::new).transpose()?;
+        Ok(Self::new(file, names, is_regular, start, head, packer))
+    }
+}
+
+impl<F: Sink> Output<F> {
+    fn new(
+        file: F,
+        names: Option<(PathBuf, PathBuf)>,
+        is_regular: bool,
+        start: u64,
+        head: Vec<u8>,
+        packer: Option<Packer>,
+    ) -> Self {
+        Self {
             file,
             names,
             is_regular,
-            pending,
-            packer: zstd.then(Packer::new).transpose()?,
+            head_bytes: head.len(),
+            pending: head,
+            waiting: Vec::new(),
+            packer,
+            start,
             written: 0,
-            first_ns: 0,
+            tail: Tail::Whole,
+            first_ns: None,
             packets: 0,
-            failed: None,
-        })
+            lost: 0,
+            error: None,
+            is_failing: false,
+        }
     }
 
     /// Bytes of the file, as far as they are known: those of the next frame are not.
@@ -137,60 +259,107 @@ impl Output {
         }
     }
 
-    fn put(&mut self, record: &Record<'_>, comment: &str) {
-        let facts = &record.facts;
-        if self.packets == 0 {
-            self.first_ns = facts.time_ns;
+    fn put(&mut self, record: &Record<'_>, comment: &str, of: &Arc<Tally>) {
+        self.first_ns.get_or_insert(record.facts.time_ns);
+        match self.waiting.last_mut() {
+            Some((last, packets)) if Arc::ptr_eq(last, of) => *packets += 1,
+            _ => self.waiting.push((Arc::clone(of), 1)),
         }
-        self.packets += 1;
         pcapng::packet(&mut self.pending, record, comment);
         if self.pending.len() >= CHUNK_BYTES {
             self.flush();
         }
     }
 
-    /// Writes what there is. After an error nothing is written any more.
+    /// Writes what there is. What cannot be written is lost, but for the head: a file without it could not be read.
     pub(crate) fn flush(&mut self) {
-        if self.failed.is_some() || self.pending.is_empty() {
-            self.pending.clear();
+        if self.pending.is_empty() {
             return;
         }
-        let packed = match &mut self.packer {
-            None => Ok(&self.pending[..]),
-            Some(packer) => packer.pack(&self.pending),
-        };
-        let written = packed.and_then(|bytes| {
-            self.file.write_all(bytes)?;
-            Ok(bytes.len() as u64)
-        });
-        match written {
-            Ok(bytes) => self.written += bytes,
-            Err(error) => {
-                if self.is_regular {
-                    let _ = self.file.set_len(self.written);
+        let is_large = self.pending.len() >= CHUNK_BYTES;
+        match self.write_pending() {
+            Ok(bytes) => {
+                self.written += bytes;
+                self.head_bytes = 0;
+                self.pending.clear();
+                self.is_failing = false;
+                for (of, packets) in self.waiting.drain(..) {
+                    of.write(packets);
+                    self.packets += packets;
                 }
-                self.failed = Some(error.to_string());
+            }
+            Err(error) => {
+                if self.tail != Tail::Broken {
+                    self.tail = Tail::Torn;
+                    self.mend();
+                }
+                self.is_failing = true;
+                self.pending.truncate(self.head_bytes);
+                let why = self.error.insert(error.to_string());
+                for (of, packets) in self.waiting.drain(..) {
+                    of.lose(packets, why);
+                    self.lost += packets;
+                }
             }
         }
-        if self.is_regular && self.pending.len() >= CHUNK_BYTES {
-            // So that it pushes nothing else out of memory; what is not written yet is not touched.
-            let _ = fadvise(&self.file, 0, None, Advice::DontNeed);
+        if self.is_regular && is_large {
+            self.file.let_go();
         }
-        self.pending.clear();
     }
 
-    /// Why nothing is written any more.
-    pub(crate) fn failed(&self) -> Option<&str> {
-        self.failed.as_deref()
+    /// Packets that could not be written.
+    pub(crate) fn lost(&self) -> u64 {
+        self.lost
     }
 
-    /// Ends the file, and gives it its name.
-    fn finish(&mut self) {
+    /// Why something could not be written, the last time.
+    pub(crate) fn error(&self) -> Option<&str> {
+        self.error.as_deref()
+    }
+
+    /// Why nothing is written at the moment.
+    pub(crate) fn failing(&self) -> Option<&str> {
+        self.error().filter(|_| self.is_failing)
+    }
+
+    fn write_pending(&mut self) -> io::Result<u64> {
+        self.mend();
+        if self.tail != Tail::Whole {
+            let said = self.error.take().unwrap_or_default();
+            return Err(io::Error::other(said));
+        }
+        let bytes = match &mut self.packer {
+            None => &self.pending[..],
+            Some(packer) => packer.pack(&self.pending)?,
+        };
+        self.file.write_all(bytes)?;
+        Ok(bytes.len() as u64)
+    }
+
+    /// Cuts off the part of a block that a write may have left.
+    fn mend(&mut self) {
+        if self.tail == Tail::Torn {
+            self.tail = match self.is_regular {
+                true if self.file.cut(self.start + self.written).is_ok() => Tail::Whole,
+                true => Tail::Torn,
+                false => Tail::Broken,
+            };
+        }
+    }
+
+    /// Ends the file, and gives it its name; one in which there is nothing is removed. Returns its name.
+    fn finish(&mut self) -> Option<PathBuf> {
         self.flush();
-        if let Some((part, whole)) = self.names.take() {
-            match std::fs::rename(&part, &whole) {
-                Ok(()) => {}
-                Err(error) => self.failed = self.failed.take().or(Some(error.to_string())),
+        let (part, whole) = self.names.take()?;
+        if self.written == 0 {
+            let _ = std::fs::remove_file(&part);
+            return None;
+        }
+        match std::fs::rename(&part, &whole) {
+            Ok(()) => Some(whole),
+            Err(error) => {
+                self.error = self.error.take().or(Some(error.to_string()));
+                Some(part)
             }
         }
     }
@@ -260,39 +429,53 @@ pub(crate) struct Dump {
     pub trigger: usize,
     reader: Reader,
     output: Option<Output>,
+    /// What has become of its packets; the rest of what is told of it stands in `result`.
+    tally: Arc<Tally>,
     result: Dumped,
+    /// No file could be made, and it is not yet time to try again.
+    waits: bool,
     cause: String,
     from_ns: u64,
     until_ns: u64,
     /// Its trigger has begun another one.
     has_end: bool,
     flows: HashMap<Flow, u64>,
-    /// Packets of the pieces before the one that is being written.
-    packets_before: u64,
+    /// Has put a packet into the output that it shares with others.
+    has_said: bool,
+    /// Bytes of the files before the one that is being written, and what was missed and lost up to its start.
     bytes_before: u64,
     missed_before: u64,
+    lost_before: u64,
 }
 
 impl Dump {
     /// Begins a dump for a trigger that has fired.
-    pub(crate) fn begin(dumps: &Dumps, trigger: &Trigger, begin: Begin) -> Self {
+    pub(crate) fn begin(
+        dumps: &Dumps,
+        trigger: &Trigger,
+        of_trigger: &Arc<Tally>,
+        begin: Begin,
+    ) -> Self {
         Self {
             trigger: begin.trigger,
             reader: dumps.ring.reader(Start::At(begin.from_ns)),
             output: None,
+            tally: Tally::part_of(of_trigger),
             result: Dumped {
                 trigger: trigger.name.clone(),
                 fired_ns: begin.fired_ns,
                 ..Dumped::default()
             },
+            waits: false,
             cause: begin.cause,
             from_ns: begin.from_ns,
             until_ns: begin.until_ns,
             has_end: false,
             flows: HashMap::new(),
-            packets_before: 0,
+            has_said: false,
             bytes_before: 0,
             missed_before: 0,
+            lost_before: 0,
         }
     }
 
@@ -323,9 +506,12 @@ impl Dump {
         let Self {
             reader,
             output,
+            tally,
             result,
+            waits,
             flows,
             cause,
+            has_said,
             ..
         } = self;
         let (from_ns, fired_ns) = (self.from_ns, result.fired_ns);
@@ -353,13 +539,16 @@ impl Dump {
             };
             if let Some(shared) = shared {
                 // Who reads a pipe finds there why packets follow.
-                let said = if result.packets == 0 {
-                    comment()
-                } else {
-                    String::new()
+                let said = match std::mem::replace(has_said, true) {
+                    false => comment(),
+                    true => String::new(),
                 };
-                result.packets += 1;
-                shared.put(record, &said);
+                shared.put(record, &said, tally);
+                return;
+            }
+            if output.is_none() && *waits {
+                let why = tally.error().unwrap_or_default();
+                tally.lose(1, &why);
                 return;
             }
             if output.is_none() {
@@ -374,16 +563,17 @@ impl Dump {
                 ) {
                     Ok(made) => *output = Some(made),
                     Err(error) => {
-                        result.lost += 1;
-                        result.error = Some(error.to_string());
+                        tally.lose(1, &error.to_string());
+                        *waits = true;
                         return;
                     }
                 }
             }
             if let Some(output) = output {
-                output.put(record, "");
+                output.put(record, "", tally);
+                let first_ns = output.first_ns.unwrap_or(record.facts.time_ns);
                 let is_long = |time: Duration| {
-                    record.facts.time_ns.saturating_sub(output.first_ns) >= time.as_nanos() as u64
+                    record.facts.time_ns.saturating_sub(first_ns) >= time.as_nanos() as u64
                 };
                 is_full |= dumps
                     .roll
@@ -399,8 +589,9 @@ impl Dump {
         looked
     }
 
-    /// Writes what was gathered, so that who looks at the file finds it.
+    /// Writes what was gathered, so that who looks at the file finds it, and tries again what has failed.
     pub(crate) fn flush(&mut self) {
+        self.waits = false;
         if let Some(output) = &mut self.output {
             output.flush();
         }
@@ -410,47 +601,52 @@ impl Dump {
         let Some(mut output) = self.output.take() else {
             return;
         };
+        // What becomes of its packets is part of what is said at its end.
+        output.flush();
         let missed = self.result.missed - self.missed_before;
+        let lost = self.tally.lost() - self.lost_before;
         let statistics = Statistics {
-            received: output.packets + missed,
+            received: output.packets + missed + lost,
             dropped_by_interface: 0,
-            dropped_by_system: missed,
+            dropped_by_system: missed + lost,
         };
-        pcapng::statistics(&mut output.pending, 0, output.first_ns, &statistics);
-        let file = output.names.as_ref().map(|(_, whole)| whole.clone());
-        output.finish();
-        self.packets_before += output.packets;
+        let first_ns = output.first_ns.unwrap_or_default();
+        pcapng::statistics(&mut output.pending, 0, first_ns, &statistics);
+        let file = output.finish();
         self.bytes_before += output.written;
-        self.missed_before = self.result.missed;
-        if output.failed.is_some() {
-            self.result.error = output.failed;
+        self.missed_before += missed;
+        self.lost_before += lost;
+        if output.error.is_some() {
+            self.result.error = output.error;
         }
-        self.result.file = file;
-        self.result.packets = self.packets_before;
-        self.result.file_bytes = self.bytes_before;
+        if file.is_some() {
+            self.result.file = file;
+        }
     }
 
     /// Ends the dump.
     pub(crate) fn end(mut self) -> Dumped {
         self.end_file();
-        self.result
+        self.so_far()
     }
 
     /// What there is of it so far.
     pub(crate) fn so_far(&self) -> Dumped {
         let mut result = self.result.clone();
+        (result.packets, result.lost) = (self.tally.written(), self.tally.lost());
+        result.error = self.tally.error().or(result.error);
+        result.file_bytes = self.bytes_before;
         if let Some(output) = &self.output {
-            result.packets = self.packets_before + output.packets;
-            result.file_bytes = self.bytes_before + output.bytes();
+            result.file_bytes += output.written;
             result.file = output.names.as_ref().map(|(part, _)| part.clone());
-            result.error = output.failed.clone().or(result.error);
+            result.error = output.error.clone().or(result.error);
         }
         result
     }
 }
 
 /// The file that a query writes: it gets its name when it is whole, and goes if it is not finished.
-pub(crate) struct QueryOutput(Output);
+pub(crate) struct QueryOutput(Output, Arc<Tally>);
 
 impl Drop for QueryOutput {
     fn drop(&mut self) {
@@ -486,28 +682,204 @@ impl QueryOutput {
             packed::is_wanted(path),
         )?;
         output.names = (!is_other).then(|| (part, path.to_path_buf()));
-        Ok(Self(output))
+        Ok(Self(output, Arc::default()))
     }
 
     pub(crate) fn put(&mut self, record: &Record<'_>) {
-        self.0.put(record, "");
+        self.0.put(record, "", &self.1);
     }
 
-    /// Why nothing is written any more.
-    pub(crate) fn failed(&self) -> Option<&str> {
-        self.0.failed()
+    /// Why something could not be written.
+    pub(crate) fn error(&self) -> Option<&str> {
+        self.0.error()
     }
 
     /// Ends it; packets and bytes of the file.
     pub(crate) fn finish(mut self) -> Result<(u64, u64), String> {
         self.0.flush();
-        if let Some(error) = self.0.failed.take() {
+        if let Some(error) = self.0.error.take() {
             return Err(error);
         }
         self.0.finish();
-        match self.0.failed.take() {
+        match self.0.error.take() {
             Some(error) => Err(error),
             None => Ok((self.0.packets, self.0.written)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::pcapng::{Block, read};
+    use crate::record::Facts;
+
+    /// A disk that has room for so many bytes.
+    #[derive(Debug, Default)]
+    struct Disk {
+        bytes: Vec<u8>,
+        at: usize,
+        room: usize,
+        cannot_cut: bool,
+    }
+
+    impl Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let fits = bytes.len().min(self.room.saturating_sub(self.at));
+            if fits == 0 {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            self.bytes.resize(self.bytes.len().max(self.at + fits), 0);
+            self.bytes[self.at..self.at + fits].copy_from_slice(&bytes[..fits]);
+            self.at += fits;
+            Ok(fits)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Sink for Disk {
+        fn cut(&mut self, bytes: u64) -> io::Result<()> {
+            if self.cannot_cut {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            self.bytes.truncate(bytes as usize);
+            self.at = bytes as usize;
+            Ok(())
+        }
+
+        fn let_go(&self) {}
+    }
+
+    fn output(room: usize, is_regular: bool, zstd: bool) -> Output<Disk> {
+        let disk = Disk {
+            bytes: b"before".to_vec(),
+            at: 6,
+            room,
+            ..Disk::default()
+        };
+        let mut head = Vec::new();
+        pcapng::section(&mut head, &Section::ours("a test"));
+        pcapng::interface(&mut head, "a", 0);
+        let packer = zstd.then(|| Packer::new().unwrap());
+        Output::new(disk, None, is_regular, 6, head, packer)
+    }
+
+    fn put(output: &mut Output<Disk>, packets: u64, of: &Arc<Tally>) {
+        let frame = [7; 1000];
+        for _ in 0..packets {
+            let facts = Facts {
+                wire_bytes: 1000,
+                ..Facts::default()
+            };
+            output.put(
+                &Record {
+                    facts,
+                    frame: &frame,
+                },
+                "",
+                of,
+            );
+        }
+    }
+
+    /// Packets in a file that is whole: nothing stands behind them.
+    fn packets(disk: &Disk, is_packed: bool) -> u64 {
+        let (before, mut rest) = disk.bytes.split_at(6);
+        assert_eq!(before, b"before");
+        let unpacked;
+        if is_packed {
+            let mut to = vec![0; 64 << 20];
+            let size = packed::Unpacker::new()
+                .unwrap()
+                .unpack(rest, &mut to)
+                .unwrap();
+            to.truncate(size);
+            unpacked = to;
+            rest = &unpacked;
+        }
+        let (mut found, mut blocks) = (0, 0);
+        while let Some((block, size)) = read(rest) {
+            found += u64::from(matches!(block, Block::Packet(_)));
+            blocks += 1;
+            rest = &rest[size..];
+        }
+        assert!(rest.is_empty(), "{} bytes at the end", rest.len());
+        assert!(blocks >= 2 || (blocks, found) == (0, 0), "no head");
+        found
+    }
+
+    #[test]
+    fn packets_count_as_written_once_their_bytes_are_and_the_file_goes_on_when_there_is_room() {
+        for zstd in [false, true] {
+            let all = Arc::new(Tally::default());
+            let [one, other] = [(), ()].map(|()| Tally::part_of(&all));
+            // Room for nothing at first, not even the head.
+            let mut output = output(10, true, zstd);
+            put(&mut output, 3, &one);
+            assert_eq!((one.written(), one.lost()), (0, 0));
+            output.flush();
+            assert_eq!((one.written(), one.lost()), (0, 3));
+            assert!(output.failing().is_some() && output.error().is_some());
+            assert_eq!(output.file.bytes, b"before");
+            // Then for everything, and then for half of a chunk.
+            output.file.room = usize::MAX;
+            put(&mut output, 2500, &one);
+            put(&mut output, 10, &other);
+            output.flush();
+            assert_eq!((one.written(), one.lost()), (2500, 3));
+            assert_eq!((other.written(), other.lost()), (10, 0));
+            assert!(output.failing().is_none());
+            output.file.room = output.file.bytes.len() + 20;
+            put(&mut output, 5, &one);
+            put(&mut output, 6, &other);
+            output.flush();
+            assert_eq!((one.written(), one.lost()), (2500, 8));
+            assert_eq!((other.written(), other.lost()), (10, 6));
+            assert_eq!(packets(&output.file, zstd), 2510);
+            output.file.room = usize::MAX;
+            put(&mut output, 1, &other);
+            output.finish();
+            assert_eq!(packets(&output.file, zstd), 2511);
+            assert_eq!((output.packets, output.lost), (2511, 14));
+            assert_eq!((all.written(), all.lost()), (2511, 14));
+            assert_eq!(6 + output.written, output.file.bytes.len() as u64);
+        }
+    }
+
+    #[test]
+    fn nothing_is_written_behind_a_part_of_a_block() {
+        let tally = Arc::new(Tally::default());
+        let mut torn = output(2000, true, false);
+        torn.file.cannot_cut = true;
+        put(&mut torn, 5, &tally);
+        torn.flush();
+        torn.file.room = usize::MAX;
+        let before = torn.file.bytes.clone();
+        put(&mut torn, 5, &tally);
+        torn.flush();
+        assert!(torn.file.bytes == before);
+        assert!(
+            torn.failing().unwrap().contains("no storage space"),
+            "{torn:?}"
+        );
+        torn.file.cannot_cut = false;
+        put(&mut torn, 5, &tally);
+        torn.flush();
+        assert_eq!(packets(&torn.file, false), 5);
+        assert_eq!((tally.written(), tally.lost()), (5, 10));
+        // A pipe has taken what it has taken.
+        let tally = Arc::new(Tally::default());
+        let mut pipe = output(2000, false, false);
+        put(&mut pipe, 5, &tally);
+        pipe.flush();
+        pipe.file.room = usize::MAX;
+        put(&mut pipe, 5, &tally);
+        pipe.flush();
+        assert_eq!((tally.written(), tally.lost()), (0, 10));
+        assert_eq!(pipe.file.bytes.len(), 2000);
     }
 }

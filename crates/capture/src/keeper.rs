@@ -138,14 +138,24 @@ impl Keeper {
     pub fn status(&self) -> Status {
         lock(&self.status).clone()
     }
-}
 
-impl Drop for Keeper {
-    fn drop(&mut self) {
+    /// Writes all that is there, and ends; its last state.
+    pub fn finish(mut self) -> Status {
+        self.end();
+        self.status()
+    }
+
+    fn end(&mut self) {
         self.asked.stop.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 
@@ -191,12 +201,9 @@ impl Keeping {
                 std::thread::sleep(PAUSE);
             }
         }
-        let Self { writer, status, .. } = self;
         // What cannot be written any more is counted.
-        let _ = writer.finish().map(|written| {
-            let mut status = lock(&status);
-            (status.packets, status.lost) = (written.packets, written.lost);
-        });
+        let ended = self.writer.close();
+        self.tell(ended.err().map(|e| e.to_string()));
     }
 
     fn tell(&mut self, trouble: Option<String>) {

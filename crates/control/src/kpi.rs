@@ -128,7 +128,9 @@ impl Kpis {
             second.checked_sub(first).filter(|_| next_to).map(ms)
         });
         let one_way = |from, to| one_clock.then(|| between(from, to)).flatten();
-        let sum = |value: fn(&Record) -> f64| records.iter().map(|it| value(it).abs()).sum::<f64>();
+        // The sum of nothing is -0.0.
+        let sum =
+            |value: fn(&Record) -> f64| 0.0 + records.iter().map(|it| value(it).abs()).sum::<f64>();
         let mean_input = |it: &Record| {
             let all = it.inputs.iter().take(inputs).map(|input| input.abs());
             all.sum::<f64>() / inputs.max(1) as f64
@@ -152,7 +154,7 @@ impl Kpis {
             jitter: Delay::of(jitter.collect()),
             sum_balance: sum(|it| it.balance),
             sum_travel: sum(|it| it.travel),
-            sum_inputs: records.iter().map(mean_input).sum(),
+            sum_inputs: 0.0 + records.iter().map(mean_input).sum::<f64>(),
             most_balance: records
                 .iter()
                 .map(|it| it.balance.abs())

@@ -54,6 +54,9 @@ impl Scenario {
 pub struct Simulated {
     /// Rounds from the first command on.
     pub records: Vec<Record>,
+    /// Shortest time from a reading to the arrival of its command, ns, where all came too late; none where one came in time, or
+    /// none came at all.
+    pub too_late_ns: Option<u64>,
     /// When the plant fell, ns.
     pub fallen_ns: Option<u64>,
     /// Integral over time of the mean square of the inputs.
@@ -101,6 +104,7 @@ pub fn simulate(scenario: &Scenario) -> Result<Simulated, ModelError> {
     let mut station = Station::new(plant, scenario.station, START_NS);
     let mut link = Link::new(&scenario.link, scenario.seed ^ 0x6C69_6E6B);
     let mut events = Events::default();
+    let mut soonest_ns: Option<u64> = None;
     if let Some((ns, rate)) = scenario.push {
         events.add(START_NS + ns, Event::Pushed(rate));
     }
@@ -127,6 +131,8 @@ pub fn simulate(scenario: &Scenario) -> Result<Simulated, ModelError> {
             }
             Some((ns, Event::Commanded(command, stamps))) => {
                 station.receive(ns, &command, &stamps);
+                let took_ns = stamps.at(Stage::Read).map(|read| ns.saturating_sub(read));
+                soonest_ns = soonest_ns.into_iter().chain(took_ns).min();
             }
             Some((ns, Event::Pushed(rate))) => station.push(ns, rate),
             None => {
@@ -146,6 +152,7 @@ pub fn simulate(scenario: &Scenario) -> Result<Simulated, ModelError> {
         }
     }
     Ok(Simulated {
+        too_late_ns: soonest_ns.filter(|_| !station.is_controlled()),
         fallen_ns: station.fallen_ns(),
         energy: station.energy(),
         records: station.into_records(),
@@ -210,6 +217,25 @@ mod tests {
             assert!(!lossy.has_fallen, "seed {seed}");
             assert!(lossy.runs.keys().all(|run| *run <= 3) && lossy.lost > 60);
             assert!(lossy.sum_balance > plain.sum_balance, "losses show");
+        }
+    }
+
+    #[test]
+    fn how_late_commands_are_is_told_where_none_comes_in_time() {
+        let late = |delay_ns: u64| {
+            let mut scenario = scenario("robot");
+            scenario.link.delay_ns = delay_ns;
+            scenario.station.periods = 100;
+            let found = simulate(&scenario).unwrap();
+            (found.records.is_empty(), found.too_late_ns)
+        };
+        assert_eq!(late(1_000_000), (false, None));
+        assert_eq!(late(50_000_000), (true, Some(100_000_000)));
+        // Also those whose round nobody knows any more.
+        assert_eq!(late(5_000_000_000), (true, Some(10_000_000_000)));
+        let nothing = Kpis::of(&[], 1, true, None);
+        for sum in [nothing.sum_balance, nothing.sum_travel, nothing.sum_inputs] {
+            assert!(sum.is_sign_positive(), "{sum}");
         }
     }
 

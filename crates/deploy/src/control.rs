@@ -13,6 +13,8 @@ use taut_sys::listen_privately;
 
 /// Time that a supervisor may take to answer: it may be changing functions, or taking a chain down.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Time within which a supervisor that dies is gone: it ends its processes first.
+const END_PATIENCE: Duration = Duration::from_secs(10);
 /// Longest request, in bytes: a chain file.
 const LONGEST: u64 = 1 << 20;
 
@@ -130,40 +132,58 @@ fn serve<E: From<Asked>>(stream: &UnixStream, asked: &Sender<E>) {
 /// Asks the supervisor of a chain.
 ///
 /// # Errors
-/// [`DeployError::Unknown`] where none is up; [`DeployError::Chain`] for what it refuses.
+/// [`DeployError::Unknown`] where none is up, [`DeployError::Died`] where there was one; [`DeployError::Chain`] for what it
+/// refuses.
 pub fn ask(name: &str, request: &Request) -> Result<Status, DeployError> {
     let Some(folder) = run_folder::of_running(name)? else {
-        return Err(unknown(name)?);
+        return Err(not_up(name)?);
     };
-    let socket = folder.join("control.sock");
-    let failed = |e: std::io::Error| {
-        let what = match e.kind() {
-            ErrorKind::WouldBlock | ErrorKind::TimedOut => "does not answer",
-            _ => "cannot be asked",
-        };
-        DeployError::system(format!("the supervisor of chain \"{name}\" {what}"), e)
-    };
-    let stream = UnixStream::connect(&socket).map_err(failed)?;
-    stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
-    let mut line = serde_json::to_string(request).unwrap_or_default();
-    line.push('\n');
-    (&stream).write_all(line.as_bytes()).map_err(failed)?;
-    let mut answer = String::new();
-    BufReader::new(&stream)
-        .read_line(&mut answer)
-        .map_err(failed)?;
-    if answer.is_empty() {
-        let ended = std::io::Error::new(ErrorKind::UnexpectedEof, "it has just ended");
-        return Err(failed(ended));
-    }
-    let answer: Answer = serde_json::from_str(&answer).map_err(|e| failed(e.into()))?;
-    match answer {
-        Answer {
+    match exchange(&folder.join("control.sock"), request) {
+        Ok(Answer {
             error: None,
             status: Some(status),
-        } => Ok(status),
-        Answer { error, .. } => Err(DeployError::Chain(error.unwrap_or_default())),
+        }) => Ok(status),
+        Ok(Answer { error, .. }) => Err(DeployError::Chain(error.unwrap_or_default())),
+        Err(e) => {
+            let what = match e.kind() {
+                ErrorKind::WouldBlock | ErrorKind::TimedOut => "does not answer",
+                // One that still puts its chain up listens nowhere yet.
+                ErrorKind::NotFound if run_folder::of_running(name)?.is_some() => "cannot be asked",
+                // One that dies ends its processes before it is gone.
+                _ if has_ended(name, END_PATIENCE)? => return Err(not_up(name)?),
+                _ => "cannot be asked",
+            };
+            let what = format!("the supervisor of chain \"{name}\" {what}");
+            Err(DeployError::system(what, e))
+        }
     }
+}
+
+/// Sends a request to a supervisor, and waits for its answer.
+fn exchange(socket: &Path, request: &Request) -> std::io::Result<Answer> {
+    let stream = UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut line = serde_json::to_string(request)?;
+    line.push('\n');
+    (&stream).write_all(line.as_bytes())?;
+    let mut answer = String::new();
+    BufReader::new(&stream).read_line(&mut answer)?;
+    if answer.is_empty() {
+        return Err(ErrorKind::UnexpectedEof.into());
+    }
+    Ok(serde_json::from_str(&answer)?)
+}
+
+/// Waits until nobody keeps the chain up; false if somebody still does after that time.
+fn has_ended(name: &str, patience: Duration) -> Result<bool, DeployError> {
+    let deadline = Instant::now() + patience;
+    while run_folder::of_running(name)?.is_some() {
+        if Instant::now() >= deadline {
+            return Ok(false);
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    Ok(true)
 }
 
 /// Takes a chain down, also one whose supervisor is dead; returns how it was last, if somebody could say.
@@ -173,18 +193,15 @@ pub fn ask(name: &str, request: &Request) -> Result<Status, DeployError> {
 pub fn down(name: &str) -> Result<Option<Status>, DeployError> {
     let last = if run_folder::of_running(name)?.is_some() {
         Some(ask(name, &Request::Down)?)
-    } else if run_folder::names()?.iter().any(|known| known == name) {
+    } else if run_folder::is_left(name)? {
         // Removed as it goes out of scope.
         run_folder::RunFolder::take(name)?;
         sweep();
         None
     } else {
-        return Err(unknown(name)?);
+        return Err(not_up(name)?);
     };
-    let deadline = Instant::now() + PATIENCE;
-    while run_folder::of_running(name)?.is_some() && Instant::now() < deadline {
-        thread::sleep(Duration::from_millis(5));
-    }
+    has_ended(name, PATIENCE)?;
     Ok(last)
 }
 
@@ -195,7 +212,17 @@ pub fn sweep() {
     sweep_stale_wires();
 }
 
-fn unknown(name: &str) -> Result<DeployError, DeployError> {
+/// Says why there is nobody to ask: no such chain is up, or its supervisor has died.
+fn not_up(name: &str) -> Result<DeployError, DeployError> {
+    if run_folder::is_left(name)? {
+        return Ok(DeployError::Died {
+            name: name.to_string(),
+            log: match run_folder::log(name)? {
+                Some(log) => format!(" (log: {})", log.display()),
+                None => String::new(),
+            },
+        });
+    }
     let mut up = Vec::new();
     for known in run_folder::names()? {
         if run_folder::of_running(&known)?.is_some() {

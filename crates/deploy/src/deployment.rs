@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
-use taut_engine::{Chain, Count, CountersView, Event, Order, Place, Placement, Report};
+use taut_engine::{Chain, Count, CountKind, CountersView, Event, Order, Place, Placement, Report};
 use taut_port::{PortCounters, PortSpec};
 
 /// Time that processes may take until packets pass; a machine under load takes seconds.
@@ -108,7 +108,7 @@ struct Kept {
     last_words: String,
 }
 
-/// A chain that is up. Dropping it takes it down.
+/// A chain that is up. Dropping it takes it down; the log of its supervisor then stays, if there is one.
 pub struct Deployment {
     name: String,
     file: PathBuf,
@@ -234,6 +234,8 @@ impl Deployment {
         deployment.write_state()?;
         let socket = deployment.folder.path().join("control.sock");
         control::listen(&socket, deployment.words.clone())?;
+        // From now on it goes when it is told to; else somebody will ask why it has gone.
+        deployment.folder.leave(true);
         Ok(deployment)
     }
 
@@ -435,6 +437,7 @@ impl Deployment {
         self.end_processes();
         let last = self.status();
         let asked = self.ended_by.take();
+        self.folder.leave(false);
         drop(self);
         if let Some(asked) = asked {
             asked.send_and_wait(Answer {
@@ -592,7 +595,12 @@ impl Deployment {
                         of.at_end = ports;
                         return true;
                     }
-                    Event::Summary(summary) => of.now = summary.counters,
+                    Event::Summary(summary) => {
+                        of.now = summary.counters;
+                        of.counts
+                            .retain(|it| !matches!(it.kind, CountKind::Outcome | CountKind::Drop));
+                        of.counts.extend(summary.functions);
+                    }
                     Event::Updated { .. } | Event::Joined { .. } => self.answer = Some(Ok(())),
                     Event::Refused { reason } => self.answer = Some(Err(reason)),
                     Event::Link { .. } => {}
@@ -615,7 +623,10 @@ impl Deployment {
                         Condition::Down
                     };
                     of.links.clear();
-                    of.counts.clear();
+                    // What was counted is the last word of one that is not started again.
+                    if of.condition == Condition::Down {
+                        of.counts.clear();
+                    }
                     of.count_as_told();
                     of.before = of.before + std::mem::take(&mut of.now);
                 }

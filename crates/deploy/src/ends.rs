@@ -54,11 +54,8 @@ impl Drop for Laid {
 pub(crate) fn check(chain: &Chain) -> Result<(), DeployError> {
     let wrong = |text: String| Err(DeployError::Chain(text));
     let distributed = chain.placement != Placement::Compact;
-    if distributed && chain.ports.len() != 2 {
-        return wrong(format!(
-            "{} ports: a chain over several workers has two ends; give two ports, or placement = \"compact\"",
-            chain.ports.len()
-        ));
+    if distributed {
+        two_ends(chain.ports.len())?;
     }
     if distributed && chain.place == Place::Kernel {
         return wrong(
@@ -97,6 +94,16 @@ pub(crate) fn check(chain: &Chain) -> Result<(), DeployError> {
         }
     }
     Ok(())
+}
+
+/// Checks that a chain over several workers has as many ports as it has ends.
+pub(crate) fn two_ends(ports: usize) -> Result<(), DeployError> {
+    match ports {
+        2 => Ok(()),
+        _ => Err(DeployError::Chain(format!(
+            "{ports} ports: a chain over several workers has two ends; give two ports, or placement = \"compact\""
+        ))),
+    }
 }
 
 /// Returns what nobody else can have at the same time, in words; none where ports do not get in each other's way.

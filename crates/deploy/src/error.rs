@@ -39,6 +39,16 @@ pub enum DeployError {
         /// Names of the chains that there are.
         known: String,
     },
+    /// The supervisor of a chain has died, and its run folder is still there.
+    #[error(
+        "the supervisor of chain \"{name}\" has died{log}: `taut chain down {name}` clears up what it has left"
+    )]
+    Died {
+        /// The chain's name.
+        name: String,
+        /// Where its log is, in brackets; empty if it has none.
+        log: String,
+    },
     /// The machine lacks something.
     #[error(transparent)]
     Missing(#[from] Missing),

@@ -24,6 +24,7 @@ mod deployment;
 mod ends;
 mod error;
 mod estimate;
+mod lines;
 pub mod manifest;
 mod measure;
 mod named;

@@ -1,9 +1,10 @@
 //! A process of a chain: one `taut forward`, listened to, and gone when its owner is.
 
 use crate::DeployError;
+use crate::lines::next_line;
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::fs::OpenOptions;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
@@ -172,8 +173,6 @@ impl Drop for Process {
 }
 
 fn lines(stream: Option<impl Read>) -> impl Iterator<Item = String> {
-    let reader = stream.map(BufReader::new);
-    reader
-        .into_iter()
-        .flat_map(|reader| reader.lines().map_while(Result::ok))
+    let mut reader = stream.map(BufReader::new);
+    std::iter::from_fn(move || next_line(reader.as_mut()?))
 }

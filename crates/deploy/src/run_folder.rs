@@ -8,10 +8,14 @@ use std::path::{Path, PathBuf};
 use taut_host::private::{self, Lock, LockError};
 use taut_sys::Locked;
 
-/// The folder of one chain, held by whoever keeps the chain up. Dropping it removes it.
+/// Name of the file in which a supervisor that belongs to no terminal keeps what it has to say.
+const LOG: &str = "supervisor.log";
+
+/// The folder of one chain, held by whoever keeps the chain up. Dropping it removes it, unless it is to be left with the log.
 #[derive(Debug)]
 pub struct RunFolder {
     path: PathBuf,
+    is_left: bool,
     /// Lock, held for as long as the chain is up; the kernel lets go of it however the process ends.
     _lock: Lock,
 }
@@ -76,7 +80,16 @@ impl RunFolder {
                 let _ = fs::remove_file(entry.path());
             }
         }
-        Ok(Self { path, _lock: lock })
+        Ok(Self {
+            path,
+            is_left: false,
+            _lock: lock,
+        })
+    }
+
+    /// Says whether the folder stays, if there is a log in it, when this is dropped: for those who ask why the chain is gone.
+    pub(crate) fn leave(&mut self, is_left: bool) {
+        self.is_left = is_left;
     }
 
     /// Path of the folder.
@@ -87,6 +100,9 @@ impl RunFolder {
 
 impl Drop for RunFolder {
     fn drop(&mut self) {
+        if self.is_left && self.path.join(LOG).exists() {
+            return;
+        }
         // Nobody is left to tell; the next chain of this name takes what stays.
         let _ = fs::remove_dir_all(&self.path);
     }
@@ -102,6 +118,33 @@ pub fn of_running(name: &str) -> Result<Option<PathBuf>, DeployError> {
     };
     let is_up = File::open(path.join("lock")).is_ok_and(|lock| Locked::shared(lock).is_err());
     Ok(is_up.then_some(path))
+}
+
+/// Whether a chain of that name has a folder, also one whose supervisor is dead.
+///
+/// # Errors
+/// As of [`all_chains`].
+pub(crate) fn is_left(name: &str) -> Result<bool, DeployError> {
+    Ok(names()?.iter().any(|known| known == name))
+}
+
+/// Path of the log of the supervisor of the chain of that name, if it keeps one.
+///
+/// # Errors
+/// As of [`all_chains`].
+pub fn log(name: &str) -> Result<Option<PathBuf>, DeployError> {
+    let path = all_chains()?.map(|all| all.join(name).join(LOG));
+    Ok(path.filter(|log| log.exists()))
+}
+
+/// Moves what the supervisor of a chain writes its words to into the chain's folder, as its log.
+///
+/// # Errors
+/// Where the folder is gone.
+pub fn keep_as_log(words: &Path, name: &str) -> Result<(), DeployError> {
+    let log = make_all_chains()?.join(name).join(LOG);
+    fs::rename(words, &log)
+        .map_err(|e| DeployError::system(format!("cannot write {}", log.display()), e))
 }
 
 /// The names of all chains that have a folder, also of those whose supervisor is dead.
@@ -120,4 +163,43 @@ pub fn names() -> Result<Vec<String>, DeployError> {
         .collect();
     names.sort();
     Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_folder_is_left_with_its_log_by_a_supervisor_that_dies_and_not_by_one_that_ends() {
+        let name = format!("left-{}", std::process::id());
+        for (is_left, has_log, stays) in [
+            (true, true, true),
+            (true, false, false),
+            (false, true, false),
+        ] {
+            let mut folder = RunFolder::take(&name).unwrap();
+            if has_log {
+                let words = folder.path().join("words");
+                fs::write(&words, "taut: a word\n").unwrap();
+                keep_as_log(&words, &name).unwrap();
+            }
+            folder.leave(is_left);
+            let path = folder.path().to_path_buf();
+            drop(folder);
+            assert_eq!(path.exists(), stays, "{is_left} {has_log}");
+            assert_eq!(log(&name).unwrap().is_some(), stays);
+            let said = crate::ask(&name, &crate::Request::Status).unwrap_err();
+            let said = said.to_string();
+            if stays {
+                let log = path.join(LOG);
+                let want = format!("has died (log: {})", log.display());
+                assert!(said.contains(&want), "{said}");
+            } else {
+                assert!(said.starts_with("no chain"), "{said}");
+            }
+        }
+        // The next one of that name takes what stays.
+        drop(RunFolder::take(&name).unwrap());
+    }
 }

@@ -1,7 +1,7 @@
 //! Segments, which a chain is made of where its functions do not share a worker: in a row, each a chain of its own that
 //! `taut forward` can run, joined by wires.
 
-use crate::{DeployError, classify};
+use crate::{DeployError, classify, ends};
 use std::time::Duration;
 use taut_engine::{Chain, DEFAULT_BURST, Place, Placement, Stage, Wait};
 use taut_port::PortSpec;
@@ -54,7 +54,8 @@ pub fn split(chain: &Chain) -> Result<Vec<(Vec<Stage>, Place)>, DeployError> {
 /// The segments of a chain, west first. `cores` are those that its workers may have, the first worker the first.
 ///
 /// # Errors
-/// [`DeployError`] for a function that cannot be where the file wants it, or a port spec that is wrong.
+/// [`DeployError`] for a function that cannot be where the file wants it, a port spec that is wrong, or wires that are those of
+/// a chain with more or fewer segments.
 pub fn segments(
     chain: &Chain,
     wires: &Wires,
@@ -62,6 +63,15 @@ pub fn segments(
 ) -> Result<Vec<Segment>, DeployError> {
     let parts = split(chain)?;
     let count = parts.len();
+    let wired = wires.joints.len() + 1;
+    if count != wired {
+        return Err(DeployError::Chain(format!(
+            "{count} segments, and wires for {wired}: there is one more segment than there are joints"
+        )));
+    }
+    if count > 1 {
+        ends::two_ends(wires.ends.len())?;
+    }
     let workers = parts.iter().filter(|(_, place)| *place == Place::User);
     // A worker that polls lets nobody else onto its core, and the machine has other things to do as well.
     let crowded = chain.placement != Placement::Compact && workers.count() >= cores.len().max(2);
@@ -229,6 +239,31 @@ pub(crate) mod tests {
         );
         let cores: Vec<_> = found.iter().map(|s| s.chain.core).collect();
         assert_eq!(cores, [Some(1), Some(0), Some(1)]);
+    }
+
+    #[test]
+    fn wires_of_another_number_of_segments_are_refused() {
+        for placement in ["threads", "processes", "namespaces"] {
+            let all = chain(&format!("placement = \"{placement}\""), &[FORWARD, XOR]);
+            for joints in [0, 2] {
+                let refused = segments(&all, &wires(joints), &[0, 1]).unwrap_err();
+                let message = refused.to_string();
+                assert!(message.starts_with("2 segments"), "{message}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_chain_over_several_workers_has_two_ends() {
+        let all = chain("placement = \"processes\"", &[FORWARD, XOR]);
+        for ends in [0, 1, 3] {
+            let wires = Wires {
+                ends: vec!["null:".to_string(); ends],
+                ..wires(1)
+            };
+            let message = segments(&all, &wires, &[0]).unwrap_err().to_string();
+            assert!(message.starts_with(&format!("{ends} ports")), "{message}");
+        }
     }
 
     #[test]

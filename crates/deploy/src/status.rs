@@ -70,7 +70,7 @@ pub struct SegmentStatus {
     pub last_words: String,
     /// Counts of its workers, all starts together, a second ago at most; what one that died had counted since, is lost.
     pub counters: CountersView,
-    /// Counts of its functions, for those that tell: of its present start, a second ago at most.
+    /// Counts of its functions, for those that tell, by function and outcome: of its present start, a second ago at most.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub counts: Vec<Count>,
     /// Lost on its wires while its process was dead: what its neighbours sent to it, or could not send.

@@ -17,7 +17,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
-use taut_function::{Function, Member, SettingsError, Shared, Spread, Watcher};
+use taut_function::{Function, Member, PortNames, SettingsError, Shared, Spread, Watcher};
 use taut_host::affinity::AffinityError;
 use taut_port::{PortError, PortSpec, backends};
 use taut_settings::{SettingsFileError, duration, place_in, suggestion};
@@ -33,6 +33,8 @@ pub const MOST_BURST: usize = 256;
 pub struct Chain {
     /// One port, or pairs of ports.
     pub ports: Vec<PortSpec>,
+    /// Names of the ports, in their order, where the file has some.
+    pub port_names: Vec<String>,
     /// Functions that every packet passes: in order from the first port of a pair, in reverse from the second.
     pub functions: Vec<Stage>,
     /// Flush policy: when packets are sent.
@@ -413,6 +415,7 @@ impl Chain {
     pub fn new(ports: Vec<PortSpec>, functions: Vec<Stage>) -> Self {
         Self {
             ports,
+            port_names: Vec::new(),
             functions,
             flush: Flush::default(),
             queue: None,
@@ -532,6 +535,7 @@ impl Chain {
         let cores = cores.unwrap_or_default();
         let chain = Self {
             ports,
+            port_names: file.ports.names,
             functions,
             flush,
             queue: file.queue.map(toml::Spanned::into_inner),
@@ -681,6 +685,18 @@ impl Chain {
             }
         }
         Ok(())
+    }
+
+    /// Names of its ports as people know them: those of the file, else what the ports are about, such as an interface.
+    pub(crate) fn names_of_ports(&self) -> PortNames {
+        let names = self.ports.iter().enumerate().map(|(number, spec)| {
+            let given = self.port_names.get(number).cloned();
+            given.unwrap_or_else(|| match spec.target() {
+                "" => spec.to_string(),
+                target => target.to_string(),
+            })
+        });
+        PortNames(names.collect())
     }
 
     /// Whether it has cores for more workers than it begins with.
@@ -932,6 +948,15 @@ mod tests {
             let message = text.parse::<Stage>().unwrap_err().to_string();
             assert!(message.contains(part), "{message}");
         }
+    }
+
+    #[test]
+    fn ports_are_called_by_their_names_else_by_what_they_are_about() {
+        let names = |text: &str| Chain::parse(text, "x.toml").unwrap().names_of_ports().0;
+        let named = names("ports = { wan = \"null:source=8\", lan = \"null:\" }");
+        assert_eq!(*named, ["wan", "lan"]);
+        let unnamed = names("ports = [\"af_packet:eth0,ring=64\", \"null:\"]");
+        assert_eq!(*unnamed, ["eth0", "null:"]);
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! Counters of what a worker has done, published by it now and then and read by anybody.
 
-use crate::QueueCounters;
+use crate::{QueueCounters, Stage};
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
-use taut_function::Counted;
+use taut_function::{Count, CountKind, Counted, Function};
 use taut_port::PortCounters;
 
 macro_rules! counters {
@@ -20,6 +20,8 @@ macro_rules! counters {
             queues: OnceLock<Box<[Box<[[AtomicU64; 5]]>]>>,
             /// What functions count for others.
             functions: OfFunctions,
+            /// What became of packets in functions.
+            outcomes: Mutex<Outcomes>,
         }
 
         /// One reading of [`Counters`].
@@ -91,6 +93,26 @@ macro_rules! counters {
                 *self.functions.0.lock().unwrap_or_else(PoisonError::into_inner) = counted;
             }
 
+            /// Returns what became of packets in its functions, as it was published last.
+            pub fn outcomes(&self) -> Vec<Count> {
+                self.outcomes.lock().unwrap_or_else(PoisonError::into_inner).counts()
+            }
+
+            /// Says what the functions are called that it has from now on.
+            pub(crate) fn have_names(&self, stages: &[Stage]) {
+                let names = stages.iter().map(|stage| stage.name.clone()).collect();
+                *self.outcomes.lock().unwrap_or_else(PoisonError::into_inner) =
+                    Outcomes { names, each: Vec::new() };
+            }
+
+            /// Publishes what became of packets in the functions so far.
+            pub(crate) fn publish_outcomes(&self, functions: &[Box<dyn Function>]) {
+                // Whoever reads is quick, and is not waited for: they are published again soon.
+                if let Ok(mut outcomes) = self.outcomes.try_lock() {
+                    outcomes.take(functions);
+                }
+            }
+
             /// Publishes the worker's own counters.
             pub(crate) fn publish(&self, view: &CountersView) {
                 $(self.$name.store(view.$name, Ordering::Relaxed);)*
@@ -138,6 +160,61 @@ struct OfFunctions(Mutex<Vec<Weak<dyn Counted>>>);
 impl std::fmt::Debug for OfFunctions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("OfFunctions").finish_non_exhaustive()
+    }
+}
+
+/// What became of packets in the functions of a worker, since each began.
+#[derive(Debug, Default)]
+struct Outcomes {
+    /// Names of the functions, in the order of the chain; none where nobody has said.
+    names: Vec<String>,
+    /// Number of the function, the outcome, whether packets went no further, and how many.
+    each: Vec<(usize, &'static str, bool, u64)>,
+}
+
+impl Outcomes {
+    fn take(&mut self, functions: &[Box<dyn Function>]) {
+        self.each.clear();
+        for (number, function) in functions.iter().enumerate() {
+            let outcomes = function.outcomes().into_iter();
+            let each = outcomes.map(|(name, count)| (number, name, function.drops(name), count));
+            self.each.extend(each);
+        }
+    }
+
+    fn counts(&self) -> Vec<Count> {
+        let each = self
+            .each
+            .iter()
+            .filter_map(|(number, name, is_drop, count)| {
+                let function = self.names.get(*number)?;
+                Some(outcome(function, name, *is_drop, *count))
+            });
+        each.collect()
+    }
+}
+
+/// The count of an outcome of a function.
+pub(crate) fn outcome(function: &str, name: &str, is_drop: bool, count: u64) -> Count {
+    Count {
+        function: function.to_string(),
+        kind: CountKind::of_outcome(is_drop),
+        name: name.to_string(),
+        about: String::new(),
+        count,
+    }
+}
+
+/// Adds counts to others: to those of the same thing, or as new ones.
+pub(crate) fn add_counts(sums: &mut Vec<Count>, counts: impl IntoIterator<Item = Count>) {
+    for count in counts {
+        let same = |it: &&mut Count| {
+            (&it.function, it.kind, &it.name) == (&count.function, count.kind, &count.name)
+        };
+        match sums.iter_mut().find(same) {
+            Some(sum) => sum.count += count.count,
+            None => sums.push(count),
+        }
     }
 }
 
@@ -250,5 +327,46 @@ impl CountersView {
             ("too long", self.dropped_too_long),
             ("tx failed", self.dropped_tx_failed),
         ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use taut_function::Context;
+    use taut_port::Batch;
+
+    struct Telling;
+
+    impl Function for Telling {
+        fn process(&mut self, _: &mut Batch, _: &Context) {}
+
+        fn outcomes(&self) -> Vec<(&'static str, u64)> {
+            vec![("passed", 3), ("dropped: odd", 2)]
+        }
+    }
+
+    #[test]
+    fn what_became_of_packets_is_told_by_function_and_outcome() {
+        let functions: Vec<Box<dyn Function>> = vec![Box::new(Telling), Box::new(Telling)];
+        let counters = Counters::default();
+        counters.publish_outcomes(&functions);
+        assert!(
+            counters.outcomes().is_empty(),
+            "nobody has said what they are called"
+        );
+        let stages = ["first", "second"].map(|name| name.parse::<Stage>().unwrap());
+        counters.have_names(&stages);
+        counters.publish_outcomes(&functions);
+        let mut told = counters.outcomes();
+        assert_eq!(told.len(), 4);
+        assert_eq!(told[1], outcome("first", "dropped: odd", true, 2));
+        assert_eq!(told[2], outcome("second", "passed", false, 3));
+        add_counts(&mut told, counters.outcomes());
+        assert_eq!((told.len(), told[3].count), (4, 4));
+        // Other functions begin at nothing.
+        counters.have_names(&stages[..1]);
+        assert!(counters.outcomes().is_empty());
     }
 }

@@ -2,6 +2,7 @@
 //! what a function knows is one worker's, however ports spread packets.
 
 use crate::CountersView;
+use crate::slow::Made;
 use std::sync::atomic::{AtomicU64, Ordering};
 use taut_function::{ANY, Context, Function, Member};
 use taut_port::pair::Lane;
@@ -10,6 +11,34 @@ use taut_sys::Alarm;
 
 /// Packets that may wait between two workers, in each direction.
 const SLOTS: u32 = 512;
+
+/// Bit of a note that says that the packet has met functions already, and where it goes on.
+const IS_MADE: u64 = 1 << 48;
+
+/// Place at which packets of another worker go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum From {
+    /// The first function: they came in through the port of that number.
+    Port(usize),
+    /// Functions behind one whose slow path has let them go.
+    SlowPath(Made),
+}
+
+impl From {
+    fn bits(self) -> Option<u64> {
+        match self {
+            Self::Port(port) => Some(port as u64),
+            Self::SlowPath(made) => made.bits().map(|bits| bits | IS_MADE),
+        }
+    }
+
+    fn of(bits: u64) -> Self {
+        match bits & IS_MADE {
+            0 => Self::Port(bits as usize),
+            _ => Self::SlowPath(Made::of(bits & !IS_MADE)),
+        }
+    }
+}
 
 /// Teams of this process, the lanes of each of which have names of their own.
 static TEAMS: AtomicU64 = AtomicU64::new(0);
@@ -52,18 +81,19 @@ impl Handoff {
         })
     }
 
-    /// Sends those packets of a batch away whose home is another worker, as `function` says, and marks them as dropped. Those
-    /// that it has no room for are counted and gone.
+    /// Sends those packets of a batch away whose home is another worker, as `function` says, and marks them as dropped; there they go
+    /// on at `from`. Those that it has no room for are counted and gone.
     pub(crate) fn send(
         &mut self,
         function: &dyn Function,
         batch: &mut Batch,
         context: &Context,
+        from: From,
         own: &mut CountersView,
     ) {
         let mut homes = [ANY; BATCH_CAPACITY];
         function.homes(batch, context, &mut homes);
-        let from = context.from_port as u64;
+        let Some(from) = from.bits() else { return };
         for (index, home) in homes.iter().take(batch.len()).enumerate() {
             // None to itself, and none of that number where any will do.
             let Some(Some(lane)) = self.lanes.get_mut(usize::from(*home)) else {
@@ -87,9 +117,9 @@ impl Handoff {
         self.lanes.iter_mut().flatten().any(|lane| !lane.is_empty())
     }
 
-    /// Hands what others have sent to `each`, in batches of packets that came in through the same port, whose number goes with
-    /// them; each is to be empty again when that returns. A batch from every worker at most.
-    pub(crate) fn receive(&mut self, batch: &mut Batch, mut each: impl FnMut(usize, &mut Batch)) {
+    /// Hands what others have sent to `each`, in batches of packets that go on at the same place; each is to be empty again when
+    /// that returns. A batch from every worker at most.
+    pub(crate) fn receive(&mut self, batch: &mut Batch, mut each: impl FnMut(From, &mut Batch)) {
         let count = self.lanes.len();
         for turn in 0..count {
             let Some(lane) = &mut self.lanes[(self.first + turn) % count] else {
@@ -103,7 +133,7 @@ impl Handoff {
                 let many = same.count().min(batch.room());
                 self.arrived.move_up_to(many, batch);
                 done += many;
-                each(from as usize, batch);
+                each(From::of(from), batch);
                 // Whatever was not taken has nowhere to go.
                 batch.clear();
             }
@@ -152,8 +182,11 @@ mod tests {
     fn taken(worker: &mut Handoff) -> Vec<(usize, u8)> {
         let (mut batch, mut all) = (Batch::limited(16), Vec::new());
         while worker.has_come() {
-            worker.receive(&mut batch, |port, batch| {
+            worker.receive(&mut batch, |from, batch| {
                 assert!((1..=16).contains(&batch.len()));
+                let From::Port(port) = from else {
+                    panic!("{from:?}")
+                };
                 all.extend(batch.packets().iter().map(|it| (port, it.bytes()[1])));
             });
         }
@@ -183,7 +216,8 @@ mod tests {
                 from_port,
                 ..Context::default()
             };
-            team[0].send(&ByFirstByte, &mut batch, &context, &mut own);
+            let from = From::Port(from_port);
+            team[0].send(&ByFirstByte, &mut batch, &context, from, &mut own);
             batch.settle(&mut Batch::new());
             stayed -= batch.len();
         }
@@ -206,7 +240,8 @@ mod tests {
             for packet in batch.packets_mut() {
                 packet.bytes_mut()[0] = 1;
             }
-            to.send(&ByFirstByte, &mut batch, &Context::default(), own);
+            let context = Context::default();
+            to.send(&ByFirstByte, &mut batch, &context, From::Port(0), own);
         };
         for _ in 0..9 {
             send(&mut team[0], &mut own);
@@ -216,5 +251,23 @@ mod tests {
         team.pop();
         send(&mut team[0], &mut own);
         assert_eq!((own.handed_over, own.dropped_handoff), (512, 128));
+    }
+
+    #[test]
+    fn what_a_slow_path_has_let_go_says_to_its_worker_where_it_goes_on() {
+        let mut team = team(2);
+        let pool = PoolHandle::new(64, false).unwrap();
+        let mut batch = Batch::new();
+        pool.fill(&mut batch, 1, 60);
+        batch.packets_mut()[0].bytes_mut()[0] = 1;
+        let from = From::SlowPath(Made {
+            way: taut_function::Passage::between(2, 1),
+            function: 9,
+        });
+        let (context, mut own) = (Context::default(), CountersView::default());
+        team[0].send(&ByFirstByte, &mut batch, &context, from, &mut own);
+        let mut got = Vec::new();
+        team[1].receive(&mut Batch::new(), |from, _| got.push(from));
+        assert_eq!(got, [from]);
     }
 }

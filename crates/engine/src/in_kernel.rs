@@ -1,10 +1,11 @@
 //! A chain in the kernel: which XDP programs take the place of its worker, and what they counted.
 
 use crate::chain::Stage;
+use crate::counters::{add_counts, outcome};
 use crate::team::shared_by;
 use crate::{Chain, ChainError, Outcomes};
 use std::sync::Arc;
-use taut_function::{Shared, UpcallError};
+use taut_function::{Count, Shared, UpcallError, says_dropped};
 use taut_port::{Direction, Pairs};
 use taut_xdp::forward::{HeaderChange, KernelProgram};
 use taut_xdp::functions::{KernelFunction, KernelFunctions, KernelStage};
@@ -82,6 +83,24 @@ impl InKernel {
         numbered
             .flat_map(|(number, names)| names.iter().copied().zip(functions.outcomes(number)))
             .collect()
+    }
+
+    /// Returns the same by function, for others to read; `stages` are what the functions were made of.
+    pub(crate) fn counts(&self, stages: &[Stage]) -> Vec<Count> {
+        let Self::Functions {
+            functions,
+            outcomes,
+        } = self
+        else {
+            return Vec::new();
+        };
+        let mut counts = Vec::new();
+        for (number, (stage, names)) in stages.iter().zip(outcomes).enumerate() {
+            let counted = names.iter().zip(functions.outcomes(number));
+            let each = counted.map(|(name, n)| outcome(&stage.name, name, says_dropped(name), n));
+            add_counts(&mut counts, each);
+        }
+        counts
     }
 }
 
@@ -161,7 +180,7 @@ impl Chain {
     /// Makes the programs that hand frames up, if a function of the chain has such ones.
     fn upcall(&self) -> Result<Option<Upcall>, ChainError> {
         let mut found = None;
-        let shared = shared_by(&self.functions);
+        let shared = shared_by(&self.functions, &self.names_of_ports());
         for (stage, own) in self.functions.iter().zip(&shared) {
             let Some(upcall) = taut_function::upcall(&stage.name) else {
                 continue;

@@ -2,6 +2,7 @@
 
 use crate::update::{Replaced, kept};
 use crate::{Chain, ChainError, InKernel, Outcomes, Stage, add_outcomes};
+use taut_function::Count;
 use taut_port::{Link, PortCounters, in_kernel};
 use taut_xdp::forward::{KernelCounters, KernelForwarder};
 
@@ -66,6 +67,11 @@ impl Programs {
     /// Returns what has passed so far.
     pub fn counters(&self) -> KernelCounters {
         self.forwarder.counters()
+    }
+
+    /// Returns what became of packets in functions that tell causes apart, since each began.
+    pub fn functions(&self) -> Vec<Count> {
+        self.in_kernel.counts(&self.chain.functions)
     }
 
     /// Returns what has passed each port so far: [`KernelForwarder::interfaces`].

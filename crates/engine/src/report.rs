@@ -164,6 +164,9 @@ pub struct Summary {
     /// Counts of what became of packets in functions that tell, by cause.
     #[serde(default)]
     pub outcomes: BTreeMap<String, u64>,
+    /// The same by function, since each began.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub functions: Vec<Count>,
     /// As [`Summary::outcomes`], under the name that it has until 0.2.
     #[serde(default)]
     pub fates: BTreeMap<String, u64>,
@@ -179,6 +182,9 @@ pub struct Summary {
     /// Counters of each of several workers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub workers: Vec<CountersView>,
+    /// Names of threads beside the workers that died.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub died: Vec<String>,
 }
 
 /// Counts at one port.

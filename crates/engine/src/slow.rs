@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use taut_function::{Handler, Punted};
+use taut_function::{Handler, Passage, Punted};
 use taut_port::pair::Lane;
 use taut_port::{Batch, PortError, Punt};
 use taut_sys::{Alarm, spawn_background, ticks};
@@ -22,11 +22,13 @@ const BETWEEN_LOOKS: Duration = Duration::from_micros(50);
 /// Longest sleep of the thread: until it hears of new handlers.
 const LONGEST_SLEEP: Duration = Duration::from_millis(100);
 
-/// Binary digits of a tick's number that a note leaves out, and those that it has: times up to some seconds, to some microseconds.
-const AT_OMITTED: u32 = 13;
-const AT_DIGITS: u32 = 20;
+/// Binary digits of a tick's number that a note leaves out, and those that it has: times up to a second, to some ten microseconds.
+const AT_OMITTED: u32 = 16;
+const AT_DIGITS: u32 = 16;
 /// Binary digits of a cause.
 const CAUSE_DIGITS: u32 = 20;
+/// Stand-in for the port that a frame came in through which a function has made itself.
+const MADE: u8 = u8::MAX;
 
 /// Note that goes with a frame into the slow path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +37,8 @@ struct Note {
     port: u8,
     /// Reason why the worker did not forward the frame.
     cause: Punt,
+    /// Number of the function that punted it.
+    function: u8,
     /// Time at which the worker got the frame, as [`at`] gives it.
     at: u32,
 }
@@ -43,7 +47,8 @@ impl Note {
     fn bits(self) -> u64 {
         u64::from(self.port)
             | u64::from(self.cause.bits()) << 8
-            | u64::from(self.at) << (8 + CAUSE_DIGITS)
+            | u64::from(self.function) << (8 + CAUSE_DIGITS)
+            | u64::from(self.at) << (16 + CAUSE_DIGITS)
     }
 
     /// Ticks since then.
@@ -56,7 +61,44 @@ impl Note {
         Self {
             port: bits as u8,
             cause: Punt::of_bits((bits >> 8) as u32 & ((1 << CAUSE_DIGITS) - 1)),
-            at: (bits >> (8 + CAUSE_DIGITS)) as u32,
+            function: (bits >> (8 + CAUSE_DIGITS)) as u8,
+            at: (bits >> (16 + CAUSE_DIGITS)) as u32,
+        }
+    }
+}
+
+/// Note that goes with a frame back to the worker: its way, and the function that has made it or let it go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Made {
+    pub(crate) way: Passage,
+    /// The worker's number for the function.
+    pub(crate) function: u8,
+}
+
+impl Made {
+    /// The note as a number of 41 bits; none where a port has no number.
+    pub(crate) fn bits(self) -> Option<u64> {
+        let port = |port: usize| u8::try_from(port).ok().filter(|port| *port != MADE);
+        let from = self.way.from_port.map_or(Some(MADE), port)?;
+        Some(
+            u64::from(port(self.way.to_port)?)
+                | u64::from(from) << 8
+                | u64::from(self.function) << 16
+                | u64::from(self.way.mtu.unwrap_or(0)) << 24
+                | u64::from(self.way.lacks_addresses) << 40,
+        )
+    }
+
+    pub(crate) fn of(bits: u64) -> Self {
+        let (from, mtu) = ((bits >> 8) as u8, (bits >> 24) as u16);
+        Self {
+            way: Passage {
+                from_port: (from != MADE).then_some(usize::from(from)),
+                to_port: usize::from(bits as u8),
+                mtu: (mtu != 0).then_some(mtu),
+                lacks_addresses: bits >> 40 & 1 == 1,
+            },
+            function: (bits >> 16) as u8,
         }
     }
 }
@@ -68,7 +110,8 @@ fn at(ticks: u64) -> u32 {
 /// Lanes of this process, each of which has a name of its own.
 static LANES: AtomicU64 = AtomicU64::new(0);
 
-type Handlers = Vec<Box<dyn Handler>>;
+/// Handlers with the worker's numbers for their functions.
+type Handlers = Vec<(u8, Box<dyn Handler>)>;
 
 /// The worker's end. Dropping it ends the thread, once that has done what it has.
 pub(crate) struct SlowPath {
@@ -77,14 +120,17 @@ pub(crate) struct SlowPath {
     register: mpsc::Sender<Handlers>,
     waited_ticks: Arc<AtomicU64>,
     thread: Option<JoinHandle<()>>,
+    /// Frames that were taken from the lane, and how many of those are with the worker already.
+    arrived: Batch,
+    taken: usize,
 }
 
 impl SlowPath {
-    /// Adds these handlers to the slow path; starts one if there is none. Nothing is changed where there are no
-    /// handlers.
+    /// Adds these handlers, with the worker's numbers for their functions, to the slow path; starts one if there is none. Nothing
+    /// is changed where there are no handlers.
     pub(crate) fn provide(
         slow: &mut Option<Self>,
-        handlers: impl Iterator<Item = Box<dyn Handler>>,
+        handlers: impl Iterator<Item = (u8, Box<dyn Handler>)>,
     ) -> Result<(), PortError> {
         let handlers: Handlers = handlers.collect();
         match slow {
@@ -121,6 +167,8 @@ impl SlowPath {
             register,
             waited_ticks,
             thread: Some(thread),
+            arrived: Batch::new(),
+            taken: 0,
         })
     }
 
@@ -137,6 +185,7 @@ impl SlowPath {
                 let note = Note {
                     port: from as u8,
                     cause: punted.cause(index),
+                    function: punted.punter(index),
                     at: at(now_ticks),
                 };
                 if lane.push(packet.bytes(), note.bits()) {
@@ -161,14 +210,26 @@ impl SlowPath {
         self.lane.as_mut().is_some_and(|lane| !lane.is_empty())
     }
 
-    /// Takes what the thread has made into an empty batch, each marked for the port that it is to leave through.
-    pub(crate) fn receive(&mut self, batch: &mut Batch) -> usize {
+    /// Takes what the thread has made from the lane, a batch at most; returns how many frames that are.
+    pub(crate) fn receive(&mut self) -> usize {
         let Some(lane) = &mut self.lane else { return 0 };
-        let received = lane.receive(batch);
-        for index in 0..received {
-            batch.send_to(index, lane.note(index) as u8);
+        self.arrived.clear();
+        self.taken = 0;
+        lane.receive(&mut self.arrived)
+    }
+
+    /// Moves the next frames of those that were taken into an empty batch: those that go the same way, up to its room.
+    pub(crate) fn next_made(&mut self, batch: &mut Batch) -> Option<Made> {
+        let lane = self.lane.as_ref()?;
+        let many = self.arrived.len().min(batch.room());
+        let note = |index: usize| lane.note(self.taken + index);
+        let same = (0..many).take_while(|index| note(*index) == note(0));
+        let (same, first) = (same.count(), note(0));
+        if same == 0 {
+            return None;
         }
-        received
+        self.taken += self.arrived.move_up_to(same, batch);
+        Some(Made::of(first))
     }
 
     /// Arms `alarm` as [`taut_port::Port::arm`] does.
@@ -193,9 +254,10 @@ impl Drop for SlowPath {
     }
 }
 
-/// Sends a frame through a port: its number is the note.
-fn send(lane: &mut Lane, port: usize, frame: &[u8]) -> bool {
-    u8::try_from(port).is_ok_and(|port| lane.push(frame, u64::from(port)))
+/// Sends a frame of a function back to the worker.
+fn send(lane: &mut Lane, function: u8, way: Passage, frame: &[u8]) -> bool {
+    let note = Made { way, function }.bits();
+    note.is_some_and(|note| lane.push(frame, note))
 }
 
 /// The thread: until the worker's end is closed and all it sent is done.
@@ -207,7 +269,7 @@ fn run(
 ) {
     let (mut batch, mut alarm, mut looks) = (Batch::new(), Alarm::default(), 0);
     loop {
-        handlers.retain(|handler| !handler.is_over());
+        handlers.retain(|(_, handler)| !handler.is_over());
         while let Ok(more) = registered.try_recv() {
             handlers.extend(more);
         }
@@ -220,15 +282,27 @@ fn run(
                 from_port: usize::from(note.port),
                 cause: note.cause,
             };
-            let mut send = |port, frame: &[u8]| send(&mut lane, port, frame);
-            handlers
-                .iter_mut()
-                .any(|handler| handler.handle(&punted, &mut send));
+            // The handler of the function that punted it first, and then the others: a function may punt what is for another one.
+            for is_own in [true, false] {
+                let mut asked = handlers
+                    .iter_mut()
+                    .filter(|(function, _)| (*function == note.function) == is_own);
+                let is_done = asked.any(|(function, handler)| {
+                    let function = *function;
+                    handler.handle(&punted, &mut |way, frame| {
+                        send(&mut lane, function, way, frame)
+                    })
+                });
+                if is_done {
+                    break;
+                }
+            }
         }
-        let mut send = |port, frame: &[u8]| send(&mut lane, port, frame);
-        let came = handlers
-            .iter_mut()
-            .fold(false, |came, handler| handler.poll(&mut send) | came);
+        let mut came = false;
+        for (function, handler) in &mut handlers {
+            let function = *function;
+            came |= handler.poll(&mut |way, frame| send(&mut lane, function, way, frame));
+        }
         lane.publish();
         if received > 0 {
             batch.clear();
@@ -244,7 +318,7 @@ fn run(
             alarm.clear();
             handlers
                 .iter_mut()
-                .for_each(|handler| handler.arm(&mut alarm));
+                .for_each(|(_, handler)| handler.arm(&mut alarm));
             if lane.arm(&mut alarm) {
                 alarm.wait(LONGEST_SLEEP);
             }
@@ -255,6 +329,7 @@ fn run(
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]
@@ -270,20 +345,19 @@ mod tests {
             Punt::Prohibited,
             Punt::Rejected,
             Punt::Fragment,
-            Punt::Shown {
-                table: u8::MAX,
-                by_rule: true,
-            },
+            Punt::LastFragment,
+            Punt::Made { port: 254 },
         ];
         for cause in causes {
             for now_ticks in [0, 1 << 33, u64::MAX - (1 << 20)] {
                 let note = Note {
                     port: 254,
                     cause,
+                    function: 255,
                     at: at(now_ticks),
                 };
                 // What a lane's note has room for.
-                assert!(note.bits() < 1 << 48);
+                assert!(note.bits() < 1 << 52);
                 assert_eq!(Note::of(note.bits()), note);
                 for waited in [0, 1 << 14, 3_000_000_000] {
                     let age = note.age(now_ticks.wrapping_add(waited));
@@ -291,5 +365,31 @@ mod tests {
                 }
             }
         }
+    }
+    #[test]
+    fn a_frame_that_was_made_comes_back_with_its_whole_way() {
+        let between = Passage::between(253, 254);
+        let long = Passage {
+            mtu: Some(u16::MAX),
+            lacks_addresses: true,
+            ..Passage::of_own(3)
+        };
+        for way in [Passage::of_own(0), between, long] {
+            for function in [0, 255] {
+                let made = Made { way, function };
+                let bits = made.bits().unwrap();
+                assert!(bits < 1 << 41);
+                assert_eq!(Made::of(bits), made);
+            }
+        }
+        let nowhere = Passage::of_own(255);
+        assert_eq!(
+            Made {
+                way: nowhere,
+                function: 0
+            }
+            .bits(),
+            None
+        );
     }
 }

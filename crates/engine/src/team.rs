@@ -1,19 +1,21 @@
 //! The workers of a chain: threads, each pinned to its core, with its part of every port and functions of its own.
 
 use crate::chain::Making;
+use crate::counters::add_counts;
 use crate::handoff::{Handoff, TeamName};
 use crate::update::kept;
-use crate::worker::{add_outcomes, stamp_unit_ns};
+use crate::worker::{add_outcomes, is_stamped_by_the_day};
 use crate::{
     Chain, ChainError, Counters, CountersView, End, Outcomes, QueueCounters, Replaced, Stage,
     UpdateError, Updates, Worker,
 };
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, mpsc};
 use std::thread::JoinHandle;
-use taut_function::{Count, Member, Shared, Watcher};
+use taut_function::{Count, Member, PortNames, Shared, Watcher};
 use taut_port::{Joinable, Link, Part, PortCounters, PortError, Resources};
-use taut_sys::{Clock, InterruptionLog};
+use taut_sys::{Clock, DeathWatch, InterruptionLog, at_death};
 
 /// Callback for messages to people. It gets one line at a time.
 pub type Tell = Arc<dyn Fn(&str) + Send + Sync>;
@@ -53,6 +55,8 @@ struct Running {
 /// Workers of one chain that run.
 pub struct Team {
     exchange: Arc<Exchange>,
+    /// Stops the workers when a thread beside them dies: what it did for their packets nobody does any more.
+    _deaths: DeathWatch,
 }
 
 /// Access, for any thread, to workers that run: gives them other functions, has another one join them, and reads what they
@@ -62,6 +66,7 @@ pub struct Exchange {
     running: RwLock<Vec<Running>>,
     /// Held while functions are replaced, and while a worker joins.
     present: Mutex<Present>,
+    port_names: PortNames,
 }
 
 /// State of a team that changes while it runs.
@@ -110,6 +115,8 @@ impl Team {
         start: &Start,
         mut log: Option<InterruptionLog>,
     ) -> Result<Self, ChainError> {
+        let stop = Arc::clone(&start.stop);
+        let deaths = at_death(move || stop.store(true, Ordering::Relaxed));
         let of = chain.workers;
         let mut joinable: Vec<Joinable> = Vec::new();
         let mut parts: Vec<std::vec::IntoIter<Part>> = Vec::new();
@@ -126,7 +133,8 @@ impl Team {
         }
         let team = TeamName::new();
         let links = Arc::new(Links::new(chain, &start.tell_link));
-        let shared = shared_by(&chain.functions);
+        let port_names = chain.names_of_ports();
+        let shared = shared_by(&chain.functions, &port_names);
         let mut ready: Vec<(Running, Thread, mpsc::Sender<()>)> = Vec::new();
         for number in 0..of {
             let member = Member { number, of };
@@ -176,9 +184,11 @@ impl Team {
         let exchange = Exchange {
             running: RwLock::new(running),
             present: Mutex::new(present),
+            port_names,
         };
         Ok(Self {
             exchange: Arc::new(exchange),
+            _deaths: deaths,
         })
     }
 
@@ -242,15 +252,18 @@ impl Exchange {
             }
         }
         let mut sums: Vec<Count> = Vec::new();
-        for count in counted.iter().flat_map(|it| it.counts()) {
-            let same = |it: &&mut Count| {
-                (&it.function, it.kind, &it.name) == (&count.function, count.kind, &count.name)
-            };
-            match sums.iter_mut().find(same) {
-                Some(sum) => sum.count += count.count,
-                None => sums.push(count),
-            }
+        add_counts(&mut sums, counted.iter().flat_map(|it| it.counts()));
+        // Functions that count for others tell their outcomes themselves.
+        let told: BTreeSet<String> = sums.iter().map(|it| it.function.clone()).collect();
+        let mut outcomes = Vec::new();
+        for worker in self.running() {
+            let counts = worker.counters.outcomes().into_iter();
+            add_counts(
+                &mut outcomes,
+                counts.filter(|it| !told.contains(&it.function)),
+            );
         }
+        sums.append(&mut outcomes);
         sums
     }
 
@@ -280,7 +293,7 @@ impl Exchange {
         let mut done: Option<Replaced> = None;
         let running = self.running();
         let several = running.len() > 1;
-        let mut shared = shared_by(stages);
+        let mut shared = shared_by(stages, &self.port_names);
         for (number, worker) in running.iter().enumerate() {
             let replaced = worker
                 .updates
@@ -295,7 +308,7 @@ impl Exchange {
                 }
                 Err(_) if several && worker.updates.is_ended() => {}
                 Err(e) => {
-                    let shared = shared_by(&present.functions);
+                    let shared = shared_by(&present.functions, &self.port_names);
                     for worker in &running[..number] {
                         // It had these.
                         let functions = present.functions.clone();
@@ -395,9 +408,9 @@ impl Exchange {
     }
 }
 
-/// A place for what functions share, by stage.
-pub(crate) fn shared_by(stages: &[Stage]) -> Vec<Shared> {
-    stages.iter().map(|_| Shared::default()).collect()
+/// A place for what functions share, by stage, with the names of the chain's ports in it.
+pub(crate) fn shared_by(stages: &[Stage], port_names: &PortNames) -> Vec<Shared> {
+    stages.iter().map(|_| port_names.shared()).collect()
 }
 
 /// Work that a worker's thread is given.
@@ -564,7 +577,10 @@ impl Work {
             stop: self.start.given_up,
             tell: &|text| self.tell(text),
         };
-        let stamped: Vec<_> = ports.iter().map(|it| stamp_unit_ns(&**it) > 0).collect();
+        let stamped: Vec<_> = ports
+            .iter()
+            .map(|it| is_stamped_by_the_day(&**it))
+            .collect();
         let functions = chain.build_functions_for(&Making {
             member: self.member,
             shared: &shared,

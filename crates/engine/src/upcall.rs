@@ -7,12 +7,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use taut_port::{PortError, in_kernel};
+use taut_function::Count;
+use taut_port::{PoolHandle, PortError, in_kernel};
 use taut_sys::{Clock, spawn_background};
 
 /// Longest time that what the programs hand up waits: it is rare, and a core that looks for it all the time would be
 /// one that the kernel's own work lacks.
 const SLEEP: Duration = Duration::from_micros(50);
+
+/// Packets that there is memory for beside those that the programs hand up.
+const COPIES: u32 = 256;
 
 /// Counts of what became of packets, by cause.
 pub type Outcomes = Vec<(&'static str, u64)>;
@@ -65,6 +69,11 @@ impl UpcallWorker {
         self.counters.read()
     }
 
+    /// Returns what became of packets in its functions, those that the kernel passed among them.
+    pub fn functions(&self) -> Vec<Count> {
+        self.counters.outcomes()
+    }
+
     /// Ends the worker: what it has done, and what became of all packets, those that the kernel passed among them.
     pub fn end(mut self) -> (CountersView, Outcomes) {
         self.join();
@@ -100,6 +109,9 @@ fn set_up(chain: &Chain, upcall: &Upcall, clock: &Clock) -> Result<Worker, Chain
     let mut worker = Worker::new(ports, functions, Flush::default(), clock);
     let wait = Wait::Sleep { at_most: SLEEP };
     worker.set_wait(wait, clock);
+    // For what the slow path has cut.
+    worker.set_pool(PoolHandle::new(COPIES, false)?);
     worker.start_slow_path()?;
+    worker.counters().have_names(&chain.functions);
     Ok(worker)
 }

@@ -132,6 +132,8 @@ impl Updates {
 /// Functions that were replaced, while they still keep packets.
 pub(crate) struct Leaving {
     functions: Vec<Box<dyn Function>>,
+    /// The worker's numbers for them.
+    numbers: Vec<u8>,
     /// The way of a packet through the old list.
     route: Vec<Step>,
     until: Instant,
@@ -154,14 +156,21 @@ impl Leaving {
     pub(crate) fn process(
         &mut self,
         present: &mut [Box<dyn Function>],
+        numbers: &[u8],
         batch: &mut Batch,
         context: &Context,
     ) {
         let (direction, count) = (Direction::from_port(context.from_port), self.route.len());
         for step in 0..count {
             match self.route[direction.place(step, count)] {
-                Step::Leaves(index) => self.functions[index].process(batch, context),
-                Step::Stays(index) if !batch.is_empty() => present[index].process(batch, context),
+                Step::Leaves(index) => {
+                    batch.set_stage(self.numbers[index]);
+                    self.functions[index].process(batch, context);
+                }
+                Step::Stays(index) if !batch.is_empty() => {
+                    batch.set_stage(numbers[index]);
+                    present[index].process(batch, context);
+                }
                 Step::Stays(_) => {}
             }
         }
@@ -183,12 +192,52 @@ impl Leaving {
     }
 }
 
+/// Numbers that a worker has for its functions, by which its slow path knows them. One that stays keeps its number when others are
+/// replaced.
+#[derive(Debug, Default)]
+pub(crate) struct Numbers {
+    all: Vec<u8>,
+    next: u8,
+}
+
+impl Numbers {
+    /// Numbers so many functions anew.
+    pub(crate) fn of(count: usize) -> Self {
+        let mut numbers = Self::default();
+        numbers.all = (0..count).map(|_| numbers.fresh()).collect();
+        numbers
+    }
+
+    /// The numbers, by place of the function.
+    #[inline(always)]
+    pub(crate) fn all(&self) -> &[u8] {
+        &self.all
+    }
+
+    /// The place of the function of that number; none if it is no more.
+    pub(crate) fn place(&self, number: u8) -> Option<usize> {
+        self.all.iter().position(|it| *it == number)
+    }
+
+    /// A number that no function has, the longer ago given the better: frames of a function that has left may still be under way.
+    fn fresh(&mut self) -> u8 {
+        for _ in 0..u8::MAX {
+            self.next = self.next.wrapping_add(1);
+            if !self.all.contains(&self.next) {
+                break;
+            }
+        }
+        self.next
+    }
+}
+
 /// Replaces `functions`, made of `old`, by those of `new`.
 ///
 /// # Errors
 /// When one cannot be made; nothing is changed then.
 pub(crate) fn replace(
     functions: &mut Vec<Box<dyn Function>>,
+    numbers: &mut Numbers,
     slow: &mut Option<SlowPath>,
     making: &Making<'_>,
     old: &[Stage],
@@ -197,8 +246,18 @@ pub(crate) fn replace(
     let kept = kept(old, new);
     let stay: Vec<bool> = kept.iter().map(Option::is_some).collect();
     let mut made = build(new, &stay, making)?;
-    let handlers = made.iter_mut().flatten().filter_map(|f| f.handler());
+    let before = numbers.all.clone();
+    let mut after = Vec::new();
+    for kept in &kept {
+        after.push(match kept {
+            Some(index) => before[*index],
+            None => numbers.fresh(),
+        });
+    }
+    let numbered = made.iter_mut().zip(&after);
+    let handlers = numbered.filter_map(|(f, number)| Some((*number, f.as_mut()?.handler()?)));
     SlowPath::provide(slow, handlers)?;
+    numbers.all = after;
     let mut present: Vec<_> = std::mem::take(functions).into_iter().map(Some).collect();
     let mut route: Vec<Option<Step>> = present.iter().map(|_| None).collect();
     for (place, (made, kept)) in made.into_iter().zip(&kept).enumerate() {
@@ -210,13 +269,17 @@ pub(crate) fn replace(
     }
     let mut leaving = Leaving {
         functions: Vec::new(),
+        numbers: Vec::new(),
         route: Vec::new(),
         until: Instant::now() + LONGEST_DRAIN,
         made: kept.iter().filter(|kept| kept.is_none()).count(),
     };
-    for (function, step) in present.into_iter().zip(route) {
+    for ((function, step), number) in present.into_iter().zip(route).zip(before) {
         let index = leaving.functions.len();
-        leaving.functions.extend(function);
+        if let Some(function) = function {
+            leaving.functions.push(function);
+            leaving.numbers.push(number);
+        }
         leaving.route.push(step.unwrap_or(Step::Leaves(index)));
     }
     Ok(leaving)
@@ -259,9 +322,34 @@ mod tests {
         let mut functions: Vec<_> = made.into_iter().flatten().collect();
         let before: *const dyn Function = &*functions[0];
         let wrong = stages(&["forward", "xor(key=1)", "xor(key=300)"]);
-        assert!(replace(&mut functions, &mut None, &Making::default(), &old, &wrong).is_err());
+        let mut numbers = Numbers::of(1);
+        let replaced = replace(
+            &mut functions,
+            &mut numbers,
+            &mut None,
+            &Making::default(),
+            &old,
+            &wrong,
+        );
+        assert!(replaced.is_err());
+        assert_eq!(numbers.all(), Numbers::of(1).all());
         assert_eq!(functions.len(), 1);
         assert!(std::ptr::addr_eq(&*functions[0], before));
+    }
+
+    #[test]
+    fn a_function_keeps_its_number_and_no_other_gets_it() {
+        let mut numbers = Numbers::of(3);
+        let kept = numbers.all()[1];
+        for _ in 0..1000 {
+            let fresh = numbers.fresh();
+            assert_ne!(fresh, kept);
+            numbers.all = vec![fresh, kept];
+            assert_eq!(numbers.place(kept), Some(1));
+            assert_eq!(numbers.place(fresh), Some(0));
+        }
+        // More than there are numbers: an end all the same.
+        assert_eq!(Numbers::of(300).all().len(), 300);
     }
 
     #[test]

@@ -1,15 +1,15 @@
 //! The worker: one thread that runs receive -> functions -> send to completion.
 
 use crate::chain::Making;
-use crate::handoff::Handoff;
+use crate::handoff::{From, Handoff};
 use crate::idle::Idle;
 use crate::interrupted::Interrupted;
 use crate::lanes::Lanes;
 use crate::outbox::Outbox;
 use crate::queues::Queues;
-use crate::slow::SlowPath;
+use crate::slow::{Made, SlowPath};
 use crate::time::Time;
-use crate::update::{self, Leaving, Replaced, Request};
+use crate::update::{self, Leaving, Numbers, Replaced, Request};
 use crate::{
     ChainError, Counters, CountersView, DEFAULT_BURST, Flush, Queueing, Stage, Updates, Wait,
 };
@@ -61,6 +61,8 @@ pub struct Worker {
     /// Ways of the packets of each port.
     ways: Vec<Egress>,
     functions: Vec<Box<dyn Function>>,
+    /// Numbers of the functions, by which the slow path knows them.
+    numbers: Numbers,
     /// Stages that the functions were made of, if they may be replaced.
     stages: Vec<Stage>,
     updates: Arc<Updates>,
@@ -132,6 +134,7 @@ impl Worker {
             ways,
             holds_packets: false,
             sends: false,
+            numbers: Numbers::of(functions.len()),
             functions,
             stages: Vec::new(),
             updates: Arc::default(),
@@ -152,6 +155,8 @@ impl Worker {
     fn suit_functions(&mut self) {
         self.holds_packets = self.functions.iter().any(|f| f.holds_packets());
         self.sends = self.functions.iter().any(|f| f.sends());
+        let judges = self.functions.iter().any(|f| f.judges_bytes());
+        self.ports.iter_mut().for_each(|it| it.own_bytes(judges));
         self.counters
             .have_functions(self.functions.iter().filter_map(|f| f.counted()));
         let mut functions = self.functions.iter();
@@ -203,7 +208,8 @@ impl Worker {
     /// # Errors
     /// When the machine has no memory or no thread for it.
     pub fn start_slow_path(&mut self) -> Result<(), PortError> {
-        let handlers = self.functions.iter_mut().filter_map(|f| f.handler());
+        let numbered = self.functions.iter_mut().zip(self.numbers.all());
+        let handlers = numbered.filter_map(|(f, number)| Some((*number, f.handler()?)));
         SlowPath::provide(&mut self.lanes.slow, handlers)
     }
 
@@ -238,6 +244,7 @@ impl Worker {
     /// Lets its functions, which were made of `stages`, be replaced while it runs, by whoever has what this returns.
     pub fn updates(&mut self, stages: &[Stage]) -> Arc<Updates> {
         self.stages = stages.to_vec();
+        self.counters.have_names(stages);
         Arc::clone(&self.updates)
     }
 
@@ -275,7 +282,7 @@ impl Worker {
                 // Rarely while packets come: the look costs as much as a few packets, and what the slow path makes is in no hurry.
                 let may_look = !had_packets || own.rounds.is_multiple_of(BETWEEN_LOOKS);
                 if may_look && self.lanes.slow.as_mut().is_some_and(SlowPath::has_made) {
-                    self.send_made(&mut batches[0], &mut own);
+                    self.send_made(last, &mut batches[0], &mut punted, &mut own);
                     had_packets = true;
                 }
             }
@@ -423,18 +430,41 @@ impl Worker {
                 batch.set_limit(BATCH_CAPACITY);
             }
         }
-        let mut pass = |function: &mut Box<dyn Function>| {
+        let mut pass = |(function, number): (&mut Box<dyn Function>, &u8)| {
+            first.set_stage(*number);
             function.process(first, context);
             for batch in &mut *more {
                 if holds_packets || !batch.is_empty() {
+                    batch.set_stage(*number);
                     function.process(batch, context);
                 }
             }
         };
-        let functions = self.functions.iter_mut();
+        let functions = self.functions.iter_mut().zip(self.numbers.all());
         match Direction::from_port(context.from_port) {
             Direction::Out => functions.for_each(&mut pass),
             Direction::Back => functions.rev().for_each(&mut pass),
+        }
+    }
+
+    /// Shows packets to the functions behind the one at `place`, in their direction, and before that to those in front which set
+    /// addresses, where the packets lack some.
+    fn process_behind(
+        &mut self,
+        place: usize,
+        lacks_addresses: bool,
+        batch: &mut Batch,
+        context: &Context,
+    ) {
+        let (count, mut is_behind) = (self.functions.len(), false);
+        let direction = Direction::from_port(context.from_port);
+        for at in (0..count).map(|step| direction.place(step, count)) {
+            let function = &mut self.functions[at];
+            if is_behind || (lacks_addresses && at != place && function.sets_addresses()) {
+                batch.set_stage(self.numbers.all()[at]);
+                function.process(batch, context);
+            }
+            is_behind |= at == place;
         }
     }
 
@@ -449,20 +479,32 @@ impl Worker {
         own: &mut CountersView,
     ) {
         let way = self.ways[context.from_port];
+        self.settle(context, batch, punted, own);
+        if batch.goes_together() {
+            let (outbox, out) = (&mut self.outboxes[way.to], &mut *self.ports[way.to]);
+            outbox.accept(batch, ran_dry, way.patient, out);
+        } else {
+            self.send_apart(way, batch, ran_dry, None, own);
+        }
+        if self.holds_packets {
+            batch.set_limit(self.burst);
+        }
+    }
+
+    /// Takes the packets out of a batch that functions have marked: counts the dropped ones, and punts the others.
+    #[inline(always)]
+    fn settle(
+        &mut self,
+        context: &Context,
+        batch: &mut Batch,
+        punted: &mut Batch,
+        own: &mut CountersView,
+    ) {
         if batch.is_marked() {
             own.dropped_by_function += batch.settle(punted) as u64;
             if !punted.is_empty() {
                 self.punt(context, punted, own);
             }
-        }
-        if batch.goes_together() {
-            let (outbox, out) = (&mut self.outboxes[way.to], &mut *self.ports[way.to]);
-            outbox.accept(batch, ran_dry, way.patient, out);
-        } else {
-            self.send_apart(way, batch, ran_dry, own);
-        }
-        if self.holds_packets {
-            batch.set_limit(self.burst);
         }
     }
 
@@ -478,7 +520,8 @@ impl Worker {
         if let Some(knows) = self.knows_homes
             && let Some(handoff) = &mut self.lanes.handoff
         {
-            handoff.send(&*self.functions[knows], batch, context, own);
+            let from = From::Port(context.from_port);
+            handoff.send(&*self.functions[knows], batch, context, from, own);
             batch.settle(punted);
         }
     }
@@ -495,7 +538,11 @@ impl Worker {
         let Some(mut handoff) = self.lanes.handoff.take() else {
             return;
         };
-        handoff.receive(batch, |from_port, batch| {
+        handoff.receive(batch, |from, batch| {
+            let from_port = match from {
+                From::Port(port) => port,
+                From::SlowPath(made) => return self.go_on(made, now_ticks, batch, punted, own),
+            };
             let context = Context {
                 now_ticks,
                 from_port,
@@ -520,43 +567,154 @@ impl Worker {
         }
     }
 
-    /// Sends what the slow path has made.
+    /// Takes up what the slow path has made or let go.
     #[inline(never)]
-    fn send_made(&mut self, batch: &mut Batch, own: &mut CountersView) {
+    fn send_made(
+        &mut self,
+        now_ticks: u64,
+        batch: &mut Batch,
+        punted: &mut Batch,
+        own: &mut CountersView,
+    ) {
         let Some(slow) = &mut self.lanes.slow else {
             return;
         };
-        own.from_slow_path += slow.receive(batch) as u64;
-        // Each packet is marked for its port, and nobody waits for a slow path.
+        own.from_slow_path += slow.receive() as u64;
+        while let Some(made) = self.lanes.slow.as_mut().and_then(|it| it.next_made(batch)) {
+            self.hand_over_made(made, now_ticks, batch, punted, own);
+            self.go_on(made, now_ticks, batch, punted, own);
+        }
+    }
+
+    /// The way that packets of a slow path go as those of a port do; none if there are no such ports.
+    fn context_of(&self, made: Made, now_ticks: u64) -> Option<Context> {
+        let ports = self.ports.len();
+        let partner = Pairs::of(ports).partner(made.way.to_port);
+        let from_port = made.way.from_port.unwrap_or(partner);
+        let to_port = self.ways.get(from_port)?.to;
+        (made.way.to_port < ports).then_some(Context {
+            now_ticks,
+            from_port,
+            to_port,
+            ports,
+        })
+    }
+
+    /// Sends packets of the slow path away that are another worker's, where a function that they are still to meet has homes
+    /// for them: whoever has found their neighbour need not be the worker that they came to.
+    fn hand_over_made(
+        &mut self,
+        made: Made,
+        now_ticks: u64,
+        batch: &mut Batch,
+        punted: &mut Batch,
+        own: &mut CountersView,
+    ) {
+        let (Some(knows), Some(place), Some(context)) = (
+            self.knows_homes,
+            self.numbers.place(made.function),
+            self.context_of(made, now_ticks),
+        ) else {
+            return;
+        };
+        let is_behind = match Direction::from_port(context.from_port) {
+            Direction::Out => knows > place,
+            Direction::Back => knows < place,
+        };
+        if let Some(handoff) = self.lanes.handoff.as_mut().filter(|_| is_behind) {
+            let (function, from) = (&*self.functions[knows], From::SlowPath(made));
+            handoff.send(function, batch, &context, from, own);
+            batch.settle(punted);
+        }
+    }
+
+    /// Shows packets of the slow path to the functions behind the one that has made them or let them go, and sends them.
+    fn go_on(
+        &mut self,
+        made: Made,
+        now_ticks: u64,
+        batch: &mut Batch,
+        punted: &mut Batch,
+        own: &mut CountersView,
+    ) {
+        let context = self.context_of(made, now_ticks);
+        let (Some(context), Some(place)) = (context, self.numbers.place(made.function)) else {
+            // No such port, or the function has been replaced meanwhile: nobody knows what they have met.
+            match context {
+                None => own.dropped_no_port += batch.len() as u64,
+                Some(_) => own.dropped_punted += batch.len() as u64,
+            }
+            batch.clear();
+            return;
+        };
+        let to = made.way.to_port;
+        if to != context.to_port {
+            (0..batch.len()).for_each(|index| batch.send_to(index, to as u8));
+        }
+        if self.holds_packets {
+            batch.set_limit(BATCH_CAPACITY);
+        }
+        self.process_behind(place, made.way.lacks_addresses, batch, &context);
+        self.settle(&context, batch, punted, own);
+        // Nobody waits for a slow path.
         let way = Egress {
-            to: 0,
+            to: context.to_port,
             patient: false,
             open: true,
         };
-        self.send_apart(way, batch, true, own);
+        self.send_apart(way, batch, true, made.way.mtu, own);
+        if self.holds_packets {
+            batch.set_limit(self.burst);
+        }
     }
 
     /// Hands on a batch whose packets leave through different ports, and copies of them. Packets for one port stay in their order.
+    /// Where there is an `mtu`, those of IPv4 that are longer and may be cut leave in fragments.
     #[inline(never)]
     fn send_apart(
         &mut self,
         way: Egress,
         batch: &mut Batch,
         ran_dry: bool,
+        mtu: Option<u16>,
         own: &mut CountersView,
     ) {
         if way.patient {
             return self.send_apart_patiently(way, batch, ran_dry, own);
         }
         let (outboxes, ports) = (&mut self.outboxes[..], &mut self.ports[..]);
-        let add = |packet, to: usize, priority, own: &mut CountersView| match (
-            outboxes.get_mut(to),
-            ports.get_mut(to),
-        ) {
-            (Some(outbox), Some(port)) => outbox.push(packet, priority, &mut **port),
-            _ => own.dropped_no_port += 1,
+        let pool = self.copies.as_ref();
+        let add = |packet: Packet, to: usize, priority, own: &mut CountersView| {
+            let (Some(outbox), Some(port)) = (outboxes.get_mut(to), ports.get_mut(to)) else {
+                own.dropped_no_port += 1;
+                return;
+            };
+            match mtu {
+                Some(mtu) if packet.len() > usize::from(mtu) => {
+                    let (mut made, mut is_whole) = (0_u64, true);
+                    let is_cut =
+                        taut_function::cut(packet.bytes(), mtu, |head, payload| {
+                            match pool.and_then(|pool| joined(pool, head, payload)) {
+                                Some(fragment) => {
+                                    outbox.push(fragment, priority, &mut **port);
+                                    made += 1;
+                                }
+                                None => is_whole = false,
+                            }
+                        });
+                    // One packet came from the slow path, and each of its fragments leaves or is counted where it ends; so is
+                    // the packet, where a fragment had no memory.
+                    let ends = made + u64::from(!is_whole);
+                    own.dropped_no_copy += u64::from(!is_whole);
+                    own.from_slow_path += ends.saturating_sub(1);
+                    if !is_cut {
+                        outbox.push(packet, priority, &mut **port);
+                    }
+                }
+                _ => outbox.push(packet, priority, &mut **port),
+            }
         };
-        take_apart(batch, way.to, self.copies.as_ref(), own, add);
+        take_apart(batch, way.to, pool, own, add);
         for (outbox, port) in self.outboxes.iter_mut().zip(&mut self.ports) {
             outbox.end_of_batch(ran_dry, &mut **port);
         }
@@ -634,9 +792,14 @@ impl Worker {
         shared: &[Shared],
         now_ticks: u64,
     ) -> Result<Replaced, ChainError> {
-        let stamped: Vec<_> = self.stamp_units_ns.iter().map(|it| *it > 0).collect();
+        let stamped: Vec<_> = self
+            .ports
+            .iter()
+            .map(|it| is_stamped_by_the_day(&**it))
+            .collect();
         let leaving = update::replace(
             &mut self.functions,
+            &mut self.numbers,
             &mut self.lanes.slow,
             &Making {
                 member: self.member,
@@ -649,6 +812,7 @@ impl Worker {
         )?;
         let made = leaving.made;
         self.leaving = Some(leaving);
+        self.counters.have_names(&stages);
         self.stages = stages;
         self.suit_functions();
         Ok(Replaced {
@@ -679,7 +843,7 @@ impl Worker {
                 ports: self.ports.len(),
             };
             batch.set_limit(BATCH_CAPACITY);
-            leaving.process(&mut self.functions, batch, &context);
+            leaving.process(&mut self.functions, self.numbers.all(), batch, &context);
             self.send(&context, batch, true, punted, own);
             batch.set_limit(self.burst);
         }
@@ -797,15 +961,23 @@ impl Worker {
         own.sleeps = self.idle.sleeps;
         self.interrupted.adapt(own);
         self.counters.publish(own);
+        self.counters.publish_outcomes(&self.functions);
     }
 }
 
-/// Unit of the stamps that a port gives packets when they arrive, by the time of day, ns; 0 if it gives none.
-pub(crate) fn stamp_unit_ns(port: &dyn Port) -> u64 {
+/// Unit of the stamps that a port gives packets, by the time of day at which they arrived or were recorded, ns; 0 if it
+/// gives none.
+fn stamp_unit_ns(port: &dyn Port) -> u64 {
     match port.stamp_clock() {
         Some(StampClock::Realtime { unit_ns }) => unit_ns.into(),
+        Some(StampClock::Recorded) => 1,
         _ => 0,
     }
+}
+
+/// Whether a port stamps packets when they arrive, by the time of day.
+pub(crate) fn is_stamped_by_the_day(port: &dyn Port) -> bool {
+    matches!(port.stamp_clock(), Some(StampClock::Realtime { .. }))
 }
 
 fn tell_functions(functions: &mut [Box<dyn Function>], port: usize, link: &Link) {
@@ -833,6 +1005,15 @@ fn take_apart(
         }
         add(packet, to.map_or(usual, usize::from), priority, own);
     });
+}
+
+/// A packet of these bytes in `pool`; none if that is empty or its slots are too small.
+fn joined(pool: &PoolHandle, head: &[u8], payload: &[u8]) -> Option<Packet> {
+    let mut packet = pool.take(u16::try_from(head.len() + payload.len()).ok()?)?;
+    let (front, back) = packet.bytes_mut().split_at_mut(head.len());
+    front.copy_from_slice(head);
+    back.copy_from_slice(payload);
+    Some(packet)
 }
 
 /// A packet of the same bytes in `pool`; none if that is empty or its slots are too small.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 use taut_engine::{Counters, CountersView, Flush, Wait, Worker};
-use taut_function::{Context, Function, Handler, Punted, Send};
+use taut_function::{Context, Function, Handler, Passage, Punted, Send};
 use taut_port::{Batch, PoolHandle, Port, PortSpec, Punt, Resources};
 use taut_sys::Clock;
 
@@ -38,7 +38,7 @@ struct Echoes;
 impl Handler for Echoes {
     fn handle(&mut self, punted: &Punted<'_>, send: &mut Send<'_>) -> bool {
         assert_eq!(punted.cause, Punt::Neighbour);
-        while !send(punted.from_port, punted.frame) {
+        while !send(Passage::of_own(punted.from_port), punted.frame) {
             std::thread::yield_now();
         }
         true

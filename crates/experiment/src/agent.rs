@@ -10,7 +10,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant, SystemTime};
@@ -331,27 +331,4 @@ pub(crate) fn checksum_of(mut file: fs::File) -> io::Result<String> {
             read => digest.update(&piece[..read]),
         }
     }
-}
-
-/// Returns every file below `folder`, as paths relative to it, sorted.
-///
-/// # Errors
-/// A folder cannot be read.
-pub(crate) fn files_below(folder: &Path) -> io::Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
-    let mut folders = vec![PathBuf::new()];
-    while let Some(relative) = folders.pop() {
-        for entry in fs::read_dir(folder.join(&relative))? {
-            let entry = entry?;
-            let path = relative.join(entry.file_name());
-            let kind = entry.file_type()?;
-            if kind.is_dir() {
-                folders.push(path);
-            } else if kind.is_file() {
-                files.push(path);
-            }
-        }
-    }
-    files.sort();
-    Ok(files)
 }

@@ -1,9 +1,9 @@
 //! Files that an experiment names: beside its own file, or in this program.
 
 use crate::error::ExperimentError;
-use crate::inside::InsidePath;
 use std::io;
 use std::path::{Path, PathBuf};
+use taut_results::InsidePath;
 
 /// Files that reference experiments share: names and texts.
 const SHARED: &[(&str, &str)] = &[

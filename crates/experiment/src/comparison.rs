@@ -2,7 +2,7 @@
 //! folder has the head of a comparison, and what the runs measured is read as one. (Ours.)
 
 use crate::error::ExperimentError;
-use crate::folder::{Folder, RunRecord};
+use crate::folder::{Folder, RunRecord, run_folder};
 use crate::run::{Request, run};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -11,8 +11,8 @@ use taut_host::ssh::quote_if_needed;
 use taut_lab::benchmark::Observer;
 use taut_lab::comparison::{Whole, sum_up};
 use taut_results::{
-    COMPARISON_HEAD, Completion, DeviceInfo, Experiment, LeftOut, Results, Run, read_head,
-    write_json,
+    COMPARISON_HEAD, Completion, DeviceInfo, Experiment, InsidePath, LeftOut, Results, Run, has,
+    read_head, write_json,
 };
 
 /// Where a run's command, which `what = ["comparison"]` stands for, leaves its results in the run's folder.
@@ -22,7 +22,7 @@ const BY_ITSELF: &str = "run it by itself to see more: taut bench comparison --d
 
 /// Returns whether the experiment in a folder is a comparison.
 pub fn is_comparison(dir: &Path) -> bool {
-    dir.join("state.json").is_file() && dir.join(COMPARISON_HEAD).is_file()
+    has(dir, "state.json") && has(dir, COMPARISON_HEAD)
 }
 
 /// Makes the runs of a comparison that begins, as [`run()`] does, and reads what came of them.
@@ -54,7 +54,7 @@ pub fn read_comparison(dir: &Path) -> Result<Results, ExperimentError> {
     let path = dir.join(COMPARISON_HEAD);
     let mut results = Results {
         dir: dir.to_owned(),
-        experiment: read_head(&path, Experiment::SCHEMA)?,
+        experiment: read_head(dir, COMPARISON_HEAD, Experiment::SCHEMA)?,
         runs: Vec::new(),
         problems: Vec::new(),
     };
@@ -64,7 +64,8 @@ pub fn read_comparison(dir: &Path) -> Result<Results, ExperimentError> {
     let mut heads = Vec::new();
     for run in &index {
         let device = device_of(&results.experiment, run.variant).map(|it| it.id.clone());
-        let read = Results::load(&folder.run_folder(&run.id).join(OF_A_RUN));
+        let below = run_folder(&run.id)?.join(&InsidePath::new(OF_A_RUN)?)?;
+        let read = Results::load_below(dir, Some(&below));
         let (Some(device_id), Ok(of_run)) = (device, read) else {
             results
                 .problems

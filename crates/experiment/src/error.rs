@@ -44,7 +44,7 @@ pub enum ExperimentError {
     Unknown(String),
     /// A name that leads out of the results.
     #[error(transparent)]
-    NotInside(#[from] crate::inside::NotInside),
+    NotInside(#[from] taut_results::NotInside),
     /// The laboratory's results are refused.
     #[error(transparent)]
     Lab(#[from] taut_results::ResultsError),

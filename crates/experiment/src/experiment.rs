@@ -4,7 +4,6 @@ use crate::attachments::Attachments;
 use crate::changes::Changes;
 use crate::definition::Definition;
 use crate::error::{ExperimentError, Source};
-use crate::inside::InsidePath;
 use crate::measurement::{Task, tasks};
 use crate::role::{Role, roles};
 use crate::secrets::Secrets;
@@ -16,6 +15,7 @@ use std::io::Read;
 use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
+use taut_results::InsidePath;
 use taut_settings::{in_words, suggestion};
 use toml::Spanned;
 

@@ -12,10 +12,9 @@
 //! DIR/nodes/HASH.json                     facts about a node
 //! ```
 
-use crate::agent::{Facts, checksum, files_below};
+use crate::agent::{Facts, checksum, checksum_of};
 use crate::changes::Changes;
 use crate::error::ExperimentError;
-use crate::inside::{InsidePath, NotInside};
 use crate::mistakes::is_plain_name;
 use crate::plan::{MOST_RUNS, PlannedRun};
 use crate::variables::Values;
@@ -27,7 +26,9 @@ use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
-use taut_results::{Completion, ResultsError, hex, write_json, write_whole};
+use taut_results::{
+    Completion, InsidePath, NotInside, ResultsError, files_below, hex, write_json, write_whole,
+};
 use taut_sys::Locked;
 
 /// A record of JSON is no larger, bytes.
@@ -345,7 +346,8 @@ impl Folder {
                     )
                 })?
                 .join(&InsidePath::new("run.json")?)?
-                .checksum(&self.dir)
+                .open(&self.dir)
+                .and_then(checksum_of)
                 .map_err(ExperimentError::io(&path))?;
             match known.get(name.as_str()) {
                 Some(run) if run.checksum == sum => runs.push((*run).clone()),
@@ -511,7 +513,7 @@ impl Folder {
     pub fn damaged(&self, run: &IndexedRun) -> Result<Vec<String>, ExperimentError> {
         let changed = |name: &InsidePath, expected: &str| {
             let path = name.in_folder(&self.dir);
-            match name.checksum(&self.dir) {
+            match name.open(&self.dir).and_then(checksum_of) {
                 Ok(sum) if sum == expected => None,
                 Ok(_) => Some(format!("{}: changed since the run", path.display())),
                 Err(e) => Some(format!("{}: {e}", path.display())),
@@ -538,7 +540,12 @@ impl Folder {
     /// # Errors
     /// They cannot be removed, or the experiment is running.
     pub fn clean(&self) -> Result<usize, ExperimentError> {
+        // What lies behind a link is not the experiment's.
+        let is_own = |name: &str| InsidePath::new(name).is_ok_and(|it| it.is_folder(&self.dir));
         let below = |name: &str| -> Vec<PathBuf> {
+            if !is_own(name) {
+                return Vec::new();
+            }
             let entries = fs::read_dir(self.dir.join(name))
                 .into_iter()
                 .flatten()

@@ -23,12 +23,12 @@ mod changes;
 mod check;
 pub mod compare;
 mod comparison;
+mod copied;
 pub mod definition;
 mod error;
 pub mod evaluate;
 mod experiment;
 pub mod folder;
-mod inside;
 mod measurement;
 mod metrics;
 mod mistakes;
@@ -50,7 +50,6 @@ pub use comparison::{compare_devices, is_comparison, read_comparison};
 pub use error::ExperimentError;
 pub use experiment::{Experiment, Variant};
 pub use folder::list;
-pub use inside::{InsidePath, NotInside};
 pub use open::{
     FORMER, TEMPLATE, fresh_folder, name_of, open, open_reference, reference, renamed, schema,
 };

@@ -4,17 +4,17 @@
 
 use crate::changes::Changes;
 use crate::compare::{Comparisons, Difference, Loaded, Wanted, compare_loaded, machines_differ};
+use crate::copied::copy;
 use crate::error::ExperimentError;
 use crate::evaluate::{Formulas, Verdict, VerdictKind, verdict};
 use crate::experiment::Experiment;
 use crate::folder::{Folder, run_folder};
-use crate::inside::InsidePath;
 use crate::publish::{PUBLISHED, SUMS, archive, check_sums};
 use serde::Serialize;
-use std::io;
 use std::path::{Path, PathBuf};
 use taut_measure::Finding;
 use taut_measure::quantity::plain;
+use taut_results::InsidePath;
 
 /// Results that somebody made, in a folder or unpacked from an archive for as long as this lives.
 #[derive(Debug)]
@@ -111,8 +111,12 @@ impl Results {
             files.insert(run_folder(&last.id)?.join(&InsidePath::new("run.json")?)?);
         }
         for file in files {
-            let copy = || io::copy(&mut file.open(&self.folder)?, &mut file.create(&to)?);
-            copy().map_err(ExperimentError::io(file.in_folder(&self.folder)))?;
+            let (from, target) = (file.in_folder(&self.folder), file.in_folder(&to));
+            let mut read = file
+                .open(&self.folder)
+                .map_err(ExperimentError::io(&from))?;
+            let mut out = file.create(&to).map_err(ExperimentError::io(&target))?;
+            copy(&mut read, &mut out).map_err(|e| e.of(&from, &target))?;
         }
         let mut state = folder.state()?;
         state.replicates = Some(self.shown.clone());

@@ -1,12 +1,12 @@
 //! Values that commands of a run get through the environment and that nobody may read in the results: they are
 //! taken out of whatever the commands print before it is written, and out of the files that they leave.
 
-use crate::agent::files_below;
 use crate::error::ExperimentError;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, BufRead, Read, Write};
 use std::path::Path;
+use taut_results::files_below;
 
 /// Text in the place of a value.
 const MARK: &[u8] = b"[secret]";

@@ -142,7 +142,7 @@ impl Latencies {
     pub fn read(folder: &Path) -> Result<Self, ForecastError> {
         let wrong = |what: String| ForecastError::Wrong(format!("{}: {what}", folder.display()));
         let other = "want a folder of taut generate --out, with latencies of one stream";
-        let summary: Summary = read_json(&folder.join("summary.json"))
+        let summary: Summary = read_json(folder, "summary.json")
             .ok()
             .filter(|summary: &Summary| summary.event == "summary")
             .ok_or_else(|| wrong(other.to_owned()))?;
@@ -156,7 +156,7 @@ impl Latencies {
                 100.0 * lost
             )));
         }
-        let log = std::fs::read(folder.join(RECORDED_LATENCIES)).ok();
+        let log = taut_results::read(folder, RECORDED_LATENCIES).ok();
         let histogram = log.and_then(|log| LatencyHistogram::read_hlog(&log).ok());
         let histogram = histogram.ok_or_else(|| {
             wrong(format!(

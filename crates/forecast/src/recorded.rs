@@ -41,9 +41,8 @@ impl Recorded {
     pub fn read(folder: &Path) -> Result<Self, ForecastError> {
         let wrong = |what: &str| ForecastError::Wrong(format!("{}: {what}", folder.display()));
         let other = "want a folder of taut generate --out with a device that notes its interruptions, such as --device memif";
-        let summary: Option<Summary> = read_json(&folder.join("summary.json")).ok();
-        let noted: Option<MeasuredInterruptions> =
-            read_json(&folder.join(RECORDED_INTERRUPTIONS)).ok();
+        let summary: Option<Summary> = read_json(folder, "summary.json").ok();
+        let noted: Option<MeasuredInterruptions> = read_json(folder, RECORDED_INTERRUPTIONS).ok();
         let seconds = summary.and_then(|it| Some(it.streams.first()?.tally.seconds));
         let (Some(seconds), Some(noted)) = (seconds, noted) else {
             return Err(wrong(other));

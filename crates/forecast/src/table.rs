@@ -5,9 +5,10 @@ use crate::ForecastError;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use taut_model::model_file::Source;
-use taut_results::hex;
+use taut_results::{has, hex, open};
 
 /// Files that a results folder may have its runs in, the first that is there.
 const OF_A_FOLDER: [&str; 2] = ["runs.csv", "metrics.csv"];
@@ -110,31 +111,33 @@ impl Table {
 }
 
 fn read_one(path: &Path) -> Result<(Vec<Row>, Source), ForecastError> {
-    let file = match path.is_dir() {
-        false => path.to_owned(),
-        true => OF_A_FOLDER
-            .iter()
-            .map(|name| path.join(name))
-            .find(|file| file.is_file())
-            .ok_or_else(|| {
+    let (file, opened) = match path.is_dir() {
+        false => (path.to_owned(), fs::File::open(path)),
+        true => {
+            // A folder may be a stranger's: nothing outside of it is read.
+            let name = OF_A_FOLDER.iter().find(|name| has(path, name)).ok_or_else(|| {
                 ForecastError::Wrong(format!(
                     "{}: no runs.csv or metrics.csv: want a CSV file, the folder of taut bench costs, or that of an experiment after taut experiment show",
                     path.display()
                 ))
-            })?,
+            })?;
+            let opened = open(path, name).map_err(|e| ForecastError::Wrong(e.to_string()))?;
+            (path.join(name), Ok(opened))
+        }
     };
     let failed = |source| ForecastError::File {
         path: file.clone(),
         source,
     };
-    let length = fs::metadata(&file).map_err(failed)?.len();
-    if length > MOST_BYTES {
+    let mut bytes = Vec::new();
+    let opened = opened.map_err(failed)?.take(MOST_BYTES + 1);
+    { opened }.read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() as u64 > MOST_BYTES {
         return Err(ForecastError::Wrong(format!(
-            "{}: {length} bytes, and a table has {MOST_BYTES} at most",
+            "{}: more than the {MOST_BYTES} bytes that a table may have",
             file.display()
         )));
     }
-    let bytes = fs::read(&file).map_err(failed)?;
     let wrong = |why: String| ForecastError::Wrong(format!("{}: {why}", file.display()));
     let mut reader = csv::Reader::from_reader(bytes.as_slice());
     let head: Vec<String> = reader

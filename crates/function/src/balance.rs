@@ -119,13 +119,17 @@ impl Function for Balance {
     }
 
     fn process(&mut self, batch: &mut Batch, context: &Context) {
-        if context.to_port != self.port {
+        if context.to_port != self.port && batch.goes_together() {
             self.passed += batch.len() as u64;
             return;
         }
         batch.read_headers();
         for i in 0..batch.len() {
             if !batch.is_kept(i) {
+                continue;
+            }
+            if batch.leaves_through(i, context.to_port) != self.port {
+                self.passed += 1;
                 continue;
             }
             let headers = batch.headers(i);

@@ -22,12 +22,26 @@ pub struct Count {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CountKind {
-    /// Packets by what became of them: each is counted once.
+    /// Packets by what became of them: each is counted once, here or as one that was dropped.
     Outcome,
+    /// Packets that went no further, by cause.
+    Drop,
     /// Things worth knowing that are no outcome of a packet.
     Event,
     /// Packets by the rule that fitted them.
     Rule,
+}
+
+impl CountKind {
+    /// Kind of an outcome.
+    pub fn of_outcome(is_drop: bool) -> Self {
+        if is_drop { Self::Drop } else { Self::Outcome }
+    }
+}
+
+/// Whether the name of an outcome says that packets went no further, as most such names do.
+pub fn says_dropped(outcome: &str) -> bool {
+    outcome.starts_with("dropped")
 }
 
 /// Counters of a function that others may read at any time, on their own threads.

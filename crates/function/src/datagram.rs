@@ -46,7 +46,8 @@ impl Seen {
                 ip: headers.ip(),
                 is_v4: headers.layer3() == Layer3::Ipv4,
                 udp: headers.transport(),
-                end: headers.transport() + usize::from(udp.length()),
+                // By what was found to be there: a memif peer may have changed the length since.
+                end: headers.transport() + HEADER_LEN_BYTES + udp.payload().len(),
             }),
             Err(_) => Self::Malformed,
         }

@@ -3,7 +3,7 @@
 //!
 //! The worker only tells such packets from others; the answers are made on the slow path.
 
-use crate::slow::{ErrorLimit, Handler, Punted, Send};
+use crate::slow::{ErrorLimit, Handler, Passage, Punted, Send};
 use crate::{Class, Context, Entry, Function, KernelVersion, SettingsError, settings};
 use serde::Deserialize;
 use std::net::{IpAddr, Ipv6Addr};
@@ -254,7 +254,7 @@ impl Answers {
         let own = datagram_for(frame)?;
         let mut reply = [0; icmp_error::LONGEST_BYTES];
         let length = icmp_error(frame, IcmpError::NoPort, own, &mut reply)?;
-        Some(self.errors.admits() && send(self.port, &reply[..length]))
+        Some(self.errors.admits() && send(Passage::of_own(self.port), &reply[..length]))
     }
 }
 
@@ -296,7 +296,7 @@ impl Handler for Answers {
                 let mut reply = [0; resolution::LONGEST_BYTES];
                 let mac_of = |ip| self.own.addresses.contains(&ip).then_some(self.own.mac);
                 let length = resolution::answer(punted.frame, mac_of, &mut reply);
-                let sent = length.map(|length| send(self.port, &reply[..length]));
+                let sent = length.map(|length| send(Passage::of_own(self.port), &reply[..length]));
                 (&self.counts.neighbour_answered, sent)
             }
             Punt::Local => {
@@ -304,7 +304,7 @@ impl Handler for Answers {
                 self.reply.extend_from_slice(punted.frame);
                 match echo(&mut self.reply) {
                     Some(()) => {
-                        let sent = send(self.port, &self.reply);
+                        let sent = send(Passage::of_own(self.port), &self.reply);
                         (&self.counts.echo_answered, Some(sent))
                     }
                     None => {
@@ -357,7 +357,7 @@ impl Handler for Kernel {
         while taken < AT_A_TIME
             && let Some(frame) = self.tap.receive(&mut self.room)
         {
-            let count = match send(self.port, frame) {
+            let count = match send(Passage::of_own(self.port), frame) {
                 true => &self.counts.from_kernel,
                 false => &self.counts.unanswered,
             };
@@ -572,8 +572,8 @@ mod tests {
             cause,
         };
         let mut handler = host.handler().unwrap();
-        let is_handled = handler.handle(&punted, &mut |port, frame| {
-            assert_eq!(port, 0);
+        let is_handled = handler.handle(&punted, &mut |way, frame| {
+            assert_eq!(way, Passage::of_own(0));
             sent.push(frame.to_vec());
             true
         });

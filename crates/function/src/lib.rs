@@ -63,10 +63,11 @@ mod walk;
 mod xor;
 
 pub use class::Class;
-pub use counts::{Count, CountKind, Counted};
+pub use counts::{Count, CountKind, Counted, says_dropped};
 pub use in_kernel::{KernelVersion, UpcallError, UpcallMade, UpcallVersion, in_kernel, upcall};
-pub use shared::Shared;
-pub use slow::{Handler, Punted, Send};
+pub use route::cut;
+pub use shared::{PortNames, Shared};
+pub use slow::{Handler, Passage, Punted, Send};
 pub use swapped::{InUse, Swapped};
 
 use serde::de::DeserializeOwned;
@@ -179,6 +180,18 @@ pub trait Function {
         false
     }
 
+    /// Whether what it says of a packet would be worth nothing if somebody changed its bytes meanwhile or afterwards, as those could who
+    /// share the memory that packets come in through ([`taut_port::Port::own_bytes`]).
+    fn judges_bytes(&self) -> bool {
+        false
+    }
+
+    /// Whether it does nothing but set MAC addresses by the port that packets leave through. Frames that functions behind it make
+    /// without any ([`Passage::lacks_addresses`]) see it as well.
+    fn sets_addresses(&self) -> bool {
+        false
+    }
+
     /// Called when the link of a port comes or goes, ten times a second at most, by each worker.
     fn link_changed(&mut self, _port: usize, _is_up: bool) {}
 
@@ -192,6 +205,11 @@ pub trait Function {
     /// is counted once.
     fn outcomes(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
+    }
+
+    /// Whether packets with that outcome go no further.
+    fn drops(&self, outcome: &str) -> bool {
+        says_dropped(outcome)
     }
 
     /// Returns how often something has happened in it, by name: an outcome, or what else it counts. None if it counts no such

@@ -114,10 +114,22 @@ impl Function for MacRewrite {
         Spread::Any
     }
 
+    fn sets_addresses(&self) -> bool {
+        true
+    }
+
     fn process(&mut self, batch: &mut Batch, context: &Context) {
-        let source = self.source.of(context.to_port);
-        let destination = self.destination.of(context.to_port);
+        let of = |port| (self.source.of(port), self.destination.of(port));
+        let (goes_together, usually) = (batch.goes_together(), of(context.to_port));
         for i in 0..batch.len() {
+            // Whoever answers what was punted wants to know where it came from.
+            if !batch.is_kept(i) {
+                continue;
+            }
+            let (source, destination) = match goes_together {
+                true => usually,
+                false => of(batch.leaves_through(i, context.to_port)),
+            };
             let Ok(mut frame) = Ethernet::new(batch.packet_mut_but_headers(i).bytes_mut()) else {
                 batch.mark_dropped(i);
                 continue;
@@ -170,6 +182,19 @@ mod tests {
             );
         }
         assert_eq!(rewritten(&mut rewrite, 9, 0), None);
+    }
+
+    #[test]
+    fn what_is_for_the_slow_path_keeps_its_addresses() {
+        let mut rewrite = made("destination = \"02:00:00:00:00:aa\"").unwrap();
+        let pool = PoolHandle::new(4, false).unwrap();
+        let mut batch = Batch::new();
+        pool.fill(&mut batch, 2, 60);
+        let before = batch.packets()[0].bytes().to_vec();
+        batch.mark_punted(0, taut_port::Punt::Local);
+        rewrite.process(&mut batch, &Context::default());
+        assert_eq!(batch.packets()[0].bytes(), before);
+        assert_eq!(batch.packets()[1].bytes()[5], 0xaa);
     }
 
     #[test]

@@ -30,6 +30,10 @@ impl Function for MacSwap {
 
     fn process(&mut self, batch: &mut Batch, _: &Context) {
         for i in 0..batch.len() {
+            // Whoever answers what was punted wants to know where it came from.
+            if !batch.is_kept(i) {
+                continue;
+            }
             match Ethernet::new(batch.packet_mut_but_headers(i).bytes_mut()) {
                 Ok(mut frame) => frame.swap_addresses(),
                 Err(_) => batch.mark_dropped(i),
@@ -50,13 +54,19 @@ mod tests {
         let mut batch = Batch::new();
         pool.fill(&mut batch, 1, 60);
         pool.fill(&mut batch, 1, 9);
-        batch.packets_mut()[0].bytes_mut()[..14]
-            .copy_from_slice(&[1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 8, 0]);
+        pool.fill(&mut batch, 1, 60);
+        for place in [0, 2] {
+            batch.packets_mut()[place].bytes_mut()[..14]
+                .copy_from_slice(&[1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 8, 0]);
+        }
+        batch.mark_punted(2, taut_port::Punt::Local);
         MacSwap.process(&mut batch, &Context::default());
         assert_eq!(
             batch.packets()[0].bytes()[..12],
             [2, 2, 2, 2, 2, 2, 1, 1, 1, 1, 1, 1]
         );
         assert!(batch.is_kept(0) && !batch.is_kept(1));
+        // What is for the slow path stays as it came.
+        assert_eq!(batch.packets()[2].bytes()[..6], [1; 6]);
     }
 }

@@ -3,7 +3,9 @@
 //! What arrives when is decided by [`SharedMedium`]; here are the packets and the clock. A packet leaves when its time has come
 //! and the worker looks, which is each round: how many left more than a microsecond after their time is counted.
 
-use crate::{Class, Context, Entry, Function, KernelVersion, SettingsError, settings};
+use crate::{
+    Class, Context, Entry, Function, KernelVersion, SettingsError, says_dropped, settings,
+};
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -20,6 +22,8 @@ pub(crate) const ENTRY: Entry = Entry {
     in_kernel: KernelVersion::No("it keeps packets back, which an XDP program cannot"),
 };
 
+/// Outcome of packets that the medium loses.
+const LOST: &str = "lost on the medium";
 /// Bytes of the longest frame that a pool's slot holds.
 const LONGEST: usize = 2_048;
 /// Time after which a packet that leaves counts as late, ns.
@@ -222,13 +226,17 @@ impl Function for Medium {
                 "arrived later than that, as the worker was held up",
                 self.arrived_late,
             ),
-            ("lost on the medium", self.lost),
+            (LOST, self.lost),
             ("dropped: queue of the medium full", self.full),
             (
                 "dropped: no memory, or longer than 2,048 bytes",
                 self.no_memory,
             ),
         ]
+    }
+
+    fn drops(&self, outcome: &str) -> bool {
+        says_dropped(outcome) || outcome == LOST
     }
 }
 

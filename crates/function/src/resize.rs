@@ -3,7 +3,7 @@
 use taut_port::{Packet, PoolHandle};
 
 /// Replaces `old` bytes behind the first `keep` ones by `new` ones of no particular value. False, and no change,
-/// where neither the packet nor the pool has room.
+/// where neither the packet nor the pool has room, or the packet has fewer bytes than that.
 pub(crate) fn move_start(
     packet: &mut Packet,
     keep: usize,
@@ -11,6 +11,9 @@ pub(crate) fn move_start(
     new: usize,
     pool: &PoolHandle,
 ) -> bool {
+    if packet.len() < keep + old {
+        return false;
+    }
     if new <= old {
         let less = old - new;
         packet.bytes_mut().copy_within(..keep, less);
@@ -29,7 +32,50 @@ pub(crate) fn move_start(
     };
     let (from, to) = (packet.bytes(), copy.bytes_mut());
     to[..keep].copy_from_slice(&from[..keep]);
-    to[keep + more..].copy_from_slice(&from[keep..]);
+    to[keep + new..].copy_from_slice(&from[keep + old..]);
     *packet = copy;
     true
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_packet_of_whatever_length_is_changed_as_bytes_are_or_not_at_all() {
+        let pool = PoolHandle::new(4, false).unwrap();
+        for length in 0..24_u16 {
+            for (keep, old, new) in [(12, 0, 4), (12, 4, 0), (12, 4, 8), (14, 0, 0), (0, 3, 5)] {
+                for has_headroom in [true, false] {
+                    let mut packet = pool.take(length).unwrap();
+                    for (byte, number) in packet.bytes_mut().iter_mut().zip(1..) {
+                        *byte = number;
+                    }
+                    let before = packet.bytes().to_vec();
+                    let headroom = packet.headroom() as u16;
+                    if !has_headroom {
+                        // As in a ring that leaves no room before its frames.
+                        assert!(packet.prepend(headroom));
+                        packet.truncate(length);
+                        packet.bytes_mut().copy_from_slice(&before);
+                    }
+                    let moved = move_start(&mut packet, keep, old, new, &pool);
+                    let case = (length, keep, old, new, has_headroom);
+                    assert_eq!(moved, before.len() >= keep + old, "{case:?}");
+                    if moved {
+                        assert_eq!(packet.len(), before.len() - old + new, "{case:?}");
+                        assert_eq!(packet.bytes()[..keep], before[..keep], "{case:?}");
+                        assert_eq!(
+                            packet.bytes()[keep + new..],
+                            before[keep + old..],
+                            "{case:?}"
+                        );
+                    } else {
+                        assert_eq!(packet.bytes(), before, "{case:?}");
+                    }
+                }
+            }
+        }
+    }
 }

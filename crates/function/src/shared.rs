@@ -35,6 +35,25 @@ impl Shared {
     }
 }
 
+/// Names of the ports of a chain, in their order: who has the functions made puts them where these share, so that what
+/// they write can name ports as people do.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PortNames(pub Arc<[String]>);
+
+impl PortNames {
+    /// The names that lie there; none where nobody has put any.
+    pub fn found_in(shared: &Shared) -> Self {
+        shared.lock(|it| Option::clone(it)).unwrap_or_default()
+    }
+
+    /// A place for what functions share, in which they lie.
+    pub fn shared(&self) -> Shared {
+        let shared = Shared::default();
+        shared.lock(|it| *it = Some(self.clone()));
+        shared
+    }
+}
+
 impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Shared").finish_non_exhaustive()
@@ -53,6 +72,18 @@ mod tests {
         let second = first.clone();
         assert_eq!(second.found_or_made(|| Ok::<_, &str>(8_u8)), Ok(7));
         assert_eq!(second.found_or_made(|| Ok::<_, &str>("other")), Ok("other"));
+    }
+
+    #[test]
+    fn names_of_ports_are_found_where_they_were_put() {
+        let names = PortNames(["left".to_string(), "right".to_string()].into());
+        let shared = names.shared();
+        assert_eq!(PortNames::found_in(&shared.clone()), names);
+        assert_eq!(PortNames::found_in(&shared), names);
+        assert_eq!(
+            PortNames::found_in(&Shared::default()),
+            PortNames::default()
+        );
     }
 
     #[test]

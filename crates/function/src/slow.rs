@@ -16,8 +16,46 @@ pub struct Punted<'a> {
     pub cause: Punt,
 }
 
-/// Sends a frame through a port of the worker. False if there is no room for it.
-pub type Send<'a> = dyn FnMut(usize, &[u8]) -> bool + 'a;
+/// Way of a frame that a handler sends. The frame goes back into the chain: in its direction it meets the functions behind the one
+/// that the handler belongs to, as a packet that this one let pass, and leaves through a port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Passage {
+    /// The port that the packet came in through. None for a frame that the function has made itself: it goes in the direction of
+    /// packets that leave through its port, as if it had come in through the port's partner.
+    pub from_port: Option<usize>,
+    /// The port that the frame leaves through.
+    pub to_port: usize,
+    /// Longest IP packet, in bytes, that leaves as it is: one of IPv4 that is longer, and may be cut, is cut behind the last function.
+    pub mtu: Option<u16>,
+    /// Whether nobody has given the frame MAC addresses yet: functions in front that do nothing else
+    /// ([`Function::sets_addresses`](crate::Function::sets_addresses)) see it first.
+    pub lacks_addresses: bool,
+}
+
+impl Passage {
+    /// The way of a frame that the function has made itself.
+    #[must_use]
+    pub fn of_own(to_port: usize) -> Self {
+        Self {
+            from_port: None,
+            to_port,
+            mtu: None,
+            lacks_addresses: false,
+        }
+    }
+
+    /// The way of a packet that came in through a port, and was held or changed.
+    #[must_use]
+    pub fn between(from_port: usize, to_port: usize) -> Self {
+        Self {
+            from_port: Some(from_port),
+            ..Self::of_own(to_port)
+        }
+    }
+}
+
+/// Sends a frame on its way through the rest of the chain. False if there is no room for it.
+pub type Send<'a> = dyn FnMut(Passage, &[u8]) -> bool + 'a;
 
 /// Handler of packets on the slow path. It belongs to the thread of the slow path: it may allocate and take its time,
 /// and the worker waits for nothing.

@@ -8,6 +8,8 @@ mod aes_session;
 #[path = "../../../fuzz/bodies/corpus.rs"]
 mod corpus;
 mod frames;
+#[path = "../../../fuzz/bodies/functions.rs"]
+mod functions;
 #[path = "../../../fuzz/bodies/gateway.rs"]
 mod gateway;
 #[path = "../../../fuzz/bodies/ips.rs"]
@@ -114,6 +116,24 @@ fn headers_of_encrypted_packets_survive_seeded_noise() {
         }
         aes::header(&bytes);
     }
+}
+
+#[test]
+fn runts_and_damaged_frames_pass_all_chains_of_one_or_two_functions() {
+    for entry in taut_function::functions() {
+        let is_there = functions::names().any(|name| name == entry.name);
+        assert!(is_there || entry.name == "plugin", "{}", entry.name);
+    }
+    let mut random = fastrand::Rng::with_seed(0x5407);
+    let mut passed = 0;
+    for chain in (0..functions::chains()).chain(0..functions::chains()) {
+        let mut bytes = vec![0; 2 + random.usize(..=10 * 6)];
+        random.fill(&mut bytes);
+        let (first, second) = functions::chain(chain);
+        bytes[..2].copy_from_slice(&[first, second]);
+        passed += functions::frames(&bytes);
+    }
+    assert!(passed > 1_000, "{passed}");
 }
 
 #[test]

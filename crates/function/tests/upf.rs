@@ -5,10 +5,11 @@
 //! known to send: which elements, in which order, with which values. They are no recordings of those programs.
 #![allow(clippy::unwrap_used)]
 
+use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
-use taut_function::Context;
 use taut_function::gtpu::Detached;
+use taut_function::{Context, Passage, Punted};
 use taut_port::{Batch, PoolHandle};
 use taut_wire::gtpu::{Extensions, MessageType, PDU_SESSION_CONTAINER, PduSession};
 use taut_wire::pfcp::{
@@ -34,6 +35,8 @@ struct Upf {
     pool: PoolHandle,
     now: Instant,
     sequence: u32,
+    /// Frames that the gateway has made itself, and the ports that they leave through.
+    made: Vec<(usize, Vec<u8>)>,
 }
 
 /// Elements of a message, and its session.
@@ -312,8 +315,13 @@ fn open5gs(threshold: u64) -> Vec<Element> {
 
 impl Upf {
     fn new(settings: &str) -> Self {
+        Self::with("bearers = 200", settings)
+    }
+
+    /// Makes a bench with settings of the gateway, and further ones of PFCP.
+    fn with(gateway: &str, settings: &str) -> Self {
         let text = format!(
-            "address = [\"192.0.2.1\", \"2001:db8::1\"]\nbearers = 200\n\
+            "address = [\"192.0.2.1\", \"2001:db8::1\"]\n{gateway}\n\
              pfcp = {{ address = \"192.0.2.2\", peers = [\"{SMF}\"]{settings} }}"
         );
         let now = Instant::now();
@@ -322,6 +330,7 @@ impl Upf {
             pool: PoolHandle::new(256, false).unwrap(),
             now,
             sequence: 0,
+            made: Vec::new(),
         };
         upf.gateway.restart(now).unwrap();
         let node = (E::NODE_ID, vec![0, 192, 0, 2, 100]);
@@ -391,7 +400,22 @@ impl Upf {
             ports: 2,
         };
         self.gateway.process(&mut batch, &context);
-        batch.settle(&mut Batch::new());
+        let mut punted = Batch::new();
+        batch.settle(&mut punted);
+        for (index, packet) in punted.packets().iter().enumerate() {
+            let punted = Punted {
+                frame: packet.bytes(),
+                from_port,
+                cause: punted.cause(index),
+            };
+            let made = &mut self.made;
+            let mut send = |way: Passage, frame: &[u8]| {
+                let port = way.to_port;
+                made.push((port, frame.to_vec()));
+                true
+            };
+            assert!(self.gateway.answer(&punted, &mut send), "{punted:?}");
+        }
         let frames = batch
             .packets()
             .iter()
@@ -984,11 +1008,14 @@ fn a_time_quota_begins_with_the_first_packet_and_ends_what_passes() {
 #[test]
 fn a_base_station_that_does_not_answer_is_told_of_and_its_sessions_go_where_that_is_set() {
     for (setting, left) in [("keep", 1), ("drop", 0)] {
-        let mut upf = Upf::new(&format!(
-            ", heartbeat = \"none\", echo = \"60s\", echo_time = \"3s\", echo_repeats = 2, lost_peers = \"{setting}\""
-        ));
+        let mut upf = Upf::with(
+            "bearers = 200\ntunnels = [0]",
+            &format!(
+                ", heartbeat = \"none\", echo = \"60s\", echo_time = \"3s\", echo_repeats = 2, lost_peers = \"{setting}\""
+            ),
+        );
+        // Nothing has passed yet.
         upf.establish(&free5gc()).accepted();
-        assert_eq!(upf.down(to_user(80, 0)).len(), 1);
         // Usage is told of meanwhile.
         let nodes = |upf: &mut Upf, seconds| {
             let mut told = upf.told_after(Duration::from_secs(seconds), 0);
@@ -997,8 +1024,13 @@ fn a_base_station_that_does_not_answer_is_told_of_and_its_sessions_go_where_that
         };
         let echo = |upf: &mut Upf| {
             upf.gateway.take_changes();
-            let sent = upf.pass(&[], 1);
-            let echoes = sent.iter().map(|frame| {
+            // Whatever batch comes by takes them to where tunnels come in.
+            for from_port in [0, 1] {
+                assert!(upf.pass(&[], from_port).is_empty());
+            }
+            let sent = std::mem::take(&mut upf.made);
+            let echoes = sent.iter().map(|(port, frame)| {
+                assert_eq!(*port, 0);
                 assert_eq!(frame[30..34], GNB);
                 let udp = Udp::new(&frame[34..]).unwrap();
                 let gtpu = Gtpu::new(udp.payload()).unwrap();
@@ -1007,23 +1039,22 @@ fn a_base_station_that_does_not_answer_is_told_of_and_its_sessions_go_where_that
             });
             echoes.collect::<Vec<_>>()
         };
-        let answered = |upf: &mut Upf| {
-            // The response, in the frame of a user packet.
-            let mut frame = from_user(1, 1, None);
-            frame[43] = MessageType::ECHO_RESPONSE.0;
-            assert_eq!(upf.up(frame), 0);
+        let answered = |upf: &mut Upf, sequence: u16| {
+            assert_eq!(upf.up(echo_response(GNB, sequence)), 0);
         };
         assert!(nodes(&mut upf, 0).is_empty());
         assert!(echo(&mut upf).is_empty());
         assert!(nodes(&mut upf, 60).is_empty());
         assert_eq!(echo(&mut upf), [1]);
-        answered(&mut upf);
+        answered(&mut upf, 1);
         assert!(nodes(&mut upf, 0).is_empty());
         assert!(nodes(&mut upf, 59).is_empty());
         assert!(echo(&mut upf).is_empty());
         // Twice without an answer.
         assert!(nodes(&mut upf, 1).is_empty());
         assert_eq!(echo(&mut upf), [2]);
+        // One that answers nothing.
+        answered(&mut upf, 1);
         assert!(nodes(&mut upf, 3).is_empty());
         assert_eq!(echo(&mut upf), [3]);
         let told = nodes(&mut upf, 3);
@@ -1042,13 +1073,265 @@ fn a_base_station_that_does_not_answer_is_told_of_and_its_sessions_go_where_that
             assert_eq!(upf.signalling("tunnel peers lost"), 1);
             nodes(&mut upf, 60);
             assert_eq!(echo(&mut upf), [4]);
-            answered(&mut upf);
+            answered(&mut upf, 4);
             let told = nodes(&mut upf, 0);
             assert_eq!(told[0].get(E::NODE_REPORT_TYPE), [2]);
             assert_eq!(upf.signalling("tunnel peers lost"), 0);
         }
         upf.gateway.sessions_hold().unwrap();
+        assert_eq!(upf.count("echo response unasked"), 1);
     }
+}
+
+/// An echo response of a base station to the gateway.
+fn echo_response(from: [u8; 4], sequence: u16) -> Vec<u8> {
+    let mut message = [0; 14];
+    let length = taut_wire::gtpu::emit_echo_response(sequence, &mut message).unwrap();
+    let flow = UdpFlow {
+        src_ip: IpAddr::from(from),
+        dst_ip: "192.0.2.1".parse().unwrap(),
+        src_port: 2152,
+        dst_port: 2152,
+        ..UdpFlow::default()
+    };
+    let mut frame = flow.frame(64).unwrap();
+    frame[40..42].fill(0);
+    frame[42..42 + length].copy_from_slice(&message[..length]);
+    frame
+}
+
+#[test]
+fn echo_responses_that_nobody_asked_for_keep_no_report_from_being_told_of() {
+    let mut upf = Upf::new(", heartbeat = \"none\", echo = \"60s\"");
+    let seid = upf.establish(&open5gs(1)).accepted().seid();
+    upf.modify(seid, &[update_far(1, FORWARD, Some(0x20))])
+        .accepted();
+    // More than the ring to whoever speaks PFCP has room for: of strangers, and of the base station.
+    const MANY: u16 = 5000;
+    for sequence in 0..MANY {
+        let from = match sequence % 2 {
+            0 => GNB,
+            _ => [198, 51, 100, sequence as u8],
+        };
+        assert_eq!(upf.up(echo_response(from, sequence)), 0);
+    }
+    assert_eq!(upf.down(to_user(80, 0)).len(), 1);
+    let told = upf.told();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!(told[0].get(E::REPORT_TYPE), [2]);
+    assert_eq!(upf.count("echo response unasked"), u64::from(MANY));
+}
+
+/// A session of one tunnel and user; the downlink has this forwarding rule, and these QoS rules.
+fn simple(downlink: Element, qers: &[Element]) -> Vec<Element> {
+    let named = (1..=qers.len()).map(|id| number(E::QER_ID, id as u32));
+    let mut rest = vec![number(E::FAR_ID, 1)];
+    rest.extend(named);
+    let to_user = [(E::SOURCE_INTERFACE, vec![CORE]), user(true)];
+    let mut rules = vec![pdr(E::CREATE_PDR, 1, 1, &to_user, &rest), downlink];
+    rules.extend(qers.iter().cloned());
+    rules
+}
+
+#[test]
+fn a_rule_that_does_not_forward_may_have_zeros_for_its_tunnel() {
+    const DROP: u8 = 1;
+    let mut upf = Upf::new("");
+    for action in [DROP, BUFFER_AND_NOTIFY] {
+        let zeros = group(E::FORWARDING_PARAMETERS, &[(E(42), vec![0]), tunnel(0)]);
+        let rules = simple(far(1, action, &[zeros]), &[]);
+        let seid = upf.establish(&rules).accepted().seid();
+        assert_eq!(upf.down(to_user(80, 1)), []);
+        upf.modify(seid, &[update_far(1, FORWARD, Some(0x20))])
+            .accepted();
+        let left = upf.down(to_user(80, 2));
+        assert_eq!(left.first().map(|it| it.teid), Some(0x20));
+        upf.modify(seid, &[update_far(1, action, Some(0))])
+            .accepted();
+        assert_eq!(upf.down(to_user(80, 3)), []);
+        upf.modify(seid, &[update_far(1, FORWARD, Some(0))])
+            .cause(Cause::RULE_FAILURE);
+        // The tunnel of before is not its tunnel any more.
+        upf.modify(seid, &[update_far(1, FORWARD, None)]).accepted();
+        assert_eq!(upf.down(to_user(80, 4)), []);
+        upf.delete(seid).accepted();
+    }
+    assert_eq!(upf.signalling("refused for a rule"), 2);
+}
+
+#[test]
+fn a_qos_rule_that_names_no_flow_leaves_the_mark_to_one_that_does() {
+    let mut upf = Upf::new("");
+    let forwards = || {
+        far(
+            1,
+            FORWARD,
+            &[group(E::FORWARDING_PARAMETERS, &[tunnel(0x20)])],
+        )
+    };
+    for (flows, mark) in [(&[0, 9][..], 9), (&[9, 0], 9), (&[7, 9], 7), (&[0], 0)] {
+        let numbered = (1..).zip(flows);
+        let qers: Vec<_> = numbered
+            .map(|(id, flow)| qer(id, 0, *flow, 1_000_000))
+            .collect();
+        let made = upf.establish(&simple(forwards(), &qers)).accepted();
+        let left = upf.down(to_user(80, 1));
+        assert_eq!(left[0].qfi, Some(mark), "{flows:?}");
+        upf.delete(made.seid()).accepted();
+    }
+}
+
+#[test]
+fn refusals_are_counted_by_their_causes() {
+    let mut upf = Upf::new("");
+    upf.modify(77, &[]).cause(Cause::SESSION_NOT_FOUND);
+    upf.delete(77).cause(Cause::SESSION_NOT_FOUND);
+    upf.establish(&[]).cause(Cause::MANDATORY_IE_MISSING);
+    upf.ask(M::PFD_MANAGEMENT_REQUEST, None, &[])
+        .cause(Cause::SERVICE_NOT_SUPPORTED);
+    let node = (E::NODE_ID, vec![0, 192, 0, 2, 100]);
+    upf.ask(M::ASSOCIATION_RELEASE_REQUEST, None, &[node])
+        .accepted();
+    upf.establish(&free5gc()).cause(Cause::NO_ASSOCIATION);
+    for (name, count) in [
+        ("refused for want of the session", 2),
+        ("refused for an element", 1),
+        ("refused as not supported", 1),
+        ("refused for want of an association", 1),
+        ("refused for want of resources", 0),
+        ("refused for a rule", 0),
+        ("refused for a failure", 0),
+    ] {
+        assert_eq!(upf.signalling(name), count, "{name}");
+    }
+}
+
+/// The most memory that this process has had so far, bytes.
+fn peak_bytes() -> usize {
+    let text = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib: usize = line
+        .unwrap()
+        .trim()
+        .trim_end_matches(" kB")
+        .parse()
+        .unwrap();
+    kib << 10
+}
+
+#[test]
+fn rules_that_are_about_all_tunnels_are_counted_before_they_are_made() {
+    const EACH: u16 = 1000;
+    let mut upf = Upf::with("bearers = 5000", ", rules = 4096, sessions = 1");
+    let seid = upf.establish(&[
+        pdr(
+            E::CREATE_PDR,
+            1,
+            1,
+            &[(E::SOURCE_INTERFACE, vec![ACCESS]), choose(None)],
+            &[number(E::FAR_ID, 1)],
+        ),
+        far(1, 1, &[]),
+    ]);
+    let seid = seid.accepted().seid();
+    let tunnels: Vec<_> = (2..=EACH)
+        .map(|id| {
+            let pdi = [(E::SOURCE_INTERFACE, vec![ACCESS]), choose(None)];
+            pdr(E::CREATE_PDR, id, 9, &pdi, &[number(E::FAR_ID, 1)])
+        })
+        .collect();
+    for part in tunnels.chunks(500) {
+        upf.modify(seid, part).accepted();
+    }
+    let before = peak_bytes();
+    let of_all: Vec<_> = (1..EACH)
+        .map(|id| {
+            let text = format!("permit out 17 from any {id} to any");
+            let pdi = [(E::SOURCE_INTERFACE, vec![ACCESS]), sdf(&text)];
+            pdr(E::CREATE_PDR, EACH + id, 1, &pdi, &[number(E::FAR_ID, 1)])
+        })
+        .collect();
+    upf.modify(seid, &of_all[..600]).cause(Cause::NO_RESOURCES);
+    // 600,000 of them would take some hundred MB; other tests run beside this one.
+    assert!(peak_bytes() < before + (100 << 20));
+    upf.modify(seid, &of_all[..2]).accepted();
+}
+
+/// Datagrams on their way that a socket of the usual size has room for.
+const ROOM: usize = 200;
+
+#[test]
+fn ten_thousand_sessions_that_report_each_second_lose_no_report_and_fill_no_socket() {
+    const SESSIONS: u32 = 10_000;
+    let mut upf = Upf::with("bearers = 50000", ", heartbeat = \"none\"");
+    let period = [number(E::MEASUREMENT_PERIOD, 1)];
+    for session in 0..SESSIONS {
+        let address = session.to_be_bytes();
+        let user = [&[6, 10][..], &address[1..]].concat();
+        let rules = [
+            pdr(
+                E::CREATE_PDR,
+                1,
+                1,
+                &[(E::SOURCE_INTERFACE, vec![CORE]), (E::UE_IP_ADDRESS, user)],
+                &[number(E::FAR_ID, 1), number(E::URR_ID, 1)],
+            ),
+            far(1, 1, &[]),
+            urr(E::CREATE_URR, 1, 2, [1, 0, 0], &period),
+        ];
+        let seid = Seid {
+            seid: u64::from(session) + 1,
+            v4: Some([192, 0, 2, 100].into()),
+            v6: None,
+        };
+        let mut message = Writer::message(M::SESSION_ESTABLISHMENT_REQUEST, Some(0), session + 9);
+        message.element(E::NODE_ID, &[0, 192, 0, 2, 100]);
+        message.element(E::F_SEID, &seid.emit());
+        for (kind, value) in &rules {
+            message.element(*kind, value);
+        }
+        let message = message.finish().unwrap();
+        let response = upf.gateway.hear(&message, Upf::smf(), upf.now).unwrap();
+        Heard::read(&response).accepted();
+        upf.gateway.take_changes();
+    }
+    const SECONDS: u32 = 3;
+    let (mut reports, mut sent) = (vec![0; SESSIONS as usize + 1], 0);
+    // What lies in the sockets: of the control plane, and of the gateway.
+    let (mut asked, mut answers) = (VecDeque::new(), VecDeque::new());
+    for _ in 0..SECONDS {
+        upf.now += Duration::from_secs(1);
+        asked.extend(upf.gateway.look(upf.now));
+        loop {
+            assert!(asked.len() <= ROOM && answers.len() <= ROOM);
+            // The control plane does a few at a time, and whoever speaks PFCP here looks after each.
+            for (_, bytes) in asked.drain(..asked.len().min(7)) {
+                let message = Message::parse(&bytes).unwrap();
+                reports[message.seid.unwrap() as usize] += 1;
+                sent += 1;
+                let kind = message.message_type.response();
+                let mut answer = Writer::message(kind, Some(1), message.sequence);
+                answer.element(E::CAUSE, &[1]);
+                answers.push_back(answer.finish().unwrap());
+            }
+            let Some(answer) = answers.pop_front() else {
+                if !upf.gateway.is_behind() {
+                    break;
+                }
+                asked.extend(upf.gateway.look(upf.now));
+                continue;
+            };
+            assert_eq!(upf.gateway.hear(&answer, Upf::smf(), upf.now), None);
+            let more = match upf.gateway.is_behind() {
+                true => upf.gateway.look(upf.now),
+                false => upf.gateway.due(upf.now),
+            };
+            asked.extend(more);
+        }
+    }
+    assert!(reports[1..].iter().all(|it| *it == SECONDS));
+    assert_eq!(sent, SECONDS * SESSIONS);
+    assert_eq!(upf.signalling("reports given up"), 0);
 }
 
 #[test]

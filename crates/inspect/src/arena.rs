@@ -52,6 +52,21 @@ impl Arena {
         self.used -= 1;
     }
 
+    /// Gives all chunks of a list back, from that one on.
+    pub fn give_back_all(&mut self, mut chunk: u32) {
+        while chunk != NONE {
+            let next = self.next(chunk);
+            self.give_back(chunk);
+            chunk = next;
+        }
+    }
+
+    /// Says whether so many chunks can be taken.
+    #[inline]
+    pub fn has(&self, chunks: usize) -> bool {
+        self.bytes.len() - self.used >= chunks
+    }
+
     /// Bytes of a chunk.
     #[inline]
     pub fn bytes(&self, chunk: u32) -> &[u8; CHUNK_BYTES] {
@@ -74,6 +89,11 @@ impl Arena {
     #[inline]
     pub fn link(&mut self, chunk: u32, next: u32) {
         self.next[chunk as usize] = next;
+    }
+
+    /// Chunks in all.
+    pub fn chunks(&self) -> usize {
+        self.bytes.len()
     }
 
     /// Chunks in use.

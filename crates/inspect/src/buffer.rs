@@ -82,11 +82,151 @@ pub enum Buffer {
     Ja3sString,
     /// What `base64_decode` of the same rule has decoded.
     Base64,
+    /// Each interface that a DCE/RPC call is of: its name of 16 bytes as it is written, its major version of two bytes, and 1 if it was bound by a first fragment.
+    DceInterface,
+    /// Number of the operation of a DCE/RPC call.
+    DceOpnum,
+    /// Stub data of a DCE/RPC call or of its response.
+    DceStub,
+    /// Method of a SIP request.
+    SipMethod,
+    /// Target of a SIP request.
+    SipUri,
+    /// First line of a SIP request.
+    SipRequestLine,
+    /// Status of a SIP response, three digits.
+    SipStatusCode,
+    /// Reason that a SIP response gives.
+    SipStatusMessage,
+    /// First line of a SIP response.
+    SipResponseLine,
+    /// Version in a SIP request or response.
+    SipProtocol,
+    /// Each header `From` of SIP.
+    SipFrom,
+    /// Each header `To` of SIP.
+    SipTo,
+    /// Each header `Via` of SIP.
+    SipVia,
+    /// Each header `User-Agent` of SIP.
+    SipUserAgent,
+    /// Each header `Content-Type` of SIP.
+    SipContentType,
+    /// Each header `Content-Length` of SIP.
+    SipContentLength,
+    /// Number of the kind of an MQTT packet.
+    MqttType,
+    /// Flags of an MQTT packet.
+    MqttFlags,
+    /// Quality of service of an MQTT packet.
+    MqttQos,
+    /// Each reason code of an MQTT packet.
+    MqttReasonCode,
+    /// Whether the server of MQTT has a session, 1 or 0.
+    MqttSessionPresent,
+    /// Version of MQTT that the client has named.
+    MqttProtocolVersion,
+    /// Flags of an MQTT client that connects.
+    MqttConnectFlags,
+    /// Name of the protocol that an MQTT client sends.
+    MqttProtocolString,
+    /// Name of an MQTT client.
+    MqttClientId,
+    /// User that an MQTT client names.
+    MqttUsername,
+    /// Password that an MQTT client sends.
+    MqttPassword,
+    /// Topic to which the server publishes when an MQTT client is gone.
+    MqttWillTopic,
+    /// Message that it publishes there.
+    MqttWillMessage,
+    /// Topic that an MQTT packet publishes to.
+    MqttPublishTopic,
+    /// Message that an MQTT packet publishes.
+    MqttPublishMessage,
+    /// Each topic that an MQTT client subscribes to.
+    MqttSubscribeTopic,
+    /// Each topic that an MQTT client does not subscribe to any more.
+    MqttUnsubscribeTopic,
+    /// Number of the kind of an HTTP/2 frame.
+    Http2FrameType,
+    /// Error code of an HTTP/2 frame.
+    Http2ErrorCode,
+    /// Weight that an HTTP/2 frame gives its stream.
+    Http2Priority,
+    /// Bytes by which an HTTP/2 frame widens a window.
+    Http2Window,
+    /// Each size of the table of headers that an HTTP/2 header block sets.
+    Http2SizeUpdate,
+    /// Each setting of an HTTP/2 frame, its number above 32 bits of its value.
+    Http2Settings,
+    /// Name of each header of an HTTP/2 header block.
+    Http2HeaderName,
+    /// First bytes of the body of a request or of a response.
+    FileData,
+    /// Each header line of a request, without its end.
+    HttpRequestHeader,
+    /// Each header line of a response, without its end.
+    HttpResponseHeader,
+    /// Name that a DNS query asks for, or that its response answers for.
+    DnsQuestion,
+    /// Header of IP, with its options or the headers behind it.
+    IpHeader,
+    /// Header of TCP, UDP or ICMP.
+    TransportHeader,
+    /// Word of an FTP command, in capitals.
+    FtpCommand,
+    /// What follows the word of an FTP command.
+    FtpCommandData,
+    /// Text of a line of an FTP reply, behind its code.
+    FtpReply,
+    /// Code of a line of an FTP reply, three digits.
+    FtpCompletionCode,
+    /// 1 where an FTP reply is complete.
+    FtpReplyReceived,
+    /// Who connects for data of FTP: 1 for the server, 2 for the client.
+    FtpMode,
+    /// Port that an FTP command and its reply agree on for data.
+    FtpDynamicPort,
+    /// Version of the protocol that an end of SSH names.
+    SshProto,
+    /// Software that an end of SSH names.
+    SshSoftware,
+    /// Fingerprint of an SSH client by its algorithms: the MD5 of the following.
+    SshHassh,
+    /// Algorithms of an SSH client for keys, encryption, authentication and compression.
+    SshHasshString,
+    /// Fingerprint of an SSH server by its algorithms: the MD5 of the following.
+    SshHasshServer,
+    /// Algorithms of an SSH server for the same.
+    SshHasshServerString,
+    /// Version of an NTP message.
+    NtpVersion,
+    /// Stratum of an NTP message.
+    NtpStratum,
+    /// Mode of an NTP message.
+    NtpMode,
+    /// Reference of an NTP message, four bytes.
+    NtpReferenceId,
+    /// Index of the initiator in an IKE message to the server, 16 small digits.
+    IkeInitiatorSpi,
+    /// Index of the responder in an IKE message to the client, 16 small digits.
+    IkeResponderSpi,
+    /// Number of the kind of an IKE exchange.
+    IkeExchangeType,
+    /// Each vendor that a client of IKE 1 names, in small digits.
+    IkeVendor,
+    /// Key exchange of an IKE 1 message.
+    IkeKeyExchange,
+    /// Nonce of an IKE 1 message.
+    IkeNonce,
+    /// Attributes that a server of IKE chooses, each as `;name=number;`.
+    IkeChosen,
 }
 
 impl Buffer {
     /// Number of buffers.
-    pub const COUNT: usize = 39;
+    pub const COUNT: usize = 109;
 
     /// All of them, by their numbers.
     pub const ALL: [Self; Self::COUNT] = [
@@ -129,21 +269,196 @@ impl Buffer {
         Self::Ja3sHash,
         Self::Ja3sString,
         Self::Base64,
+        Self::DceInterface,
+        Self::DceOpnum,
+        Self::DceStub,
+        Self::SipMethod,
+        Self::SipUri,
+        Self::SipRequestLine,
+        Self::SipStatusCode,
+        Self::SipStatusMessage,
+        Self::SipResponseLine,
+        Self::SipProtocol,
+        Self::SipFrom,
+        Self::SipTo,
+        Self::SipVia,
+        Self::SipUserAgent,
+        Self::SipContentType,
+        Self::SipContentLength,
+        Self::MqttType,
+        Self::MqttFlags,
+        Self::MqttQos,
+        Self::MqttReasonCode,
+        Self::MqttSessionPresent,
+        Self::MqttProtocolVersion,
+        Self::MqttConnectFlags,
+        Self::MqttProtocolString,
+        Self::MqttClientId,
+        Self::MqttUsername,
+        Self::MqttPassword,
+        Self::MqttWillTopic,
+        Self::MqttWillMessage,
+        Self::MqttPublishTopic,
+        Self::MqttPublishMessage,
+        Self::MqttSubscribeTopic,
+        Self::MqttUnsubscribeTopic,
+        Self::Http2FrameType,
+        Self::Http2ErrorCode,
+        Self::Http2Priority,
+        Self::Http2Window,
+        Self::Http2SizeUpdate,
+        Self::Http2Settings,
+        Self::Http2HeaderName,
+        Self::FileData,
+        Self::HttpRequestHeader,
+        Self::HttpResponseHeader,
+        Self::DnsQuestion,
+        Self::IpHeader,
+        Self::TransportHeader,
+        Self::FtpCommand,
+        Self::FtpCommandData,
+        Self::FtpReply,
+        Self::FtpCompletionCode,
+        Self::FtpReplyReceived,
+        Self::FtpMode,
+        Self::FtpDynamicPort,
+        Self::SshProto,
+        Self::SshSoftware,
+        Self::SshHassh,
+        Self::SshHasshString,
+        Self::SshHasshServer,
+        Self::SshHasshServerString,
+        Self::NtpVersion,
+        Self::NtpStratum,
+        Self::NtpMode,
+        Self::NtpReferenceId,
+        Self::IkeInitiatorSpi,
+        Self::IkeResponderSpi,
+        Self::IkeExchangeType,
+        Self::IkeVendor,
+        Self::IkeKeyExchange,
+        Self::IkeNonce,
+        Self::IkeChosen,
     ];
 
-    /// When it is there: 0 with a packet, 1 with a message, 2 with one that comes after another of the same end.
+    /// When it is there: 0 with a packet, 1 with a message, 2 with what comes after it of the same end; what came before is there still.
     pub fn stage(self) -> u8 {
         match self {
+            body if body.is_body() => 2,
             Self::TlsCertificates | Self::TlsSubject | Self::TlsIssuer | Self::TlsSerial => 2,
+            // These may come with a reply, after the command.
+            Self::FtpMode | Self::FtpDynamicPort => 2,
+            Self::SshHassh
+            | Self::SshHasshString
+            | Self::SshHasshServer
+            | Self::SshHasshServerString => 2,
             other => u8::from(other.application().is_some()),
         }
     }
 
-    /// Protocol whose inspector finds it; none for what every packet has.
-    pub fn application(self) -> Option<Application> {
+    /// Says whether it is a body, which grows with each piece of it that comes.
+    #[inline]
+    pub fn is_body(self) -> bool {
+        matches!(
+            self,
+            Self::HttpClientBody | Self::HttpServerBody | Self::FileData
+        )
+    }
+
+    /// Direction of the messages that have it; none if those of both may.
+    pub fn to_server(self) -> Option<bool> {
         match self {
-            Self::Payload | Self::Base64 => None,
-            Self::DnsQuery => Some(Application::Dns),
+            Self::HttpMethod
+            | Self::HttpUri
+            | Self::HttpRawUri
+            | Self::HttpRequestLine
+            | Self::HttpHost
+            | Self::HttpUserAgent
+            | Self::HttpReferer
+            | Self::HttpAccept
+            | Self::HttpAcceptEncoding
+            | Self::HttpAcceptLanguage
+            | Self::HttpClientBody
+            | Self::HttpRequestHeader
+            | Self::DnsQuery
+            | Self::TlsSni
+            | Self::Ja3Hash
+            | Self::Ja3String
+            | Self::SipMethod
+            | Self::SipUri
+            | Self::SipRequestLine
+            | Self::FtpCommand
+            | Self::FtpCommandData
+            | Self::SshHassh
+            | Self::SshHasshString
+            | Self::IkeInitiatorSpi
+            | Self::IkeVendor => Some(true),
+            Self::HttpStatusCode
+            | Self::HttpStatusMessage
+            | Self::HttpResponseLine
+            | Self::HttpLocation
+            | Self::HttpServer
+            | Self::HttpServerBody
+            | Self::HttpResponseHeader
+            | Self::TlsCertificates
+            | Self::TlsSubject
+            | Self::TlsIssuer
+            | Self::TlsSerial
+            | Self::Ja3sHash
+            | Self::Ja3sString
+            | Self::FtpReply
+            | Self::FtpCompletionCode
+            | Self::FtpReplyReceived
+            | Self::SshHasshServer
+            | Self::SshHasshServerString
+            | Self::IkeResponderSpi
+            | Self::IkeChosen => Some(false),
+            _ => None,
+        }
+    }
+
+    /// Returns the buffer that holds the HTTP bodies of a direction.
+    pub(crate) fn body_of(to_server: bool) -> Self {
+        match to_server {
+            true => Self::HttpClientBody,
+            false => Self::HttpServerBody,
+        }
+    }
+
+    /// Returns whether a rule may ask for this buffer to be missing (`absent`). That is so for parts of HTTP messages that are optional;
+    /// of other buffers, the parsers do not report that they are missing.
+    pub fn may_be_absent(self) -> bool {
+        self.is_body()
+            || matches!(
+                self,
+                Self::HttpCookie
+                    | Self::HttpRawCookie
+                    | Self::HttpHost
+                    | Self::HttpUserAgent
+                    | Self::HttpReferer
+                    | Self::HttpContentType
+                    | Self::HttpAccept
+                    | Self::HttpAcceptEncoding
+                    | Self::HttpAcceptLanguage
+                    | Self::HttpConnection
+                    | Self::HttpContentLength
+                    | Self::HttpLocation
+                    | Self::HttpServer
+                    | Self::HttpRequestHeader
+                    | Self::HttpResponseHeader
+            )
+    }
+
+    /// Protocol whose inspector finds it, the first of them if it is of several; none for what every packet has.
+    pub fn application(self) -> Option<Application> {
+        self.applications().first().copied()
+    }
+
+    /// Protocols whose inspectors find it; none for what every packet has.
+    pub fn applications(self) -> &'static [Application] {
+        match self {
+            Self::Payload | Self::Base64 | Self::IpHeader | Self::TransportHeader => &[],
+            Self::DnsQuery | Self::DnsQuestion => &[Application::Dns],
             Self::TlsSni
             | Self::TlsCertificates
             | Self::TlsSubject
@@ -152,8 +467,69 @@ impl Buffer {
             | Self::Ja3Hash
             | Self::Ja3String
             | Self::Ja3sHash
-            | Self::Ja3sString => Some(Application::Tls),
-            _ => Some(Application::Http),
+            | Self::Ja3sString => &[Application::Tls],
+            Self::DceInterface | Self::DceOpnum | Self::DceStub => &[Application::DceRpc],
+            Self::SipMethod
+            | Self::SipUri
+            | Self::SipRequestLine
+            | Self::SipStatusCode
+            | Self::SipStatusMessage
+            | Self::SipResponseLine
+            | Self::SipProtocol
+            | Self::SipFrom
+            | Self::SipTo
+            | Self::SipVia
+            | Self::SipUserAgent
+            | Self::SipContentType
+            | Self::SipContentLength => &[Application::Sip],
+            Self::MqttType
+            | Self::MqttFlags
+            | Self::MqttQos
+            | Self::MqttReasonCode
+            | Self::MqttSessionPresent
+            | Self::MqttProtocolVersion
+            | Self::MqttConnectFlags
+            | Self::MqttProtocolString
+            | Self::MqttClientId
+            | Self::MqttUsername
+            | Self::MqttPassword
+            | Self::MqttWillTopic
+            | Self::MqttWillMessage
+            | Self::MqttPublishTopic
+            | Self::MqttPublishMessage
+            | Self::MqttSubscribeTopic
+            | Self::MqttUnsubscribeTopic => &[Application::Mqtt],
+            Self::Http2FrameType
+            | Self::Http2ErrorCode
+            | Self::Http2Priority
+            | Self::Http2Window
+            | Self::Http2SizeUpdate
+            | Self::Http2Settings
+            | Self::Http2HeaderName => &[Application::Http2],
+            Self::FtpCommand
+            | Self::FtpCommandData
+            | Self::FtpReply
+            | Self::FtpCompletionCode
+            | Self::FtpReplyReceived
+            | Self::FtpMode
+            | Self::FtpDynamicPort => &[Application::Ftp],
+            Self::SshProto
+            | Self::SshSoftware
+            | Self::SshHassh
+            | Self::SshHasshString
+            | Self::SshHasshServer
+            | Self::SshHasshServerString => &[Application::Ssh],
+            Self::NtpVersion | Self::NtpStratum | Self::NtpMode | Self::NtpReferenceId => {
+                &[Application::Ntp]
+            }
+            Self::IkeInitiatorSpi
+            | Self::IkeResponderSpi
+            | Self::IkeExchangeType
+            | Self::IkeVendor
+            | Self::IkeKeyExchange
+            | Self::IkeNonce
+            | Self::IkeChosen => &[Application::Ike],
+            _ => &[Application::Http, Application::Http2],
         }
     }
 }
@@ -169,17 +545,29 @@ pub enum Application {
     Tls,
     /// SMTP, by its first command.
     Smtp,
-    /// FTP, by its first command.
+    /// The control connection of FTP.
     Ftp,
-    /// SSH, by its first line.
+    /// SSH, up to the keys.
     Ssh,
     /// SMB over NetBIOS or TCP, by its first message.
     Smb,
+    /// DCE/RPC over TCP.
+    DceRpc,
+    /// SIP over UDP or TCP.
+    Sip,
+    /// MQTT.
+    Mqtt,
+    /// HTTP/2 without TLS.
+    Http2,
+    /// NTP.
+    Ntp,
+    /// IKE.
+    Ike,
 }
 
 impl Application {
     /// All of them.
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 13] = [
         Self::Http,
         Self::Dns,
         Self::Tls,
@@ -187,6 +575,12 @@ impl Application {
         Self::Ftp,
         Self::Ssh,
         Self::Smb,
+        Self::DceRpc,
+        Self::Sip,
+        Self::Mqtt,
+        Self::Http2,
+        Self::Ntp,
+        Self::Ike,
     ];
 
     /// What rules and events call it.
@@ -199,6 +593,12 @@ impl Application {
             Self::Ftp => "ftp",
             Self::Ssh => "ssh",
             Self::Smb => "smb",
+            Self::DceRpc => "dcerpc",
+            Self::Sip => "sip",
+            Self::Mqtt => "mqtt",
+            Self::Http2 => "http2",
+            Self::Ntp => "ntp",
+            Self::Ike => "ike",
         }
     }
 
@@ -210,7 +610,7 @@ impl Application {
 
 /// Set of buffers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub struct BufferSet(u64);
+pub struct BufferSet(u128);
 
 impl BufferSet {
     /// Puts a buffer into it.
@@ -235,6 +635,26 @@ impl BufferSet {
     #[inline]
     pub fn intersects(self, other: Self) -> bool {
         self.0 & other.0 != 0
+    }
+
+    /// Adds the buffers that are parts of these, or the same by another name.
+    #[inline]
+    #[must_use]
+    pub fn with_parts(mut self) -> Self {
+        for (of, parts) in [
+            (Buffer::HttpClientBody, &[Buffer::FileData][..]),
+            (Buffer::HttpServerBody, &[Buffer::FileData]),
+            (
+                Buffer::HttpHeader,
+                &[Buffer::HttpRequestHeader, Buffer::HttpResponseHeader],
+            ),
+            (Buffer::DnsQuery, &[Buffer::DnsQuestion]),
+        ] {
+            if self.contains(of) {
+                parts.iter().for_each(|&part| self.insert(part));
+            }
+        }
+        self
     }
 
     /// Makes the set of what is in either.

@@ -4,7 +4,7 @@
 //! searched for by group; those of a message's buffers whenever an inspector has filled the buffer. Rules without a pattern are asked for
 //! every packet of their group.
 
-use crate::buffer::{Buffer, BufferSet};
+use crate::buffer::{Application, Buffer, BufferSet};
 use crate::by_address::{ByAddress, is_narrow};
 use crate::evaluate::{Evaluator, FlowBits, Packet, Parts};
 use crate::host_bits::{HostBits, key_of};
@@ -13,6 +13,7 @@ use crate::rates::{Rated, Rates};
 use crate::read::Names;
 use crate::rule::*;
 use crate::search::{Matcher, Scratch, Search};
+use crate::transform::Transform;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -26,8 +27,15 @@ pub struct RuleSet {
     packets: [[ByPorts; 2]; 4],
     /// By buffer and direction.
     messages: Vec<[Group; 2]>,
+    /// Those of rules that want to see a whole body, by the same.
+    whole: Vec<[Group; 2]>,
     /// Buffers of messages that any of its rules looks into.
     asked: BufferSet,
+    /// Whether a rule is asked with each piece of a body, by rule.
+    of_pieces: Vec<bool>,
+    /// Rules that want something to be odd about a packet, with the bits of that; and all of these bits.
+    odd: Vec<(u32, u64)>,
+    anomalies: u64,
 }
 
 /// Groups of the rules of a protocol and a direction.
@@ -78,11 +86,12 @@ impl RuleSet {
         names: Names,
         matcher: Matcher,
     ) -> Result<Self, String> {
-        // Those that let pass are asked first, then those that drop; among them those that change bits of flows, so
+        // Those that let pass are asked first, whole flows before packets, then those that drop; among them those that change bits of flows, so
         // that others see what the same packet has changed.
-        rules.sort_by_key(|rule| (rule.action, bits_order(rule)));
+        rules.sort_by_key(|rule| (rule.action, !passes_flow(rule), bits_order(rule)));
         let mut packets: [[Vec<u32>; 2]; 4] = Default::default();
         let mut messages: Vec<[Vec<u32>; 2]> = vec![Default::default(); Buffer::COUNT];
+        let mut whole = messages.clone();
         for (rule, number) in rules.iter().zip(0u32..) {
             let directions = match rule.flow.to_server {
                 Some(true) => 0..1,
@@ -92,6 +101,9 @@ impl RuleSet {
             let buffer = place_of(rule);
             for direction in directions {
                 match buffer {
+                    Some(buffer) if wants_whole_body(rule) => {
+                        whole[buffer as usize][direction].push(number);
+                    }
                     Some(buffer) => messages[buffer as usize][direction].push(number),
                     None => {
                         for slot in slots(rule.protocol) {
@@ -110,14 +122,24 @@ impl RuleSet {
                 set.packets[slot][direction] = ByPorts::new(&rules, numbers, matcher)?;
             }
         }
-        for directions in &messages {
+        for (lists, groups) in [(&messages, &mut set.messages), (&whole, &mut set.whole)] {
             let group = |numbers: &[u32]| Group::new(&rules, numbers, matcher);
-            set.messages
-                .push([group(&directions[0])?, group(&directions[1])?]);
+            for directions in lists {
+                groups.push([group(&directions[0])?, group(&directions[1])?]);
+            }
         }
         let steps = rules.iter().flat_map(|rule| &rule.steps);
         let of_messages = steps.filter(|step| step.buffer.application().is_some());
         set.asked = of_messages.map(|step| step.buffer).collect();
+        let of_pieces =
+            |rule| place_of(rule).is_some_and(Buffer::is_body) && !wants_whole_body(rule);
+        set.of_pieces = rules.iter().map(of_pieces).collect();
+        let odd = rules.iter().zip(0..).filter_map(|(rule, number)| {
+            let bits = rule.anomalies();
+            (bits != 0).then_some((number, bits))
+        });
+        set.odd = odd.collect();
+        set.anomalies = set.odd.iter().fold(0, |all, (_, bits)| all | bits);
         set.rules = rules;
         Ok(set)
     }
@@ -144,7 +166,7 @@ impl RuleSet {
         let packets: usize = packets
             .map(|it| of(&it.any) + by_port(&it.receiver) + by_port(&it.sender))
             .sum();
-        packets + self.messages.iter().flatten().map(of).sum::<usize>()
+        packets + self.of_messages().map(of).sum::<usize>()
     }
 
     /// All searches.
@@ -153,14 +175,31 @@ impl RuleSet {
             let by_ports = it.receiver.groups.iter().chain(&it.sender.groups);
             std::iter::once(&it.any).chain(by_ports)
         });
-        let groups = packets.chain(self.messages.iter().flatten());
+        let groups = packets.chain(self.of_messages());
         groups.filter_map(|group| group.search.as_ref())
+    }
+
+    /// All groups of messages.
+    fn of_messages(&self) -> impl Iterator<Item = &Group> {
+        self.messages.iter().chain(&self.whole).flatten()
+    }
+
+    /// What any rule wants to be odd about a packet, bits of [`crate::anomaly::Anomaly`].
+    #[inline]
+    pub fn anomalies(&self) -> u64 {
+        self.anomalies
     }
 
     /// Buffers of messages that any rule looks into.
     #[inline]
     pub fn asked(&self) -> BufferSet {
         self.asked
+    }
+
+    /// Returns whether any rule has a buffer of this application protocol.
+    pub fn asks(&self, application: Application) -> bool {
+        let mut asked = self.asked.iter();
+        asked.any(|buffer| buffer.applications().contains(&application))
     }
 }
 
@@ -181,10 +220,50 @@ fn bits_order(rule: &Rule) -> u8 {
     }
 }
 
+/// Whether a rule that lets pass is about the flow, as Suricata tells by its type: about what is in its messages or its stream, or about
+/// nothing but its protocol and its ends. Others are about the packet.
+fn passes_flow(rule: &Rule) -> bool {
+    let is_of_flow = |step: &Step| match step.buffer {
+        Buffer::Payload | Buffer::Base64 => rule.protocol == Protocol::Tcp && !rule.is_positional,
+        other => other.application().is_some(),
+    };
+    let is_about_flow = match rule.steps.is_empty() {
+        true => asks_flow(rule),
+        false => rule.steps.iter().any(is_of_flow),
+    };
+    rule.action == Action::Pass && is_about_flow
+}
+
+/// Whether a rule that asks for no contents is about flows: it may ask for a protocol, then also for a direction, and for the ends; and set
+/// bits, but not ask for them, as they change from packet to packet.
+fn asks_flow(rule: &Rule) -> bool {
+    let is_version = |test: &HeaderTest| matches!(test, HeaderTest::IpVersion(_));
+    let sets = |bit: &FlowBit| matches!(bit, FlowBit::Set(_));
+    let is_of_protocol = !rule.applications.is_empty() || !rule.not_applications.is_empty();
+    rule.headers.iter().all(is_version)
+        && !rule.flow.is_of_packets
+        && (is_of_protocol || rule.flow.to_server.is_none())
+        && rule.bits.iter().all(sets)
+        && !rule.host_bits.iter().any(HostBit::asks)
+}
+
 /// Whether bytes behind the pattern of a rule may make it fit.
 fn goes_on(rule: &Rule) -> bool {
-    let in_payload = |step: &&Step| step.buffer == Buffer::Payload;
-    !rule.is_positional && rule.steps.iter().filter(in_payload).count() > 1
+    let grows = |step: &&Step| step.buffer == Buffer::Payload || step.buffer.is_body();
+    !rule.is_positional && rule.steps.iter().filter(grows).count() > 1
+}
+
+/// Whether a rule wants something not to be in a body, or a body of some length: that is known once no more of it comes.
+fn wants_whole_body(rule: &Rule) -> bool {
+    rule.steps.iter().any(|step| {
+        let of_whole = match &step.test {
+            Test::Content(content) => content.not || content.at_end,
+            Test::Regex { not, .. } | Test::DataAt { not, .. } => *not,
+            Test::Len(_) | Test::Entropy { .. } | Test::Absent { .. } => true,
+            _ => false,
+        };
+        step.buffer.is_body() && of_whole
+    })
 }
 
 /// Number of the groups of packets of that protocol.
@@ -210,8 +289,14 @@ fn slots(protocol: Protocol) -> &'static [usize] {
 fn place_of(rule: &Rule) -> Option<Buffer> {
     let pattern = pattern(rule).map(|(buffer, _)| buffer);
     let last = stage(rule);
-    let of_last = rule.steps.iter().find(|step| step.buffer.stage() == last);
-    let place = pattern.or_else(|| of_last.map(|step| step.buffer));
+    let is_last = |step: &&Step| step.buffer.stage() == last;
+    let of_last = || Some(rule.needed_steps().find(is_last)?.buffer);
+    // A body is told of also where there is none, a header only where it is there: the version is in each head.
+    let lacking = || match rule.steps.iter().find(is_last)?.buffer {
+        body if body.is_body() => Some(body),
+        _ => Some(Buffer::HttpProtocol),
+    };
+    let place = pattern.or_else(of_last).or_else(lacking);
     place.filter(|buffer| buffer.application().is_some())
 }
 
@@ -225,15 +310,17 @@ fn stage(rule: &Rule) -> u8 {
 /// one of those that come last.
 fn pattern(rule: &Rule) -> Option<(Buffer, &[u8])> {
     let last = stage(rule);
-    let contents = rule.steps.iter().filter_map(|step| match &step.test {
+    let contents = rule.needed_steps().filter_map(|step| match &step.test {
         Test::Content(content)
-            if !content.not && step.buffer != Buffer::Base64 && step.buffer.stage() == last =>
+            if !content.not
+                && (step.buffer == Buffer::Payload || step.buffer.application().is_some())
+                && step.transforms.iter().all(Transform::keeps_letters)
+                && step.buffer.stage() == last =>
         {
             // The dot in front may be one that is not in the buffer.
-            let bytes = if step.dotted {
-                content.bytes.strip_prefix(b".")
-            } else {
-                None
+            let bytes = match step.transforms.contains(&Transform::Dot) {
+                true => content.bytes.strip_prefix(b"."),
+                false => None,
             };
             Some((
                 step.buffer,
@@ -393,16 +480,29 @@ pub enum Verdict {
     /// No rule says anything against it.
     #[default]
     None,
-    /// A rule says that it passes, whatever others say.
+    /// A rule says that its flow passes, whatever others say.
     Pass,
+    /// A rule says that this packet passes, whatever others say.
+    PassPacket,
     /// A rule drops it.
     Drop,
     /// A rule drops it, and tells both sides.
     Reject,
 }
 
+impl Verdict {
+    /// Says whether a rule lets the packet pass, so that no other is asked.
+    pub fn lets_pass(self) -> bool {
+        matches!(self, Self::Pass | Self::PassPacket)
+    }
+}
+
 /// Matches of one packet that are written down at most.
-pub const MOST_MATCHES: usize = 15;
+pub const MOST_MATCHES: usize = 64;
+/// Groups and rules of a packet in front of which the clock is not looked at, where rules may be asked for as long as that: about a
+/// millisecond.
+const UNTIMED_LOOKS: u32 = 16;
+const LONG_TICKS: u64 = 2_000_000;
 
 /// Asks the rules of a set: memory of one worker.
 #[derive(Debug)]
@@ -420,9 +520,14 @@ pub struct Inspector {
     counters: Arc<[RuleCounters]>,
     /// Packets until one is looked at closely.
     until_timed: u32,
-    /// Moment up to which rules are asked about the packet, and whether it has come.
+    /// Time that rules are asked about the packet for; looks that are left without the clock; the moment at which it ends, once the clock
+    /// was looked at; and whether that has come.
+    most_ticks: u64,
+    looks: u32,
     until_ticks: u64,
     is_over_time: bool,
+    /// Whether a rule about the packet has fitted that has the rest of its flow pass.
+    bypasses: bool,
     /// Bits of flows that could not be set.
     pub bits_full: u64,
 }
@@ -489,8 +594,11 @@ impl Inspector {
             matches: Vec::with_capacity(MOST_MATCHES),
             counters: (0..rules).map(|_| RuleCounters::default()).collect(),
             until_timed: TIMED_ONE_IN,
+            most_ticks: u64::MAX,
+            looks: 0,
             until_ticks: u64::MAX,
             is_over_time: false,
+            bypasses: false,
             bits_full: 0,
         }
     }
@@ -505,13 +613,22 @@ impl Inspector {
         Arc::clone(&self.counters)
     }
 
-    /// Begins with another packet, about which rules are asked up to that moment, in ticks of [`taut_sys::ticks`];
+    /// Begins with another packet, about which rules are asked for so long, in ticks of [`taut_sys::ticks`];
     /// [`u64::MAX`] for as long as they take. The clock is looked at in front of each group and each rule, so one of
-    /// them may take longer.
+    /// them may take longer; where the time is long, not in front of the first ones, which is all that most packets have.
     #[inline]
-    pub fn begin(&mut self, until_ticks: u64) {
-        self.until_ticks = until_ticks;
-        self.is_over_time = false;
+    pub fn begin(&mut self, most_ticks: u64) {
+        self.most_ticks = most_ticks;
+        let is_long = most_ticks >= LONG_TICKS;
+        self.looks = if is_long { UNTIMED_LOOKS } else { 0 };
+        self.until_ticks = u64::MAX;
+        (self.is_over_time, self.bypasses) = (false, false);
+    }
+
+    /// Returns whether a rule with the option `bypass` matched the packet.
+    #[inline]
+    pub fn bypasses(&self) -> bool {
+        self.bypasses
     }
 
     /// Says whether that moment came before all rules were asked.
@@ -522,13 +639,24 @@ impl Inspector {
 
     #[inline]
     fn has_time(&mut self) -> bool {
-        if self.until_ticks != u64::MAX && !self.is_over_time {
-            self.is_over_time = taut_sys::ticks() >= self.until_ticks;
+        if self.looks > 0 {
+            self.looks -= 1;
+            return true;
+        }
+        self.has_time_by_clock()
+    }
+
+    #[inline(never)]
+    fn has_time_by_clock(&mut self) -> bool {
+        if self.most_ticks != u64::MAX && !self.is_over_time {
+            let now = taut_sys::ticks();
+            self.until_ticks = self.until_ticks.min(now.saturating_add(self.most_ticks));
+            self.is_over_time = now >= self.until_ticks;
         }
         !self.is_over_time
     }
 
-    /// Rules that needed too many steps.
+    /// Rules that needed too many steps, or wanted a buffer changed that is too long for that.
     pub fn given_up(&self) -> u64 {
         self.evaluator.given_up
     }
@@ -567,20 +695,57 @@ impl Inspector {
                 self.search(group, packet, parts.payload, parts.new_from);
             }
         }
-        for buffer in ready.iter() {
+        for buffer in ready.with_parts().iter() {
             if !self.has_time() {
                 break;
             }
-            if let (Some(data), Some(groups)) =
-                (parts.buffer(buffer), set.messages.get(buffer as usize))
+            let (new_from, seen) = match buffer.is_body() {
+                true => (parts.body.new_from, parts.body.seen()),
+                false => (0, 0),
+            };
+            let wants_whole = buffer.is_body() && parts.body.is_whole;
+            if wants_whole
+                && parts.buffer(buffer).is_none()
+                && let Some(groups) = set.whole.get(buffer as usize)
             {
-                self.search(&groups[direction], packet, data, 0);
+                // There is none, which rules may want.
+                self.search(&groups[direction], packet, &[], 0);
+            }
+            for data in parts.buffers(buffer) {
+                if let Some(groups) = set.messages.get(buffer as usize) {
+                    let data = data.get(seen..).unwrap_or_default();
+                    self.search(&groups[direction], packet, data, new_from - seen);
+                }
+                if wants_whole && let Some(groups) = set.whole.get(buffer as usize) {
+                    self.search(&groups[direction], packet, data, 0);
+                }
             }
         }
         if self.asked.is_empty() {
             return Verdict::None;
         }
         self.ask(set, packet, parts, bits, now_s)
+    }
+
+    /// Asks those rules about a packet that want what is odd about it: nothing else counts of one that nobody takes.
+    pub fn inspect_odd(
+        &mut self,
+        set: &RuleSet,
+        packet: &Packet<'_>,
+        parts: &Parts<'_>,
+        bits: &mut FlowBits,
+        now_s: u32,
+    ) -> Verdict {
+        self.matches.clear();
+        for &(rule, wanted) in &set.odd {
+            if wanted & packet.anomalies != 0 {
+                ask_for(&mut self.seen, &mut self.asked, 2 * rule);
+            }
+        }
+        match self.asked.is_empty() {
+            true => Verdict::None,
+            false => self.ask(set, packet, parts, bits, now_s),
+        }
     }
 
     #[inline]
@@ -663,22 +828,17 @@ impl Inspector {
             self.seen[entry as usize / 64] &= !(1 << (entry % 64));
             let (number, came_before) = (entry / 2, entry % 2 == 1);
             let is_again = last.replace(number) == Some(number);
-            if is_again || verdict == Verdict::Pass || !self.has_time() {
+            if is_again || verdict.lets_pass() || !self.has_time() {
                 continue;
             }
             let rule = &set.rules[number as usize];
             let began = if is_timed { taut_sys::ticks() } else { 0 };
             let mut fits = self.host_bits_fit(rule, packet, now_s)
                 && self.evaluator.fits(rule, packet, parts, bits);
-            if fits && came_before {
-                // It is written down once, when the last of what it wants has come.
-                let payload = parts.payload.get(..parts.new_from).unwrap_or_default();
-                let before = Parts {
-                    payload,
-                    new_from: 0,
-                    ..*parts
-                };
-                fits = !self.evaluator.fits(rule, packet, &before, bits);
+            let is_asked_again = parts.body.new_from > 0 && set.of_pieces[number as usize];
+            if fits && (came_before || is_asked_again) {
+                // It is written down once, when the last of what it wants has come, also if that comes again.
+                fits = !self.evaluator.fits(rule, packet, &parts.before(), bits);
             }
             let counters = &self.counters[number as usize];
             add(&counters.asked, 1);
@@ -702,6 +862,7 @@ impl Inspector {
                         Track::Destination => packet.destination,
                         Track::Both => packet.source ^ packet.destination.rotate_left(1),
                         Track::Rule => 0,
+                        Track::Flow => packet.flow.into(),
                     };
                     self.rates.count(number, rate, key, now_s)
                 }
@@ -710,6 +871,7 @@ impl Inspector {
                 continue;
             }
             add(&counters.fitted, 1);
+            self.bypasses |= rule.bypasses;
             for change in &rule.bits {
                 self.bits_full += u64::from(!change_bits(change, bits));
             }
@@ -729,13 +891,15 @@ impl Inspector {
                 }
             }
             match rule.action {
-                Action::Pass => verdict = Verdict::Pass,
+                Action::Pass if passes_flow(rule) => verdict = Verdict::Pass,
+                Action::Pass => verdict = Verdict::PassPacket,
                 Action::Drop if verdict != Verdict::Reject => verdict = Verdict::Drop,
                 Action::Reject => verdict = Verdict::Reject,
                 _ => {}
             }
-            let is_written =
-                !rule.is_silent && rated == Rated::Counts && rule.action != Action::Pass;
+            let is_written = !rule.is_silent
+                && rated == Rated::Counts
+                && (rule.action != Action::Pass || rule.is_told);
             if is_written && self.matches.len() < MOST_MATCHES {
                 self.matches.push(number);
             }
@@ -793,6 +957,8 @@ fn change_bits(change: &FlowBit, bits: &mut FlowBits) -> bool {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::evaluate::{BodyPart, Message};
+    use crate::http::{Http, Pushed};
     use crate::read::{Dialect, Options, Reading};
 
     fn set(rules: &str) -> RuleSet {
@@ -829,6 +995,10 @@ mod tests {
             inspector.inspect(&set, &packet, &parts, true, none, bits, 0);
             inspector.matches().len() == 1
         };
+        // In front of the beginning is the beginning, and numbers that are read have no sign.
+        const FROM_BEFORE: &str =
+            "content:\"k\"; byte_jump:0,0,relative,post_offset -9; content:\"1\"; distance:0";
+        const BELOW_ZERO: &str = "byte_extract:1,0,a; byte_math:bytes 1,offset 1,oper -,rvalue a,result b; byte_test:1,<,b,2";
         for (options, payload, in_snort, in_suricata) in [
             ("content:\"k\"; isdataat:3,relative", "k123", false, true),
             ("content:\"k\"; isdataat:3,relative", "k1234", true, true),
@@ -837,6 +1007,8 @@ mod tests {
             ("ttl:2-4", "12", true, false),
             ("ttl:2-4", "123", true, true),
             ("content:\"k\"; pcre:\"/^1/R\"", "k1", true, true),
+            (FROM_BEFORE, "1k2", true, true),
+            (BELOW_ZERO, "91k", true, true),
         ] {
             let found = [Dialect::Snort3, Dialect::Suricata]
                 .map(|dialect| fits(dialect, options, payload.as_bytes()));
@@ -896,6 +1068,97 @@ mod tests {
         assert_eq!(found, [vec![2], vec![1], vec![]]);
     }
 
+    /// Identifiers of the rules that fit at each piece of a request, and at its end.
+    fn fitting(rules: &str, pieces: &[&[u8]]) -> Vec<Vec<u64>> {
+        let set = set(rules);
+        let mut inspector = Inspector::new(&set, 16);
+        let packet = Packet {
+            protocol: 6,
+            to_server: true,
+            application: Some(Application::Http),
+            ..Packet::default()
+        };
+        let mut http = Http::default();
+        let mut ask = |http: &Http, pushed: Pushed, found: &mut Vec<u64>| {
+            let parts = Parts {
+                message: Message::Http {
+                    http,
+                    is_request: true,
+                },
+                body: BodyPart {
+                    new_from: pushed.body_from,
+                    is_whole: pushed.body_is_whole,
+                    is_before: false,
+                },
+                ..Parts::default()
+            };
+            inspector.begin(u64::MAX);
+            let bits = &mut FlowBits::default();
+            inspector.inspect(&set, &packet, &parts, false, pushed.ready, bits, 0);
+            let ids = |&rule: &u32| u64::from(set.rules()[rule as usize].about.id);
+            found.extend(inspector.matches().iter().map(ids));
+            found.sort_unstable();
+        };
+        let mut all = Vec::new();
+        for piece in pieces {
+            let mut found = Vec::new();
+            let mut rest = *piece;
+            while !rest.is_empty() {
+                let pushed = http.push(true, rest);
+                rest = &rest[pushed.consumed..];
+                ask(&http, pushed, &mut found);
+            }
+            all.push(found);
+        }
+        let pushed = http.close(true);
+        let mut found = Vec::new();
+        ask(&http, pushed, &mut found);
+        all.push(found);
+        all
+    }
+
+    const OF_HEAD_AND_BODY: &str = "alert http any any -> any any (http.uri; content:\"/very\"; http.request_body; content:\"cmd=\"; sid:1;)\n\
+        alert http any any -> any any (http.method; content:\"POST\"; http.request_body; pcre:\"/c.d=/\"; sid:2;)\n\
+        alert http any any -> any any (http.uri; content:\"/very\"; http.request_body; content:!\"other\"; sid:3;)\n\
+        alert http any any -> any any (http.uri; content:\"/very\"; http.request_body; bsize:>9; sid:4;)\n\
+        alert http any any -> any any (http.request_body; content:\"cmd=\"; content:\"last\"; distance:0; sid:5;)\n\
+        alert http any any -> any any (http.uri; content:\"/very\"; sid:6;)\n";
+
+    #[test]
+    fn rules_about_head_and_body_fit_however_the_message_comes() {
+        let head: &[u8] = b"POST /very HTTP/1.1\r\nContent-Length: 13\r\n\r\n";
+        let body: &[u8] = b"a&cmd=ls&last";
+        let whole = [head, body].concat();
+        for cut in 1..whole.len() {
+            let found = fitting(OF_HEAD_AND_BODY, &[&whole[..cut], &whole[cut..]]);
+            let mut all: Vec<_> = found.concat();
+            all.sort_unstable();
+            assert_eq!(all, [1, 2, 3, 4, 5, 6], "cut at {cut}: {found:?}");
+        }
+        let bytes: Vec<&[u8]> = whole.chunks(1).collect();
+        let mut all = fitting(OF_HEAD_AND_BODY, &bytes).concat();
+        all.sort_unstable();
+        assert_eq!(all, [1, 2, 3, 4, 5, 6]);
+        let other = b"POST /very HTTP/1.1\r\nContent-Length: 7\r\n\r\nanother";
+        assert_eq!(fitting(OF_HEAD_AND_BODY, &[other]).concat(), [6]);
+    }
+
+    #[test]
+    fn a_match_in_a_body_is_told_once_for_each_message() {
+        let head: &[u8] = b"POST /x HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
+        let rule = "alert http any any -> any any (http.request_body; content:\"cmd=\"; sid:1;)\n";
+        let chunk: &[u8] = b"5\r\ncmd=a\r\n";
+        let end: &[u8] = b"0\r\n\r\n";
+        let found = fitting(
+            rule,
+            &[head, chunk, chunk, chunk, end, head, chunk, chunk, end],
+        );
+        let none: Vec<u64> = vec![];
+        let mut wanted = vec![none; 10];
+        (wanted[1], wanted[6]) = (vec![1], vec![1]);
+        assert_eq!(found, wanted);
+    }
+
     #[test]
     fn rules_that_there_is_no_time_for_are_not_asked() {
         let set = set("drop udp any any -> any any (content:\"evil\"; sid:1;)\n\
@@ -912,8 +1175,8 @@ mod tests {
             payload: b"evil",
             ..Parts::default()
         };
-        let mut ask = |until_ticks| {
-            inspector.begin(until_ticks);
+        let mut ask = |most_ticks| {
+            inspector.begin(most_ticks);
             let none = BufferSet::default();
             let bits = &mut FlowBits::default();
             let verdict = inspector.inspect(&set, &packet, &parts, true, none, bits, 0);

@@ -5,8 +5,9 @@ use crate::buffer::{Application, Buffer};
 use crate::certificate::Certificate;
 use crate::fingerprint::Fingerprint;
 use crate::http::Http;
-use crate::read::BASE64_BYTES;
+use crate::record::{Record, number_of};
 use crate::rule::*;
+use crate::transform::{self, Decoder, Letter, Transform, transformed};
 
 /// What rules can ask of a packet besides its buffers.
 #[derive(Debug, Clone, Copy, Default)]
@@ -53,12 +54,75 @@ pub struct Packet<'a> {
     pub tls_version: u16,
     /// Bytes of its stream so far with those of this packet, and one for a SYN: to the server first.
     pub stream_bytes: [u32; 2],
+    /// Header of IP, with its options or the headers behind it.
+    pub ip_header: &'a [u8],
+    /// Header of TCP, UDP or ICMP.
+    pub transport_header: &'a [u8],
+    /// Number of its flow.
+    pub flow: u64,
+    /// Packets of its flow so far, with this one: to the server first.
+    pub flow_packets: [u32; 2],
+    /// Their bytes.
+    pub flow_bytes: [u64; 2],
+    /// VLANs of its frame.
+    pub vlans: Vlans,
+    /// What is odd about it, a bit of [`crate::anomaly::Anomaly`] each.
+    pub anomalies: u64,
+    /// Whether the payload is asked about in its stream.
+    pub is_in_stream: bool,
     /// Whether it goes to the server of its flow.
     pub to_server: bool,
     /// Whether both sides of the flow have spoken.
     pub established: bool,
     /// Protocol of the flow that an inspector knows.
     pub application: Option<Application>,
+    /// Whether the first bytes of the flow tell none.
+    pub is_unrecognised: bool,
+}
+
+/// VLAN tags that a frame may have.
+pub const MOST_VLANS: usize = 2;
+
+/// Numbers of the VLANs of a frame, the outermost in the lowest bits, and how many there are in the highest: one word, as it is copied with
+/// each packet.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Vlans(u32);
+
+const VLAN_BITS: usize = 12;
+const LEN_AT: usize = 24;
+
+impl Vlans {
+    /// Adds one that is within the others; what is beyond [`MOST_VLANS`] is left out.
+    pub fn push(&mut self, id: u16) {
+        let len = self.len();
+        if len < MOST_VLANS {
+            self.0 |= u32::from(id & 0xfff) << (VLAN_BITS * len);
+            self.0 += 1 << LEN_AT;
+        }
+    }
+
+    fn len(self) -> usize {
+        (self.0 >> LEN_AT) as usize
+    }
+
+    /// Returns them, the outermost first.
+    pub fn ids(self) -> impl Iterator<Item = u16> {
+        (0..self.len()).map(move |at| (self.0 >> (VLAN_BITS * at)) as u16 & 0xfff)
+    }
+
+    /// Says whether the number of a VLAN fits.
+    fn fit(self, id: &Within, of: VlanTags) -> bool {
+        let fits = |it: u16| id.fits(it.into());
+        match of {
+            VlanTags::Any => self.ids().any(fits),
+            VlanTags::All => self.len() > 0 && self.ids().all(fits),
+            VlanTags::At(place) => {
+                let from = if place < 0 { self.len() as i8 } else { 0 };
+                let place = usize::try_from(from + place).ok();
+                place.and_then(|it| self.ids().nth(it)).is_some_and(fits)
+            }
+        }
+    }
 }
 
 /// Buffers of a packet.
@@ -70,6 +134,39 @@ pub struct Parts<'a> {
     pub new_from: usize,
     /// Message of a protocol that is read in it.
     pub message: Message<'a>,
+    /// What is new in the body of that message.
+    pub body: BodyPart,
+    /// Place in a record, or in header lines, from which on instances of buffers are looked for; 0 for those who ask rules.
+    pub from: usize,
+    /// What a rule has decoded from Base64.
+    pub decoded: &'a [u8],
+    /// Header of IP, and that behind it.
+    pub headers: [&'a [u8]; 2],
+}
+
+/// What is new in a body.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct BodyPart {
+    /// Place in the body at which it begins; rules were asked before about the bytes in front.
+    pub new_from: usize,
+    /// Whether no more will come: only then rules are asked that want something not to be there.
+    pub is_whole: bool,
+    /// Whether rules see nothing but what came before.
+    pub is_before: bool,
+}
+
+/// Bytes of a body in front of what is new that are searched once more, for rules of which only a part has come before; at the end of
+/// the body all of it is.
+const LOOKED_BACK: usize = 16 * 1024;
+
+impl BodyPart {
+    /// The place in front of which nothing is searched again.
+    pub(crate) fn seen(&self) -> usize {
+        match self.is_whole {
+            true => 0,
+            false => self.new_from.saturating_sub(LOOKED_BACK),
+        }
+    }
 }
 
 /// Message of a protocol above layer 4.
@@ -85,10 +182,17 @@ pub enum Message<'a> {
         /// Whether it is a request.
         is_request: bool,
     },
-    /// A query of DNS, by the name that it asks for.
-    DnsQuery(&'a [u8]),
+    /// A message of DNS.
+    Dns {
+        /// Name that it asks for.
+        name: &'a [u8],
+        /// Whether it is an answer to that.
+        is_response: bool,
+    },
     /// First messages of an end of TLS.
     Tls(&'a Tls<'a>),
+    /// One of another protocol.
+    Record(&'a Record),
 }
 
 /// What is known of the first messages of an end of TLS.
@@ -107,16 +211,105 @@ pub struct Tls<'a> {
 }
 
 impl<'a> Parts<'a> {
-    /// Returns a buffer, if there is one.
+    /// Returns what was there before the new bytes came.
+    pub fn before(&self) -> Self {
+        let payload = self.payload.get(..self.new_from).unwrap_or_default();
+        Self {
+            payload,
+            new_from: 0,
+            body: BodyPart {
+                is_before: true,
+                ..self.body
+            },
+            ..*self
+        }
+    }
+
+    /// Returns all instances of a buffer.
+    #[inline]
+    pub fn buffers(&self, buffer: Buffer) -> impl Iterator<Item = &'a [u8]> {
+        let mut rest = Some(*self);
+        std::iter::from_fn(move || {
+            let parts = rest.take()?;
+            let found = parts.buffer(buffer)?;
+            rest = parts.behind(buffer);
+            Some(found)
+        })
+    }
+
+    /// What is left to look for behind the first instance of a buffer; nothing of messages that have each buffer once.
+    #[inline]
+    fn behind(self, buffer: Buffer) -> Option<Self> {
+        let from = match (self.message, buffer) {
+            (_, Buffer::HttpRequestHeader | Buffer::HttpResponseHeader) => {
+                self.header_line(buffer)?.1
+            }
+            (Message::Record(record), _) => record.buffer_from(buffer, self.from)?.1,
+            _ => return None,
+        };
+        Some(Self { from, ..self })
+    }
+
+    /// The first header line of a request or a response, without its end, and the place behind it.
+    fn header_line(&self, buffer: Buffer) -> Option<(&'a [u8], usize)> {
+        let is_request = match self.message {
+            Message::Http { is_request, .. } => is_request,
+            Message::Record(record) => record.buffer(Buffer::HttpStatusCode).is_none(),
+            _ => return None,
+        };
+        if is_request != (buffer == Buffer::HttpRequestHeader) {
+            return None;
+        }
+        let lines = Self { from: 0, ..*self }.buffer(Buffer::HttpHeader)?;
+        let rest = lines.get(self.from..).filter(|it| !it.is_empty())?;
+        let len = memchr::memchr(b'\n', rest).unwrap_or(rest.len());
+        let line = rest.get(..len)?;
+        Some((
+            line.strip_suffix(b"\r").unwrap_or(line),
+            self.from + len + 1,
+        ))
+    }
+
+    /// Returns a buffer, the first instance of it, if there is one.
     #[inline]
     pub fn buffer(&self, buffer: Buffer) -> Option<&'a [u8]> {
-        if buffer == Buffer::Payload {
-            return Some(self.payload);
+        match buffer {
+            Buffer::Payload => return Some(self.payload),
+            Buffer::IpHeader => return Some(self.headers[0]),
+            Buffer::TransportHeader => return Some(self.headers[1]),
+            Buffer::Base64 => return (!self.decoded.is_empty()).then_some(self.decoded),
+            Buffer::HttpRequestHeader | Buffer::HttpResponseHeader => {
+                return self.header_line(buffer).map(|it| it.0);
+            }
+            _ => {}
         }
         match self.message {
             Message::None => None,
-            Message::Http { http, is_request } => http.buffer_of(is_request, buffer),
-            Message::DnsQuery(name) => (buffer == Buffer::DnsQuery).then_some(name),
+            Message::Http { http, is_request } => {
+                let of_end = match (buffer, is_request) {
+                    (Buffer::FileData, true) => Buffer::HttpClientBody,
+                    (Buffer::FileData, false) => Buffer::HttpServerBody,
+                    (other, _) => other,
+                };
+                let bytes = http.buffer_of(is_request, of_end)?;
+                match self.body.is_before && buffer.is_body() {
+                    true => bytes.get(..self.body.new_from),
+                    false => Some(bytes),
+                }
+            }
+            Message::Dns { name, is_response } => match buffer {
+                Buffer::DnsQuery => (!is_response).then_some(name),
+                Buffer::DnsQuestion => Some(name),
+                _ => None,
+            },
+            Message::Record(record) if buffer == Buffer::FileData => {
+                let body = record.buffer_from(Buffer::HttpClientBody, self.from);
+                Some(
+                    body.or_else(|| record.buffer_from(Buffer::HttpServerBody, self.from))?
+                        .0,
+                )
+            }
+            Message::Record(record) => Some(record.buffer_from(buffer, self.from)?.0),
             Message::Tls(tls) => match buffer {
                 Buffer::TlsSni => tls.server_name,
                 Buffer::TlsCertificates => tls.certificate,
@@ -167,18 +360,36 @@ impl FlowBits {
 
 /// Steps of a rule for one packet; a rule that needs more is taken for not fitting, and counted.
 const MOST_STEPS: u32 = 4096;
-/// Longest buffer in front of which a dot can be put.
-const LONGEST_DOTTED: usize = 255;
+/// Buffers of a rule that are changed or decoded at most.
+pub const MOST_CHANGED: usize = 4;
+
+/// Memory for a buffer that is changed.
+type Piece = Box<[u8; transform::MOST_BYTES]>;
+
+/// A buffer as a rule wants it, and where the last match in it has ended.
+#[derive(Clone, Copy)]
+struct Here<'a> {
+    buffer: Buffer,
+    transforms: &'a [Transform],
+    data: &'a [u8],
+    end: usize,
+}
+
+impl Here<'_> {
+    /// Whether a step looks into it.
+    fn is_of(&self, step: &Step) -> bool {
+        step.buffer == self.buffer && step.transforms == self.transforms
+    }
+}
 
 /// Memory that asking rules needs, of one worker.
 #[derive(Debug)]
 pub struct Evaluator {
     variables: [i64; MOST_VARIABLES],
-    /// What was decoded from Base64; lent to the tests that look into it.
-    decoded: Option<Box<[u8; BASE64_BYTES]>>,
-    decoded_len: usize,
+    /// Memory for what is changed or decoded; lent to the steps that look into it.
+    pieces: Vec<Piece>,
     steps_left: u32,
-    /// Rules that needed too many steps.
+    /// Rules that needed too many steps, or wanted a buffer changed that is too long for that.
     pub given_up: u64,
 }
 
@@ -186,8 +397,9 @@ impl Default for Evaluator {
     fn default() -> Self {
         Self {
             variables: [0; MOST_VARIABLES],
-            decoded: Some(Box::new([0; BASE64_BYTES])),
-            decoded_len: 0,
+            pieces: (0..MOST_CHANGED)
+                .map(|_| Box::new([0; transform::MOST_BYTES]))
+                .collect(),
             steps_left: 0,
             given_up: 0,
         }
@@ -211,16 +423,24 @@ impl Evaluator {
             return true;
         }
         self.steps_left = MOST_STEPS;
-        self.decoded_len = 0;
         // A rule that says where in the payload something is means that of the packet.
-        let mut parts = *parts;
+        let mut parts = Parts {
+            headers: [packet.ip_header, packet.transport_header],
+            ..*parts
+        };
         if rule.is_positional && parts.new_from > 0 {
             parts.payload = parts.payload.get(parts.new_from..).unwrap_or_default();
         }
         if rule.steps.len() > 1 && !has_contents(rule, &parts) {
             return false;
         }
-        let fits = self.steps_fit(&rule.steps, &parts, (Buffer::Payload, false), 0);
+        let payload = Here {
+            buffer: Buffer::Payload,
+            transforms: &[],
+            data: parts.payload,
+            end: 0,
+        };
+        let fits = self.steps_fit(&rule.steps, &parts, payload);
         if self.steps_left == 0 {
             self.given_up += 1;
             return false;
@@ -228,55 +448,83 @@ impl Evaluator {
         fits
     }
 
-    /// Whether the tests fit from here on, the last match having ended at `end` in the buffer `last`.
-    fn steps_fit(
-        &mut self,
-        steps: &[Step],
-        parts: &Parts<'_>,
-        last: (Buffer, bool),
-        end: usize,
-    ) -> bool {
+    /// Whether the tests fit from here on.
+    fn steps_fit(&mut self, steps: &[Step], parts: &Parts<'_>, here: Here<'_>) -> bool {
         let Some((step, rest)) = steps.split_first() else {
             return true;
         };
-        let place = (step.buffer, step.dotted);
-        let end = if place == last { end } else { 0 };
-        if step.buffer == Buffer::Base64 {
-            let Some(decoded) = self.decoded.take() else {
+        if here.is_of(step) {
+            return self.step_fits(step, rest, parts, here);
+        }
+        // All that is asked of a buffer has to fit the same instance of it.
+        let first = Parts { from: 0, ..*parts };
+        if step.is_absence() && first.buffer(step.buffer).is_none() {
+            let others = rest.iter().position(|it| !it.is_beside(step));
+            let others = &rest[others.unwrap_or(rest.len())..];
+            return self.steps_fit(others, parts, here);
+        }
+        let mut instances = Some(first);
+        while let Some(instance) = instances {
+            let Some(data) = instance.buffer(step.buffer) else {
                 return false;
             };
-            let fits = self.step_fits(step, rest, parts, &decoded[..self.decoded_len], end);
-            self.decoded = Some(decoded);
-            return fits;
-        }
-        let Some(data) = parts.buffer(step.buffer) else {
-            return false;
-        };
-        if step.dotted {
-            if data.len() > LONGEST_DOTTED {
-                return false;
+            if self.changed_fits(step, rest, parts, data) {
+                return true;
             }
-            let mut dotted = [0; LONGEST_DOTTED + 1];
-            dotted[0] = b'.';
-            dotted[1..][..data.len()].copy_from_slice(data);
-            return self.step_fits(step, rest, parts, &dotted[..=data.len()], end);
+            instances = instance.behind(step.buffer).filter(|_| self.has_steps());
         }
-        self.step_fits(step, rest, parts, data, end)
+        false
     }
 
-    fn step_fits(
+    /// Whether the tests fit from here on, with that instance of a buffer, which is changed if the step wants so.
+    fn changed_fits(&mut self, step: &Step, rest: &[Step], parts: &Parts<'_>, data: &[u8]) -> bool {
+        let here = Here {
+            buffer: step.buffer,
+            transforms: &step.transforms,
+            data,
+            end: 0,
+        };
+        if step.transforms.is_empty() {
+            return self.step_fits(step, rest, parts, here);
+        }
+        let Some(mut piece) = self.pieces.pop() else {
+            return false;
+        };
+        let fits = match transformed(&step.transforms, data, &mut piece[..]) {
+            Some(data) => self.step_fits(step, rest, parts, Here { data, ..here }),
+            None => {
+                self.given_up += 1;
+                false
+            }
+        };
+        self.pieces.push(piece);
+        fits
+    }
+
+    /// Whether the tests behind a step fit that decodes Base64.
+    fn decoded_fits(
         &mut self,
-        step: &Step,
+        text: &[u8],
         rest: &[Step],
         parts: &Parts<'_>,
-        data: &[u8],
-        end: usize,
+        here: Here<'_>,
     ) -> bool {
-        let place = (step.buffer, step.dotted);
+        let Some(mut piece) = self.pieces.pop() else {
+            return false;
+        };
+        let len = decode_base64(text, &mut piece[..]);
+        let decoded = &piece[..len];
+        let fits = len > 0 && self.next(rest, &Parts { decoded, ..*parts }, here, here.end);
+        self.pieces.push(piece);
+        fits
+    }
+
+    fn step_fits(&mut self, step: &Step, rest: &[Step], parts: &Parts<'_>, here: Here<'_>) -> bool {
+        let Here { data, end, .. } = here;
         match &step.test {
             Test::Content(content) => {
                 let Some((from, to)) = self.window(content, data.len(), end) else {
-                    return content.not && self.next(rest, parts, place, end);
+                    return content.not && self.next(rest, parts, here, end);
                 };
                 let mut at = from;
                 loop {
@@ -286,14 +534,14 @@ impl Evaluator {
                     let found = find(content, data, at, to);
                     match found {
                         _ if content.not => {
-                            return found.is_none() && self.next(rest, parts, place, end);
+                            return found.is_none() && self.next(rest, parts, here, end);
                         }
                         None => return false,
                         Some(found) => {
-                            if self.next(rest, parts, place, found + content.bytes.len()) {
+                            if self.next(rest, parts, here, found + content.bytes.len()) {
                                 return true;
                             }
-                            if !depends(rest, place) {
+                            if !depends(rest, here) {
                                 return false;
                             }
                             at = found + 1;
@@ -316,14 +564,14 @@ impl Evaluator {
                     }
                     match regex.find_at(data, at) {
                         found if *not => {
-                            return found.is_none() && self.next(rest, parts, place, end);
+                            return found.is_none() && self.next(rest, parts, here, end);
                         }
                         None => return false,
                         Some((begin, behind)) => {
-                            if self.next(rest, parts, place, base + behind) {
+                            if self.next(rest, parts, here, base + behind) {
                                 return true;
                             }
-                            if !depends(rest, place) {
+                            if !depends(rest, here) {
                                 return false;
                             }
                             at = begin + 1;
@@ -340,8 +588,12 @@ impl Evaluator {
                 let Some((read, _)) = self.read(field, data, end) else {
                     return false;
                 };
-                // Fields of eight bytes have no sign.
-                let (read, value) = (i128::from(read), i128::from(self.value(*value)));
+                // Fields of eight bytes have no sign, nor have numbers that were read.
+                let value = match *value {
+                    Number::Is(value) => i128::from(value),
+                    variable @ Number::Read(_) => i128::from(self.value(variable) as u64),
+                };
+                let read = i128::from(read);
                 let fits = match how {
                     Comparison::Less => read < value,
                     Comparison::Greater => read > value,
@@ -351,7 +603,7 @@ impl Evaluator {
                     Comparison::And => read & value != 0,
                     Comparison::Xor => read ^ value != 0,
                 };
-                fits != *not && self.next(rest, parts, place, end)
+                fits != *not && self.next(rest, parts, here, end)
             }
             Test::Jump {
                 field,
@@ -360,10 +612,9 @@ impl Evaluator {
                 from,
                 and,
             } => {
-                let read = if field.bytes == 0 {
-                    Some((0, end))
-                } else {
-                    self.read(field, data, end)
+                let read = match self.value(field.bytes) {
+                    0 => Some((0, end)),
+                    _ => self.read(field, data, end),
                 };
                 let Some((read, behind)) = read else {
                     return false;
@@ -379,8 +630,9 @@ impl Evaluator {
                     JumpFrom::Beginning => 0,
                     JumpFrom::End => data.len() as i64,
                 };
-                let to = base.saturating_add(distance).saturating_add(*and);
-                (0..=data.len() as i64).contains(&to) && self.next(rest, parts, place, to as usize)
+                // In front of the beginning is the beginning.
+                let to = base.saturating_add(distance).saturating_add(*and).max(0);
+                to <= data.len() as i64 && self.next(rest, parts, here, to as usize)
             }
             Test::Extract {
                 field,
@@ -399,7 +651,7 @@ impl Evaluator {
                     number.saturating_add(align - over)
                 };
                 self.variables[usize::from(*into) % MOST_VARIABLES] = number;
-                self.next(rest, parts, place, behind)
+                self.next(rest, parts, here, behind)
             }
             Test::Math {
                 field,
@@ -413,18 +665,20 @@ impl Evaluator {
                 let (read, value) = (read as i64, self.value(*value));
                 let by = u32::try_from(value).unwrap_or(64);
                 let result = match operator {
-                    b'+' => Some(read.saturating_add(value)),
-                    b'-' => Some(read.saturating_sub(value)),
-                    b'*' => Some(read.saturating_mul(value)),
-                    b'/' => read.checked_div(value),
+                    b'+' => Some(read.wrapping_add(value)),
+                    b'-' => Some(read.wrapping_sub(value)),
+                    b'*' => Some(read.wrapping_mul(value)),
+                    b'/' => (read as u64)
+                        .checked_div(value as u64)
+                        .map(|number| number as i64),
                     b'<' => Some(read.checked_shl(by).unwrap_or(0)),
-                    _ => Some(read.checked_shr(by).unwrap_or(0)),
+                    _ => Some((read as u64).checked_shr(by).unwrap_or(0) as i64),
                 };
                 let Some(result) = result else {
                     return false;
                 };
                 self.variables[usize::from(*into) % MOST_VARIABLES] = result;
-                self.next(rest, parts, place, behind)
+                self.next(rest, parts, here, behind)
             }
             Test::DataAt {
                 at,
@@ -435,11 +689,35 @@ impl Evaluator {
                 let base = if *relative { end as i64 } else { 0 };
                 let at = base.saturating_add(self.value(*at));
                 let has = (0..data.len() as i64 + i64::from(*to_end)).contains(&at);
-                has != *not && self.next(rest, parts, place, end)
+                has != *not && self.next(rest, parts, here, end)
             }
             Test::Len(within) => {
-                within.fits(data.len() as i64) && self.next(rest, parts, place, end)
+                within.fits(data.len() as i64) && self.next(rest, parts, here, end)
             }
+            Test::Number(any) => {
+                let number = number_of(data).and_then(|number| i64::try_from(number).ok());
+                number.is_some_and(|number| any.iter().any(|within| within.fits(number)))
+                    && self.next(rest, parts, here, end)
+            }
+            Test::Flags { set, unset } => {
+                number_of(data).is_some_and(|flags| flags & set == *set && flags & unset == 0)
+                    && self.next(rest, parts, here, end)
+            }
+            Test::Entropy {
+                offset,
+                bytes,
+                within,
+            } => {
+                let behind = data.get(*offset..);
+                let counted = match bytes {
+                    0 => behind,
+                    bytes => behind.and_then(|it| it.get(..*bytes)),
+                };
+                counted.is_some_and(|it| within.fits(entropy(it)))
+                    && self.next(rest, parts, here, end)
+            }
+            // Here it is there.
+            Test::Absent { or_else } => *or_else && self.next(rest, parts, here, end),
             Test::Base64 {
                 bytes,
                 offset,
@@ -447,18 +725,15 @@ impl Evaluator {
             } => {
                 let from = offset + if *relative { end } else { 0 };
                 let data = data.get(from..).unwrap_or_default();
-                let Some(decoded) = &mut self.decoded else {
-                    return false;
-                };
-                self.decoded_len = decode_base64(&data[..data.len().min(*bytes)], &mut decoded[..]);
-                self.decoded_len > 0 && self.next(rest, parts, place, end)
+                let text = &data[..data.len().min(*bytes)];
+                self.decoded_fits(text, rest, parts, here)
             }
         }
     }
 
     #[inline]
-    fn next(&mut self, rest: &[Step], parts: &Parts<'_>, last: (Buffer, bool), end: usize) -> bool {
-        rest.is_empty() || (self.has_steps() && self.steps_fit(rest, parts, last, end))
+    fn next(&mut self, rest: &[Step], parts: &Parts<'_>, here: Here<'_>, end: usize) -> bool {
+        rest.is_empty() || (self.has_steps() && self.steps_fit(rest, parts, Here { end, ..here }))
     }
 
     fn has_steps(&mut self) -> bool {
@@ -494,25 +769,28 @@ impl Evaluator {
     fn read(&self, field: &Field, data: &[u8], end: usize) -> Option<(u64, usize)> {
         let base = if field.relative { end as i64 } else { 0 };
         let at = usize::try_from(base.saturating_add(self.value(field.offset))).ok()?;
-        let bytes = data.get(at..)?.get(..usize::from(field.bytes));
+        let len = usize::try_from(self.value(field.bytes)).ok()?;
+        if len == 0 || len > field.form.most_bytes() {
+            return None;
+        }
+        let bytes = data.get(at..)?.get(..len);
         let (number, behind) = match field.form {
             Form::Big => (
                 bytes?
                     .iter()
                     .fold(0, |all, &byte| all << 8 | u64::from(byte)),
-                at + usize::from(field.bytes),
+                at + len,
             ),
             Form::Little => (
                 bytes?
                     .iter()
                     .rev()
                     .fold(0, |all, &byte| all << 8 | u64::from(byte)),
-                at + usize::from(field.bytes),
+                at + len,
             ),
             Form::Text(base) => {
                 let rest = data.get(at..)?;
-                let (number, used) =
-                    digits(&rest[..rest.len().min(usize::from(field.bytes))], base)?;
+                let (number, used) = digits(&rest[..rest.len().min(len)], base)?;
                 (number, at + used)
             }
         };
@@ -531,26 +809,37 @@ fn has_contents(rule: &Rule, parts: &Parts<'_>) -> bool {
         Some(Number::Read(_)) => None,
         None => Some(none),
     };
-    rule.steps.iter().all(|step| {
+    rule.needed_steps().all(|step| {
         let Test::Content(content) = &step.test else {
             return true;
         };
-        if content.not || content.is_relative() || step.dotted || step.buffer == Buffer::Base64 {
+        let is_changed = !step.transforms.is_empty() || step.buffer == Buffer::Base64;
+        if content.not || content.is_relative() || is_changed {
             return true;
         }
-        let Some(data) = parts.buffer(step.buffer) else {
-            return false;
-        };
         let (Some(from), Some(depth)) =
             (number(content.offset, 0), number(content.depth, i64::MAX))
         else {
             return true;
         };
         let from = from.max(0);
-        let to = from.saturating_add(depth).min(data.len() as i64);
-        to - from >= content.bytes.len() as i64
-            && find(content, data, from as usize, to as usize).is_some()
+        parts.buffers(step.buffer).any(|data| {
+            let to = from.saturating_add(depth).min(data.len() as i64);
+            to - from >= content.bytes.len() as i64
+                && find(content, data, from as usize, to as usize).is_some()
+        })
     })
+}
+
+/// Entropy of bytes by how often each value is among them, in bits for each byte (Shannon 1948, section 6).
+fn entropy(data: &[u8]) -> f64 {
+    let mut counts = [0u32; 256];
+    data.iter().for_each(|&byte| counts[usize::from(byte)] += 1);
+    let len = data.len() as f64;
+    let shares = counts.into_iter().filter(|&it| it > 0);
+    shares
+        .map(|count| f64::from(count) / len)
+        .fold(0.0, |all, share| all - share * share.log2())
 }
 
 /// Reads a number in digits, white space in front: the number and the bytes that it takes.
@@ -580,38 +869,31 @@ fn digits(text: &[u8], base: u8) -> Option<(u64, usize)> {
 
 /// Decodes Base64 until something else comes; line ends are passed over (RFC 2045 section 6.8). Returns the bytes that came of it.
 fn decode_base64(text: &[u8], into: &mut [u8]) -> usize {
-    let (mut bits, mut n, mut len) = (0u32, 0, 0);
-    for &byte in text {
-        let value = match byte {
-            b'A'..=b'Z' => byte - b'A',
-            b'a'..=b'z' => byte - b'a' + 26,
-            b'0'..=b'9' => byte - b'0' + 52,
-            b'+' => 62,
-            b'/' => 63,
-            b'\r' | b'\n' => continue,
-            _ => break,
-        };
-        bits = bits << 6 | u32::from(value);
-        n += 6;
-        if n >= 8 {
-            n -= 8;
-            let Some(place) = into.get_mut(len) else {
-                break;
-            };
-            *place = (bits >> n) as u8;
-            len += 1;
+    let mut decoder = Decoder::default();
+    let mut len = 0;
+    for &letter in text {
+        match decoder.push(letter) {
+            Letter::Byte(byte) => {
+                let Some(place) = into.get_mut(len) else {
+                    break;
+                };
+                *place = byte;
+                len += 1;
+            }
+            Letter::None if !matches!(letter, b'\r' | b'\n') => break,
+            Letter::Nothing | Letter::None => {}
         }
     }
     len
 }
 
 /// Whether what follows depends on where the last match was: only then other places are tried.
-fn depends(rest: &[Step], place: (Buffer, bool)) -> bool {
+fn depends(rest: &[Step], here: Here<'_>) -> bool {
     for step in rest {
         if matches!(step.test, Test::Extract { .. } | Test::Math { .. }) {
             return true;
         }
-        if (step.buffer, step.dotted) != place {
+        if !here.is_of(step) {
             return false;
         }
         if step.test.is_relative() {
@@ -661,6 +943,7 @@ fn header_fits(rule: &Rule, packet: &Packet<'_>) -> bool {
             .flow
             .established
             .is_some_and(|it| it != packet.established)
+        || (rule.flow.only_stream && !packet.is_in_stream)
     {
         return false;
     }
@@ -668,6 +951,14 @@ fn header_fits(rule: &Rule, packet: &Packet<'_>) -> bool {
         && !packet
             .application
             .is_some_and(|it| rule.applications.contains(&it))
+    {
+        return false;
+    }
+    if !rule.not_applications.is_empty()
+        && match packet.application {
+            Some(application) => rule.not_applications.contains(&application),
+            None => !packet.is_unrecognised,
+        }
     {
         return false;
     }
@@ -709,6 +1000,11 @@ fn test_fits(test: &HeaderTest, packet: &Packet<'_>) -> bool {
         HeaderTest::IpId(within) => within.fits(packet.ip_id.into()),
         HeaderTest::Tos(within) => within.fits(packet.tos.into()),
         HeaderTest::IpProtocol(within) => within.fits(packet.protocol.into()),
+        HeaderTest::IpVersion(version) => {
+            let is_mapped = packet.source >> 32 == 0xffff;
+            is_mapped == (*version == 4)
+        }
+        HeaderTest::Anomaly { bits, not } => (packet.anomalies & bits != 0) != *not,
         HeaderTest::FragmentBits(bits) => Bits {
             looked_at: bits.looked_at & 7,
             ..*bits
@@ -723,15 +1019,16 @@ fn test_fits(test: &HeaderTest, packet: &Packet<'_>) -> bool {
         HeaderTest::IcmpSequence(number) => packet.icmp_echo.is_some_and(|it| it.1 == *number),
         HeaderTest::TlsState(bits) => packet.tls_version != 0 && bits.fits(packet.tls),
         HeaderTest::TlsVersion(version) => packet.tls_version == *version,
+        HeaderTest::VlanId { id, of } => packet.vlans.fit(id, *of),
+        HeaderTest::VlanLayers(within) => within.fits(packet.vlans.len() as i64),
         HeaderTest::StreamBytes { ends, bytes } => {
-            let [client, server] = packet.stream_bytes.map(|it| bytes.fits(it.into()));
-            is_tcp
-                && match ends {
-                    StreamEnds::Client => client,
-                    StreamEnds::Server => server,
-                    StreamEnds::Both => client && server,
-                    StreamEnds::Either => client || server,
-                }
+            is_tcp && ends.fit(packet.stream_bytes.map(|it| bytes.fits(it.into())))
+        }
+        HeaderTest::FlowPackets { ends, packets } => {
+            ends.fit(packet.flow_packets.map(|it| packets.fits(it.into())))
+        }
+        HeaderTest::FlowBytes { ends, bytes } => {
+            ends.fit(packet.flow_bytes.map(|it| bytes.fits(it as i64)))
         }
     }
 }

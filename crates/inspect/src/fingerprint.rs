@@ -152,12 +152,22 @@ impl Fingerprint {
     }
 
     fn finish(&mut self) {
-        let hash = Md5::digest(self.text());
-        for (place, byte) in self.hash.chunks_exact_mut(2).zip(hash) {
-            let digit = |it: u8| b"0123456789abcdef"[usize::from(it & 15)];
-            place.copy_from_slice(&[digit(byte >> 4), digit(byte)]);
-        }
+        self.hash = md5_digits(self.text());
     }
+}
+
+/// The MD5 of bytes in small digits.
+pub(crate) fn md5_digits(bytes: &[u8]) -> [u8; 32] {
+    let mut digits = [0; 32];
+    for (place, byte) in digits.chunks_exact_mut(2).zip(Md5::digest(bytes)) {
+        place.copy_from_slice(&hex(byte));
+    }
+    digits
+}
+
+/// The two hexadecimal digits of a byte, in lower case.
+pub(crate) fn hex(byte: u8) -> [u8; 2] {
+    [byte >> 4, byte & 15].map(|it| b"0123456789abcdef"[usize::from(it)])
 }
 
 /// Whether a number stands for nothing (RFC 8701 section 2).

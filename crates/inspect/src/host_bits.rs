@@ -1,6 +1,7 @@
 //! Bits of hosts, and of pairs of them, that rules set for a while: `xbits` of Suricata.
 
 use crate::rule::Track;
+use taut_sys::HashKey;
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Slot {
@@ -22,6 +23,7 @@ impl Slot {
 #[derive(Debug)]
 pub struct HostBits {
     slots: Box<[Slot]>,
+    hash_key: HashKey,
     /// Bits that made room before their time was over.
     pub forgotten: u64,
 }
@@ -35,7 +37,7 @@ pub fn key_of(track: Track, source: u128, destination: u128) -> u128 {
         Track::Source => source,
         Track::Destination => destination,
         Track::Both => source.min(destination) ^ source.max(destination).rotate_left(1),
-        Track::Rule => 0,
+        Track::Rule | Track::Flow => 0,
     }
 }
 
@@ -44,6 +46,7 @@ impl HostBits {
     pub fn new(bits: usize) -> Self {
         Self {
             slots: vec![Slot::default(); bits.next_power_of_two().max(WAYS)].into(),
+            hash_key: HashKey::default(),
             forgotten: 0,
         }
     }
@@ -87,8 +90,8 @@ impl HostBits {
     }
 
     fn ways_of(&self, bit: u32, key: u128) -> std::ops::Range<usize> {
-        let mixed = (key ^ (key >> 64)) as u64 ^ (u64::from(bit) << 32 | u64::from(bit));
-        let hash = mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let halves = (key as u64, (key >> 64) as u64);
+        let hash = self.hash_key.hash([halves, (bit.into(), 0)]);
         let first = (hash as usize) & (self.slots.len() - 1) & !(WAYS - 1);
         first..first + WAYS
     }
@@ -114,6 +117,16 @@ mod tests {
         assert!(bits.has(0, 7, 8) && !bits.has(0, 7, 9));
         let both = |one, other| key_of(Track::Both, one, other);
         assert!(both(1, 2) == both(2, 1) && both(1, 2) != both(1, 3));
+    }
+
+    #[test]
+    fn hosts_that_share_places_in_one_table_do_not_in_another() {
+        let (one, other) = (HostBits::new(1 << 13), HostBits::new(1 << 13));
+        let meets = |bits: &HostBits, host| bits.ways_of(1, host) == bits.ways_of(1, 0);
+        let chosen: Vec<u128> = (1..100_000).filter(|host| meets(&one, *host)).collect();
+        assert!((40..200).contains(&chosen.len()), "{}", chosen.len());
+        let met = chosen.iter().filter(|host| meets(&other, **host));
+        assert!(met.count() < 20);
     }
 
     #[test]

@@ -7,39 +7,62 @@
 //! - [`compile::RuleSet`]: rules made ready, in groups with one search each; [`compile::Inspector`] asks them, for one worker.
 //! - [`evaluate::Packet`] and [`evaluate::Parts`]: what can be asked of a packet, and the buffers that it has.
 //!
-//! `syntax.rs` splits files into rules and options, `read.rs` says what they mean, `compile.rs` decides which rules a
-//! packet is asked about, with one search for all of a group (`search.rs`), `evaluate.rs` asks one. Inspectors fill the
-//! buffers: `http.rs`, `dns.rs`, `tls.rs`, `certificate.rs`, `fingerprint.rs`; `stream.rs` puts the bytes of a TCP
-//! connection in order, `flight.rs` the first messages of TLS in it, `fragments.rs` those of a datagram.
+//! `syntax.rs` splits files into rules and options, `form.rs` checks their form, `read.rs` says what they mean, `compile.rs` decides which rules a
+//! packet is asked about, with one search for all of a group (`search.rs`), `evaluate.rs` asks one, of buffers that
+//! `transform.rs` has changed if the rule wants so. `tcp.rs` says what the
+//! receiver of a segment takes of it, `stream.rs` puts the bytes of a TCP connection in order, `flight.rs` the first messages of TLS
+//! in it, `fragments/` those of a datagram. `recognise.rs` finds out by first bytes of which protocol a stream is. Inspectors fill the
+//! buffers: `http/`, `dns.rs`, `tls.rs`, `certificate.rs`, `fingerprint.rs`, and those of `protocols.rs` (`dcerpc.rs`, `sip.rs`,
+//! `mqtt.rs`, `http2.rs`, `ftp.rs`, `ssh.rs`, `ntp.rs`, `ike.rs`), whose messages are records (`record.rs`).
 //!
 //! `sample.rs` and `trace.rs` are rules and traffic of our own, for trials.
 //!
 //! Begin with `rule.rs`. There is no input or output here, and after set-up no memory is asked for, but for
-//! fragments.
+//! what parsers of records grow to within their limits, and for headers of HTTP/2.
 
 #![forbid(unsafe_code)]
 
+pub mod anomaly;
 pub mod arena;
 pub mod buffer;
 mod by_address;
 pub mod certificate;
 pub mod compile;
+mod cursor;
+pub mod dcerpc;
 pub mod dns;
 pub mod evaluate;
 pub mod fingerprint;
 pub mod flight;
+mod form;
 pub mod fragments;
+mod framer;
+pub mod ftp;
 pub mod host_bits;
 pub mod http;
+pub mod http2;
+pub mod ike;
+mod keywords;
+pub mod mqtt;
+pub mod ntp;
+pub mod overlap;
 pub mod pattern;
+pub mod protocols;
 pub mod ranges;
 pub mod rates;
 pub mod read;
+pub mod recognise;
+pub mod record;
+mod requires;
 pub mod rule;
 pub mod sample;
 pub mod search;
+pub mod sip;
+pub mod ssh;
 pub mod stream;
 pub mod syntax;
+pub mod tcp;
 pub mod tls;
 pub mod trace;
+pub mod transform;
 pub mod variables;

@@ -114,7 +114,12 @@ impl Ranges {
 
     /// Reads a port or a range of them: `80`, `1024:`, `:1023`, `6660:6669`.
     pub fn ports(text: &str) -> Option<Self> {
-        let port = |text: &str| text.trim().parse::<u16>().ok().map(u128::from);
+        let is_number = |text: &str| text.bytes().all(|it| it.is_ascii_digit());
+        let port = |text: &str| {
+            let text = text.trim();
+            let port = is_number(text).then(|| text.parse::<u16>().ok())?;
+            port.map(u128::from)
+        };
         let (first, last) = match text.split_once(':').or_else(|| text.split_once('-')) {
             None => (port(text)?, port(text)?),
             Some(("", last)) => (0, port(last)?),

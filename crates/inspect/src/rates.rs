@@ -1,6 +1,8 @@
 //! Counts how often rules fit within a time: `detection_filter` and `threshold`.
 
 use crate::rule::{Rate, RateKind};
+use std::ops::Range;
+use taut_sys::HashKey;
 
 /// What a rate has to say about a match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +30,7 @@ struct Slot {
 #[derive(Debug)]
 pub struct Rates {
     slots: Box<[Slot]>,
+    hash_key: HashKey,
     /// Times that a counter was given away before its time was over.
     pub forgotten: u64,
 }
@@ -40,6 +43,7 @@ impl Rates {
     pub fn new(counters: usize) -> Self {
         Self {
             slots: vec![Slot::default(); counters.next_power_of_two().max(WAYS)].into(),
+            hash_key: HashKey::default(),
             forgotten: 0,
         }
     }
@@ -63,14 +67,13 @@ impl Rates {
             RateKind::Limit => counts(slot.count <= rate.count),
             RateKind::Every => counts(slot.count.is_multiple_of(rate.count.max(1))),
             RateKind::Once => counts(slot.count == rate.count),
+            RateKind::Backoff { multiplier } => counts(is_step(rate.count, multiplier, slot.count)),
         }
     }
 
     fn slot(&mut self, rule: u32, key: u128, seconds: u32, now_s: u32) -> &mut Slot {
-        let mixed = (key ^ (key >> 64)) as u64 ^ (u64::from(rule) << 32 | u64::from(rule));
-        let hash = mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        let first = (hash as usize) & (self.slots.len() - 1) & !(WAYS - 1);
-        let ways = &mut self.slots[first..first + WAYS];
+        let ways = self.ways_of(rule, key);
+        let ways = &mut self.slots[ways];
         let is_old =
             |slot: &Slot| slot.rule == 0 || now_s.wrapping_sub(slot.began_s) >= slot.seconds;
         let place = ways
@@ -95,6 +98,25 @@ impl Rates {
         });
         &mut ways[place]
     }
+
+    fn ways_of(&self, rule: u32, key: u128) -> Range<usize> {
+        let halves = (key as u64, (key >> 64) as u64);
+        let hash = self.hash_key.hash([halves, (rule.into(), 0)]);
+        let first = (hash as usize) & (self.slots.len() - 1) & !(WAYS - 1);
+        first..first + WAYS
+    }
+}
+
+/// Whether a count is `first`, or that times a power of `multiplier`.
+fn is_step(first: u32, multiplier: u32, count: u32) -> bool {
+    let mut step = first.max(1);
+    while step < count {
+        match step.checked_mul(multiplier.max(2)) {
+            Some(next) => step = next,
+            None => return false,
+        }
+    }
+    step == count
 }
 
 #[cfg(test)]
@@ -125,6 +147,29 @@ mod tests {
             let said = times.map(|now_s| rates.count(0, &rate(kind), 7, now_s));
             assert_eq!(said, want, "{kind:?}");
         }
+    }
+
+    #[test]
+    fn a_rule_that_backs_off_is_written_down_each_time_that_it_fits_so_many_times_as_often() {
+        let kind = RateKind::Backoff { multiplier: 3 };
+        let rate = Rate {
+            seconds: u32::MAX,
+            ..rate(kind)
+        };
+        let mut rates = Rates::new(64);
+        let counted = |it: &u32| rates.count(0, &rate, 7, *it) == Rated::Counts;
+        assert!((1..60).filter(counted).eq([2, 6, 18, 54]));
+        assert!(!is_step(3, 2, u32::MAX) && !is_step(0, 0, 3));
+    }
+
+    #[test]
+    fn senders_that_share_places_in_one_table_do_not_in_another() {
+        let (one, other) = (Rates::new(1 << 13), Rates::new(1 << 13));
+        let meets = |rates: &Rates, sender| rates.ways_of(1, sender) == rates.ways_of(1, 0);
+        let chosen: Vec<u128> = (1..100_000).filter(|sender| meets(&one, *sender)).collect();
+        assert!((40..200).contains(&chosen.len()), "{}", chosen.len());
+        let met = chosen.iter().filter(|sender| meets(&other, **sender));
+        assert!(met.count() < 20);
     }
 
     #[test]

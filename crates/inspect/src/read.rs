@@ -1,10 +1,16 @@
 //! What the options of rules mean. A rule of which a part is not understood is not loaded, unless this is asked for.
 
+use crate::anomaly::{self, Anomaly};
 use crate::buffer::{Application, Buffer};
+use crate::evaluate::{MOST_CHANGED, MOST_VLANS};
+use crate::form;
+use crate::keywords;
 use crate::pattern::{Flags, Regex};
 use crate::ranges::Ranges;
+use crate::requires::unmet;
 use crate::rule::*;
-use crate::syntax::{Mistake, Word, Written, WrittenOption, joined, parts, split};
+use crate::syntax::{Joined, Mistake, Word, Written, WrittenOption, joined, parts, split};
+use crate::transform::{BASE64, MOST_KEY, MOST_TRANSFORMS, Others, Transform};
 use crate::variables::Variables;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -38,8 +44,10 @@ pub struct Reading {
     pub rules: Vec<Rule>,
     /// Names of bits of flows.
     pub names: Names,
-    /// What is wrong, with the number of the file.
+    /// What is wrong, with the number of the file: the first [`MOST_MISTAKES`] of them.
     pub mistakes: Vec<(usize, Mistake)>,
+    /// Rules that were left out as something in them is wrong.
+    pub mistaken: usize,
     /// Rules that were not loaded, or only in part, by the option that was not understood: each with its number of rules.
     pub not_understood: BTreeMap<String, Vec<u32>>,
     /// Rules that were not loaded as a part of them was not understood.
@@ -77,25 +85,39 @@ impl Names {
     }
 }
 
+/// Mistakes whose places are kept; those beyond are counted.
+pub const MOST_MISTAKES: usize = 10_000;
 /// Rules at most; what comes behind is a mistake.
 const MOST_RULES: usize = 200_000;
 /// Time that a bit of a host is set for where a rule does not say, as in Suricata, and the longest one: a year.
 const HOST_BIT_SECONDS: u32 = 30;
 const MOST_BIT_SECONDS: u32 = 365 * 86_400;
+/// The same time for `hostbits`.
+const ONE_HOST_SECONDS: u32 = 300;
 /// Steps of a rule at most.
 const MOST_STEPS: usize = 64;
 
 /// Reason why a rule is not loaded, or an option has no meaning here.
-enum Refusal {
+pub(crate) enum Refusal {
     /// It is wrong.
     Wrong(String),
     /// It means something that cannot be done here.
     NotUnderstood,
+    /// The same, where the name of the option does not say what that is.
+    Unable(String),
+    /// It is an option that is not known.
+    Unknown,
 }
 
-type Read<T> = Result<T, Refusal>;
+pub(crate) type Read<T> = Result<T, Refusal>;
+/// What was read, or a place in the text of the rule and what is wrong there.
+pub(crate) type Placed<T> = Result<T, (usize, String)>;
 
-fn wrong<T>(reason: impl Into<String>) -> Read<T> {
+pub(crate) fn unable<T>(what: impl Into<String>) -> Read<T> {
+    Err(Refusal::Unable(what.into()))
+}
+
+pub(crate) fn wrong<T>(reason: impl Into<String>) -> Read<T> {
     Err(Refusal::Wrong(reason.into()))
 }
 
@@ -109,33 +131,30 @@ impl Reading {
         } else {
             text.to_string()
         };
-        let rules = joined(&text);
+        let is_action = |word: &str| !matches!(action(word), Err(Refusal::Wrong(_)));
+        let rules = joined(&text, &is_action);
         let dialect = options.dialect.unwrap_or_else(|| looks_like(&rules));
-        for (line, rule) in &rules {
-            if let Err(mistake) = self.rule(*line, rule, dialect, options) {
-                self.mistakes.push((file, mistake));
+        for rule in &rules {
+            if let Err(mistake) = self.rule(rule, dialect, options) {
+                self.mistaken += 1;
+                if self.mistakes.len() < MOST_MISTAKES {
+                    self.mistakes.push((file, mistake));
+                }
             }
         }
     }
 
     fn rule(
         &mut self,
-        line: usize,
-        text: &str,
+        joined: &Joined,
         dialect: Dialect,
         options: &Options,
     ) -> Result<(), Mistake> {
-        let written = split(line, text)?;
-        let mut reader = Reader {
-            names: &mut self.names,
-            dialect,
-            variables: &options.variables,
-            buffer: Buffer::Payload,
-            dotted: false,
-            variable_names: Vec::new(),
-            not_understood: Vec::new(),
-        };
-        let rule = reader.rule(&written)?;
+        let written = split(joined)?;
+        let mut reader = Reader::new(&mut self.names, dialect, &options.variables);
+        let rule = reader
+            .rule(&written)
+            .map_err(|(at, reason)| joined.mistake(at, reason))?;
         let not_understood = std::mem::take(&mut reader.not_understood);
         let is_whole = not_understood.is_empty();
         for option in not_understood {
@@ -160,11 +179,7 @@ impl Reading {
             return Ok(());
         }
         if self.rules.len() == MOST_RULES {
-            return Err(Mistake {
-                line,
-                column: 1,
-                reason: format!("more than {MOST_RULES} rules"),
-            });
+            return Err(joined.mistake(0, format!("more than {MOST_RULES} rules")));
         }
         self.known.insert(key, self.rules.len());
         self.rules.push(rule);
@@ -185,27 +200,38 @@ fn with_disabled(text: &str) -> String {
     all
 }
 
-/// Which language the rules are in: only that of Snort 3 has commas behind contents, services and headers of one word.
-fn looks_like(rules: &[(usize, String)]) -> Dialect {
-    let is_snort = rules
-        .iter()
-        .filter_map(|(line, rule)| split(*line, rule).ok())
-        .any(|rule| {
-            rule.header.len() == 2
-                || rule
-                    .options
-                    .iter()
-                    .any(|option| match (option.name, option.value) {
-                        ("content", Some(value)) => parts(value).len() > 1,
-                        ("service" | "bufferlen", _) => true,
-                        _ => false,
-                    })
-        });
-    if is_snort {
+/// The language that more rules are in, so that a mistyped one does not change what the others mean.
+fn looks_like(rules: &[Joined]) -> Dialect {
+    let (mut snort, mut suricata) = (0, 0);
+    for rule in rules.iter().filter_map(|rule| split(rule).ok()) {
+        if is_of_snort(&rule) {
+            snort += 1;
+        } else if rule
+            .options
+            .iter()
+            .any(|option| option.name.contains('.') || MODIFIERS_OF_CONTENT.contains(&option.name))
+        {
+            suricata += 1;
+        }
+    }
+    if snort > suricata {
         Dialect::Snort3
     } else {
         Dialect::Suricata
     }
+}
+
+/// Whether it is in the language of Snort 3: only that has commas behind contents, services and headers of one word.
+fn is_of_snort(rule: &Written<'_>) -> bool {
+    rule.header.len() == 2
+        || rule
+            .options
+            .iter()
+            .any(|option| match (option.name, option.value) {
+                ("content", Some(value)) => parts(value).len() > 1,
+                ("service" | "bufferlen", _) => true,
+                _ => false,
+            })
 }
 
 fn action(name: &str) -> Read<Action> {
@@ -217,6 +243,7 @@ fn action(name: &str) -> Read<Action> {
         "log" | "rewrite" | "activate" | "dynamic" | "file_id" | "config" => {
             return Err(Refusal::NotUnderstood);
         }
+        _ if form::is_scoped(name) => return Err(Refusal::NotUnderstood),
         _ => return wrong(format!("{name:?}: want alert, pass, drop or reject")),
     })
 }
@@ -227,85 +254,89 @@ struct Reader<'a> {
     variables: &'a Variables,
     /// Buffer that contents are in from here on.
     buffer: Buffer,
-    dotted: bool,
+    /// Changes to it.
+    transforms: Vec<Transform>,
+    /// Moment at which the rule wants to be asked.
+    hook: Option<String>,
     /// Variables of byte_extract and byte_math.
     variable_names: Vec<String>,
     not_understood: Vec<String>,
 }
 
-impl Reader<'_> {
-    fn rule(&mut self, written: &Written<'_>) -> Result<Rule, Mistake> {
-        let mistake = |column: usize, reason: String| Mistake {
-            line: written.line,
-            column,
-            reason,
+impl<'a> Reader<'a> {
+    fn new(names: &'a mut Names, dialect: Dialect, variables: &'a Variables) -> Self {
+        Self {
+            names,
+            dialect,
+            variables,
+            buffer: Buffer::Payload,
+            transforms: Vec::new(),
+            hook: None,
+            variable_names: Vec::new(),
+            not_understood: Vec::new(),
+        }
+    }
+
+    /// Whether options of that name are read, with some value at least.
+    fn knows(&self, name: &str) -> bool {
+        let mut names = Names::default();
+        let mut other = Reader::new(&mut names, self.dialect, self.variables);
+        let option = WrittenOption {
+            name,
+            value: None,
+            at: 0,
         };
+        let read = other.option(&option, &mut no_rule(Action::Alert, 0));
+        !matches!(read, Err(Refusal::Unknown))
+    }
+
+    fn rule(&mut self, written: &Written<'_>) -> Placed<Rule> {
         let Some(first) = written.header.first() else {
-            return Err(mistake(1, "want an action, such as alert".to_string()));
+            return Err((0, "want an action, such as alert".to_string()));
         };
         let action = match action(first.text) {
             Ok(action) => action,
-            Err(Refusal::Wrong(reason)) => return Err(mistake(first.column, reason)),
-            Err(Refusal::NotUnderstood) => {
+            Err(Refusal::Wrong(reason)) => return Err((first.at, reason)),
+            Err(_) => {
                 self.not_understood.push(format!("action {}", first.text));
                 Action::Alert
             }
         };
-        let mut rule = Rule {
-            action,
-            protocol: Protocol::Ip,
-            applications: Vec::new(),
-            services: Vec::new(),
-            source: any_side(),
-            destination: any_side(),
-            both_ways: false,
-            flow: FlowTest::default(),
-            headers: Vec::new(),
-            steps: Vec::new(),
-            is_positional: false,
-            bits: Vec::new(),
-            host_bits: Vec::new(),
-            is_silent: false,
-            rate: None,
-            about: About {
-                group: 1,
-                line: written.line,
-                ..About::default()
-            },
-        };
-        self.header(&written.header, &mut rule)
-            .map_err(|(column, reason)| mistake(column, reason))?;
+        let mut rule = no_rule(action, written.line);
+        self.header(&written.header, &mut rule)?;
+        form::check(&written.options)?;
         for option in &written.options {
             match self.option(option, &mut rule) {
                 Ok(()) => {}
                 Err(Refusal::Wrong(reason)) => {
-                    return Err(mistake(option.column, format!("{}: {reason}", option.name)));
+                    return Err((option.at, format!("{}: {reason}", option.name)));
                 }
-                Err(Refusal::NotUnderstood) => self.not_understood.push(option.name.to_string()),
+                Err(Refusal::NotUnderstood | Refusal::Unknown) => {
+                    self.not_understood.push(option.name.to_string());
+                }
+                Err(Refusal::Unable(what)) => self.not_understood.push(what),
             }
         }
         if rule.about.id == 0 {
-            return Err(mistake(1, "a rule needs its number: sid:1;".to_string()));
+            return Err((0, "a rule needs its number: sid:1;".to_string()));
         }
         if rule.steps.len() > MOST_STEPS {
-            return Err(mistake(
-                1,
-                format!("more than {MOST_STEPS} tests of contents"),
-            ));
+            return Err((0, format!("more than {MOST_STEPS} tests of contents")));
         }
         if self.dialect == Dialect::Suricata {
             // Tests of a buffer belong together, wherever they stand.
-            let mut order: Vec<(Buffer, bool)> = Vec::new();
-            for step in &rule.steps {
-                if !order.contains(&(step.buffer, step.dotted)) {
-                    order.push((step.buffer, step.dotted));
-                }
-            }
-            rule.steps.sort_by_key(|step| {
-                order
-                    .iter()
-                    .position(|it| *it == (step.buffer, step.dotted))
-            });
+            let first_beside = |step| rule.steps.iter().position(|it| it.is_beside(step));
+            let order: Vec<_> = rule.steps.iter().map(first_beside).collect();
+            let mut placed: Vec<_> = order.into_iter().zip(rule.steps).collect();
+            placed.sort_by_key(|(place, step)| (*place, !step.is_absence()));
+            rule.steps = placed.into_iter().map(|(_, step)| step).collect();
+        }
+        check_absences(&rule.steps).map_err(|reason| (0, reason))?;
+        if changed_of(&rule.steps) > MOST_CHANGED {
+            return Err((
+                0,
+                format!("more than {MOST_CHANGED} buffers that are changed or decoded"),
+            ));
         }
         let in_payload = |step: &&Step| step.buffer == Buffer::Payload;
         rule.is_positional |= rule
@@ -317,90 +348,65 @@ impl Reader<'_> {
                 .headers
                 .iter()
                 .any(|test| matches!(test, HeaderTest::PayloadLen(_)));
-        for step in &rule.steps {
-            if let Some(application) = step.buffer.application()
-                && !rule.applications.contains(&application)
-            {
-                rule.applications.push(application);
-            }
+        self.not_understood.extend(never_fits(&mut rule));
+        let asks_messages = |step: &Step| step.buffer.application().is_some();
+        if let Some(hook) = self.hook.take()
+            && !rule.steps.iter().any(asks_messages)
+        {
+            self.not_understood.push(format!("{hook} without a buffer"));
         }
         Ok(rule)
     }
 
-    fn header(&mut self, header: &[Word<'_>], rule: &mut Rule) -> Result<(), (usize, String)> {
-        let first = header[0].column;
+    fn header(&mut self, header: &[Word<'_>], rule: &mut Rule) -> Placed<()> {
+        let first = header[0].at;
         let Some(protocol) = header.get(1) else {
             return Err((
                 first,
                 "want a protocol behind the action, such as tcp".to_string(),
             ));
         };
-        (rule.protocol, rule.applications) = match protocol.text {
-            "ip" => (Protocol::Ip, Vec::new()),
-            "tcp" | "tcp-pkt" | "tcp-stream" => {
-                rule.is_positional = protocol.text == "tcp-pkt";
-                (Protocol::Tcp, Vec::new())
-            }
-            "udp" => (Protocol::Udp, Vec::new()),
-            "icmp" | "icmpv4" | "icmpv6" => (Protocol::Icmp, Vec::new()),
-            "http" | "http1" => (Protocol::Tcp, vec![Application::Http]),
-            "dns" => (Protocol::Ip, vec![Application::Dns]),
-            "tls" | "ssl" | "https" => (Protocol::Tcp, vec![Application::Tls]),
-            "smtp" | "ftp" | "ssh" | "smb" => {
-                let application = Application::of_name(protocol.text);
-                (Protocol::Tcp, application.into_iter().collect())
-            }
-            "ipv4" | "ipv6" | "ip4" | "ip6" | "pkthdr" | "http2" | "ftp-data" | "imap" | "pop3"
-            | "dcerpc" | "dnp3" | "modbus" | "enip" | "nfs" | "ikev2" | "krb5" | "ntp" | "dhcp"
-            | "rfb" | "rdp" | "snmp" | "tftp" | "sip" | "quic" | "mqtt" | "pgsql" | "telnet"
-            | "websocket" | "ldap" | "doh2" | "file" | "user" | "sctp" | "netflow" | "msn"
-            | "irc" => {
-                self.not_understood
-                    .push(format!("protocol {}", protocol.text));
-                (Protocol::Ip, Vec::new())
-            }
-            other => {
-                return Err((
-                    protocol.column,
-                    format!(
-                        "{other:?} is no protocol: want tcp, udp, icmp, ip, http, dns, tls, smtp, ftp, ssh or smb"
-                    ),
-                ));
-            }
-        };
+        self.protocol(protocol.text, rule)
+            .map_err(|reason| (protocol.at, reason))?;
         let rest = &header[2..];
         if rest.is_empty() && self.dialect == Dialect::Snort3 {
             return Ok(());
         }
         let [source, source_ports, way, destination, destination_ports] = rest else {
             return Err((
-                protocol.column,
+                protocol.at,
                 "want addresses and ports on both sides of ->, such as any any -> any 80"
                     .to_string(),
             ));
         };
         rule.both_ways = match way.text {
             "->" => false,
-            "<>" => true,
-            other => return Err((way.column, format!("{other:?}: want -> or <>"))),
+            "<>" | "=>" => true,
+            other => return Err((way.at, format!("{other:?}: want ->, <> or =>"))),
         };
+        if way.text == "=>" {
+            // It is about a request and its response together, and wants buffers of both.
+            self.not_understood
+                .push("=> of a request and its response".to_string());
+        }
         let side = |addresses: &Word<'_>, ports: &Word<'_>| {
-            let at = |column| move |reason| (column, reason);
+            let at = |at| move |reason| (at, reason);
             let read = Side {
                 addresses: Arc::new(
                     self.variables
                         .addresses(addresses.text)
-                        .map_err(at(addresses.column))?,
+                        .map_err(at(addresses.at))?,
                 ),
-                ports: Arc::new(self.variables.ports(ports.text).map_err(at(ports.column))?),
+                ports: Arc::new(self.variables.ports(ports.text).map_err(at(ports.at))?),
             };
-            if read.addresses.is_empty() {
-                let why = if addresses.text.contains('!') {
-                    "all that is taken out is all there is; what do its variables stand for?"
-                } else {
-                    "there is no such address"
-                };
-                return Err((addresses.column, format!("{}: {why}", addresses.text)));
+            for (word, is_empty) in [
+                (addresses, read.addresses.is_empty()),
+                (ports, read.ports.is_empty()),
+            ] {
+                if is_empty {
+                    let why = "nothing is left of it; what do its variables stand for?";
+                    return Err((word.at, format!("{}: {why}", word.text)));
+                }
             }
             Ok(read)
         };
@@ -409,10 +415,66 @@ impl Reader<'_> {
         Ok(())
     }
 
+    /// Reads the protocol of a header, with a hook behind it, if there is one.
+    fn protocol(&mut self, text: &str, rule: &mut Rule) -> Result<(), String> {
+        let text = text.to_ascii_lowercase();
+        let (name, hook) = match text.split_once(':') {
+            Some((name, hook)) => (name, Some(hook)),
+            None => (&*text, None),
+        };
+        let Some((protocol, applications)) = protocol_of(name) else {
+            if form::is_known_elsewhere(name) {
+                self.not_understood
+                    .push(format!("{name}: not a protocol that taut reads"));
+                return Ok(());
+            }
+            return Err(format!(
+                "{name:?} is no protocol: want tcp, udp, icmp, ip, http, dns, tls, smtp, ftp, ssh, smb, dcerpc, sip, mqtt, http2, ntp or ike"
+            ));
+        };
+        (rule.protocol, rule.applications) = (protocol, applications);
+        rule.is_positional = name == "tcp-pkt";
+        rule.flow.only_stream = name == "tcp-stream";
+        match name {
+            "ipv4" | "ip4" | "icmpv4" => rule.headers.push(HeaderTest::IpVersion(4)),
+            "ipv6" | "ip6" | "icmpv6" => rule.headers.push(HeaderTest::IpVersion(6)),
+            _ => {}
+        }
+        let Some(hook) = hook else {
+            return Ok(());
+        };
+        match hook_of(&rule.applications, hook) {
+            Some(to_server) => {
+                rule.flow.to_server = Some(to_server);
+                self.hook = Some(format!("hook {text}"));
+            }
+            None => self.not_understood.push(format!("hook {text}")),
+        }
+        Ok(())
+    }
+
     fn option(&mut self, option: &WrittenOption<'_>, rule: &mut Rule) -> Read<()> {
         let value = option.value.unwrap_or_default();
-        if let Some(buffer) = buffer_of(option.name, value, rule.flow.to_server)? {
+        if let Some(buffer) = buffer_of(option.name, value)? {
             return self.select(buffer, option.name, rule);
+        }
+        if let Some((buffer, header)) = header_of(option.name) {
+            rule.headers.extend(header);
+            return self.select(buffer, option.name, rule);
+        }
+        if let Some(transform) = transform_of(option.name, value)? {
+            if self.transforms.len() == MOST_TRANSFORMS {
+                return wrong(format!("more than {MOST_TRANSFORMS} changes to a buffer"));
+            }
+            self.transforms.push(transform);
+            return Ok(());
+        }
+        // Snort writes their values in another way.
+        if self.dialect == Dialect::Suricata
+            && let Some(steps) = keywords::steps_of(option.name, value)?
+        {
+            rule.steps.extend(steps);
+            return Ok(());
         }
         match option.name {
             "msg" => rule.about.message = text(value),
@@ -436,18 +498,25 @@ impl Reader<'_> {
                 }
             }
             // What only says more to people, or to a detector how to look faster.
-            "target" | "rem" | "enable" | "prefilter" | "rawbytes" | "logto" | "requires" => {}
+            "target" | "rem" | "enable" | "prefilter" | "rawbytes" | "logto" => {}
+            "requires" => {
+                if let Some(what) = unmet(value, |name| self.knows(name))? {
+                    return unable(what);
+                }
+            }
             "service" => self.services(value, rule),
             "flow" => self.flow(value, rule)?,
             "noalert" => rule.is_silent = true,
+            "alert" => rule.is_told = true,
+            "bypass" => rule.bypasses = true,
             "flowbits" => self.flow_bits(value, rule)?,
             "xbits" => self.host_bits(value, rule)?,
+            "hostbits" => self.bits_of_one_host(value, rule)?,
             "detection_filter" => rule.rate = Some(rate(value, Some(RateKind::Filter))?),
             "threshold" => rule.rate = Some(rate(value, None)?),
 
             "content" | "uricontent" => self.content(option.name, value, rule)?,
-            "nocase" | "depth" | "offset" | "distance" | "within" | "fast_pattern"
-            | "startswith" | "endswith" => {
+            name if MODIFIERS_OF_CONTENT.contains(&name) => {
                 let Some(content) = last_content(rule) else {
                     return wrong("there is no content in front of it");
                 };
@@ -475,9 +544,11 @@ impl Reader<'_> {
                 };
                 self.push(test, rule);
             }
+            "absent" => self.absent(value, rule)?,
+            "entropy" => self.push(entropy(value)?, rule),
             "bufferlen" | "bsize" => {
                 let value = value.split(',').next().unwrap_or_default();
-                self.push(Test::Len(self.within(value)?), rule);
+                self.push(Test::Len(self.up_to(i64::MAX, value)?), rule);
             }
             "urilen" => {
                 let (value, kind) = value.split_once(',').unwrap_or((value, "raw"));
@@ -488,11 +559,10 @@ impl Reader<'_> {
                 };
                 rule.steps.push(Step {
                     buffer,
-                    dotted: false,
-                    test: Test::Len(self.within(value)?),
+                    transforms: Vec::new(),
+                    test: Test::Len(self.up_to(i64::MAX, value)?),
                 });
             }
-            "dotprefix" => self.dotted = true,
             "base64_decode" => {
                 let (mut bytes, mut offset, mut relative) = (BASE64_BYTES, 0, false);
                 for part in parts(value).into_iter().filter(|part| !part.is_empty()) {
@@ -515,24 +585,34 @@ impl Reader<'_> {
 
             "dsize" => rule
                 .headers
-                .push(HeaderTest::PayloadLen(self.within(value)?)),
-            "ttl" => rule.headers.push(HeaderTest::Ttl(self.within(value)?)),
-            "id" => rule.headers.push(HeaderTest::IpId(self.within(value)?)),
-            "tos" => rule.headers.push(HeaderTest::Tos(self.within(value)?)),
+                .push(HeaderTest::PayloadLen(self.up_to(form::SHORT, value)?)),
+            "ttl" => rule
+                .headers
+                .push(HeaderTest::Ttl(self.up_to(form::BYTE, value)?)),
+            "id" => rule
+                .headers
+                .push(HeaderTest::IpId(self.up_to(form::SHORT, value)?)),
+            "tos" => rule
+                .headers
+                .push(HeaderTest::Tos(self.up_to(form::BYTE, value)?)),
             "window" | "tcp.window" => rule
                 .headers
-                .push(HeaderTest::TcpWindow(self.within(value)?)),
+                .push(HeaderTest::TcpWindow(self.up_to(form::SHORT, value)?)),
             "seq" => rule.headers.push(HeaderTest::TcpSequence(number(value)?)),
             "ack" => rule
                 .headers
                 .push(HeaderTest::TcpAcknowledgement(number(value)?)),
-            "itype" => rule.headers.push(HeaderTest::IcmpType(self.within(value)?)),
-            "icode" => rule.headers.push(HeaderTest::IcmpCode(self.within(value)?)),
+            "itype" => rule
+                .headers
+                .push(HeaderTest::IcmpType(self.up_to(form::BYTE, value)?)),
+            "icode" => rule
+                .headers
+                .push(HeaderTest::IcmpCode(self.up_to(form::BYTE, value)?)),
             "icmp_id" => rule.headers.push(HeaderTest::IcmpId(number(value)?)),
             "icmp_seq" => rule.headers.push(HeaderTest::IcmpSequence(number(value)?)),
-            "fragoffset" => rule
-                .headers
-                .push(HeaderTest::FragmentOffset(self.within(value)?)),
+            "fragoffset" => rule.headers.push(HeaderTest::FragmentOffset(
+                self.up_to(form::FRAGMENT_OFFSET, value)?,
+            )),
             "sameip" => rule.headers.push(HeaderTest::SameAddresses),
             "ip_proto" => rule
                 .headers
@@ -551,20 +631,36 @@ impl Reader<'_> {
                     return wrong("want whose bytes, how they are compared, and with how many");
                 };
                 let ends = match ends {
-                    "client" => StreamEnds::Client,
-                    "server" => StreamEnds::Server,
-                    "both" => StreamEnds::Both,
-                    "either" => StreamEnds::Either,
+                    "client" => Ends::Client,
+                    "server" => Ends::Server,
+                    "both" => Ends::Both,
+                    "either" => Ends::Either,
                     _ => return wrong(format!("{ends:?}: want client, server, both or either")),
                 };
-                let bytes = self.within(&format!("{how}{bytes}"))?;
+                let bytes = self.up_to(i64::MAX, &format!("{how}{bytes}"))?;
                 rule.headers.push(HeaderTest::StreamBytes { ends, bytes });
             }
-            "app-layer-protocol" => match Application::of_name(value) {
-                Some(application) => rule.applications.push(application),
-                None => return Err(Refusal::NotUnderstood),
+            "flow.pkts" | "flow.bytes" => self.flow_size(option.name, value, rule)?,
+            "vlan.id" => self.vlan_id(value, rule)?,
+            "vlan.layers" => {
+                let layers = self.up_to(MOST_LAYERS, value)?;
+                if !(0..=MOST_VLANS as i64).any(|it| layers.fits(it)) {
+                    return unable("vlan.layers of frames with three tags");
+                }
+                rule.headers.push(HeaderTest::VlanLayers(layers));
+            }
+            "app-layer-protocol" => application(value, rule)?,
+            "stream-event" | "decode-event" => {
+                let Some((anomaly, version)) = anomaly::event(option.name, value) else {
+                    return unable(format!("{}:{value}", option.name));
+                };
+                rule.headers.extend(version.map(HeaderTest::IpVersion));
+                rule.headers.push(is_odd(anomaly, false));
+            }
+            name => match anomaly::checksum(name) {
+                Some((version, protocol)) => checksum(version, protocol, value, rule)?,
+                None => return Err(Refusal::Unknown),
             },
-            _ => return Err(Refusal::NotUnderstood),
         }
         Ok(())
     }
@@ -580,23 +676,60 @@ impl Reader<'_> {
             // What was asked meanwhile of what follows the content goes with it.
             let before = std::mem::replace(&mut rule.steps[last].buffer, buffer);
             for step in &mut rule.steps[last + 1..] {
-                if matches!(step.test, Test::DataAt { relative: true, .. }) && step.buffer == before
-                {
+                let follows = step.test.is_relative() && !is_sought(&step.test);
+                if follows && step.buffer == before {
                     step.buffer = buffer;
                 }
             }
             return Ok(());
         }
-        (self.buffer, self.dotted) = (buffer, false);
+        self.buffer = buffer;
+        self.transforms.clear();
         Ok(())
     }
 
     fn push(&self, test: Test, rule: &mut Rule) {
+        let (mut buffer, mut transforms) = (self.buffer, self.transforms.clone());
+        // Where no buffer was selected, what counts from the last match goes by the buffer of that.
+        if self.dialect == Dialect::Suricata && buffer == Buffer::Payload && test.is_relative() {
+            let last = rule.steps.iter().rev().find(|step| is_sought(&step.test));
+            if let Some(last) = last {
+                (buffer, transforms) = (last.buffer, last.transforms.clone());
+            }
+        }
         rule.steps.push(Step {
-            buffer: self.buffer,
-            dotted: self.dotted,
+            buffer,
+            transforms,
             test,
         });
+    }
+
+    /// Asks for the selected buffer not to be there.
+    fn absent(&self, value: &str, rule: &mut Rule) -> Read<()> {
+        if self.dialect != Dialect::Suricata {
+            return Err(Refusal::NotUnderstood);
+        }
+        let or_else = match value {
+            "" => false,
+            "or_else" => true,
+            _ => return wrong(format!("{value:?}: want or_else or nothing")),
+        };
+        if self.buffer == Buffer::Payload {
+            return wrong("there is no buffer in front of it");
+        }
+        if !self.buffer.may_be_absent() {
+            return unable("absent behind a buffer of which that is not told");
+        }
+        self.push(Test::Absent { or_else }, rule);
+        Ok(())
+    }
+
+    /// Changes to a buffer, which are those of the selected one.
+    fn transforms_of(&self, buffer: Buffer) -> Vec<Transform> {
+        match buffer == self.buffer {
+            true => self.transforms.clone(),
+            false => Vec::new(),
+        }
     }
 
     fn content(&mut self, name: &str, value: &str, rule: &mut Rule) -> Read<()> {
@@ -623,7 +756,7 @@ impl Reader<'_> {
         };
         rule.steps.push(Step {
             buffer,
-            dotted: self.dotted && name == "content",
+            transforms: self.transforms_of(buffer),
             test: Test::Content(content),
         });
         for part in &parts[1..] {
@@ -637,7 +770,8 @@ impl Reader<'_> {
 
     fn regex(&mut self, value: &str, rule: &mut Rule) -> Read<()> {
         let (not, quoted) = negated(value);
-        let Some(inner) = quoted.strip_prefix('"').and_then(|it| it.strip_suffix('"')) else {
+        let in_quotes = quoted.strip_prefix('"').and_then(|it| it.strip_suffix('"'));
+        let Some(inner) = in_quotes.or(Some(quoted).filter(|it| it.starts_with('/'))) else {
             return wrong("want an expression in quotes, such as \"/a+/i\"");
         };
         // Other delimiters follow an `m`, as in Perl.
@@ -651,6 +785,9 @@ impl Reader<'_> {
         let Some((expression, letters)) = body.rsplit_once(delimiter) else {
             return wrong("want an expression between slashes, such as \"/a+/i\"");
         };
+        if letters.contains(',') {
+            return unable("pcre that keeps what it finds");
+        }
         let (mut flags, mut relative, mut buffer) = (Flags::default(), false, self.buffer);
         for letter in letters.chars() {
             match letter {
@@ -683,10 +820,9 @@ impl Reader<'_> {
         // In rule files a quote, a semicolon and a colon may be escaped that need not be.
         let expression = expression.replace("\\\"", "\"").replace("\\;", ";");
         let regex = Regex::new(&expression, flags).or_else(wrong)?;
-        let dotted = self.dotted && buffer == self.buffer;
         rule.steps.push(Step {
             buffer,
-            dotted,
+            transforms: self.transforms_of(buffer),
             test: Test::Regex {
                 regex: Arc::new(regex),
                 not,
@@ -711,6 +847,8 @@ impl Reader<'_> {
 
     fn flow(&mut self, value: &str, rule: &mut Rule) -> Read<()> {
         for part in value.split(',') {
+            let is_direction = |it| part.trim().ends_with(it);
+            rule.flow.is_of_packets |= !["server", "client"].into_iter().any(is_direction);
             match part.trim() {
                 "to_server" | "from_client" => rule.flow.to_server = Some(true),
                 "to_client" | "from_server" => rule.flow.to_server = Some(false),
@@ -718,7 +856,8 @@ impl Reader<'_> {
                 "not_established" => rule.flow.established = Some(false),
                 // It is asked of a packet by itself.
                 "no_stream" => rule.is_positional = true,
-                "stateless" | "only_stream" | "no_frag" => {}
+                "only_stream" => rule.flow.only_stream = true,
+                "stateless" | "no_frag" => {}
                 "only_frag" => return Err(Refusal::NotUnderstood),
                 other => {
                     return wrong(format!(
@@ -743,6 +882,9 @@ impl Reader<'_> {
         if names.is_empty() {
             return wrong("want the name of a bit");
         }
+        if names.split(['|', '&']).any(|name| name.trim().is_empty()) {
+            return wrong("a bit without a name");
+        }
         let any = names.contains('|');
         let numbers = names
             .split(['|', '&'])
@@ -765,6 +907,66 @@ impl Reader<'_> {
         Ok(())
     }
 
+    /// Reads `flow.pkts` or `flow.bytes`: whose, and how many.
+    fn flow_size(&self, name: &str, value: &str, rule: &mut Rule) -> Read<()> {
+        let (ends, count) = value.split_once(',').unwrap_or((value, ""));
+        let ends = match ends.trim() {
+            "toserver" => Ends::Client,
+            "toclient" => Ends::Server,
+            "either" => Ends::Either,
+            other => return wrong(format!("{other:?}: want toserver, toclient or either")),
+        };
+        let count = self.up_to(i64::MAX, count)?;
+        rule.headers.push(match name {
+            "flow.pkts" => HeaderTest::FlowPackets {
+                ends,
+                packets: count,
+            },
+            _ => HeaderTest::FlowBytes { ends, bytes: count },
+        });
+        Ok(())
+    }
+
+    /// Reads `vlan.id`: a number, and of which tags.
+    fn vlan_id(&self, value: &str, rule: &mut Rule) -> Read<()> {
+        let (id, of) = value.split_once(',').unwrap_or((value, "any"));
+        let of = match of.trim() {
+            "any" => VlanTags::Any,
+            "all" => VlanTags::All,
+            place => {
+                let place: i8 = number(place)?;
+                if !(-MOST_LAYERS..MOST_LAYERS).contains(&place.into()) {
+                    return wrong(format!("tag {place}: want -3 to 2, any or all"));
+                }
+                if !(-(MOST_VLANS as i8)..MOST_VLANS as i8).contains(&place) {
+                    return unable("vlan.id of a third tag");
+                }
+                VlanTags::At(place)
+            }
+        };
+        let id = self.up_to(form::VLAN, id)?;
+        rule.headers.push(HeaderTest::VlanId { id, of });
+        Ok(())
+    }
+
+    /// Reads `hostbits`, which names one end and no time.
+    fn bits_of_one_host(&mut self, value: &str, rule: &mut Rule) -> Read<()> {
+        let parts = parts(value);
+        let track = match parts.get(2).copied() {
+            None | Some("src") => "ip_src",
+            Some("dst") => "ip_dst",
+            Some(_) => return Err(Refusal::NotUnderstood),
+        };
+        match parts[..] {
+            ["noalert"] => self.host_bits("noalert", rule),
+            [verb, name] | [verb, name, _] => {
+                let more = format!("track {track},expire {ONE_HOST_SECONDS}");
+                self.host_bits(&format!("{verb},{name},{more}"), rule)
+            }
+            _ => wrong("want what to do, the name of a bit, and src or dst"),
+        }
+    }
+
     fn host_bits(&mut self, value: &str, rule: &mut Rule) -> Read<()> {
         let parts = parts(value);
         if parts[..] == ["noalert"] {
@@ -774,6 +976,9 @@ impl Reader<'_> {
         let [verb, name, more @ ..] = &parts[..] else {
             return wrong("want what to do, the name of a bit, and whose it is");
         };
+        if name.is_empty() {
+            return wrong("a bit without a name");
+        }
         let (mut track, mut seconds) = (None, HOST_BIT_SECONDS);
         for part in more {
             match part
@@ -815,9 +1020,9 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// A comparison with a number.
-    fn within(&self, text: &str) -> Read<Within> {
-        within(text, self.dialect == Dialect::Snort3)
+    /// A comparison with a number that is `most` at most.
+    fn up_to(&self, most: i64, text: &str) -> Read<Within> {
+        form::up_to(most, within(text, self.dialect == Dialect::Snort3)?)
     }
 
     fn number_or_name(&self, text: &str) -> Read<Number> {
@@ -837,8 +1042,10 @@ impl Reader<'_> {
     }
 
     fn field(&self, bytes: &str, offset: &str) -> Read<Field> {
-        let bytes = number(bytes)?;
-        if !(1..=10).contains(&bytes) {
+        let bytes = self.number_or_name(bytes)?;
+        if let Number::Is(bytes) = bytes
+            && !(1..=10).contains(&bytes)
+        {
             return wrong(format!("{bytes} bytes: want 1 to 10"));
         }
         Ok(Field {
@@ -851,12 +1058,12 @@ impl Reader<'_> {
     }
 
     /// As [`Reader::field`], with `none` bytes where it says 0.
-    fn field_or(&self, bytes: &str, none: u8, offset: &str) -> Read<Field> {
-        if number::<u8>(bytes)? != 0 {
+    fn field_or(&self, bytes: &str, none: i64, offset: &str) -> Read<Field> {
+        if self.number_or_name(bytes)? != Number::Is(0) {
             return self.field(bytes, offset);
         }
         Ok(Field {
-            bytes: none,
+            bytes: Number::Is(none),
             ..self.field("1", offset)?
         })
     }
@@ -917,7 +1124,7 @@ impl Reader<'_> {
                 _ => field_option(&mut field, part)?,
             }
         }
-        if field.bytes > 0 {
+        if field.bytes != Number::Is(0) {
             check(field)?;
         }
         self.push(
@@ -1010,10 +1217,355 @@ impl Reader<'_> {
     }
 }
 
-/// Most bytes that are decoded from Base64.
-pub(crate) const BASE64_BYTES: usize = 1024;
+/// VLAN tags that Suricata knows of a frame; those with more than [`MOST_VLANS`] are not looked into here.
+const MOST_LAYERS: i64 = 3;
+/// Most bytes that `base64_decode` decodes.
+const BASE64_BYTES: usize = 1024;
 /// Digits of the longest number of 64 bits.
-const LONGEST_NUMBER: u8 = 20;
+const LONGEST_NUMBER: i64 = 20;
+
+/// Checks that nothing else is asked of a buffer that must not be there, and something of one that may be there.
+fn check_absences(steps: &[Step]) -> Result<(), String> {
+    for (place, step) in steps.iter().enumerate() {
+        let Test::Absent { or_else } = step.test else {
+            continue;
+        };
+        let has_other = |it: &Step| it.is_beside(step) && !it.is_absence();
+        let rest = steps.get(place + 1..).unwrap_or_default();
+        match (or_else, rest.iter().any(has_other)) {
+            (false, true) => return Err("absent: want no other test of that buffer".to_string()),
+            (true, false) => return Err("absent: want a test behind or_else".to_string()),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// How often buffers of a rule are changed or decoded.
+fn changed_of(steps: &[Step]) -> usize {
+    let mut before = None;
+    let mut changed = 0;
+    for step in steps {
+        let place = (step.buffer, &step.transforms);
+        let is_new = before.replace(place) != Some(place);
+        changed += usize::from(is_new && !step.transforms.is_empty());
+        changed += usize::from(matches!(step.test, Test::Base64 { .. }));
+    }
+    changed
+}
+
+/// Whether a test looks for something, from whose place others may count.
+fn is_sought(test: &Test) -> bool {
+    matches!(test, Test::Content(_) | Test::Regex { .. })
+}
+
+/// Limits the protocols of a rule to those that have all of its buffers; says why it can never fit, if so.
+fn never_fits(rule: &mut Rule) -> Option<String> {
+    for step in &rule.steps {
+        let of = step.buffer.applications();
+        let (Some(of_buffer), Some(of_rule)) = (of.first(), rule.applications.first()) else {
+            rule.applications.extend(of);
+            continue;
+        };
+        if !rule.applications.iter().any(|it| of.contains(it)) {
+            return Some(format!(
+                "a buffer of {} in a rule about {}",
+                of_buffer.name(),
+                of_rule.name()
+            ));
+        }
+        rule.applications.retain(|it| of.contains(it));
+    }
+    let is_carried = |it: &Application| match rule.protocol {
+        Protocol::Ip => true,
+        Protocol::Tcp => !matches!(it, Application::Ntp | Application::Ike),
+        Protocol::Udp => matches!(
+            it,
+            Application::Dns | Application::Sip | Application::Ntp | Application::Ike
+        ),
+        Protocol::Icmp => false,
+    };
+    if let Some(first) = rule.applications.first()
+        && !rule.applications.iter().any(is_carried)
+    {
+        return Some(format!(
+            "{} over another protocol than its own",
+            first.name()
+        ));
+    }
+    let directions = rule.steps.iter().map(|step| step.buffer.to_server());
+    let directions = directions.chain([rule.flow.to_server]);
+    let mut known = directions.flatten();
+    let first = known.next();
+    if known.any(|it| Some(it) != first) {
+        return Some("buffers of the other direction".to_string());
+    }
+    // Where a buffer is not there it does not say by itself which direction is meant.
+    if rule.steps.iter().any(Step::is_absence) {
+        rule.flow.to_server = first;
+    }
+    None
+}
+
+/// What a protocol in a header means: what is in IP, and protocols above of which the flow is one.
+fn protocol_of(name: &str) -> Option<(Protocol, Vec<Application>)> {
+    Some(match name {
+        "ip" | "ipv4" | "ip4" | "ipv6" | "ip6" => (Protocol::Ip, Vec::new()),
+        "tcp" | "tcp-pkt" | "tcp-stream" => (Protocol::Tcp, Vec::new()),
+        "udp" => (Protocol::Udp, Vec::new()),
+        "icmp" | "icmpv4" | "icmpv6" => (Protocol::Icmp, Vec::new()),
+        "dns" | "sip" => (Protocol::Ip, applications_of(name)?),
+        "ntp" | "ike" | "ikev2" => (Protocol::Udp, applications_of(name)?),
+        _ => (Protocol::Tcp, applications_of(name)?),
+    })
+}
+
+/// What a protocol above layer 4 is here.
+fn applications_of(name: &str) -> Option<Vec<Application>> {
+    Some(match name {
+        "http" => vec![Application::Http, Application::Http2],
+        "http1" => vec![Application::Http],
+        "ssl" | "https" => vec![Application::Tls],
+        "ikev2" => vec![Application::Ike],
+        _ => vec![Application::of_name(name)?],
+    })
+}
+
+/// Moments of messages at which rules are asked here, too, and whether these go to the server.
+const HOOKS: [(Application, &str, bool); 11] = [
+    (Application::Http, "request_line", true),
+    (Application::Http, "request_headers", true),
+    (Application::Http, "request_body", true),
+    (Application::Http, "request_complete", true),
+    (Application::Http, "response_line", false),
+    (Application::Http, "response_headers", false),
+    (Application::Http, "response_body", false),
+    (Application::Http, "response_complete", false),
+    (Application::Dns, "request_complete", true),
+    (Application::Tls, "client_hello_done", true),
+    (Application::Tls, "server_cert_done", false),
+];
+
+fn hook_of(of: &[Application], name: &str) -> Option<bool> {
+    let is = |it: &&(Application, &str, bool)| of.contains(&it.0) && it.1 == name;
+    HOOKS.iter().find(is).map(|it| it.2)
+}
+
+/// Reads `app-layer-protocol`: a flow has one protocol here, in both directions and from its first bytes on.
+fn application(value: &str, rule: &mut Rule) -> Read<()> {
+    let (not, value) = negated(value);
+    let (name, mode) = value.split_once(',').unwrap_or((value, "either"));
+    let name = name.trim();
+    if !matches!(
+        mode.trim(),
+        "either" | "both" | "final" | "to_server" | "to_client"
+    ) {
+        return unable(format!("app-layer-protocol with {}", mode.trim()));
+    }
+    let Some(applications) = applications_of(name) else {
+        return unable(format!("app-layer-protocol:{name}"));
+    };
+    if not {
+        rule.not_applications.extend(applications);
+        return Ok(());
+    }
+    if rule.applications.is_empty() {
+        rule.applications = applications;
+        return Ok(());
+    }
+    if !rule.applications.iter().any(|it| applications.contains(it)) {
+        return unable(format!("app-layer-protocol:{name} with another protocol"));
+    }
+    rule.applications.retain(|it| applications.contains(it));
+    Ok(())
+}
+
+/// Reads `entropy`: of which bytes, and a comparison with bits for each of them.
+fn entropy(value: &str) -> Read<Test> {
+    let (mut offset, mut bytes, mut within) = (0, 0, None);
+    for part in parts(value) {
+        match part
+            .split_once(' ')
+            .map(|(name, value)| (name, value.trim()))
+        {
+            Some(("offset", value)) => offset = signed(value)?,
+            Some(("bytes", value)) => bytes = signed(value)?,
+            Some(("value", value)) => within = Some(measure(value)?),
+            _ => return wrong(format!("{part:?}: want bytes, offset or value")),
+        }
+    }
+    let Some(within) = within else {
+        return wrong("want a value, such as value > 7.5");
+    };
+    let count = |number: i64| usize::try_from(number).unwrap_or(0);
+    Ok(Test::Entropy {
+        offset: count(offset),
+        bytes: count(bytes),
+        within,
+    })
+}
+
+/// A comparison with a number that need not be whole: `4.5`, `>4`, `<=4`, `!=4`, `4-5` (between) and `!4-5`.
+fn measure(text: &str) -> Read<Measure> {
+    let number = |text: &str| match text.trim().parse::<f64>() {
+        Ok(number) if number.is_finite() => Ok(number),
+        _ => wrong(format!("{text:?}: want a number, such as 4.5")),
+    };
+    let is = |least, most, with_ends| {
+        Ok(Measure {
+            least,
+            most,
+            with_ends,
+            not: false,
+        })
+    };
+    let (low, high) = (f64::NEG_INFINITY, f64::INFINITY);
+    if let Some(text) = text.strip_prefix(">=") {
+        return is(number(text)?, high, true);
+    }
+    if let Some(text) = text.strip_prefix("<=") {
+        return is(low, number(text)?, true);
+    }
+    if let Some(text) = text.strip_prefix('>') {
+        return is(number(text)?, high, false);
+    }
+    if let Some(text) = text.strip_prefix('<') {
+        return is(low, number(text)?, false);
+    }
+    let (not, text) = negated(text);
+    let ends = text.split_once("<>").or_else(|| text.split_once('-'));
+    let (least, most, with_ends) = match ends {
+        Some((least, most)) => (number(least)?, number(most)?, false),
+        None => {
+            let number = number(text.strip_prefix('=').unwrap_or(text))?;
+            (number, number, true)
+        }
+    };
+    if least > most || (least == most && !with_ends) {
+        return wrong("there is no such number");
+    }
+    Ok(Measure {
+        least,
+        most,
+        with_ends,
+        not,
+    })
+}
+
+/// The header that an option selects, and what a packet that has it is.
+fn header_of(name: &str) -> Option<(Buffer, Vec<HeaderTest>)> {
+    let version = |version| vec![HeaderTest::IpVersion(version)];
+    let protocol = |number| vec![is_protocol(number)];
+    Some(match name {
+        "ipv4.hdr" => (Buffer::IpHeader, version(4)),
+        "ipv6.hdr" => (Buffer::IpHeader, version(6)),
+        "tcp.hdr" => (Buffer::TransportHeader, protocol(6)),
+        "udp.hdr" => (Buffer::TransportHeader, protocol(17)),
+        "icmpv4.hdr" => (Buffer::TransportHeader, protocol(1)),
+        "icmpv6.hdr" => (Buffer::TransportHeader, protocol(58)),
+        _ => return None,
+    })
+}
+
+/// Asks for a protocol behind the IP header.
+fn is_protocol(number: u8) -> HeaderTest {
+    HeaderTest::IpProtocol(Within {
+        least: number.into(),
+        most: number.into(),
+        not: false,
+    })
+}
+
+/// Reads the name of a change to a buffer, and what is said about it.
+fn transform_of(name: &str, value: &str) -> Read<Option<Transform>> {
+    match name {
+        "xor" => {
+            let key = bytes(&format!("\"|{}|\"", value.trim_matches('"')))?;
+            if !(1..=MOST_KEY).contains(&key.len()) {
+                return wrong(format!(
+                    "want a key of 1 to {MOST_KEY} bytes in hexadecimal digits"
+                ));
+            }
+            Ok(Some(Transform::Xor(key.into())))
+        }
+        "from_base64" => from_base64(value).map(Some),
+        _ => match Transform::of_name(name) {
+            Some(_) if !value.is_empty() => Err(Refusal::NotUnderstood),
+            found => Ok(found),
+        },
+    }
+}
+
+fn from_base64(value: &str) -> Read<Transform> {
+    let mut how = BASE64;
+    for part in parts(value).into_iter().filter(|part| !part.is_empty()) {
+        let (name, value) = part.split_once(' ').unwrap_or((part, ""));
+        let value = value.trim().to_ascii_lowercase();
+        match (name, &*value) {
+            ("offset", value) => how.offset = number(value)?,
+            ("bytes", value) => how.bytes = number(value)?,
+            ("mode", "rfc4648") => how.others = Others::End,
+            ("mode", "rfc2045") => how.others = Others::Skip,
+            ("mode", "strict") => how.others = Others::Refuse,
+            _ => return wrong(format!("{part:?}: want bytes, offset or mode")),
+        }
+    }
+    Ok(Transform::DecodeBase64(how))
+}
+
+/// Asks for something odd about the packet.
+fn is_odd(anomaly: Anomaly, not: bool) -> HeaderTest {
+    HeaderTest::Anomaly {
+        bits: anomaly.bit(),
+        not,
+    }
+}
+
+/// Asks for a checksum that is right or wrong, of packets that have it.
+fn checksum(version: u8, protocol: Option<u8>, value: &str, rule: &mut Rule) -> Read<()> {
+    let not = match value.trim_matches('"') {
+        "invalid" => false,
+        "valid" => true,
+        _ => return wrong(format!("{value:?}: want valid or invalid")),
+    };
+    let anomaly = match protocol {
+        None => Anomaly::HeaderChecksum,
+        Some(_) => Anomaly::Checksum,
+    };
+    rule.headers.push(HeaderTest::IpVersion(version));
+    rule.headers.extend(protocol.map(is_protocol));
+    rule.headers.push(is_odd(anomaly, not));
+    Ok(())
+}
+
+/// A rule that asks nothing.
+fn no_rule(action: Action, line: usize) -> Rule {
+    Rule {
+        action,
+        protocol: Protocol::Ip,
+        applications: Vec::new(),
+        not_applications: Vec::new(),
+        services: Vec::new(),
+        source: any_side(),
+        destination: any_side(),
+        both_ways: false,
+        flow: FlowTest::default(),
+        headers: Vec::new(),
+        steps: Vec::new(),
+        is_positional: false,
+        bits: Vec::new(),
+        host_bits: Vec::new(),
+        is_silent: false,
+        is_told: false,
+        bypasses: false,
+        rate: None,
+        about: About {
+            group: 1,
+            line,
+            ..About::default()
+        },
+    }
+}
 
 fn any_side() -> Side {
     Side {
@@ -1021,6 +1573,18 @@ fn any_side() -> Side {
         ports: Arc::new(Ranges::all()),
     }
 }
+
+/// Options that say more of the content before them.
+const MODIFIERS_OF_CONTENT: [&str; 8] = [
+    "nocase",
+    "depth",
+    "offset",
+    "distance",
+    "within",
+    "fast_pattern",
+    "startswith",
+    "endswith",
+];
 
 /// Names of buffers that say where the content before them lies, in Suricata's older spelling; after all others contents are there.
 const MODIFIERS: [&str; 14] = [
@@ -1041,7 +1605,7 @@ const MODIFIERS: [&str; 14] = [
 ];
 
 /// The buffer that an option selects, in any spelling.
-fn buffer_of(name: &str, value: &str, to_server: Option<bool>) -> Read<Option<Buffer>> {
+fn buffer_of(name: &str, value: &str) -> Read<Option<Buffer>> {
     let buffer = match name {
         "pkt_data" | "raw_data" => Buffer::Payload,
         "http.method" | "http_method" => Buffer::HttpMethod,
@@ -1082,8 +1646,7 @@ fn buffer_of(name: &str, value: &str, to_server: Option<bool>) -> Read<Option<Bu
         "http.start" | "http_start" => Buffer::HttpStart,
         "http.request_body" | "http_client_body" => Buffer::HttpClientBody,
         "http.response_body" | "http_server_body" => Buffer::HttpServerBody,
-        "file_data" | "file.data" if to_server == Some(true) => Buffer::HttpClientBody,
-        "file_data" | "file.data" => Buffer::HttpServerBody,
+        "file_data" | "file.data" => Buffer::FileData,
         "http.stat_code" | "http_stat_code" => Buffer::HttpStatusCode,
         "http.stat_msg" | "http_stat_msg" => Buffer::HttpStatusMessage,
         "dns.query" | "dns_query" => Buffer::DnsQuery,
@@ -1099,7 +1662,10 @@ fn buffer_of(name: &str, value: &str, to_server: Option<bool>) -> Read<Option<Bu
         "ja3s.hash" => Buffer::Ja3sHash,
         "ja3s.string" => Buffer::Ja3sString,
         "base64_data" => Buffer::Base64,
-        _ => return Ok(None),
+        _ => match keywords::buffer_of(name) {
+            Some(buffer) => buffer,
+            None => return Ok(None),
+        },
     };
     // Parts of a target, such as `http_uri:path`, and the like.
     if !value.is_empty() && name != "http_header" {
@@ -1210,7 +1776,7 @@ fn bytes(quoted: &str) -> Read<Vec<u8>> {
     Ok(bytes)
 }
 
-fn number<T: TryFrom<i64>>(text: &str) -> Read<T> {
+pub(crate) fn number<T: TryFrom<i64>>(text: &str) -> Read<T> {
     signed(text).and_then(|number| {
         T::try_from(number).or_else(|_| wrong(format!("{number} is too much or too little")))
     })
@@ -1248,14 +1814,18 @@ fn number_or_name(text: &str, variables: &[String]) -> Read<Number> {
 
 /// A comparison: `5`, `>5`, `<=5`, `!5`, `5<>9` (between), `5<=>9` (and the ends), `5-9` (and the ends in Snort,
 /// between in Suricata).
-fn within(text: &str, with_ends: bool) -> Read<Within> {
+pub(crate) fn within(text: &str, with_ends: bool) -> Read<Within> {
     let (not, text) = negated(text);
     let is = |least, most| Ok(Within { least, most, not });
+    let next_to = |text: &str, step: i64| match signed(text)?.checked_add(step) {
+        Some(number) => Ok(number),
+        None => wrong(format!("{text} is too much")),
+    };
     if let Some((least, most)) = text.split_once("<=>") {
         return is(signed(least)?, signed(most)?);
     }
     if let Some((least, most)) = text.split_once("<>") {
-        return is(signed(least)? + 1, signed(most)? - 1);
+        return is(next_to(least, 1)?, next_to(most, -1)?);
     }
     if let Some(least) = text.strip_prefix(">=") {
         return is(signed(least)?, i64::MAX);
@@ -1264,17 +1834,17 @@ fn within(text: &str, with_ends: bool) -> Read<Within> {
         return is(i64::MIN, signed(most)?);
     }
     if let Some(least) = text.strip_prefix('>') {
-        return is(signed(least)? + 1, i64::MAX);
+        return is(next_to(least, 1)?, i64::MAX);
     }
     if let Some(most) = text.strip_prefix('<') {
-        return is(i64::MIN, signed(most)? - 1);
+        return is(i64::MIN, next_to(most, -1)?);
     }
     let text = text.strip_prefix('=').unwrap_or(text);
     if let Some((least, most)) = text.trim().split_once('-')
         && !least.is_empty()
     {
         let less = i64::from(!with_ends);
-        return is(signed(least)? + less, signed(most)? - less);
+        return is(next_to(least, less)?, next_to(most, -less)?);
     }
     let one = signed(text)?;
     is(one, one)
@@ -1305,14 +1875,18 @@ fn field_option(field: &mut Field, part: &str) -> Read<()> {
 }
 
 fn check(field: Field) -> Read<()> {
-    if field.bytes > 8 && !matches!(field.form, Form::Text(_)) {
-        return wrong(format!("{} bytes: want 1 to 8", field.bytes));
+    match field.bytes {
+        Number::Is(bytes) if bytes > field.form.most_bytes() as i64 => wrong(format!(
+            "{bytes} bytes: want 1 to {}",
+            field.form.most_bytes()
+        )),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 fn rate(value: &str, kind: Option<RateKind>) -> Read<Rate> {
     let (mut kind, mut track, mut count, mut seconds) = (kind, None, None, None);
+    let mut factor = None;
     for part in value.split(',') {
         let (name, value) = part
             .trim()
@@ -1322,6 +1896,9 @@ fn rate(value: &str, kind: Option<RateKind>) -> Read<Rate> {
             ("type", "limit") => kind = Some(RateKind::Limit),
             ("type", "threshold") => kind = Some(RateKind::Every),
             ("type", "both") => kind = Some(RateKind::Once),
+            ("type", "backoff") => seconds = Some(u32::MAX),
+            ("multiplier", value) => factor = Some(number::<u32>(value)?),
+            ("track", "by_flow") => track = Some(Track::Flow),
             ("track", "by_src") => track = Some(Track::Source),
             ("track", "by_dst") => track = Some(Track::Destination),
             ("track", "by_both") => track = Some(Track::Both),
@@ -1330,6 +1907,12 @@ fn rate(value: &str, kind: Option<RateKind>) -> Read<Rate> {
             ("seconds", seconds_) => seconds = Some(number(seconds_)?),
             _ => return Err(Refusal::NotUnderstood),
         }
+    }
+    if let Some(multiplier) = factor {
+        if multiplier < 2 || kind.is_some() {
+            return wrong("want a multiplier of 2 or more, and type backoff");
+        }
+        kind = Some(RateKind::Backoff { multiplier });
     }
     match (kind, track, count, seconds) {
         (Some(kind), Some(track), Some(count), Some(seconds)) => Ok(Rate {
@@ -1361,7 +1944,7 @@ fn ip_protocol(value: &str) -> Read<Within> {
             most: number,
             not,
         }),
-        None => within(value, true),
+        None => form::up_to(form::BYTE, within(value, true)?),
     }
 }
 
@@ -1456,3 +2039,6 @@ fn tls_version(value: &str) -> Read<u16> {
         _ => return Err(Refusal::NotUnderstood),
     })
 }
+
+#[cfg(test)]
+mod tests;

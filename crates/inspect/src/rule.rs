@@ -3,6 +3,7 @@
 use crate::buffer::{Application, Buffer};
 use crate::pattern::Regex;
 use crate::ranges::Ranges;
+use crate::transform::Transform;
 use std::sync::Arc;
 
 /// What becomes of a packet that a rule fits.
@@ -52,6 +53,8 @@ pub struct Rule {
     pub protocol: Protocol,
     /// Protocols above layer 4 of which its flow has to be one. Empty: any.
     pub applications: Vec<Application>,
+    /// Protocols above layer 4 of which its flow must not be one, once it is known.
+    pub not_applications: Vec<Application>,
     /// Protocols above layer 4 whose flows need not be on its ports.
     pub services: Vec<Application>,
     /// Addresses and ports of the sender.
@@ -75,6 +78,10 @@ pub struct Rule {
     pub host_bits: Vec<HostBit>,
     /// Whether it only sets bits: no match is written down.
     pub is_silent: bool,
+    /// Whether a match is written down although the rule lets pass.
+    pub is_told: bool,
+    /// Whether the rest of the flow passes without being looked at, unless the packet is dropped.
+    pub bypasses: bool,
     /// How often it has to fit, or is written down.
     pub rate: Option<Rate>,
     /// Who it is.
@@ -120,6 +127,10 @@ pub struct FlowTest {
     pub to_server: Option<bool>,
     /// Whether both sides have spoken (of TCP: the handshake is over).
     pub established: Option<bool>,
+    /// Whether bytes of a stream are asked about in their order only, and never a packet by itself.
+    pub only_stream: bool,
+    /// Whether the rule says more of the flow than a direction, so that it is about packets where it asks for no contents.
+    pub is_of_packets: bool,
 }
 
 /// Comparison with a number.
@@ -138,6 +149,30 @@ impl Within {
     #[inline]
     pub fn fits(&self, number: i64) -> bool {
         (self.least..=self.most).contains(&number) != self.not
+    }
+}
+
+/// Comparison with a number that need not be whole.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Measure {
+    /// Smallest number that fits.
+    pub least: f64,
+    /// Largest number that fits.
+    pub most: f64,
+    /// Whether these two fit as well as what is between them.
+    pub with_ends: bool,
+    /// Whether all others fit instead.
+    pub not: bool,
+}
+
+impl Measure {
+    /// Says whether that number fits.
+    pub fn fits(&self, number: f64) -> bool {
+        let is_within = match self.with_ends {
+            true => (self.least..=self.most).contains(&number),
+            false => self.least < number && number < self.most,
+        };
+        is_within != self.not
     }
 }
 
@@ -199,6 +234,8 @@ pub enum HeaderTest {
     Tos(Within),
     /// Protocol behind the IP header.
     IpProtocol(Within),
+    /// Version of IP, 4 or 6.
+    IpVersion(u8),
     /// Flags of the fragment: 1 more, 2 do not fragment, 4 reserved.
     FragmentBits(Bits),
     /// Place of the fragment, in units of eight bytes.
@@ -219,18 +256,59 @@ pub enum HeaderTest {
     TlsState(Bits),
     /// Version of TLS records in this packet.
     TlsVersion(u16),
+    /// Something that is odd about the packet, a bit of [`crate::anomaly::Anomaly`] each; inverted if `not`.
+    Anomaly {
+        /// Bits of which one has to be set.
+        bits: u64,
+        /// Whether none of them may be set.
+        not: bool,
+    },
+    /// Number of a VLAN of the frame.
+    VlanId {
+        /// Number.
+        id: Within,
+        /// Tags that it is asked of.
+        of: VlanTags,
+    },
+    /// Number of VLAN tags of the frame.
+    VlanLayers(Within),
     /// Bytes of the stream so far, and one for each end's SYN ([`crate::evaluate::Packet::stream_bytes`]).
     StreamBytes {
         /// Ends that have sent them.
-        ends: StreamEnds,
+        ends: Ends,
+        /// How many.
+        bytes: Within,
+    },
+    /// Packets of the flow so far, with this one.
+    FlowPackets {
+        /// Ends that have sent them.
+        ends: Ends,
+        /// How many.
+        packets: Within,
+    },
+    /// Bytes of those packets.
+    FlowBytes {
+        /// Ends that have sent them.
+        ends: Ends,
         /// How many.
         bytes: Within,
     },
 }
 
-/// Ends of a stream whose bytes are counted.
+/// VLAN tags of which something is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StreamEnds {
+pub enum VlanTags {
+    /// One of them.
+    Any,
+    /// All of them, and there is one.
+    All,
+    /// The one at that place, 0 the outermost, -1 the innermost.
+    At(i8),
+}
+
+/// Ends of a flow of which something is counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ends {
     /// The client.
     Client,
     /// The server.
@@ -241,13 +319,25 @@ pub enum StreamEnds {
     Either,
 }
 
+impl Ends {
+    /// Says whether those that count fit, by what the client's end and the server's have to say.
+    pub fn fit(self, [client, server]: [bool; 2]) -> bool {
+        match self {
+            Self::Client => client,
+            Self::Server => server,
+            Self::Both => client && server,
+            Self::Either => client || server,
+        }
+    }
+}
+
 /// What a rule asks of a buffer, or does with it.
 #[derive(Debug, Clone)]
 pub struct Step {
     /// Buffer.
     pub buffer: Buffer,
-    /// Whether a dot is put in front of what is in the buffer.
-    pub dotted: bool,
+    /// Changes to what is in the buffer, in order; the test sees what comes of them.
+    pub transforms: Vec<Transform>,
     /// Test.
     pub test: Test,
 }
@@ -338,6 +428,29 @@ pub enum Test {
     },
     /// Length of the buffer.
     Len(Within),
+    /// The number that the buffer holds fits one of these.
+    Number(Vec<Within>),
+    /// Bits of the number that the buffer holds.
+    Flags {
+        /// Those that are set.
+        set: u64,
+        /// Those that are not set.
+        unset: u64,
+    },
+    /// How evenly its bytes are spread over all values, in bits of entropy for each byte.
+    Entropy {
+        /// Place from which bytes count.
+        offset: usize,
+        /// How many of them do; all if 0.
+        bytes: usize,
+        /// Comparison.
+        within: Measure,
+    },
+    /// Whether the buffer is not there. It is the first test of its buffer.
+    Absent {
+        /// Whether the rule goes on with the other tests of the buffer where it is there; else it does not fit then.
+        or_else: bool,
+    },
     /// Decodes Base64 from here on; [`Buffer::Base64`] has what comes of it.
     Base64 {
         /// Most bytes that are read.
@@ -382,8 +495,8 @@ pub enum Comparison {
 /// A number in a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Field {
-    /// Bytes, 1 to 10.
-    pub bytes: u8,
+    /// Bytes, 1 to 8, of digits 1 to 20.
+    pub bytes: Number,
     /// Place.
     pub offset: Number,
     /// Whether the place is counted from the last match.
@@ -403,6 +516,16 @@ pub enum Form {
     Little,
     /// Digits of that base: 8, 10, 16, or 0 for what `0x` and `0` in front say.
     Text(u8),
+}
+
+impl Form {
+    /// Most bytes that a number takes in that form; of digits, as many as the longest number of 64 bits has.
+    pub fn most_bytes(self) -> usize {
+        match self {
+            Self::Big | Self::Little => 8,
+            Self::Text(_) => 20,
+        }
+    }
 }
 
 /// Bytes that are looked for.
@@ -445,7 +568,7 @@ impl Test {
             Self::Regex {
                 regex, relative, ..
             } => !relative && regex.is_anchored(),
-            Self::Len(_) => true,
+            Self::Len(_) | Self::Number(_) | Self::Flags { .. } => true,
             _ => !self.is_relative(),
         }
     }
@@ -461,8 +584,49 @@ impl Test {
             | Self::Jump { field, .. }
             | Self::Extract { field, .. }
             | Self::Math { field, .. } => field.relative,
-            Self::Len(_) => false,
+            Self::Len(_)
+            | Self::Number(_)
+            | Self::Flags { .. }
+            | Self::Entropy { .. }
+            | Self::Absent { .. } => false,
         }
+    }
+}
+
+impl Step {
+    /// Returns whether both steps test the same buffer with the same transforms.
+    #[inline]
+    pub fn is_beside(&self, other: &Self) -> bool {
+        self.buffer == other.buffer && self.transforms == other.transforms
+    }
+
+    /// Returns whether the step is an `absent` test.
+    #[inline]
+    pub fn is_absence(&self) -> bool {
+        matches!(self.test, Test::Absent { .. })
+    }
+}
+
+impl Rule {
+    /// Returns what it wants to be odd about a packet, as bits.
+    pub fn anomalies(&self) -> u64 {
+        let wanted = self.headers.iter().map(|test| match test {
+            HeaderTest::Anomaly { bits, not: false } => *bits,
+            _ => 0,
+        });
+        wanted.fold(0, |all, bits| all | bits)
+    }
+
+    /// Returns the steps that look into a buffer that has to be there.
+    pub fn needed_steps(&self) -> impl Iterator<Item = &Step> {
+        let mut lacking = None;
+        // Steps of one buffer are side by side, and that about its absence is the first of them.
+        self.steps.iter().filter(move |step| {
+            if step.is_absence() {
+                lacking = Some(*step);
+            }
+            !lacking.is_some_and(|it| it.is_beside(step))
+        })
     }
 }
 
@@ -543,6 +707,11 @@ pub enum RateKind {
     Every,
     /// Written down once, when it has fitted `count` times.
     Once,
+    /// Written down when it has fitted `count` times, then each time that this has become so many times as much.
+    Backoff {
+        /// Factor, at least 2.
+        multiplier: u32,
+    },
 }
 
 /// What is counted together.
@@ -556,4 +725,6 @@ pub enum Track {
     Both,
     /// All packets.
     Rule,
+    /// Packets of a flow.
+    Flow,
 }

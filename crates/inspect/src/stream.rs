@@ -1,21 +1,29 @@
 //! Bytes of one direction of a TCP connection, put in order (RFC 9293 section 3.4). What comes in order is handed on where it lies;
-//! what comes early is kept until the bytes in front of it are there, or have to be given up.
+//! what comes early is kept until the bytes in front of it are there.
 //!
-//! Where bytes come twice, those that came first count, as the packet that brought them has been passed on. Urgent data counts as any.
+//! A byte that has been handed on or is kept is fixed: until its receiver has acknowledged it, the stream remembers it, and a segment
+//! that brings another byte for its place is told apart. So whatever makes the receiver refuse the first copy, it cannot be given
+//! a second one with other bytes, and its stream is the one that was handed on. Urgent data counts as any.
 
 use crate::arena::{Arena, CHUNK_BYTES, NONE};
+use crate::overlap::Overlap;
 
 /// Limits of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StreamLimits {
-    /// Bytes in front of a segment that are kept for it, [`MOST_WINDOW`] at most.
+    /// Bytes in front of a segment that are handed on with it, [`MOST_WINDOW`] at most.
     pub window: usize,
-    /// Bytes that are kept out of order, in whole chunks of [`CHUNK_BYTES`]: however small the segments are, memory and the time to look
-    /// through what is kept are bounded by it.
-    pub out_of_order: usize,
+    /// Bytes that are kept of those that are not acknowledged, and bytes that are kept of those that came early, in whole chunks of
+    /// [`CHUNK_BYTES`]: however small the segments are, memory and the time to look through what is kept are bounded by it.
+    pub kept: usize,
+    /// What becomes of bytes that come twice and differ.
+    pub overlap: Overlap,
+    /// Whether segments can be refused, as in line. A listener gives up missing bytes where it has no room for what came behind
+    /// them.
+    pub in_line: bool,
 }
 
-/// Most bytes in front of a segment that are kept.
+/// Most bytes in front of a segment that are handed on with it.
 pub const MOST_WINDOW: usize = CHUNK_BYTES;
 
 /// Bytes of a chunk of early data in front of the data: its sequence number and its length.
@@ -26,16 +34,26 @@ const ROOM: usize = CHUNK_BYTES - HEAD;
 /// One direction of a connection.
 #[derive(Debug, Clone, Copy)]
 pub struct Stream {
-    /// Sequence number of the byte that comes next, and of the first one.
+    /// Sequence number of the byte that comes next, of the first one, and of the first one that is not acknowledged.
     next: u32,
     first: u32,
-    /// Chunk with the bytes that came last.
-    window: u32,
-    window_len: u16,
+    acknowledged: u32,
+    /// Bytes in front of `next` that are kept, and their chunks: the first one, of which so many bytes are kept no more, the last
+    /// one, and the one in front of that.
+    kept: u32,
+    oldest: u32,
+    skipped: u16,
+    previous: u32,
+    newest: u32,
     is_started: bool,
-    /// First chunk of early data, in order of sequence numbers.
+    /// Whether bytes are missing in front of `next`.
+    gap: bool,
+    /// First chunk of early data, in order of sequence numbers, and memory of those chunks.
     early: u32,
     early_bytes: u32,
+    /// Behind the last byte that came early and was forgotten for want of memory: until all is acknowledged up to there, nothing
+    /// is known of what comes.
+    lost_until: Option<u32>,
 }
 
 impl Default for Stream {
@@ -43,11 +61,17 @@ impl Default for Stream {
         Self {
             next: 0,
             first: 0,
-            window: NONE,
-            window_len: 0,
+            acknowledged: 0,
+            kept: 0,
+            oldest: NONE,
+            skipped: 0,
+            previous: NONE,
+            newest: NONE,
             is_started: false,
+            gap: false,
             early: NONE,
             early_bytes: 0,
+            lost_until: None,
         }
     }
 }
@@ -74,12 +98,14 @@ pub enum Segment {
     OutOfOrder(usize),
     /// All of it had come before.
     Old,
-    /// A part of it had come before.
-    Overlap {
-        /// Whether that part was different, as far as it is still known.
-        differs: bool,
-    },
-    /// It came early, and there was no memory to keep it.
+    /// A part of it had come before, and was the same or is acknowledged.
+    Overlap,
+    /// It brings other bytes for places whose bytes are known.
+    Differs,
+    /// It repeats bytes that are not acknowledged and were forgotten for want of memory: nobody knows whether they are the same.
+    Unknown,
+    /// There was no memory to keep it. In line nothing of it is kept or handed on; a listener has given up what was
+    /// missing in front of it.
     NoMemory,
     /// It is further ahead than any window reaches.
     TooFar,
@@ -88,12 +114,19 @@ pub enum Segment {
 /// Farthest that a segment may be ahead: the largest window (RFC 7323 section 2.3).
 const FARTHEST: u32 = 1 << 30;
 
+/// Whether a sequence number comes before another one.
+#[inline]
+pub fn is_before(sequence: u32, other: u32) -> bool {
+    (sequence.wrapping_sub(other) as i32) < 0
+}
+
 impl Stream {
     /// Begins with the byte of that sequence number; what was kept has to be given back before.
     pub fn start(&mut self, sequence: u32) {
         *self = Self {
             next: sequence,
             first: sequence,
+            acknowledged: sequence,
             is_started: true,
             ..Self::default()
         };
@@ -105,6 +138,18 @@ impl Stream {
         self.is_started
     }
 
+    /// Sequence number of its first byte.
+    #[inline]
+    pub fn first(&self) -> u32 {
+        self.first
+    }
+
+    /// Sequence number of the byte that comes next.
+    #[inline]
+    pub fn next(&self) -> u32 {
+        self.next
+    }
+
     /// Sequence numbers that it has taken so far, one of them for its SYN; 0 before it has begun.
     #[inline]
     pub fn taken(&self) -> u32 {
@@ -114,18 +159,93 @@ impl Stream {
         }
     }
 
+    /// Bytes of memory that it holds.
+    #[inline]
+    pub fn memory_bytes(&self) -> usize {
+        let kept = usize::from(self.skipped) + self.kept as usize;
+        self.early_bytes as usize + kept.next_multiple_of(CHUNK_BYTES)
+    }
+
+    /// Bytes that have been handed on and are not acknowledged.
+    fn in_flight(&self) -> usize {
+        match self.next.wrapping_sub(self.acknowledged) {
+            bytes if bytes > FARTHEST => 0,
+            bytes => bytes as usize,
+        }
+    }
+
     /// Gives all that it keeps back.
     pub fn close(&mut self, arena: &mut Arena) {
-        if self.window != NONE {
-            arena.give_back(self.window);
-        }
+        arena.give_back_all(self.oldest);
+        arena.give_back_all(self.early);
+        *self = Self::default();
+    }
+
+    /// Gives its memory back and goes on: bytes that are not acknowledged are not known any more. Returns whether bytes are
+    /// among them that have not been handed on.
+    pub fn forget(&mut self, arena: &mut Arena) -> bool {
         let mut chunk = self.early;
         while chunk != NONE {
-            let next = arena.next(chunk);
-            arena.give_back(chunk);
-            chunk = next;
+            let (sequence, len) = head(arena, chunk);
+            self.lost_until = Some(sequence.wrapping_add(len as u32));
+            chunk = arena.next(chunk);
         }
-        *self = Self::default();
+        arena.give_back_all(self.early);
+        (self.early, self.early_bytes) = (NONE, 0);
+        self.forget_kept(arena);
+        self.lost_until.is_some()
+    }
+
+    fn forget_kept(&mut self, arena: &mut Arena) {
+        arena.give_back_all(self.oldest);
+        (self.oldest, self.previous, self.newest) = (NONE, NONE, NONE);
+        (self.kept, self.skipped) = (0, 0);
+    }
+
+    /// Notes that the receiver has all bytes in front of that number: they need not be remembered. Where some of them
+    /// never came here they are given up, and what came early behind them is handed on.
+    pub fn acknowledge(
+        &mut self,
+        arena: &mut Arena,
+        number: u32,
+        limits: &StreamLimits,
+        take: &mut dyn FnMut(Piece<'_>),
+    ) {
+        if !self.is_started || !is_before(self.acknowledged, number) {
+            return;
+        }
+        self.acknowledged = number;
+        if self.lost_until.is_some_and(|it| !is_before(number, it)) {
+            self.lost_until = None;
+        }
+        if is_before(self.next, number) {
+            self.give_up(arena, number, limits, take);
+            self.drain(arena, limits, take);
+        }
+        self.release(arena, limits);
+    }
+
+    /// Gives memory of bytes back that are acknowledged and further back than the window.
+    fn release(&mut self, arena: &mut Arena, limits: &StreamLimits) {
+        let window = limits.window.min(MOST_WINDOW);
+        let wanted = self.in_flight().min(limits.kept).max(window) as u32;
+        while self.kept > wanted {
+            let here = CHUNK_BYTES as u32 - u32::from(self.skipped);
+            let over = self.kept - wanted;
+            if over < here || self.oldest == self.newest {
+                self.skipped += over as u16;
+                self.kept = wanted;
+                return;
+            }
+            let chunk = self.oldest;
+            self.oldest = arena.next(chunk);
+            if self.oldest == self.newest {
+                self.previous = NONE;
+            }
+            arena.give_back(chunk);
+            self.kept -= here;
+            self.skipped = 0;
+        }
     }
 
     /// Takes a segment. `take` gets its new bytes if they are next in order, and then what came early and is now in order.
@@ -138,35 +258,85 @@ impl Stream {
         take: &mut dyn FnMut(Piece<'_>),
     ) -> Segment {
         let ahead = sequence.wrapping_sub(self.next);
-        if ahead == 0 && self.early == NONE {
-            self.hand_on(arena, payload, false, limits, take);
-            return Segment::InOrder;
-        }
         if ahead > FARTHEST && ahead < 0u32.wrapping_sub(FARTHEST) {
             return Segment::TooFar;
+        }
+        let end = sequence.wrapping_add(payload.len() as u32);
+        if self.lost_until.is_some() && is_before(self.acknowledged, end) {
+            return Segment::Unknown;
         }
         if (ahead as i32) > 0 {
             return self.keep(arena, sequence, payload, limits, take);
         }
+        if limits.in_line && !self.has_room(arena, payload.len(), limits) {
+            return Segment::NoMemory;
+        }
+        if ahead == 0 && self.early == NONE {
+            self.hand_on(arena, payload, limits, take);
+            return Segment::InOrder;
+        }
         // It begins at the next byte or before it.
         let old = 0u32.wrapping_sub(ahead) as usize;
-        let differs = self.differs(arena, payload, old);
-        if payload.len() <= old {
-            return match differs {
-                true => Segment::Overlap { differs },
-                false => Segment::Old,
-            };
-        }
-        let new = &payload[old..];
+        let fault = self.fault_of_old(arena, payload, old);
+        let Some(new) = payload.get(old..).filter(|new| !new.is_empty()) else {
+            return fault.unwrap_or(Segment::Old);
+        };
         let differs_ahead = self.differs_from_early(arena, new);
+        let fault = fault.or(differs_ahead.then_some(Segment::Differs));
+        if limits.refuses()
+            && let Some(fault) = fault
+        {
+            return fault;
+        }
         self.hand_on_before_early(arena, new, limits, take);
         self.drain(arena, limits, take);
-        match old > 0 || differs_ahead {
-            true => Segment::Overlap {
-                differs: differs || differs_ahead,
-            },
-            false => Segment::InOrder,
+        match fault {
+            Some(fault) => fault,
+            None if old > 0 => Segment::Overlap,
+            None => Segment::InOrder,
         }
+    }
+
+    /// Whether there is memory for so many bytes more that are next; what came early is not counted in, as it waits for them. Where
+    /// nothing is ever acknowledged, as the other direction goes another way, what is oldest makes room.
+    fn has_room(&self, arena: &Arena, bytes: usize, limits: &StreamLimits) -> bool {
+        let is_acknowledged = self.acknowledged != self.first;
+        let own = self.in_flight() + bytes <= limits.kept || !is_acknowledged;
+        own && arena.has(bytes / CHUNK_BYTES + 2)
+    }
+
+    /// What is to be said against the first `old` bytes of a segment, which came before. Those that are acknowledged do not
+    /// matter; all others have to be those that are kept.
+    fn fault_of_old(&self, arena: &Arena, payload: &[u8], old: usize) -> Option<Segment> {
+        // The segment's byte `i` lies `old - i` in front of the next one.
+        let last = old.min(payload.len());
+        let in_flight = old.saturating_sub(self.in_flight());
+        let known = old.saturating_sub(self.kept as usize).max(in_flight);
+        if in_flight < known.min(last) {
+            return Some(Segment::Unknown);
+        }
+        let repeated = payload.get(known..last).unwrap_or_default();
+        self.differs(arena, repeated, old - known)
+            .then_some(Segment::Differs)
+    }
+
+    /// Whether bytes that begin `back` in front of the next one are others than those that are kept.
+    fn differs(&self, arena: &Arena, mut bytes: &[u8], back: usize) -> bool {
+        let mut at = usize::from(self.skipped) + self.kept as usize - back.min(self.kept as usize);
+        let mut chunk = self.oldest;
+        while !bytes.is_empty() && chunk != NONE {
+            if at >= CHUNK_BYTES {
+                at -= CHUNK_BYTES;
+            } else {
+                let both = bytes.len().min(CHUNK_BYTES - at);
+                if arena.bytes(chunk)[at..at + both] != bytes[..both] {
+                    return true;
+                }
+                (bytes, at) = (&bytes[both..], 0);
+            }
+            chunk = arena.next(chunk);
+        }
+        false
     }
 
     /// Hands on new bytes up to those that came early, which came first; then those, and what is behind them.
@@ -184,7 +354,7 @@ impl Stream {
             };
             let here = until.min(new.len());
             if here > 0 {
-                self.hand_on(arena, &new[..here], false, limits, take);
+                self.hand_on(arena, &new[..here], limits, take);
                 new = &new[here..];
             }
             let before = self.next;
@@ -197,67 +367,85 @@ impl Stream {
         }
     }
 
-    /// Hands on bytes that are next, and keeps the last of them.
+    /// Hands on bytes that are next, and keeps them.
     fn hand_on(
         &mut self,
         arena: &mut Arena,
         data: &[u8],
-        gap: bool,
         limits: &StreamLimits,
         take: &mut dyn FnMut(Piece<'_>),
     ) {
         if data.is_empty() {
             return;
         }
+        let gap = std::mem::take(&mut self.gap);
         if gap {
-            self.window_len = 0;
+            self.forget_kept(arena);
         }
         let mut before = [0; MOST_WINDOW];
-        let kept = usize::from(self.window_len);
-        if kept > 0 {
-            before[..kept].copy_from_slice(&arena.bytes(self.window)[..kept]);
-        }
+        let len = self.last_kept(arena, limits, &mut before);
         take(Piece {
-            before: &before[..kept],
+            before: &before[..len],
             data,
             gap,
             taken: self.taken().wrapping_add(data.len() as u32),
         });
         self.next = self.next.wrapping_add(data.len() as u32);
-        let most = limits.window.min(MOST_WINDOW);
-        if most == 0 {
-            return;
+        self.append(arena, data);
+        self.release(arena, limits);
+    }
+
+    /// Copies the last bytes that are kept, as many as the window takes. Returns how many.
+    fn last_kept(
+        &self,
+        arena: &Arena,
+        limits: &StreamLimits,
+        into: &mut [u8; MOST_WINDOW],
+    ) -> usize {
+        let len = limits.window.min(MOST_WINDOW).min(self.kept as usize);
+        if len == 0 {
+            return 0;
         }
-        if self.window == NONE {
-            self.window = arena.take().unwrap_or(NONE);
-            if self.window == NONE {
-                self.window_len = 0;
-                return;
-            }
+        let filled = self.filled();
+        let of_newest = len.min(filled);
+        let of_previous = len - of_newest;
+        if of_previous > 0 {
+            let bytes = arena.bytes(self.previous);
+            into[..of_previous].copy_from_slice(&bytes[CHUNK_BYTES - of_previous..]);
         }
-        let window = arena.bytes_mut(self.window);
-        if data.len() >= most {
-            window[..most].copy_from_slice(&data[data.len() - most..]);
-            self.window_len = most as u16;
-        } else {
-            let old = kept.min(most - data.len());
-            window.copy_within(kept - old..kept, 0);
-            window[old..][..data.len()].copy_from_slice(data);
-            self.window_len = (old + data.len()) as u16;
+        let bytes = arena.bytes(self.newest);
+        into[of_previous..len].copy_from_slice(&bytes[filled - of_newest..filled]);
+        len
+    }
+
+    /// Bytes of the newest chunk that are in use, those that are kept no more among them.
+    fn filled(&self) -> usize {
+        let bytes = usize::from(self.skipped) + self.kept as usize;
+        match bytes % CHUNK_BYTES {
+            0 if bytes > 0 => CHUNK_BYTES,
+            rest => rest,
         }
     }
 
-    /// Whether the first `old` bytes of a segment, which came before, are others than those that are kept.
-    fn differs(&self, arena: &Arena, payload: &[u8], old: usize) -> bool {
-        let kept = usize::from(self.window_len);
-        if kept == 0 {
-            return false;
+    /// Keeps bytes that have been handed on. Without memory for them, none are kept from here on back.
+    fn append(&mut self, arena: &mut Arena, mut data: &[u8]) {
+        while !data.is_empty() {
+            let mut filled = self.filled();
+            if self.newest == NONE || filled == CHUNK_BYTES {
+                let Some(chunk) = arena.take() else {
+                    return self.forget_kept(arena);
+                };
+                match self.newest {
+                    NONE => (self.oldest, self.skipped) = (chunk, 0),
+                    newest => arena.link(newest, chunk),
+                }
+                (self.previous, self.newest, filled) = (self.newest, chunk, 0);
+            }
+            let here = data.len().min(CHUNK_BYTES - filled);
+            arena.bytes_mut(self.newest)[filled..filled + here].copy_from_slice(&data[..here]);
+            self.kept += here as u32;
+            data = &data[here..];
         }
-        let window = &arena.bytes(self.window)[..kept];
-        // The segment's byte `i` lies `old - i` before the next one.
-        let first = old.saturating_sub(kept);
-        let last = old.min(payload.len());
-        (first..last).any(|i| payload[i] != window[kept + i - old])
     }
 
     /// Whether bytes that begin with the next one are others than those that came early.
@@ -291,13 +479,8 @@ impl Stream {
             self.unlink_first(arena);
             if (old as usize) < len {
                 let bytes = *arena.bytes(chunk);
-                self.hand_on(
-                    arena,
-                    &bytes[HEAD + old as usize..HEAD + len],
-                    false,
-                    limits,
-                    take,
-                );
+                let bytes = &bytes[HEAD + old as usize..HEAD + len];
+                self.hand_on(arena, bytes, limits, take);
             }
             arena.give_back(chunk);
         }
@@ -317,11 +500,11 @@ impl Stream {
         limits: &StreamLimits,
         take: &mut dyn FnMut(Piece<'_>),
     ) -> Segment {
-        let mut differs = false;
-        let mut overlaps = false;
-        let mut kept = 0;
+        if limits.refuses() && self.differs_from_kept_early(arena, sequence, payload) {
+            return Segment::Differs;
+        }
+        let mut outcome = Keeping::default();
         let mut from = 0;
-        let mut has_failed = false;
         // The chunk behind which the next bytes belong.
         let mut before = NONE;
         let mut chunk = self.early;
@@ -330,7 +513,7 @@ impl Stream {
             // Chunks that end before these bytes.
             while chunk != NONE {
                 let (begin, len) = head(arena, chunk);
-                if (begin.wrapping_add(len as u32).wrapping_sub(at) as i32) > 0 {
+                if is_before(at, begin.wrapping_add(len as u32)) {
                     break;
                 }
                 (before, chunk) = (chunk, arena.next(chunk));
@@ -344,21 +527,20 @@ impl Stream {
                     let inside = ahead.unsigned_abs() as usize;
                     let both = (len - inside).min(payload.len() - from);
                     let known = &arena.bytes(chunk)[HEAD + inside..][..both];
-                    overlaps = true;
-                    differs |= *known != payload[from..from + both];
+                    outcome.overlaps = true;
+                    outcome.differs |= *known != payload[from..from + both];
                     from += both;
                     continue;
                 }
                 until = until.min(from + ahead as usize);
             }
             let len = (until - from).min(ROOM);
-            if self.early_bytes as usize + CHUNK_BYTES > limits.out_of_order {
-                has_failed = true;
-                break;
-            }
-            let Some(new) = arena.take() else {
-                has_failed = true;
-                break;
+            let has_room = self.early_bytes as usize + CHUNK_BYTES <= limits.kept;
+            let Some(new) = has_room.then(|| arena.take()).flatten() else {
+                if !limits.in_line {
+                    self.go_on_without(arena, at, &payload[from..], limits, take);
+                }
+                return Segment::NoMemory;
             };
             let bytes = arena.bytes_mut(new);
             bytes[..4].copy_from_slice(&at.to_be_bytes());
@@ -371,34 +553,54 @@ impl Stream {
             }
             before = new;
             self.early_bytes += CHUNK_BYTES as u32;
-            kept += len;
+            outcome.kept += len;
             from += len;
         }
-        if has_failed {
-            // What is missing in front of these bytes is given up: on with what is there of that, then with these bytes.
-            let at = sequence.wrapping_add(from as u32);
-            self.give_up(arena, at, limits, take);
-            let gap = self.next != at;
-            self.next = at;
-            let rest = &payload[from..];
-            let until = match self.early {
-                NONE => rest.len(),
-                chunk => (head(arena, chunk).0.wrapping_sub(at) as usize).min(rest.len()),
-            };
-            self.hand_on(arena, &rest[..until], gap, limits, take);
-            self.drain(arena, limits, take);
-            let handed = self.next.wrapping_sub(at) as usize;
-            let rest = rest.get(handed..).unwrap_or_default();
-            self.hand_on_before_early(arena, rest, limits, take);
-            return Segment::NoMemory;
-        }
-        match overlaps {
-            true => Segment::Overlap { differs },
-            false => Segment::OutOfOrder(kept),
-        }
+        outcome.segment()
     }
 
-    /// Hands on what came early in front of a byte, with a gap wherever bytes are missing.
+    /// Whether bytes are others than those that came early and are kept for their places.
+    fn differs_from_kept_early(&self, arena: &Arena, sequence: u32, payload: &[u8]) -> bool {
+        let mut chunk = self.early;
+        while chunk != NONE {
+            let (begin, len) = head(arena, chunk);
+            let early = &arena.bytes(chunk)[HEAD..][..len];
+            let ahead = begin.wrapping_sub(sequence) as i32;
+            let (here, known) = match usize::try_from(ahead) {
+                Ok(ahead) if ahead >= payload.len() => return false,
+                Ok(ahead) => (&payload[ahead..], early),
+                Err(_) => (
+                    payload,
+                    early
+                        .get(ahead.unsigned_abs() as usize..)
+                        .unwrap_or_default(),
+                ),
+            };
+            let both = here.len().min(known.len());
+            if here[..both] != known[..both] {
+                return true;
+            }
+            chunk = arena.next(chunk);
+        }
+        false
+    }
+
+    /// Gives up what is missing in front of bytes for which there is no memory: on with what is there of that, then with these
+    /// bytes.
+    fn go_on_without(
+        &mut self,
+        arena: &mut Arena,
+        at: u32,
+        rest: &[u8],
+        limits: &StreamLimits,
+        take: &mut dyn FnMut(Piece<'_>),
+    ) {
+        self.give_up(arena, at, limits, take);
+        self.hand_on_before_early(arena, rest, limits, take);
+        self.drain(arena, limits, take);
+    }
+
+    /// Hands on what came early in front of a byte, with a gap wherever bytes are missing; that byte is next.
     fn give_up(
         &mut self,
         arena: &mut Arena,
@@ -409,18 +611,45 @@ impl Stream {
         while self.early != NONE {
             let chunk = self.early;
             let (sequence, len) = head(arena, chunk);
-            if (sequence.wrapping_sub(until) as i32) >= 0 {
-                return;
+            if !is_before(sequence, until) {
+                break;
             }
-            let gap = (sequence.wrapping_sub(self.next) as i32) > 0;
-            if gap {
-                self.next = sequence;
+            if is_before(self.next, sequence) {
+                (self.next, self.gap) = (sequence, true);
             }
             let old = (self.next.wrapping_sub(sequence) as usize).min(len);
             self.unlink_first(arena);
             let bytes = *arena.bytes(chunk);
-            self.hand_on(arena, &bytes[HEAD + old..HEAD + len], gap, limits, take);
+            self.hand_on(arena, &bytes[HEAD + old..HEAD + len], limits, take);
             arena.give_back(chunk);
+        }
+        if is_before(self.next, until) {
+            (self.next, self.gap) = (until, true);
+        }
+    }
+}
+
+impl StreamLimits {
+    /// Whether a segment with other bytes for known places is refused.
+    fn refuses(&self) -> bool {
+        self.in_line && self.overlap == Overlap::Drop
+    }
+}
+
+/// What has become of early bytes so far.
+#[derive(Default)]
+struct Keeping {
+    overlaps: bool,
+    differs: bool,
+    kept: usize,
+}
+
+impl Keeping {
+    fn segment(&self) -> Segment {
+        match (self.differs, self.overlaps) {
+            (true, _) => Segment::Differs,
+            (_, true) => Segment::Overlap,
+            _ => Segment::OutOfOrder(self.kept),
         }
     }
 }
@@ -443,7 +672,13 @@ mod tests {
 
     const LIMITS: StreamLimits = StreamLimits {
         window: 256,
-        out_of_order: 1 << 20,
+        kept: 1 << 20,
+        overlap: Overlap::Drop,
+        in_line: true,
+    };
+    const LISTENER: StreamLimits = StreamLimits {
+        in_line: false,
+        ..LIMITS
     };
 
     /// What a stream hands on: its bytes, with a mark where some are missing.
@@ -497,7 +732,7 @@ mod tests {
             for (from, to) in segments {
                 let sequence = start.wrapping_add(from as u32);
                 let segment = stream.push(&mut arena, sequence, &bytes[from..to], &LIMITS, &mut |piece| taken.take(piece));
-                let differs = matches!(segment, Segment::Overlap { differs: true } | Segment::NoMemory | Segment::TooFar);
+                let differs = matches!(segment, Segment::Differs | Segment::Unknown | Segment::NoMemory | Segment::TooFar);
                 prop_assert!(!differs);
             }
             prop_assert_eq!(taken.gaps, 0);
@@ -507,13 +742,13 @@ mod tests {
         }
 
         #[test]
-        fn whatever_comes_memory_stays_within_its_limit(seed in any::<u64>(), chunks in 1usize..40) {
+        fn whatever_comes_memory_stays_within_its_limit(seed in any::<u64>(), chunks in 1usize..40, in_line in any::<bool>()) {
             let mut rng = fastrand(seed);
             let bytes = original(4000);
             let mut arena = Arena::new(chunks * CHUNK_BYTES);
             let mut stream = Stream::default();
             stream.start(7);
-            let limits = StreamLimits { window: 256, out_of_order: 3000 };
+            let limits = StreamLimits { window: 256, kept: 3000, in_line, ..LIMITS };
             let mut handed = 0usize;
             for _ in 0..60 {
                 let from = rng() % 4000;
@@ -563,25 +798,145 @@ mod tests {
         assert_eq!(pushed(&mut stream, &mut arena, 100, b"abc").0, Segment::Old);
         assert_eq!(
             pushed(&mut stream, &mut arena, 102, b"xd").0,
-            Segment::Overlap { differs: true }
+            Segment::Differs
         );
         let (segment, new) = pushed(&mut stream, &mut arena, 103, b"defgh");
-        assert_eq!(
-            (segment, &new[..]),
-            (Segment::Overlap { differs: false }, &b"gh"[..])
-        );
+        assert_eq!((segment, &new[..]), (Segment::Overlap, &b"gh"[..]));
         assert_eq!(
             pushed(&mut stream, &mut arena, 110, b"klm").0,
             Segment::OutOfOrder(3)
         );
         assert_eq!(
             pushed(&mut stream, &mut arena, 109, b"jkX").0,
-            Segment::Overlap { differs: true }
+            Segment::Differs
         );
+        // In line nothing of it counts.
         let (segment, new) = pushed(&mut stream, &mut arena, 108, b"iJK");
+        assert_eq!((segment, &new[..]), (Segment::Differs, &b""[..]));
+        let (segment, new) = pushed(&mut stream, &mut arena, 107, b"Hijk");
+        assert_eq!((segment, &new[..]), (Segment::Differs, &b""[..]));
+        let mut all = Vec::new();
+        let first = StreamLimits {
+            overlap: Overlap::First,
+            ..LIMITS
+        };
+        let segment = stream.push(&mut arena, 108, b"iJK", &first, &mut |piece| {
+            all.extend_from_slice(piece.data)
+        });
+        assert_eq!((segment, &all[..]), (Segment::Differs, &b"iJklm"[..]));
+    }
+
+    #[test]
+    fn a_byte_is_fixed_until_its_receiver_has_it() {
+        let mut arena = Arena::new(1 << 16);
+        let mut stream = Stream::default();
+        stream.start(u32::MAX - 3000);
+        let bytes = original(8000);
+        for (number, part) in bytes.chunks(1000).enumerate() {
+            let at = (u32::MAX - 3000).wrapping_add(1000 * number as u32);
+            assert_eq!(
+                pushed(&mut stream, &mut arena, at, part).0,
+                Segment::InOrder
+            );
+        }
+        let begin = u32::MAX - 3000;
+        // However far back, and however it is cut.
+        for (from, to) in [
+            (0, 1),
+            (0, 8000),
+            (511, 513),
+            (700, 2400),
+            (7999, 8000),
+            (5000, 5001),
+        ] {
+            let at = begin.wrapping_add(from as u32);
+            let same = bytes[from..to].to_vec();
+            assert_eq!(pushed(&mut stream, &mut arena, at, &same).0, Segment::Old);
+            let mut other = same.clone();
+            *other.last_mut().unwrap() ^= 1;
+            assert_eq!(
+                pushed(&mut stream, &mut arena, at, &other).0,
+                Segment::Differs
+            );
+        }
+        let mut none = |_: Piece<'_>| panic!("nothing is new");
+        stream.acknowledge(&mut arena, begin.wrapping_add(6000), &LIMITS, &mut none);
+        assert!(arena.used() <= 5, "{}", arena.used());
         assert_eq!(
-            (segment, &new[..]),
-            (Segment::Overlap { differs: true }, &b"ijklm"[..])
+            pushed(&mut stream, &mut arena, begin, &[0; 6000]).0,
+            Segment::Old
+        );
+        let at = begin.wrapping_add(5999);
+        assert_eq!(
+            pushed(&mut stream, &mut arena, at, &[0, 0]).0,
+            Segment::Differs
+        );
+        // Numbers that go back, or to where nothing was sent, are not believed.
+        stream.acknowledge(&mut arena, begin, &LIMITS, &mut none);
+        let at = begin.wrapping_add(6000);
+        assert_eq!(
+            pushed(&mut stream, &mut arena, at, &bytes[6000..]).0,
+            Segment::Old
+        );
+        stream.close(&mut arena);
+        assert_eq!(arena.used(), 0);
+    }
+
+    #[test]
+    fn what_was_forgotten_is_not_believed_until_it_is_acknowledged() {
+        let mut arena = Arena::new(1 << 16);
+        let mut stream = Stream::default();
+        stream.start(0);
+        let bytes = original(3000);
+        pushed(&mut stream, &mut arena, 0, &bytes[..1000]);
+        pushed(&mut stream, &mut arena, 2000, &bytes[2000..]);
+        stream.forget(&mut arena);
+        assert_eq!(arena.used(), 0);
+        for at in [0, 500, 1000, 2500] {
+            assert_eq!(
+                pushed(&mut stream, &mut arena, at, &[1; 100]).0,
+                Segment::Unknown
+            );
+        }
+        let mut gaps = 0;
+        let take = &mut |piece: Piece<'_>| gaps += usize::from(piece.gap);
+        stream.acknowledge(&mut arena, 3000, &LIMITS, take);
+        let segment = stream.push(&mut arena, 3000, b"more", &LIMITS, take);
+        assert_eq!((segment, gaps), (Segment::InOrder, 1));
+        stream.close(&mut arena);
+        assert_eq!(arena.used(), 0);
+    }
+
+    #[test]
+    fn in_line_there_is_always_room_for_what_fills_a_gap() {
+        let mut arena = Arena::new(1 << 16);
+        let mut stream = Stream::default();
+        stream.start(0);
+        let limits = StreamLimits {
+            kept: 4 * CHUNK_BYTES,
+            ..LIMITS
+        };
+        let mut handed = 0;
+        let take = &mut |piece: Piece<'_>| handed += piece.data.len();
+        let data = original(4000);
+        let kept = stream.push(&mut arena, 100, &data[100..2000], &limits, take);
+        assert_eq!(kept, Segment::OutOfOrder(1900));
+        let kept = stream.push(&mut arena, 2000, &data[2000..], &limits, take);
+        assert_eq!(kept, Segment::NoMemory);
+        let kept = stream.push(&mut arena, 0, &data[..100], &limits, take);
+        assert_eq!(kept, Segment::InOrder);
+        assert_eq!(handed, 2000);
+        stream.acknowledge(&mut arena, 1000, &limits, &mut |_| {});
+        // More in flight than is kept is not let on.
+        let data = [7; 1500];
+        assert_eq!(
+            stream.push(&mut arena, 2000, &data, &limits, &mut |_| {}),
+            Segment::NoMemory
+        );
+        stream.acknowledge(&mut arena, 2000, &limits, &mut |_| {});
+        assert_eq!(
+            stream.push(&mut arena, 2000, &data, &limits, &mut |_| {}),
+            Segment::InOrder
         );
     }
 
@@ -592,7 +947,8 @@ mod tests {
         stream.start(0);
         let limits = StreamLimits {
             window: 16,
-            out_of_order: 4 * CHUNK_BYTES,
+            kept: 4 * CHUNK_BYTES,
+            ..LISTENER
         };
         let mut taken = Taken {
             bytes: Vec::new(),
@@ -625,13 +981,15 @@ mod tests {
         stream.start(0);
         let limits = StreamLimits {
             window: 0,
-            out_of_order: 16 * CHUNK_BYTES,
+            kept: 16 * CHUNK_BYTES,
+            ..LISTENER
         };
         let mut handed = 0;
         for at in 0..1000 {
             let take = &mut |piece: Piece<'_>| handed += piece.data.len();
             stream.push(&mut arena, 2 + 2 * at, b"x", &limits, take);
-            assert!(arena.used() <= 16);
+            // As much of what came early, and of what was handed on.
+            assert!(arena.used() <= 2 * 16 + 1);
         }
         assert!(handed >= 1000 - 16);
     }
@@ -643,7 +1001,8 @@ mod tests {
         stream.start(0);
         let limits = StreamLimits {
             window: 16,
-            out_of_order: CHUNK_BYTES,
+            kept: CHUNK_BYTES,
+            ..LISTENER
         };
         let mut taken = Vec::new();
         let take = &mut |piece: Piece<'_>| taken.push((piece.data.to_vec(), piece.gap));

@@ -1,4 +1,7 @@
 //! Splits rule files into rules, and rules into header and options. What options mean is said in `read.rs`.
+//!
+//! A mistyped rule is never guessed at: a semicolon or a quote that is missing is a mistake with its place, and no rule takes
+//! in a part of its neighbour.
 
 /// Mistake in a file of rules, with its place.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -6,10 +9,49 @@
 pub struct Mistake {
     /// Line, from 1.
     pub line: usize,
-    /// Column in characters, from 1. In a rule over several lines that of the line where it begins.
+    /// Column in characters, from 1.
     pub column: usize,
     /// What is wrong, in words.
     pub reason: String,
+}
+
+/// A rule that was put together from its lines.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Joined {
+    text: String,
+    /// Where the text of each line begins, with the line's number.
+    lines: Vec<(usize, usize)>,
+    /// Whether a quote was open at the end of a line behind which the rule does not go on.
+    is_torn: bool,
+}
+
+impl Joined {
+    /// Says what is wrong at a place of the text.
+    pub fn mistake(&self, at: usize, reason: impl Into<String>) -> Mistake {
+        let before = self.lines.partition_point(|line| line.0 <= at);
+        let (begin, line) = match before.checked_sub(1) {
+            Some(last) => self.lines[last],
+            None => (0, 1),
+        };
+        let column = self.text.get(begin..at).map_or(0, |it| it.chars().count());
+        Mistake {
+            line,
+            column: column + 1,
+            reason: reason.into(),
+        }
+    }
+
+    fn push(&mut self, number: usize, line: &str) {
+        // It is no rule any more, whatever else belongs to it.
+        if self.is_torn || self.text.len() > LONGEST_RULE {
+            return;
+        }
+        if !self.lines.is_empty() {
+            self.text.push(' ');
+        }
+        self.lines.push((self.text.len(), number));
+        self.text.push_str(line);
+    }
 }
 
 /// Rule as it is written.
@@ -23,13 +65,13 @@ pub struct Written<'a> {
     pub options: Vec<WrittenOption<'a>>,
 }
 
-/// A word and the column at which it begins.
+/// A word and its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Word<'a> {
     /// The word; a list in brackets is one.
     pub text: &'a str,
-    /// Column in characters, from 1.
-    pub column: usize,
+    /// Where it begins in the text of the rule, for [`Joined::mistake`].
+    pub at: usize,
 }
 
 /// An option as it is written.
@@ -39,141 +81,325 @@ pub struct WrittenOption<'a> {
     pub name: &'a str,
     /// What follows the colon.
     pub value: Option<&'a str>,
-    /// Column in characters, from 1.
-    pub column: usize,
+    /// Where it begins in the text of the rule, for [`Joined::mistake`].
+    pub at: usize,
 }
 
 /// Longest rule in bytes; what is longer is a mistake and no rule.
 const LONGEST_RULE: usize = 64 * 1024;
 
-/// Lines of a file put together to rules: a line that ends in a backslash, or whose parentheses are open, goes on in the next.
-/// Comments and empty lines are left out. Each comes with the line it begins in.
-pub fn joined(text: &str) -> Vec<(usize, String)> {
+/// Options whose names, with a colon behind them, are taken for the beginning of an option also where quotes or what comes
+/// before has not been ended.
+const TELLING: [&str; 20] = [
+    "byte_test",
+    "classtype",
+    "content",
+    "depth",
+    "distance",
+    "dsize",
+    "flow",
+    "flowbits",
+    "gid",
+    "metadata",
+    "msg",
+    "offset",
+    "pcre",
+    "priority",
+    "reference",
+    "rev",
+    "sid",
+    "threshold",
+    "uricontent",
+    "within",
+];
+
+/// Puts the lines of a file together to rules: a line that ends in a backslash, or within a rule's parentheses, goes on in
+/// the next, unless a rule begins there. Comments and empty lines are left out. `is_action` says which words rules begin
+/// with.
+pub fn joined(text: &str, is_action: &dyn Fn(&str) -> bool) -> Vec<Joined> {
     let mut rules = Vec::new();
-    let mut rule: Option<(usize, String)> = None;
+    let mut open: Option<(Joined, Scan)> = None;
     for (line, number) in text.lines().zip(1..) {
         let (line, goes_on) = match line.trim_end().strip_suffix('\\') {
             Some(line) => (line, true),
             None => (line.trim_end(), false),
         };
-        match &mut rule {
-            None => {
-                let begins = line.trim_start();
-                if begins.is_empty() || begins.starts_with('#') {
-                    continue;
-                }
-                rule = Some((number, line.to_string()));
-            }
-            Some((_, rule)) => {
-                // A comment within a rule of several lines.
-                if !line.trim_start().starts_with('#') {
-                    rule.push(' ');
-                    rule.push_str(line);
-                }
-            }
+        let is_inside = open.as_ref().is_some_and(|it| it.1.is_inside);
+        if begins_rule(line, goes_on, is_action) || is_inside && has_arrow(line) {
+            rules.extend(open.take().map(|it| it.0));
         }
-        let done = |rule: &str| !goes_on && (rule.len() > LONGEST_RULE || !is_open(rule));
-        if rule.as_ref().is_some_and(|(_, rule)| done(rule)) {
-            rules.extend(rule.take());
+        let begin = line.trim_start();
+        let is_quoted = |it: &(Joined, Scan)| it.1.quote.is_some();
+        let is_comment = begin.starts_with('#') && !open.as_ref().is_some_and(is_quoted);
+        if open.is_none() && (is_comment || begin.is_empty()) {
+            continue;
+        }
+        let (rule, scan) = open.get_or_insert_default();
+        if !is_comment {
+            rule.push(number, line);
+            while scan.next(&rule.text).is_some_and(|seen| seen != Seen::End) {}
+        }
+        rule.is_torn |= !goes_on && scan.quote.is_some();
+        if !goes_on && !scan.is_open() {
+            rules.extend(open.take().map(|it| it.0));
         }
     }
-    rules.extend(rule);
+    rules.extend(open.map(|it| it.0));
     rules
 }
 
-/// Whether its parentheses are open at its end. Those in quotes do not count.
-fn is_open(rule: &str) -> bool {
-    let (mut quoted, mut escaped, mut depth) = (false, false, 0i32);
-    for (at, byte) in rule.bytes().enumerate() {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' => escaped = true,
-            b'"' if quoted => quoted = !ends_quote(&rule[at + 1..]),
-            b'"' => quoted = true,
-            b'(' if !quoted => depth += 1,
-            b')' if !quoted => depth -= 1,
-            _ => {}
-        }
-    }
-    depth > 0
+/// Whether a line looks like the first one of a rule: an action, and a parenthesis unless the rule goes on.
+fn begins_rule(line: &str, goes_on: bool, is_action: &dyn Fn(&str) -> bool) -> bool {
+    let header = header_of(line);
+    let first = header.split_whitespace().next();
+    let is_header = !header.contains(['"', ';']) && (goes_on || header.len() < line.len());
+    is_header && first.is_some_and(is_action)
 }
 
-/// Whether a quote ends a text that is in quotes, by what follows it: in expressions of rule files some stand by themselves.
-fn ends_quote(behind: &str) -> bool {
-    let behind = behind.trim();
-    behind.is_empty() || behind == ")" || behind.starts_with([';', ','])
+/// Whether a line is one of a rule whose action is mistyped, which options do not look like.
+fn has_arrow(line: &str) -> bool {
+    let header = header_of(line);
+    let is_header = !header.contains(['"', ';', '#']) && header.len() < line.len();
+    let mut words = header.split_whitespace();
+    is_header && words.any(|word| matches!(word, "->" | "<>"))
+}
+
+/// The part of a line in front of a parenthesis.
+fn header_of(line: &str) -> &str {
+    line.split_once('(').map_or(line, |it| it.0)
+}
+
+/// What comes next among the options of a rule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Seen {
+    /// An option from the first place to the second one, where its semicolon is.
+    Option(usize, usize),
+    /// The parenthesis behind the last option.
+    End,
+    /// Something between a quote that was closed and the end of the option.
+    Behind(usize),
+    /// The name of another option within an option that is not in quotes.
+    Unended(usize),
+    /// The name of another option behind a semicolon in quotes.
+    Unquoted(usize),
+}
+
+/// Goes through the options of a rule, and goes on where it was when the rule has got longer.
+#[derive(Debug, Default)]
+struct Scan {
+    /// Place that is looked at next.
+    at: usize,
+    /// Whether it is behind the parenthesis in front of the options.
+    is_inside: bool,
+    /// Whether it is behind the parenthesis that ends them.
+    is_ended: bool,
+    /// Where the present option begins.
+    option: usize,
+    /// Its first colon.
+    colon: Option<usize>,
+    /// Its quote that is open.
+    quote: Option<usize>,
+    /// Whether a quote was closed and nothing has come since.
+    is_closed: bool,
+    /// Whether a backslash was in front of the next byte.
+    is_escaped: bool,
+}
+
+impl Scan {
+    /// Whether the rule is not at its end.
+    fn is_open(&self) -> bool {
+        self.is_inside && !self.is_ended
+    }
+
+    fn next(&mut self, text: &str) -> Option<Seen> {
+        while let Some(&byte) = text.as_bytes().get(self.at) {
+            self.at += 1;
+            if let Some(seen) = self.step(text, self.at - 1, byte) {
+                return Some(seen);
+            }
+        }
+        None
+    }
+
+    fn step(&mut self, text: &str, at: usize, byte: u8) -> Option<Seen> {
+        if !self.is_inside {
+            self.is_inside = byte == b'(';
+            self.option = at + 1;
+            return None;
+        }
+        let is_escaped = std::mem::take(&mut self.is_escaped);
+        if self.is_ended || is_escaped {
+            return None;
+        }
+        match (byte, self.quote) {
+            (b'\\', _) => self.is_escaped = true,
+            (b'"', Some(quote)) => {
+                if self.ends_quote(text, quote, at) {
+                    (self.quote, self.is_closed) = (None, true);
+                }
+            }
+            (b':', Some(_)) => {
+                let (name, before) = self.name_before(text, at);
+                let is_swallowed = before.ends_with(';') && !before.ends_with("\\;");
+                let is_telling = TELLING.contains(&text[name..at].trim_end());
+                return (is_swallowed && is_telling).then_some(Seen::Unquoted(name));
+            }
+            (_, Some(_)) => {}
+            (b';', None) => {
+                let seen = Seen::Option(self.option, at);
+                (self.option, self.colon, self.is_closed) = (at + 1, None, false);
+                return Some(seen);
+            }
+            (b')', None) if text[self.option..at].trim_start().is_empty() => {
+                self.is_ended = true;
+                return Some(Seen::End);
+            }
+            (byte, None) => return self.bare(text, at, byte),
+        }
+        None
+    }
+
+    /// A byte within an option, outside of quotes or at the beginning of one.
+    fn bare(&mut self, text: &str, at: usize, byte: u8) -> Option<Seen> {
+        match byte {
+            b',' => self.is_closed = false,
+            _ if byte.is_ascii_whitespace() => {}
+            // The semicolon behind the last option is asked for later.
+            b')' if text[at + 1..].trim_start().is_empty() => {}
+            _ if self.is_closed => {
+                self.is_closed = false;
+                return Some(Seen::Behind(at));
+            }
+            b'"' => {
+                self.quote = Some(at);
+                let before = text[self.option..at].trim_end();
+                let before = before.trim_end_matches('!').trim_end();
+                let last = self.option + before.len().saturating_sub(1);
+                if before.ends_with(':') && self.colon != Some(last) {
+                    return Some(Seen::Unended(self.name_before(text, last).0));
+                }
+            }
+            b':' if self.colon.is_none() => self.colon = Some(at),
+            b':' => {
+                let (name, before) = self.name_before(text, at);
+                let is_apart = text[..name].ends_with(char::is_whitespace);
+                let is_swallowed = is_apart && !before.ends_with(',');
+                let is_telling = TELLING.contains(&text[name..at].trim_end());
+                return (is_swallowed && is_telling).then_some(Seen::Unended(name));
+            }
+            _ => {}
+        }
+        None
+    }
+
+    /// Where the name in front of a colon begins, and what is in front of it without spaces.
+    fn name_before<'a>(&self, text: &'a str, colon: usize) -> (usize, &'a str) {
+        let text = &text[self.option..colon];
+        let begin = text.trim_end().trim_end_matches(is_of_name).len();
+        (self.option + begin, text[..begin].trim_end())
+    }
+
+    /// Whether a quote ends what is in quotes. Expressions have quotes of their own, so there it is seen by what follows.
+    fn ends_quote(&self, text: &str, quote: usize, at: usize) -> bool {
+        if !text[self.option..quote].trim_start().starts_with("pcre") {
+            return true;
+        }
+        let behind = text[at + 1..].trim_start();
+        let is_last = |behind: &str| behind.trim_start().is_empty();
+        let ends_option = behind.starts_with([';', ',']) || is_last(behind);
+        if ends_option || behind.strip_prefix(')').is_some_and(is_last) {
+            return true;
+        }
+        // A whole expression, and then an option: there is no semicolon between them.
+        let flags = |c: char| c.is_ascii_alphabetic();
+        let before = text[quote + 1..at].trim_end_matches(flags);
+        let is_whole = before.len() > 1 && before.ends_with('/') && !before.ends_with("\\/");
+        let other = behind.trim_start_matches(is_of_name);
+        let is_apart = text[at + 1..].starts_with(char::is_whitespace);
+        is_whole
+            && is_apart
+            && other.len() < behind.len()
+            && other.trim_start().starts_with([':', ';'])
+    }
+}
+
+/// Whether names of options have that character.
+fn is_of_name(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-')
 }
 
 /// Splits a rule into its header and its options.
 ///
 /// # Errors
 /// When it has no options in parentheses, or quotes or options are not ended.
-pub fn split(line: usize, rule: &str) -> Result<Written<'_>, Mistake> {
-    let mistake = |at: usize, reason: &str| Mistake {
-        line,
-        column: rule
-            .get(..at)
-            .map_or(1, |before| before.chars().count() + 1),
-        reason: reason.to_string(),
+pub fn split(rule: &Joined) -> Result<Written<'_>, Mistake> {
+    let text = &rule.text[..];
+    if text.len() > LONGEST_RULE {
+        let reason = "a rule of more than 64 KiB; is a parenthesis not closed?";
+        return Err(rule.mistake(0, reason));
+    }
+    let Some(open) = text.find('(') else {
+        let reason = "want options in parentheses, such as (msg:\"...\"; sid:1;)";
+        return Err(rule.mistake(0, reason));
     };
-    if rule.len() > LONGEST_RULE {
-        return Err(mistake(
-            0,
-            "a rule of more than 64 KiB; is a parenthesis not closed?",
-        ));
-    }
-    let open = rule.find('(').ok_or_else(|| {
-        mistake(
-            0,
-            "want options in parentheses, such as (msg:\"...\"; sid:1;)",
-        )
-    })?;
-    let end = rule.trim_end().len();
-    if !rule[..end].ends_with(')') || end <= open + 1 {
-        return Err(mistake(end, "want ) at the end of the rule"));
-    }
-    let header = words(&rule[..open]);
-    let body = &rule[open + 1..end - 1];
     let mut options = Vec::new();
-    let (mut quoted, mut escaped, mut from) = (false, false, 0);
-    for (at, byte) in body.bytes().enumerate() {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' => escaped = true,
-            b'"' if quoted => quoted = !ends_quote(&body[at + 1..]),
-            b'"' => quoted = true,
-            b';' if !quoted => {
-                let written = &body[from..at];
-                let begin = from + (written.len() - written.trim_start().len());
-                let (name, value) = match written.split_once(':') {
-                    Some((name, value)) => (name.trim(), Some(value.trim())),
-                    None => (written.trim(), None),
-                };
-                if name.is_empty() {
-                    return Err(mistake(open + 1 + begin, "an option without a name"));
-                }
-                let column = rule[..open + 1 + begin].chars().count() + 1;
-                options.push(WrittenOption {
-                    name,
-                    value,
-                    column,
-                });
-                from = at + 1;
+    let mut scan = Scan::default();
+    while let Some(seen) = scan.next(text) {
+        match seen {
+            Seen::Option(from, to) => options.push(option(rule, from, to)?),
+            Seen::End => break,
+            Seen::Behind(at) => {
+                let reason = "text behind a closed quote: want ; in front of it, or \\\" in quotes";
+                return Err(rule.mistake(at, reason));
             }
-            _ => {}
+            Seen::Unended(at) => {
+                let reason = "an option within another one: want ; in front of it";
+                return Err(rule.mistake(at, reason));
+            }
+            Seen::Unquoted(at) => {
+                let reason =
+                    "an option within quotes: want a quote in front of the ; or \\; in quotes";
+                return Err(rule.mistake(at, reason));
+            }
         }
     }
-    if quoted {
-        return Err(mistake(open + 1 + from, "a quote that is not closed"));
+    if let Some(quote) = scan.quote {
+        return Err(rule.mistake(quote, "a quote that is not closed in its line"));
     }
-    if !body[from..].trim().is_empty() {
-        return Err(mistake(end - 1, "want ; behind the last option"));
+    let end = text.trim_end().len();
+    if scan.is_open() {
+        return Err(match text[..end].ends_with(')') && end > open + 1 {
+            true => rule.mistake(end - 1, "want ; behind the last option"),
+            false => rule.mistake(end, "want ) at the end of the rule"),
+        });
+    }
+    let behind = text[scan.at..end].trim_start().len();
+    if behind > 0 {
+        return Err(rule.mistake(end - behind, "text behind the ) that ends the rule"));
     }
     Ok(Written {
-        line,
-        header,
+        line: rule.lines.first().map_or(1, |line| line.1),
+        header: words(&text[..open]),
         options,
     })
+}
+
+/// The option between two places.
+fn option(rule: &Joined, from: usize, to: usize) -> Result<WrittenOption<'_>, Mistake> {
+    let written = rule.text[from..to].trim_start();
+    let at = to - written.len();
+    let (name, value) = match written.split_once(':') {
+        Some((name, value)) => (name.trim_end(), Some(value.trim())),
+        None => (written.trim_end(), None),
+    };
+    if name.is_empty() {
+        return Err(rule.mistake(at, "an option without a name"));
+    }
+    if let Some(other) = name.find(|c| !is_of_name(c)) {
+        let gap = name[other..].len() - name[other..].trim_start().len();
+        return Err(rule.mistake(at + other + gap, "want : or ; behind the name of an option"));
+    }
+    Ok(WrittenOption { name, value, at })
 }
 
 /// The words of a header; what is in brackets is one word.
@@ -192,7 +418,7 @@ fn words(header: &str) -> Vec<Word<'_>> {
             Some(from) if is_end => {
                 words.push(Word {
                     text: &header[from..at],
-                    column: header[..from].chars().count() + 1,
+                    at: from,
                 });
                 begin = None;
             }
@@ -229,18 +455,43 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
+    const ACTIONS: [&str; 2] = ["alert", "drop"];
+
+    fn rules(text: &str) -> Vec<Joined> {
+        joined(text, &|word| ACTIONS.contains(&word))
+    }
+
+    fn one(text: &str) -> Joined {
+        let rules = rules(text);
+        assert_eq!(rules.len(), 1, "{rules:?}");
+        rules.into_iter().next().unwrap()
+    }
+
+    /// What came of each rule of a text: its options, or its mistake.
+    fn said(text: &str) -> Vec<Result<usize, String>> {
+        let said = |rule: &Joined| match split(rule) {
+            Ok(written) => Ok(written.options.len()),
+            Err(mistake) => Err(mistake.to_string()),
+        };
+        rules(text).iter().map(said).collect()
+    }
+
     #[test]
     fn rules_go_on_over_lines_and_comments_do_not_count() {
         let text = "# one\n\nalert tcp any any -> any any (msg:\"a (\"; \\\n  sid:1;)\nalert http (\n  msg:\"b\";\n  # not this\n  sid:2; )\n";
-        let rules = joined(text);
-        assert_eq!(rules.iter().map(|rule| rule.0).collect::<Vec<_>>(), [3, 5]);
-        assert!(rules[1].1.ends_with("sid:2; )") && !rules[1].1.contains("not this"));
+        let rules = rules(text);
+        let lines: Vec<_> = rules.iter().map(|rule| split(rule).unwrap().line).collect();
+        assert_eq!(lines, [3, 5]);
+        let text = &rules[1].text;
+        assert!(text.ends_with("sid:2; )") && !text.contains("not this"));
     }
 
     #[test]
     fn options_are_split_where_no_quotes_are() {
-        let rule = r#"alert tcp [10.0.0.0/8, 1.2.3.4] any -> $HOME_NET [80,8080] (msg:"a; \"b\""; content:"|3b 22|",nocase ; nocase; sid:7;)"#;
-        let written = split(3, rule).unwrap();
+        let rule = one(
+            r#"alert tcp [10.0.0.0/8, 1.2.3.4] any -> $HOME_NET [80,8080] (msg:"a; \"b\""; content:"|3b 22|",nocase ; nocase; sid:7;)"#,
+        );
+        let written = split(&rule).unwrap();
         let words: Vec<_> = written.header.iter().map(|word| word.text).collect();
         assert_eq!(
             words,
@@ -262,15 +513,7 @@ mod tests {
         assert_eq!(options[0], ("msg", Some(r#""a; \"b\"""#)));
         assert_eq!(options[1], ("content", Some("\"|3b 22|\",nocase")));
         assert_eq!(options[2..], [("nocase", None), ("sid", Some("7"))]);
-        assert_eq!(&rule[written.options[3].column - 1..][..3], "sid");
-        // As rule files have it: a quote in an expression.
-        let rule = r#"alert tcp any any -> any any (pcre:"/^["']?x;"(y)/Ri"; sid:8;)"#;
-        let options = split(1, rule).unwrap().options;
-        assert_eq!(options[0].value, Some(r#""/^["']?x;"(y)/Ri""#));
-        assert_eq!(
-            (options.len(), joined(&format!("{rule}\n{rule}")).len()),
-            (2, 2)
-        );
+        assert_eq!(&rule.text[written.options[3].at..][..3], "sid");
         assert_eq!(
             parts("\"a,b\",nocase, depth 5"),
             ["\"a,b\"", "nocase", "depth 5"]
@@ -278,13 +521,158 @@ mod tests {
     }
 
     #[test]
+    fn expressions_have_quotes_of_their_own() {
+        let text = r#"alert tcp any any -> any any (pcre:"/^["']?x;"(y)/Ri"; sid:8;)"#;
+        let rules = rules(&format!("{text}\n{text}"));
+        assert_eq!(rules.len(), 2);
+        let options = split(&rules[0]).unwrap().options;
+        assert_eq!(options[0].value, Some(r#""/^["']?x;"(y)/Ri""#));
+        assert_eq!(options.len(), 2);
+    }
+
+    #[test]
     fn what_is_not_ended_is_said_with_its_place() {
-        let said = |rule: &str| split(9, rule).unwrap_err().to_string();
-        assert!(said("alert tcp any any").starts_with("9:1: want options"));
-        assert!(said("alert tcp any any -> any any (sid:1;").contains("want )"));
-        assert!(said("alert tcp any any -> any any (sid:1)").contains("want ; behind"));
-        assert!(said("alert tcp any any -> any any (msg:\"a; sid:1;)").contains("quote"));
-        assert!(said("alert tcp any any -> any any (;)").starts_with("9:31: an option without"));
+        let said = |rule: &str| split(&one(rule)).unwrap_err().to_string();
+        assert!(said("\nalert tcp any any").starts_with("2:1: want options"));
+        let header = "alert tcp any any -> any any ";
+        for (options, place, reason) in [
+            ("(sid:1;", "1:37", "want ) at the end"),
+            ("(sid:1)", "1:36", "want ; behind the last"),
+            (r#"(sid:1; msg:"a")"#, "1:45", "want ; behind the last"),
+            (r#"(msg:"a; x:1;)"#, "1:35", "a quote that is not closed"),
+            (r#"(msg:"a\"; sid:1;)"#, "1:41", "an option within quotes"),
+            ("(;)", "1:31", "an option without a name"),
+            ("(sid:1;) x", "1:39", "text behind the )"),
+            (
+                r#"(msg:"a" content:"b"; sid:1;)"#,
+                "1:39",
+                "text behind a closed quote",
+            ),
+            (
+                r#"(msg:"a; content:"b"; sid:1;)"#,
+                "1:39",
+                "an option within quotes",
+            ),
+            (
+                r#"(msg:"ä; x "b"; sid:1;)"#,
+                "1:42",
+                "text behind a closed quote",
+            ),
+            (
+                r#"(msg:"aä: "b"; sid:1;)"#,
+                "1:41",
+                "text behind a closed quote",
+            ),
+            (
+                r#"(msg:"a""b"; sid:1;)"#,
+                "1:38",
+                "text behind a closed quote",
+            ),
+            (
+                r#"(pcre:"/a/i" content:"/b/"; sid:1;)"#,
+                "1:43",
+                "text behind a closed quote",
+            ),
+            (
+                r#"(pcre:"/a/i" nocase; sid:1;)"#,
+                "1:43",
+                "text behind a closed quote",
+            ),
+            (
+                r#"(pcre:"/a/i; content:"/b/"; sid:1;)"#,
+                "1:43",
+                "an option within quotes",
+            ),
+            (
+                r#"(msg:"a; sid:1; content:b"; sid:2;)"#,
+                "1:39",
+                "an option within quotes",
+            ),
+            (
+                r#"(nocase content:"b"; sid:1;)"#,
+                "1:38",
+                "want : or ; behind the name",
+            ),
+            (
+                r#"(reference:url,x content:"b"; sid:1;)"#,
+                "1:47",
+                "an option within another",
+            ),
+            (
+                "(classtype:x rev:2; sid:1;)",
+                "1:43",
+                "an option within another",
+            ),
+            (
+                r#"(metadata:x y, ttl:"b"; sid:1;)"#,
+                "1:45",
+                "an option within another",
+            ),
+        ] {
+            let found = said(&format!("{header}{options}"));
+            assert!(
+                found.starts_with(&format!("{place}: {reason}")),
+                "{options}: {found}"
+            );
+        }
         assert!(said(")(").contains("want )"));
+    }
+
+    #[test]
+    fn places_are_those_of_the_line_also_where_rules_go_on() {
+        let text = "alert tcp any any \\\n  -> any any (msg:\"a\"; \\\n\n";
+        assert_eq!(
+            said(text),
+            [Err("2:23: want ) at the end of the rule".into())]
+        );
+        let text =
+            "\n alert tcp any any -> any any (msg:\"ä\"; \\\n # no\n\tmsg:\"b\" x; \\\nsid:1;)\n";
+        let behind = "text behind a closed quote: want ; in front of it, or \\\" in quotes";
+        assert_eq!(said(text), [Err(format!("4:10: {behind}"))]);
+        let text = "alert http (\n  msg:\"a\";\n  content: \"b;\n  sid:1;\n)\n";
+        assert_eq!(
+            said(text),
+            [Err("3:12: a quote that is not closed in its line".into())]
+        );
+        // Behind a backslash it goes on.
+        assert_eq!(said("alert http (msg:\"a \\\n b\"; sid:1;)"), [Ok(2)]);
+    }
+
+    #[test]
+    fn a_mistake_leaves_its_neighbours_alone() {
+        let good = "alert tcp any any -> any any (msg:\"good\"; sid:1;)";
+        for bad in [
+            "drop tcp any any -> any any (msg:\"a; sid:1;)",
+            "drop tcp any any -> any any (msg:\"a; \\\n sid:1;)",
+            "drop tcp any any -> any any (msg:\"a\"; sid:1;",
+            "drop tcp any any -> any any (msg:\"a\"; sid:1; \\",
+            "drop tcp any any -> any any (msg:\"a; sid:1;) \\",
+            "drop tcp any any -> any any (pcre:\"/a/; sid:1;) \\",
+            "drop tcp any any -> any any (msg:\"a\"; sid:1",
+            "drp tcp any any -> any any (msg:\"a\"; sid:1",
+            "drop tcp any any -> any any (msg:\"a\";\n  content:\"b;\n  sid:1;\n)",
+            "drop tcp any any -> any any (",
+            "drop tcp any any -> any any \\",
+        ] {
+            let said = said(&format!(
+                "{good}\n{bad}\n{good}\n{bad}\nalert http \\\n(sid:2;)"
+            ));
+            assert_eq!(said.len(), 5, "{bad}: {said:?}");
+            assert_eq!(
+                (&said[0], &said[2], &said[4]),
+                (&Ok(2), &Ok(2), &Ok(1)),
+                "{bad}"
+            );
+            assert!(said[1].is_err() && said[3].is_err(), "{bad}: {said:?}");
+        }
+    }
+
+    #[test]
+    fn what_never_ends_takes_no_long_time_and_is_one_mistake() {
+        for part in ["\n", "(\n", "\"  \n", ";:\"", "pcre:\"/\"\" ", "a:"] {
+            let text = format!("alert http (x{}", part.repeat(200_000));
+            let said = said(&text);
+            assert!(said.len() == 1 && said[0].is_err(), "{part:?}");
+        }
     }
 }

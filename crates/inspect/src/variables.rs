@@ -4,8 +4,8 @@ use crate::ranges::Ranges;
 use crate::syntax::parts;
 use std::collections::BTreeMap;
 
-/// Names and what they stand for, as text in the language of rules.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Names and what they stand for, as text in the language of rules. None stands for anything until somebody says so.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Variables {
     addresses: BTreeMap<String, String>,
     ports: BTreeMap<String, String>,
@@ -14,78 +14,34 @@ pub struct Variables {
 /// Lists within lists, and names that stand for names.
 const DEEPEST: usize = 16;
 
-/// Addresses that rule files take for known; all of them any address, until somebody says otherwise.
-const ADDRESSES: &[(&str, &str)] = &[
-    ("HOME_NET", "any"),
-    ("EXTERNAL_NET", "any"),
-    ("HTTP_SERVERS", "$HOME_NET"),
-    ("SMTP_SERVERS", "$HOME_NET"),
-    ("SQL_SERVERS", "$HOME_NET"),
-    ("DNS_SERVERS", "$HOME_NET"),
-    ("TELNET_SERVERS", "$HOME_NET"),
-    ("SSH_SERVERS", "$HOME_NET"),
-    ("FTP_SERVERS", "$HOME_NET"),
-    ("SIP_SERVERS", "$HOME_NET"),
-    ("ORACLE_SERVERS", "$HOME_NET"),
-    ("AIM_SERVERS", "$EXTERNAL_NET"),
-    ("DC_SERVERS", "$HOME_NET"),
-    ("DNP3_SERVER", "$HOME_NET"),
-    ("DNP3_CLIENT", "$HOME_NET"),
-    ("MODBUS_SERVER", "$HOME_NET"),
-    ("MODBUS_CLIENT", "$HOME_NET"),
-    ("ENIP_SERVER", "$HOME_NET"),
-    ("ENIP_CLIENT", "$HOME_NET"),
-];
-
-/// Ports that rule files take for known.
-const PORTS: &[(&str, &str)] = &[
-    (
-        "HTTP_PORTS",
-        "[80,81,311,591,593,2301,2381,2809,3128,3702,5000,7001,7777,7779,8000,8008,8028,8080,8088,8118,8123,8180,8181,8243,8280,8888,9090,9091,9443,9999,11371]",
-    ),
-    ("SHELLCODE_PORTS", "!80"),
-    ("ORACLE_PORTS", "1024:"),
-    ("SSH_PORTS", "22"),
-    ("FTP_PORTS", "[21,2100,3535]"),
-    ("SIP_PORTS", "[5060,5061,5600]"),
-    ("FILE_DATA_PORTS", "[$HTTP_PORTS,110,143]"),
-    ("MAIL_PORTS", "[110,143]"),
-    ("GTP_PORTS", "[2123,2152,3386]"),
-    ("DNP3_PORTS", "20000"),
-    ("MODBUS_PORTS", "502"),
-    ("GENEVE_PORTS", "6081"),
-    ("VXLAN_PORTS", "4789"),
-    ("TEREDO_PORTS", "3544"),
-];
-
-impl Default for Variables {
-    fn default() -> Self {
-        let map = |list: &[(&str, &str)]| {
-            let each = list.iter().map(|it| (it.0.to_string(), it.1.to_string()));
-            each.collect()
-        };
-        Self {
-            addresses: map(ADDRESSES),
-            ports: map(PORTS),
-        }
-    }
-}
-
 impl Variables {
-    /// Has a name stand for addresses or, if it ends in `_PORTS` or `_PORT`, for ports; what it stood for before is
-    /// forgotten.
+    /// Takes names with what they stand for: addresses or, if a name ends in `_PORTS` or `_PORT`, ports. They may refer to
+    /// each other in any order; of two with the same name the last one counts.
     ///
     /// # Errors
-    /// What is wrong with the text, or with what it refers to.
-    pub fn set(&mut self, name: &str, text: &str) -> Result<(), String> {
-        let name = name.trim_start_matches('$');
-        if name.ends_with("_PORTS") || name.ends_with("_PORT") {
-            self.ports.insert(name.to_string(), text.to_string());
-            self.ports(text).map(drop)
-        } else {
-            self.addresses.insert(name.to_string(), text.to_string());
-            self.addresses(text).map(drop)
+    /// Which one is wrong, and what is wrong with it or with what it refers to.
+    pub fn new<'a>(all: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Self, String> {
+        let mut variables = Self::default();
+        for (name, text) in all {
+            let name = name.trim().trim_start_matches('$');
+            if name.is_empty() || name.contains(|c| !is_of_name(c)) {
+                return Err(format!("{name:?}: want a name such as HOME_NET"));
+            }
+            let kind = if name.ends_with("_PORTS") || name.ends_with("_PORT") {
+                &mut variables.ports
+            } else {
+                &mut variables.addresses
+            };
+            kind.insert(name.to_string(), text.to_string());
         }
+        let of = |name: &String, reason: String| format!("{name}: {reason}");
+        for (name, text) in &variables.addresses {
+            variables.addresses(text).map_err(|it| of(name, it))?;
+        }
+        for (name, text) in &variables.ports {
+            variables.ports(text).map_err(|it| of(name, it))?;
+        }
+        Ok(variables)
     }
 
     /// Reads addresses: `any`, an address, a network, a name, a list in brackets, each with `!` for all others.
@@ -114,6 +70,11 @@ impl Variables {
     }
 }
 
+/// Whether names of variables have that character.
+fn is_of_name(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_'
+}
+
 fn read(
     text: &str,
     names: &BTreeMap<String, String>,
@@ -133,9 +94,9 @@ fn read(
         return Ok(Ranges::all());
     }
     if let Some(name) = text.strip_prefix('$') {
-        let meaning = names
-            .get(name)
-            .ok_or_else(|| format!("${name} stands for nothing: say what it is in `variables`"))?;
+        let meaning = names.get(name).ok_or_else(|| {
+            format!("${name} stands for nothing: say what it is in `variables` or with --variable")
+        })?;
         return read(meaning, names, one, deeper);
     }
     let Some(list) = text.strip_prefix('[') else {
@@ -165,11 +126,14 @@ mod tests {
 
     #[test]
     fn lists_and_names_are_put_together() {
-        let mut variables = Variables::default();
-        variables
-            .set("HOME_NET", "[10.0.0.0/8,192.168.0.0/16]")
-            .unwrap();
-        variables.set("EXTERNAL_NET", "!$HOME_NET").unwrap();
+        let variables = Variables::new([
+            ("EXTERNAL_NET", "!$HOME_NET"),
+            ("DNS_SERVERS", "$HOME_NET"),
+            ("HOME_NET", "[10.0.0.0/8,192.168.0.0/16]"),
+            ("HTTP_PORTS", "[80,8080]"),
+        ])
+        .unwrap();
+        assert!(variables.ports("$HTTP_PORTS").unwrap().has(8080));
         let home = variables.addresses("$HOME_NET").unwrap();
         assert_eq!(variables.addresses("!$EXTERNAL_NET").unwrap(), home);
         let but = variables.addresses("[$HOME_NET,!10.1.0.0/16]").unwrap();
@@ -183,31 +147,35 @@ mod tests {
 
     #[test]
     fn what_cannot_be_is_said() {
-        let mut variables = Variables::default();
+        let none = Variables::default();
+        for text in [
+            "$HOME_NET",
+            "[10.0.0.0/8,!$EXTERNAL_NET]",
+            "!$DNS_SERVERS",
+            "$",
+        ] {
+            let said = none.addresses(text).unwrap_err();
+            assert!(said.contains("stands for nothing"), "{said}");
+        }
+        for text in ["$HTTP_PORTS", "[22,$SSH_PORTS]"] {
+            let said = none.ports(text).unwrap_err();
+            assert!(said.contains("stands for nothing"), "{said}");
+        }
+        let said = none.addresses("[10.0.0.0/8").unwrap_err();
+        assert!(said.contains("want ]"), "{said}");
+        for text in ["[80,http]", "65536", "[80,]", "[]", "!", "", "+80", "9:8"] {
+            let said = none.ports(text).unwrap_err();
+            assert!(said.contains("want a port"), "{said}");
+        }
+        let wrong = |name, text| Variables::new([("HOME_NET", "any"), (name, text)]).unwrap_err();
         assert!(
-            variables
-                .addresses("$NOBODY")
-                .unwrap_err()
-                .contains("stands for nothing")
+            wrong("HOME_NET", "$HOME_NET")
+                .contains("HOME_NET: $HOME_NET: a name that stands for itself")
         );
         assert!(
-            variables
-                .addresses("[10.0.0.0/8")
-                .unwrap_err()
-                .contains("want ]")
+            wrong("SIP_PORTS", "$HTTP_PORTS").contains("SIP_PORTS: $HTTP_PORTS stands for nothing")
         );
-        assert!(
-            variables
-                .ports("[80,http]")
-                .unwrap_err()
-                .contains("want a port")
-        );
-        assert!(variables.set("HOME_NET", "$EXTERNAL_NET").is_ok());
-        assert!(
-            variables
-                .set("EXTERNAL_NET", "$HOME_NET")
-                .unwrap_err()
-                .contains("itself")
-        );
+        assert!(wrong("DNS_SERVERS", "10.0.0.300").contains("DNS_SERVERS: \"10.0.0.300\""));
+        assert!(wrong("A B", "any").contains("want a name"));
     }
 }

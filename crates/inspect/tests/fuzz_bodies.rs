@@ -7,10 +7,14 @@ mod inspect;
 
 const SEED: u64 = 0x1175;
 
-const HTTP: [&[u8]; 2] = [
+const HTTP: [&[u8]; 4] = [
     b"\0POST /a%2Fb/./c/../d//e?x=%41 HTTP/1.1\r\nHost: A.example:80\r\nCookie: a=1\r\nX: one\r\n two\r\n\
       Content-Length: 5\r\n\r\nhelloHEAD / HTTP/1.1\r\n\r\n\xffHTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5;x\r\nabcde\r\n\
       0\r\nT: x\r\n\r\nHTTP/1.1 200 OK\nContent-Length: 9\n\n",
+    b"\0GET / HTTP/1.1\r\n\r\n\xffHTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 25\r\n\r\n\
+      \x1f\x8b\x08\0\0\0\0\0\0\x03\xcbH\xcd\xc9\xc9\x07\0\x86\xa6\x10\x36\x05\0\0\0HTTP/1.1 200 OK\r\nContent-Encoding: deflate, br\r\n\r\n\
+      \x1b\x3e\0\xf8",
+    b"\x05\nget /\n\r\nPUT / HTTP/1.1\r\nTransfer-Encoding: xchunked\r\n \r\n4\r\nbody\r\n0\r\n\r\n\xff \r\nHTTP/1.1 101 x\r\n\r\nx\n \nHTTP/1.1",
     b"\x03HTTP/1.0 404 Not found\r\nSet-Cookie: a\r\n\r\nbody\xffGET http://a.example/x/../y HTTP/1.0\n\n",
 ];
 const DNS: &[u8] = b"\0\x22\0\x07\x01\0\0\x01\0\0\0\0\0\0\x03www\x07example\x03com\0\0\x01\0\x01";
@@ -19,6 +23,22 @@ const TLS: &[u8] = b"\x16\x03\x01\0\x46\x01\0\0\x42\x03\x03\0\0\0\0\0\0\0\0\0\0\
 const FRAGMENTS: &[u8] =
     b"\0\x1c\x45\0\0\x1c\0\x01\x20\0\x40\x11\xd6\xcc\xc0\0\x02\x01\xc0\0\x02\x02abcdefgh\
     \0\x17\x45\0\0\x17\0\x01\0\x01\x40\x11\xf6\xd0\xc0\0\x02\x01\xc0\0\x02\x02end";
+/// Sessions of protocols whose messages are records, by the places in the list of them.
+const RECORDS: [&[u8]; 4] = [
+    b"\x01\x07OPTIONS sip:b SIP/2.0\r\nTo: x\r\nContent-Length: 2\r\n\r\nab\xfeSIP/2.0 200 All right\r\nTo: x\r\n\r\n",
+    b"\x02\x05\x10\x10\0\x04MQTT\x04\xc2\0\x0a\0\0\0\x01a\0\x01b\xfe\x20\x02\0\0\xfe\x82\x0c\0\x01\0\x03one\0\0\x01b\0",
+    b"\x04\x03USER a\r\nPORT 1,2,3,4,5,6\r\nPASV\r\n\xfe220 (x)\r\n331-One\r\n331 two\r\n200 x\r\n227 Mode (1,2,3,4,5,6)\r\n\xfe\
+      AUTH TLS\r\n\xfe234 x\r\n",
+    b"\x05\x03SSH-2.0-a b\r\n\0\0\0\x06\0\x02abcd\0\0\0\x36\0\x14\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x01a\0\0\0\0\0\0\0\0\
+      \0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\xfex\r\nSSH-1.99-c\r\n\0\0\0\x06\0\x15abcd",
+];
+/// Datagrams: one of NTP, and two of IKE.
+const DATAGRAMS: [&[u8]; 3] = [
+    b"\x23\x02\0\0\0\0\0\0\0\0\0\0LOCL\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
+    b"abcdefgh\0\0\0\0\0\0\0\0\x01\x10\x02\0\0\0\0\0\0\0\0\x54\x0a\0\0\x28\0\0\0\x01\0\0\0\x01\0\0\0\x1c\x01\x01\0\x01\
+      \0\0\0\x14\x01\x01\0\0\x80\x02\0\x02\0\x0c\0\x04\0\x01\x51\x80\x0d\0\0\x08nonc\0\0\0\x08vend",
+    b"\0\0\0\0abcdefgh\0\0\0\0\0\0\0\0\x21\x20\x22\0\0\0\0\0\0\0\0\x30\x2e\0\0\x14\0\0\0\x10\x01\x01\0\x01\0\0\0\x08\x01\0\0\x0c",
+];
 
 /// The bytes with some changed, and perhaps cut short.
 fn damaged(bytes: &[u8], random: &mut fastrand::Rng) -> Vec<u8> {
@@ -37,10 +57,21 @@ fn damaged(bytes: &[u8], random: &mut fastrand::Rng) -> Vec<u8> {
     bytes
 }
 
+/// Segments that lie close together.
+fn segments(random: &mut fastrand::Rng) -> Vec<u8> {
+    let mut bytes = vec![random.u8(..), random.u8(..), random.u8(..), random.u8(..)];
+    for _ in 0..random.usize(..120) {
+        let how = random.u8(..) & if random.u8(..8) > 0 { 0xef } else { 0xff };
+        bytes.extend([random.u8(..), random.u8(..2), random.u8(..80), how]);
+    }
+    bytes
+}
+
 #[test]
 fn fuzz_bodies_survive_seeded_noise() {
-    let mut random = fastrand::Rng::with_seed(SEED);
-    for _ in 0..4000 {
+    let times = corpus::times();
+    let mut random = fastrand::Rng::with_seed(SEED + times);
+    for _ in 0..4000 * times {
         let noise: Vec<u8> = (0..random.usize(..300)).map(|_| random.u8(..)).collect();
         for body in [
             inspect::dns,
@@ -48,14 +79,23 @@ fn fuzz_bodies_survive_seeded_noise() {
             inspect::http,
             inspect::stream,
             inspect::fragments,
+            inspect::records,
+            inspect::datagrams,
         ] {
             body(&noise);
         }
+        inspect::stream(&segments(&mut random));
         inspect::dns(&damaged(DNS, &mut random));
         inspect::dns(&damaged(&DNS[2..], &mut random));
         inspect::tls(&damaged(TLS, &mut random));
         for good in HTTP {
             inspect::http(&damaged(good, &mut random));
+        }
+        for good in RECORDS {
+            inspect::records(&damaged(good, &mut random));
+        }
+        for good in DATAGRAMS {
+            inspect::datagrams(&damaged(good, &mut random));
         }
         inspect::fragments(&damaged(FRAGMENTS, &mut random));
     }

@@ -32,4 +32,6 @@ pub mod rfc2544;
 pub mod switched;
 
 #[cfg(test)]
+mod strangers;
+#[cfg(test)]
 mod synthetic;

@@ -34,7 +34,7 @@ struct Way<'a> {
 
 /// Whether a folder is one of `taut capture match --out`.
 pub(crate) fn is_matched(dir: &Path) -> bool {
-    let summary: Result<TapReport, ResultsError> = read_json(&dir.join("summary.json"));
+    let summary: Result<TapReport, ResultsError> = read_json(dir, "summary.json");
     summary.is_ok_and(|it| it.matching.is_some())
 }
 
@@ -44,7 +44,7 @@ pub(crate) fn is_matched(dir: &Path) -> bool {
 /// # Errors
 /// When the folder cannot be read or written.
 pub fn write_page_of(dir: &Path) -> Result<PathBuf, ReportError> {
-    let report: TapReport = read_json(&dir.join("summary.json"))?;
+    let report: TapReport = read_json(dir, "summary.json")?;
     let Some(matching) = &report.matching else {
         let path = dir.join("summary.json");
         let why = std::io::Error::other("of a tap, not of taut capture match");
@@ -74,18 +74,21 @@ fn read<'a>(
     way: &'a DirectionReport,
     problems: &mut Vec<String>,
 ) -> Way<'a> {
-    let dir = dir.join(&way.from);
-    let latency = histogram(&dir.join(RECORDED_LATENCIES)).unwrap_or_else(|e| {
+    let latency = format!("{}/{RECORDED_LATENCIES}", way.from);
+    let latency = histogram(dir, &latency).unwrap_or_else(|e| {
         problems.push(e);
         LatencyHistogram::new()
     });
     let mut timeline = None;
     if report.samples.is_some_and(|it| it > 0) {
         let mut collector = Collector::new(way.all.entered);
-        let flow = dir.join("flow-0");
-        match each_kept_sample(&flow, |sample| collector.record(sample, None)) {
+        let flow = format!("{}/flow-0", way.from);
+        match each_kept_sample(dir, &flow, |sample| collector.record(sample, None)) {
             Ok(true) => timeline = Some(collector.finish()),
-            Ok(false) => problems.push(format!("{}: the samples are gone", flow.display())),
+            Ok(false) => problems.push(format!(
+                "{}: the samples are gone",
+                dir.join(flow).display()
+            )),
             Err(e) => problems.push(e.to_string()),
         }
     }
@@ -331,6 +334,7 @@ mod tests {
             unseen: 3,
         };
         let (_, written) = matched.finish(PlaceCounts::default(), missed, Origin::default());
+        crate::strangers::check(&out);
         let page = write_page_of(&written.unwrap().unwrap()).unwrap();
         assert!(is_matched(&out));
         let first = std::fs::read_to_string(page).unwrap();
@@ -344,5 +348,12 @@ mod tests {
             assert!(first.contains(part), "{part}");
         }
         assert!(first == std::fs::read_to_string(write_page_of(&out).unwrap()).unwrap());
+        // Names of places are folders, and lead nowhere else.
+        std::fs::rename(out.join("A"), dir.path().join("elsewhere")).unwrap();
+        let summary = out.join("summary.json");
+        let text = std::fs::read_to_string(&summary).unwrap();
+        std::fs::write(&summary, text.replace("\"A\"", "\"../elsewhere\"")).unwrap();
+        let page = std::fs::read_to_string(write_page_of(&out).unwrap()).unwrap();
+        assert!(page.contains("no name of a file inside"), "{page}");
     }
 }

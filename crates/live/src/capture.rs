@@ -122,15 +122,26 @@ fn draw_triggers(frame: &mut Frame<'_>, area: Rect, status: &Status) {
             quantity::count(it.fired).into(),
             quantity::count(it.begun).into(),
             bad(it.limited),
+            quantity::count(it.written).into(),
+            bad(it.lost),
         ])
     });
     let widths = [
         Constraint::Min(12),
+        Constraint::Length(13),
+        Constraint::Length(9),
         Constraint::Length(15),
+        Constraint::Length(13),
         Constraint::Length(11),
-        Constraint::Length(15),
     ];
-    let header = Row::new(["trigger", "fired", "dumps", "over its limit"]);
+    let header = Row::new([
+        "trigger",
+        "fired",
+        "dumps",
+        "over its limit",
+        "written",
+        "not written",
+    ]);
     let table = Table::new(rows, widths)
         .header(header.style(Style::new().dim()))
         .block(Block::bordered());
@@ -228,7 +239,7 @@ mod tests {
             "kept": {"packets": 5_000_000, "bytes": 500}, "overwritten": {"packets": 1, "bytes": 100},
             "lost": {"packets": 2, "bytes": 200}, "oldest_ns": 1_000_000_000, "now_ns": 3_500_000_000_u64,
             "passed_over": 0, "not_looked_at": 7, "dumping": [], "dumps": [], "trouble": ["the disk is full"],
-            "triggers": [{"name": "by-hand", "fired": 3, "begun": 2, "limited": 1}],
+            "triggers": [{"name": "by-hand", "fired": 3, "begun": 2, "limited": 1, "written": 41, "lost": 42}],
             "disk": null,
             "analysers": [
                 {"name": "ttl", "packets": 31_000, "missed": 6, "failed": 1, "room": 400, "known": 33, "forgotten": 34,
@@ -264,6 +275,7 @@ mod tests {
             "lost: 4 at ports, 2 for want of memory; 7 not looked at",
             "up to 2M",
             "by-hand",
+            "41            42",
             "33 of 400",
             "36 odd",
             "line 3: no",

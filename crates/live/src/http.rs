@@ -3,7 +3,8 @@
 
 use std::borrow::Cow;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -50,6 +51,8 @@ pub struct Request<'a> {
     pub method: &'a str,
     /// What it is about, without what follows a question mark.
     pub path: &'a str,
+    /// Whether the client is on this machine.
+    pub is_from_here: bool,
     head: &'a str,
 }
 
@@ -139,7 +142,11 @@ impl Server {
                     }
                     // A client that goes away is its own business; running out of files passes.
                     match client {
-                        Ok(client) => drop(serve(client, &*answer)),
+                        // An answer that panics costs its client, which the panic has said, and not one of the threads.
+                        Ok(client) => {
+                            let served = AssertUnwindSafe(|| serve(client, &*answer));
+                            drop(catch_unwind(served));
+                        }
                         Err(_) => std::thread::sleep(Duration::from_millis(100)),
                     }
                 }
@@ -167,6 +174,16 @@ impl Drop for Server {
     }
 }
 
+/// Whether a host, maybe with a port, is an address, or this machine.
+pub fn is_no_name(host: &str) -> bool {
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|it| it.is_ascii_digit()) => name,
+        _ => host,
+    };
+    let bare = name.strip_prefix('[').and_then(|it| it.strip_suffix(']'));
+    name.eq_ignore_ascii_case("localhost") || bare.unwrap_or(name).parse::<IpAddr>().is_ok()
+}
+
 fn serve(mut client: TcpStream, answer: &impl Fn(&Request<'_>) -> Reply) -> io::Result<()> {
     let request = read_request(&mut client)?;
     let request = String::from_utf8_lossy(&request);
@@ -176,9 +193,13 @@ fn serve(mut client: TcpStream, answer: &impl Fn(&Request<'_>) -> Reply) -> io::
     let request = Request {
         method: method.unwrap_or_default(),
         path: target.split('?').next().unwrap_or_default(),
+        is_from_here: client.peer_addr()?.ip().to_canonical().is_loopback(),
         head: &request,
     };
-    let reply = answer(&request);
+    // Who asks what cannot be answered costs nobody else a thread.
+    let reply = catch_unwind(AssertUnwindSafe(|| answer(&request)));
+    let reply = reply
+        .unwrap_or_else(|_| Reply::text("500 Internal Server Error", "this cannot be answered"));
     let head = format!(
         "HTTP/1.1 {}\r\nContent-Type: {}\r\nContent-Length: {}\r\n{}Connection: close\r\n\r\n",
         reply.status,
@@ -254,6 +275,7 @@ fn body_bytes(head: &[u8]) -> io::Result<usize> {
     let request = Request {
         method: "",
         path: "",
+        is_from_here: false,
         head: &head,
     };
     let said = request.field("Content-Length").unwrap_or("0");
@@ -314,6 +336,44 @@ mod tests {
             );
         }
         assert!(said(&server, b"HEAD /a HTTP/1.1\r\n\r\n").ends_with("close\r\n\r\n"));
+    }
+
+    #[test]
+    fn addresses_are_no_names() {
+        for host in [
+            "127.0.0.1",
+            "127.0.0.1:80",
+            "[::1]:80",
+            "[::1]",
+            "localhost:9101",
+            "LOCALHOST",
+        ] {
+            assert!(is_no_name(host), "{host}");
+        }
+        for host in [
+            "",
+            "example.org",
+            "localhost.example.org:80",
+            "127.0.0.1.example.org",
+            ":80",
+            "a:b",
+        ] {
+            assert!(!is_no_name(host), "{host}");
+        }
+    }
+
+    #[test]
+    fn an_answer_that_panics_costs_no_thread() {
+        let server = Server::start("test", "127.0.0.1:0", |request| {
+            assert_ne!(request.path, "/panic");
+            Reply::text("200 OK", "well")
+        })
+        .unwrap();
+        for _ in 0..2 * CLIENTS {
+            let text = said(&server, b"GET /panic HTTP/1.1\r\n\r\n");
+            assert!(text.starts_with("HTTP/1.1 500 "), "{text}");
+        }
+        assert!(said(&server, b"GET / HTTP/1.1\r\n\r\n").ends_with("well\n"));
     }
 
     #[test]

@@ -31,12 +31,12 @@ pub enum Punt {
     Rejected,
     /// The packet is a fragment, which is to wait for the others of its datagram.
     Fragment,
-    /// The packet is to be shown to whoever makes the rules, by those of this table.
-    Shown {
-        /// Number of the table.
-        table: u8,
-        /// Whether a rule says so; none fits else.
-        by_rule: bool,
+    /// The packet is the fragment that was missing of its datagram, which may go on with those that wait.
+    LastFragment,
+    /// A function has made the packet itself, and its handler is to send it through this port.
+    Made {
+        /// Number of the port.
+        port: u8,
     },
 }
 
@@ -55,7 +55,8 @@ impl Punt {
             Self::Prohibited => 7,
             Self::Fragment => 8,
             Self::Rejected => 9,
-            Self::Shown { table, by_rule } => 10 | (table as u32) << 4 | (by_rule as u32) << 12,
+            Self::LastFragment => 11,
+            Self::Made { port } => 10 | (port as u32) << 4,
         }
     }
 
@@ -72,9 +73,9 @@ impl Punt {
             7 => Self::Prohibited,
             8 => Self::Fragment,
             9 => Self::Rejected,
-            10 => Self::Shown {
-                table: (bits >> 4) as u8,
-                by_rule: bits >> 12 & 1 == 1,
+            11 => Self::LastFragment,
+            10 => Self::Made {
+                port: (bits >> 4) as u8,
             },
             _ => Self::Local,
         }
@@ -95,6 +96,8 @@ pub enum Mark {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Marks {
     mark: Option<Mark>,
+    /// Number of the function that punted the packet.
+    punter: u8,
     egress: Option<u8>,
     priority: Option<u8>,
     /// Ports through which copies leave.
@@ -128,7 +131,9 @@ const MOST_COPIES: usize = 4 * BATCH_CAPACITY;
 pub struct Batch {
     packets: Vec<Packet>,
     /// Packets it takes, at most its capacity.
-    limit: usize,
+    limit: u32,
+    /// Number of the function that has the batch at this moment, as the worker counts them.
+    stage: u8,
     dropped: u64,
     punted: u64,
     /// Packets that leave through the port in `egress`, or at a priority.
@@ -138,6 +143,8 @@ pub struct Batch {
     egress: [u8; BATCH_CAPACITY],
     /// Causes of the packets that are punted.
     causes: [Punt; BATCH_CAPACITY],
+    /// Numbers of the functions that punted them.
+    punters: [u8; BATCH_CAPACITY],
     /// Places of packets, and the ports through which a copy of each leaves, in order of the places.
     copies: Vec<(u8, u8)>,
     /// Packets that leave at the priority in `priorities`; each is among `redirected`.
@@ -167,13 +174,15 @@ impl Batch {
     pub fn limited(limit: usize) -> Self {
         Self {
             packets: Vec::with_capacity(BATCH_CAPACITY),
-            limit: limit.clamp(1, BATCH_CAPACITY),
+            limit: limit.clamp(1, BATCH_CAPACITY) as u32,
+            stage: 0,
             dropped: 0,
             punted: 0,
             redirected: 0,
             copied: 0,
             egress: [0; BATCH_CAPACITY],
             causes: [Punt::Local; BATCH_CAPACITY],
+            punters: [0; BATCH_CAPACITY],
             copies: Vec::with_capacity(MOST_COPIES),
             prioritised: 0,
             priorities: [0; BATCH_CAPACITY],
@@ -186,7 +195,13 @@ impl Batch {
     /// Gives the batch room for `limit` packets from now on, as in [`Batch::limited`], but never for fewer than it has.
     #[inline(always)]
     pub fn set_limit(&mut self, limit: usize) {
-        self.limit = limit.clamp(self.packets.len().max(1), BATCH_CAPACITY);
+        self.limit = limit.clamp(self.packets.len().max(1), BATCH_CAPACITY) as u32;
+    }
+
+    /// Says which function has the batch from now on, by the worker's number for it: what is punted is punted by that one.
+    #[inline(always)]
+    pub fn set_stage(&mut self, number: u8) {
+        self.stage = number;
     }
 
     /// Packets in the batch, marked ones included.
@@ -204,7 +219,7 @@ impl Batch {
     /// Returns how many more packets fit.
     #[inline(always)]
     pub fn room(&self) -> usize {
-        self.limit - self.packets.len()
+        self.limit as usize - self.packets.len()
     }
 
     /// Appends a packet. A full batch drops it (ports ask [`Batch::room`] first).
@@ -212,7 +227,7 @@ impl Batch {
     pub fn push(&mut self, packet: Packet) {
         debug_assert!(self.room() > 0, "pushed onto a full batch");
         let len = self.packets.len();
-        if len < self.limit {
+        if len < self.limit as usize {
             // SAFETY: both vectors are made with a capacity no less than the limit and never shrink.
             unsafe {
                 self.packets.as_mut_ptr().add(len).write(packet);
@@ -322,9 +337,10 @@ impl Batch {
             self.headers[place] = Headers::of(self.packets[index].bytes());
             self.read |= bit;
         }
-        debug_assert_eq!(
-            self.headers[place],
-            Headers::of(self.packets[index].bytes()),
+        // What lies in a peer's memory the peer may change.
+        debug_assert!(
+            self.packets[index].is_in_ring()
+                || self.headers[place] == Headers::of(self.packets[index].bytes()),
             "changed by whoever said that it would not"
         );
         self.headers[place]
@@ -342,6 +358,7 @@ impl Batch {
     pub fn mark_punted(&mut self, index: usize, cause: Punt) {
         debug_assert!(index < self.packets.len());
         self.causes[index & 63] = cause;
+        self.punters[index & 63] = self.stage;
         self.punted |= 1 << (index & 63);
     }
 
@@ -349,6 +366,12 @@ impl Batch {
     #[inline(always)]
     pub fn cause(&self, index: usize) -> Punt {
         self.causes[index & 63]
+    }
+
+    /// Returns the number of the function ([`Batch::set_stage`]) that punted packet `index`, which [`Batch::settle`] has put here.
+    #[inline(always)]
+    pub fn punter(&self, index: usize) -> u8 {
+        self.punters[index & 63]
     }
 
     /// Sends packet `index` through `port`, not the usual one; the last call counts. Ports are numbered up to 254.
@@ -396,6 +419,12 @@ impl Batch {
         let is_redirected = self.redirected & (1 << (index & 63)) != 0;
         let egress = self.egress[index & 63];
         (is_redirected && egress != USUAL).then_some(egress)
+    }
+
+    /// Returns the port that packet `index` leaves through, where `usual` is that of packets which no function has sent elsewhere.
+    #[inline(always)]
+    pub fn leaves_through(&self, index: usize, usual: usize) -> usize {
+        self.egress(index).map_or(usual, usize::from)
     }
 
     /// True if a function has marked a packet, sent one elsewhere, given it a priority or asked for a copy.
@@ -475,6 +504,10 @@ impl Batch {
         let copies = self.copies.iter().filter(of_it).map(|(_, port)| *port);
         Marks {
             mark: self.mark(index),
+            punter: match self.punted & bit {
+                0 => 0,
+                _ => self.punters[index & 63],
+            },
             egress: self.egress(index),
             priority: (self.prioritised & bit != 0).then_some(self.priorities[index & 63]),
             copies: copies.collect(),
@@ -491,7 +524,10 @@ impl Batch {
         }
         match marks.mark {
             Some(Mark::Dropped) => self.mark_dropped(index),
-            Some(Mark::Punted(cause)) => self.mark_punted(index, cause),
+            Some(Mark::Punted(cause)) => {
+                self.mark_punted(index, cause);
+                self.punters[index & 63] = marks.punter;
+            }
             None => {}
         }
         if let Some(port) = marks.egress {
@@ -535,6 +571,7 @@ impl Batch {
             let packet = unsafe { start.add(index).read() };
             if self.dropped & (1 << index) == 0 && slow.room() > 0 {
                 slow.causes[slow.packets.len() & 63] = self.causes[index & 63];
+                slow.punters[slow.packets.len() & 63] = self.punters[index & 63];
                 slow.push(packet);
             } else {
                 lost += 1;
@@ -675,6 +712,21 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::PoolHandle;
+
+    #[test]
+    fn causes_are_told_apart_by_20_bits() {
+        let causes = [
+            Punt::Neighbour,
+            Punt::Local,
+            Punt::TooBig(u16::MAX),
+            Punt::Made { port: 0 },
+            Punt::Made { port: 254 },
+        ];
+        for cause in causes {
+            assert!(cause.bits() < 1 << 20, "{cause:?}");
+            assert_eq!(Punt::of_bits(cause.bits()), cause);
+        }
+    }
 
     #[test]
     fn packets_are_taken_in_order_with_their_marks_and_none_are_left() {

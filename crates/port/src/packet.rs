@@ -91,6 +91,12 @@ impl Packet {
         usize::from(self.headroom)
     }
 
+    /// Whether the packet lies in a ring that a port receives from in place, and not in a pool: a peer may then write there as well.
+    pub fn is_in_ring(&self) -> bool {
+        // A ledger does not know where its slots end.
+        self.stride_bytes() == 0
+    }
+
     /// Grows the front by `n` bytes (their contents are what was there). False, and no change,
     /// where the headroom is too short.
     #[inline]
@@ -109,9 +115,14 @@ impl Packet {
     /// place.
     #[inline(always)]
     pub fn tailroom(&self) -> usize {
+        self.stride_bytes()
+            .saturating_sub(self.headroom() + self.len())
+    }
+
+    #[inline(always)]
+    fn stride_bytes(&self) -> usize {
         // SAFETY: a pool lives at least as long as any slot is counted out of it.
-        let whole = unsafe { self.pool.as_ref() }.stride_bytes();
-        whole.saturating_sub(self.headroom() + self.len())
+        unsafe { self.pool.as_ref() }.stride_bytes()
     }
 
     /// Grows the end by `n` bytes (their contents are what was there). False, and no change, where the tailroom is too

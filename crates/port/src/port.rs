@@ -70,6 +70,10 @@ pub trait Port {
     /// known: once, when no more will be sent. May block and call the system.
     fn close(&mut self) {}
 
+    /// Is told whether the bytes of packets that come in have to be nobody else's: then frames in memory that a stranger can
+    /// write to as well are copied before they are handed out.
+    fn own_bytes(&mut self, _wanted: bool) {}
+
     /// Readies the port for an owner that will sleep: has `alarm` watch what becomes readable when a packet arrives.
     /// The owner calls [`Port::rx`] once more before it sleeps, as a packet may have come just before, and
     /// [`Port::disarm`] when it is awake. False if the port needs to be called instead (work left undone,

@@ -1,6 +1,7 @@
 //! Why a results folder could not be written or read: the file, what is wrong, what to do.
 
-use std::path::PathBuf;
+use super::NotInside;
+use std::path::{Path, PathBuf};
 
 /// An error that names its file and the way out.
 #[derive(Debug, thiserror::Error)]
@@ -13,11 +14,25 @@ pub enum ResultsError {
         /// What the system said.
         source: std::io::Error,
     },
-    /// There is no experiment in the folder.
-    #[error("{}: no experiment.json here; name a folder that `taut demo` has written", path.display())]
-    NoExperiment {
+    /// There are no results in the folder.
+    #[error("{}: no results here; want a folder that taut demo, bench, generate --out, probe client --out, capture match --out, control run --out or experiment has written", path.display())]
+    NoResults {
         /// The folder.
         path: PathBuf,
+    },
+    /// There is no folder.
+    #[error("{}: no such folder; want one that taut demo, bench, generate --out, probe client --out, capture match --out, control run --out or experiment has written", path.display())]
+    NoFolder {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A name in the results leads out of them.
+    #[error("{}: {source}; the results are damaged", path.display())]
+    NotInside {
+        /// The folder.
+        path: PathBuf,
+        /// The name.
+        source: NotInside,
     },
     /// A JSON file does not have the form expected.
     #[error("{}: line {}: {source}; the file is damaged or of another version, run the experiment again", path.display(), source.line())]
@@ -76,6 +91,15 @@ pub enum ResultsError {
 }
 
 impl ResultsError {
+    /// Makes the error that a folder has no results, or is none.
+    pub(crate) fn none(path: &Path) -> Self {
+        let path = path.to_owned();
+        match path.is_dir() {
+            true => Self::NoResults { path },
+            false => Self::NoFolder { path },
+        }
+    }
+
     /// Makes an error of what the file system said of `path`, for `map_err`.
     pub fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> ResultsError {
         let path = path.into();

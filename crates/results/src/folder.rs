@@ -13,7 +13,7 @@
 //! ```
 
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Read, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -22,8 +22,8 @@ use serde::de::DeserializeOwned;
 use taut_measure::LatencyHistogram;
 
 use super::{
-    CbrResult, Experiment, MeasuredInterruptions, PacketFormat, PacketWriter,
-    RECORDED_INTERRUPTIONS, ResultsError, SampleReader, Sweep,
+    CbrResult, Experiment, InsidePath, MeasuredInterruptions, NotInside, PacketFormat,
+    PacketWriter, RECORDED_INTERRUPTIONS, ResultsError, SampleReader, Sweep,
 };
 
 /// File that results folders of `taut demo` and `taut bench comparison` are known by.
@@ -156,21 +156,30 @@ impl RunWriter {
     }
 }
 
-/// Reads every JSON file of a folder, by name; what cannot be read, one sentence each, beside it.
+/// Reads every JSON file of the folder `below` in a results folder, by name; what cannot be read, one sentence each, beside it.
 ///
 /// # Errors
-/// The folder cannot be read.
-pub fn read_each<T: DeserializeOwned>(dir: &Path) -> Result<(Vec<T>, Vec<String>), ResultsError> {
-    let mut paths: Vec<PathBuf> = fs::read_dir(dir)
-        .map_err(ResultsError::io(dir))?
+/// The folder cannot be read, or is a link.
+pub fn read_each<T: DeserializeOwned>(
+    dir: &Path,
+    below: &str,
+) -> Result<(Vec<T>, Vec<String>), ResultsError> {
+    let below = inside(dir, below)?;
+    let path = below.in_folder(dir);
+    if !below.is_folder(dir) && path.exists() {
+        let why = io::Error::other("no folder, or a link: put the folder itself there");
+        return Err(ResultsError::io(path)(why));
+    }
+    let mut names: Vec<String> = fs::read_dir(&path)
+        .map_err(ResultsError::io(&path))?
         .flatten()
-        .map(|entry| entry.path())
-        .filter(|path| path.extension().is_some_and(|e| e == "json"))
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .filter(|name| name.ends_with(".json"))
         .collect();
-    paths.sort();
+    names.sort();
     let (mut read, mut problems) = (Vec::new(), Vec::new());
-    for path in paths {
-        match read_json(&path) {
+    for name in names {
+        match read_json(dir, &format!("{below}/{name}")) {
             Ok(one) => read.push(one),
             Err(e) => problems.push(e.to_string()),
         }
@@ -198,8 +207,10 @@ pub struct Run {
     pub device_id: String,
     /// The repetition, from 1.
     pub repetition: u32,
-    /// Its folder.
+    /// The results folder that it lies in, and its own in there.
     pub dir: PathBuf,
+    /// See [`Run::dir`].
+    pub name: InsidePath,
     /// The measurement at the constant rate.
     pub cbr: Option<CbrResult>,
     /// The sweep.
@@ -211,12 +222,14 @@ pub struct Run {
 impl Run {
     /// Opens the run's samples; `None` when it has none.
     pub fn samples(&self) -> Result<Option<SampleReader>, ResultsError> {
-        let path = self.dir.join("samples.parquet");
-        if path.exists() {
-            SampleReader::open(&path).map(Some)
-        } else {
-            Ok(None)
-        }
+        open_optional(&self.dir, &format!("{}/samples.parquet", self.name))?
+            .map(|(file, path)| SampleReader::of(file, &path))
+            .transpose()
+    }
+
+    /// Whether it has a file of that name.
+    pub fn has(&self, file: &str) -> bool {
+        has(&self.dir, &format!("{}/{file}", self.name))
     }
 }
 
@@ -224,13 +237,25 @@ impl Results {
     /// Reads a folder. Only an `experiment.json` that is missing or unreadable is an error; runs
     /// that are missing, unfinished or damaged are named in `problems` and left out.
     pub fn load(dir: &Path) -> Result<Results, ResultsError> {
-        let path = dir.join(COMPARISON_HEAD);
-        if !path.exists() {
-            return Err(ResultsError::NoExperiment {
-                path: dir.to_owned(),
-            });
-        }
-        let experiment: Experiment = read_head(&path, Experiment::SCHEMA)?;
+        Self::load_below(dir, None)
+    }
+
+    /// Reads a folder that lies below another one, as [`Results::load`] does: no link leads there.
+    pub fn load_below(dir: &Path, below: Option<&InsidePath>) -> Result<Results, ResultsError> {
+        let named = |name: &str| match below {
+            Some(below) => format!("{below}/{name}"),
+            None => name.to_owned(),
+        };
+        let head = named(COMPARISON_HEAD);
+        let read = read_head(dir, &head, Experiment::SCHEMA);
+        let experiment: Experiment = match read {
+            Err(ResultsError::Io { source, .. })
+                if !dir.is_dir() || source.kind() == io::ErrorKind::NotFound =>
+            {
+                return Err(ResultsError::none(dir));
+            }
+            read => read?,
+        };
         let mut results = Results {
             dir: dir.to_owned(),
             experiment,
@@ -243,27 +268,25 @@ impl Results {
         );
         if devices.saturating_mul(repetitions) > MOST_RUNS {
             return Err(ResultsError::TooMany {
-                path: dir.join(COMPARISON_HEAD),
+                path: dir.join(head),
                 most: MOST_RUNS,
             });
         }
         for device in results.experiment.devices.clone() {
             check_device_id(&device.id)?;
             for repetition in 1..=results.experiment.settings.repetitions {
-                results.load_run(&device.id, repetition);
+                let name = named(&format!("runs/{}/{repetition}", device.id));
+                results.load_run(inside(dir, &name)?, &device.id, repetition);
             }
         }
         Ok(results)
     }
 
-    fn load_run(&mut self, device_id: &str, repetition: u32) {
-        let dir = self
-            .dir
-            .join("runs")
-            .join(device_id)
-            .join(repetition.to_string());
-        if !dir.is_dir() {
-            let unfinished = dir.with_file_name(format!("{repetition}.partial")).is_dir();
+    fn load_run(&mut self, name: InsidePath, device_id: &str, repetition: u32) {
+        let dir = self.dir.clone();
+        if !name.is_folder(&dir) {
+            let unfinished = inside(&dir, &format!("{name}.partial"));
+            let unfinished = unfinished.is_ok_and(|it| it.is_folder(&dir));
             let state = if unfinished {
                 "not finished"
             } else {
@@ -277,19 +300,20 @@ impl Results {
             device_id: device_id.to_owned(),
             repetition,
             dir: dir.clone(),
+            name: name.clone(),
             cbr: None,
             sweep: None,
             interruptions: None,
         };
-        match read_optional(&dir.join("cbr.json")) {
+        match read_optional(&dir, &format!("{name}/cbr.json")) {
             Ok(cbr) => run.cbr = cbr,
             Err(error) => self.problems.push(error.to_string()),
         }
-        match read_optional(&dir.join("sweep.json")) {
+        match read_optional(&dir, &format!("{name}/sweep.json")) {
             Ok(sweep) => run.sweep = sweep,
             Err(error) => self.problems.push(error.to_string()),
         }
-        match read_optional(&dir.join(RECORDED_INTERRUPTIONS)) {
+        match read_optional(&dir, &format!("{name}/{RECORDED_INTERRUPTIONS}")) {
             Ok(found) => run.interruptions = found,
             Err(error) => self.problems.push(error.to_string()),
         }
@@ -297,39 +321,78 @@ impl Results {
     }
 }
 
-fn read_optional<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, ResultsError> {
-    if path.exists() {
-        read_json(path).map(Some)
-    } else {
-        Ok(None)
+fn read_optional<T: DeserializeOwned>(dir: &Path, name: &str) -> Result<Option<T>, ResultsError> {
+    match read_json(dir, name) {
+        Err(ResultsError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+            Ok(None)
+        }
+        read => read.map(Some),
     }
 }
 
-/// Reads a JSON file.
+/// Takes a name as one of a file of a results folder.
+fn inside(dir: &Path, name: &str) -> Result<InsidePath, ResultsError> {
+    InsidePath::new(name).map_err(|source: NotInside| ResultsError::NotInside {
+        path: dir.to_owned(),
+        source,
+    })
+}
+
+/// Whether a results folder has a plain file of that name, and no link on the way.
+pub fn has(dir: &Path, name: &str) -> bool {
+    InsidePath::new(name).is_ok_and(|name| name.is_file(dir))
+}
+
+/// Opens a plain file of a results folder, by its name in there. Links are not followed.
+///
+/// # Errors
+/// There is none, or something else.
+pub fn open(dir: &Path, name: &str) -> Result<File, ResultsError> {
+    let name = inside(dir, name)?;
+    name.open(dir)
+        .map_err(ResultsError::io(name.in_folder(dir)))
+}
+
+/// Opens a file as [`open`] does, and returns it with its path for messages; none if there is nothing of that name.
+pub(crate) fn open_optional(
+    dir: &Path,
+    name: &str,
+) -> Result<Option<(File, PathBuf)>, ResultsError> {
+    match open(dir, name) {
+        Ok(file) => Ok(Some((file, dir.join(name)))),
+        Err(ResultsError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+            Ok(None)
+        }
+        Err(e) => Err(e),
+    }
+}
+
+/// Reads all of a plain file of a results folder that is no larger than records are, by its name in there. Links are not
+/// followed.
+///
+/// # Errors
+/// There is none, or something else, or it is larger.
+pub fn read(dir: &Path, name: &str) -> Result<Vec<u8>, ResultsError> {
+    let name = inside(dir, name)?;
+    name.read(dir, MOST_BYTES)
+        .map_err(ResultsError::io(name.in_folder(dir)))
+}
+
+/// Writes a file of a results folder, whole or not at all, by its name in there; folders on the way are made. Links are not
+/// followed.
+///
+/// # Errors
+/// A part of the name is a link, or the file system refuses.
+pub fn write(dir: &Path, name: &str, text: &[u8]) -> Result<(), ResultsError> {
+    inside(dir, name)?.write(dir, text)
+}
+
+/// Reads a JSON file of a results folder, by its name in there. Links are not followed.
 ///
 /// # Errors
 /// It is not there, or not of this form.
-pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T, ResultsError> {
-    parse_json(path, &read_file(path)?)
-}
-
-/// All of a plain file that is no larger than records are.
-fn read_file(path: &Path) -> Result<Vec<u8>, ResultsError> {
-    let read = || {
-        // A pipe would keep this waiting, a device never end.
-        if !fs::metadata(path)?.is_file() {
-            return Err(io::Error::other("not a plain file"));
-        }
-        let mut text = Vec::new();
-        File::open(path)?
-            .take(MOST_BYTES + 1)
-            .read_to_end(&mut text)?;
-        if text.len() as u64 > MOST_BYTES {
-            return Err(io::Error::other(format!("larger than {MOST_BYTES} bytes")));
-        }
-        Ok(text)
-    };
-    read().map_err(ResultsError::io(path))
+pub fn read_json<T: DeserializeOwned>(dir: &Path, name: &str) -> Result<T, ResultsError> {
+    parse_json(&dir.join(name), &read(dir, name)?)
 }
 
 fn parse_json<T: DeserializeOwned>(path: &Path, text: &[u8]) -> Result<T, ResultsError> {
@@ -344,18 +407,23 @@ fn parse_json<T: DeserializeOwned>(path: &Path, text: &[u8]) -> Result<T, Result
 ///
 /// # Errors
 /// The file cannot be read, or has another layout.
-pub fn read_head<T: DeserializeOwned>(path: &Path, supported: u32) -> Result<T, ResultsError> {
-    let text = read_file(path)?;
-    let value: serde_json::Value = parse_json(path, &text)?;
+pub fn read_head<T: DeserializeOwned>(
+    dir: &Path,
+    name: &str,
+    supported: u32,
+) -> Result<T, ResultsError> {
+    let text = read(dir, name)?;
+    let path = dir.join(name);
+    let value: serde_json::Value = parse_json(&path, &text)?;
     let found = value["schema"].as_u64().unwrap_or(0) as u32;
     if found != supported {
         return Err(ResultsError::Schema {
-            path: path.to_owned(),
+            path,
             found,
             supported,
         });
     }
-    parse_json(path, &text)
+    parse_json(&path, &text)
 }
 
 /// Writes a JSON file as people read it, whole or not at all.

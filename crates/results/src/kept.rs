@@ -1,28 +1,33 @@
 //! The samples that `--out` has kept in a folder, read back packet by packet, whether Parquet or CSV.
 
+use super::folder::open_optional;
 use super::{ResultsError, Sample, SampleReader};
-use std::fs::File;
 use std::path::Path;
 
-/// Hands over every packet of `samples.parquet`, else of `samples.csv`, in the order of sending; false if the folder has
-/// neither.
+/// Hands over every packet of `samples.parquet`, else of `samples.csv`, in the order of sending; false if there is
+/// neither. They lie in the folder `below` in `dir`, or in `dir` itself where that is empty; links are not followed.
 ///
 /// # Errors
 /// The file cannot be read, or is damaged; what came before is handed over.
-pub fn each_kept_sample(dir: &Path, mut each: impl FnMut(&Sample)) -> Result<bool, ResultsError> {
-    let parquet = dir.join("samples.parquet");
-    if parquet.is_file() {
-        let mut reader = SampleReader::open(&parquet)?;
+pub fn each_kept_sample(
+    dir: &Path,
+    below: &str,
+    mut each: impl FnMut(&Sample),
+) -> Result<bool, ResultsError> {
+    let name = |file: &str| match below {
+        "" => file.to_owned(),
+        below => format!("{below}/{file}"),
+    };
+    if let Some((file, path)) = open_optional(dir, &name("samples.parquet"))? {
+        let mut reader = SampleReader::of(file, &path)?;
         while let Some(block) = reader.next_block()? {
             block.iter().for_each(&mut each);
         }
         return Ok(true);
     }
-    let path = dir.join("samples.csv");
-    if !path.is_file() {
+    let Some((file, path)) = open_optional(dir, &name("samples.csv"))? else {
         return Ok(false);
-    }
-    let file = File::open(&path).map_err(ResultsError::io(&path))?;
+    };
     for sample in csv::Reader::from_reader(file).deserialize() {
         each(&sample.map_err(|e| ResultsError::Samples {
             path: path.clone(),
@@ -40,7 +45,7 @@ mod tests {
 
     fn kept(dir: &Path) -> Result<Vec<Sample>, ResultsError> {
         let mut all = Vec::new();
-        each_kept_sample(dir, |sample| all.push(*sample)).map(|_| all)
+        each_kept_sample(dir, "", |sample| all.push(*sample)).map(|_| all)
     }
 
     #[test]
@@ -80,7 +85,7 @@ mod tests {
     #[test]
     fn no_file_is_none_and_a_damaged_one_is_named_with_its_line() {
         let dir = tempfile::tempdir().unwrap();
-        assert!(!each_kept_sample(dir.path(), |_| ()).unwrap());
+        assert!(!each_kept_sample(dir.path(), "", |_| ()).unwrap());
         std::fs::write(
             dir.path().join("samples.csv"),
             "sequence,intended_send_ns,send_delay_ns,latency_ns\n0,0,0,5\nx,1\n",

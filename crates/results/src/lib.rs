@@ -8,7 +8,7 @@
 //! - [`Folder`] and [`Results`]: the folder of a comparison of devices, while it is filled and read back.
 //!
 //! A measurement fills a folder ([`Recording`], [`Folder`], or [`PartsFolder`] for benchmarks); its report reads it
-//! again. [`write_json`] and [`write_whole`] are what all of them write with: under a name there is either the old text or
+//! again, by names that stay inside ([`InsidePath`], [`read_json`], [`open`]), as folders come from strangers, too. [`write_json`] and [`write_whole`] are what all of them write with: under a name there is either the old text or
 //! all of the new one. [`PacketWriter`] and [`SampleReader`] are both ends of `samples.parquet`. Nothing here measures or draws.
 //!
 //! Begin with `manifest.rs`, then `recording.rs`, then `folder.rs`.
@@ -19,6 +19,7 @@ mod buckets;
 mod error;
 mod experiment;
 mod folder;
+mod inside;
 mod interruptions;
 mod kept;
 mod manifest;
@@ -36,16 +37,17 @@ pub use experiment::{
     Settings, Transport, busy,
 };
 pub use folder::{
-    COMPARISON_HEAD, Folder, Results, Run, RunWriter, read_each, read_head, read_json,
-    refuse_results, write_json, write_whole, write_whole_with,
+    COMPARISON_HEAD, Folder, Results, Run, RunWriter, has, open, read, read_each, read_head,
+    read_json, refuse_results, write, write_json, write_whole, write_whole_with,
 };
+pub use inside::{InsidePath, NotInside, files_below};
 pub use interruptions::{CoreInterruptions, MeasuredInterruptions, RECORDED_INTERRUPTIONS};
 pub use kept::each_kept_sample;
 pub use manifest::{Manifest, Origin, hex, instant, moment, noise};
 pub use packets::{PacketFormat, PacketSample, PacketWriter};
 pub use parts::PartsFolder;
 pub use recording::{
-    RECORDED_LATENCIES, RECORDED_SLOWEST, Recording, SampleThread, stream_folders,
+    RECORDED_LATENCIES, RECORDED_SLOWEST, Recording, SampleThread, SamplesWritten, stream_names,
 };
 pub use run::{CbrResult, Sweep, SweepTrial};
 pub use samples::{Sample, SampleReader, is_only_numbers};

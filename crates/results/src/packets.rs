@@ -102,7 +102,6 @@ pub struct PacketWriter {
     partial: PathBuf,
     whole: PathBuf,
     sink: Sink,
-    rows: u64,
 }
 
 impl PacketWriter {
@@ -121,7 +120,6 @@ impl PacketWriter {
             partial,
             whole,
             sink,
-            rows: 0,
         })
     }
 
@@ -136,16 +134,25 @@ impl PacketWriter {
 
     /// Writes what is left, closes the file and gives it its name; returns its rows. After an error it ends
     /// with the last whole block; without any whole block there is no file.
-    pub fn finish(mut self, after_error: bool) -> Result<u64, ResultsError> {
-        let mut failed = None;
+    pub fn finish(self, after_error: bool) -> Result<u64, ResultsError> {
+        match self.end(after_error) {
+            (_, Some(why)) => Err(why),
+            (rows, None) => Ok(rows),
+        }
+    }
+
+    /// Finishes the file as [`PacketWriter::finish`] does, and returns the number of its rows also after an error.
+    pub fn end(mut self, after_error: bool) -> (u64, Option<ResultsError>) {
+        let failed = |whole: &Path, why: Option<std::io::Error>| why.map(ResultsError::io(whole));
+        let mut why = None;
         if !after_error {
             let written = match &mut self.sink {
                 Sink::Parquet(sink) => sink.close(),
                 Sink::Csv(sink) => sink.write_block(),
             };
-            failed = written.err();
+            why = written.err();
         }
-        if after_error || failed.is_some() {
+        if after_error || why.is_some() {
             let saved = match &mut self.sink {
                 Sink::Parquet(sink) => sink.salvage(),
                 Sink::Csv(sink) => sink.salvage(),
@@ -153,18 +160,12 @@ impl PacketWriter {
             if saved.is_err() || self.written() == 0 {
                 // What cannot be read is of no use, and on a full disk in the way.
                 let _ = fs::remove_file(&self.partial);
-                let why = failed.or(saved.err());
-                return match why {
-                    Some(why) => Err(ResultsError::io(&self.whole)(why)),
-                    None => Ok(0),
-                };
+                return (0, failed(&self.whole, why.or(saved.err())));
             }
         }
-        self.rows = self.written();
-        fs::rename(&self.partial, &self.whole).map_err(ResultsError::io(&self.whole))?;
-        match failed {
-            Some(why) => Err(ResultsError::io(&self.whole)(why)),
-            None => Ok(self.rows),
+        match fs::rename(&self.partial, &self.whole) {
+            Ok(()) => (self.written(), failed(&self.whole, why)),
+            Err(e) => (0, failed(&self.whole, why.or(Some(e)))),
         }
     }
 

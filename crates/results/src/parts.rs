@@ -89,7 +89,7 @@ mod tests {
         let folder = PartsFolder::create(dir.path(), ("io.json", &1), "parts").unwrap();
         folder.write("b", &2).unwrap();
         folder.write("a", &1).unwrap();
-        let read: (Vec<u32>, Vec<String>) = read_each(&dir.path().join("parts")).unwrap();
+        let read: (Vec<u32>, Vec<String>) = read_each(dir.path(), "parts").unwrap();
         assert_eq!(read, (vec![1, 2], Vec::new()));
     }
 }

@@ -35,13 +35,13 @@ pub const RECORDED_LATENCIES: &str = "latency.hlog";
 /// The slowest packets of a stream.
 pub const RECORDED_SLOWEST: &str = "slowest.json";
 
-/// The folder of each stream; `dir` itself where there is only one.
-pub fn stream_folders(dir: &Path, names: &[String]) -> Vec<PathBuf> {
+/// The name of each stream's folder in that of the recording; empty where there is only one, which has none of its own.
+pub fn stream_names(names: &[String]) -> Vec<String> {
     match names {
-        [_] => vec![dir.to_owned()],
+        [_] => vec![String::new()],
         names => (1..)
             .zip(names)
-            .map(|(number, name)| dir.join(format!("{number}-{}", plain(name))))
+            .map(|(number, name)| format!("{number}-{}", plain(name)))
             .collect(),
     }
 }
@@ -61,7 +61,12 @@ impl Recording {
     pub fn create(dir: &Path, stream_names: &[String]) -> Result<Self, ResultsError> {
         let was_there = dir.is_dir();
         fs::create_dir_all(dir).map_err(ResultsError::io(dir))?;
-        let streams = stream_folders(dir, stream_names);
+        let folder = |name: String| match name.is_empty() {
+            true => dir.to_owned(),
+            false => dir.join(name),
+        };
+        let names = self::stream_names(stream_names);
+        let streams: Vec<_> = names.into_iter().map(folder).collect();
         for stream in &streams {
             fs::create_dir_all(stream).map_err(ResultsError::io(stream))?;
             let files = [
@@ -240,7 +245,7 @@ fn comment(frame: &Arrived, clock: &Clock) -> String {
 
 /// The thread that writes the samples of a stream.
 pub struct SampleThread {
-    thread: JoinHandle<(u64, Option<ResultsError>)>,
+    thread: JoinHandle<SamplesWritten>,
     problem: Arc<OnceLock<String>>,
 }
 
@@ -250,14 +255,28 @@ impl SampleThread {
         self.problem.get().map(String::as_str)
     }
 
-    /// Waits until the file is closed (the [`Sampler`] must have finished): its rows, and what went wrong.
-    pub fn join(self) -> (u64, Option<ResultsError>) {
+    /// Waits until the file is closed (the [`Sampler`] must have finished).
+    pub fn join(self) -> SamplesWritten {
         let died = || {
             let source = std::io::Error::other("the writing thread died");
-            (0, Some(ResultsError::io("samples")(source)))
+            SamplesWritten {
+                problem: Some(ResultsError::io("samples")(source)),
+                ..SamplesWritten::default()
+            }
         };
         self.thread.join().unwrap_or_else(|_| died())
     }
+}
+
+/// What has become of the samples of a stream that the loop has handed over.
+#[derive(Debug, Default)]
+pub struct SamplesWritten {
+    /// Rows of the file.
+    pub rows: u64,
+    /// Packets that are not in it, as it could not be written.
+    pub lost: u64,
+    /// Why not.
+    pub problem: Option<ResultsError>,
 }
 
 fn write_all(
@@ -265,22 +284,29 @@ fn write_all(
     blocks: &Blocks,
     ns_per_tick: f64,
     problem: &OnceLock<String>,
-) -> (u64, Option<ResultsError>) {
-    let mut failed = None;
-    'blocks: while let Some(block) = blocks.next() {
-        for (sequence, packet) in (block.first..).zip(&block.packets) {
+) -> SamplesWritten {
+    let (mut failed, mut taken) = (None, 0);
+    while let Some(block) = blocks.next() {
+        taken += block.packets.len() as u64;
+        // What cannot be written any more is only counted.
+        let left = match failed {
+            None => &block.packets[..],
+            Some(_) => &[],
+        };
+        for (sequence, packet) in (block.first..).zip(left) {
             if let Err(error) = writer.push(&PacketSample::of(sequence, packet, ns_per_tick)) {
                 let _ = problem.set(error.to_string());
                 failed = Some(error);
-                break 'blocks;
+                break;
             }
         }
         blocks.give_back(block);
     }
-    let rows = writer.written();
-    match writer.finish(failed.is_some()) {
-        Ok(rows) => (rows, failed),
-        Err(error) => (rows, failed.or(Some(error))),
+    let (rows, unfinished) = writer.end(failed.is_some());
+    SamplesWritten {
+        rows,
+        lost: taken - rows.min(taken),
+        problem: failed.or(unfinished),
     }
 }
 
@@ -307,8 +333,8 @@ mod tests {
             sampler.received(sequence, 200, 0);
         }
         assert_eq!(sampler.finish().not_kept, 0);
-        let (rows, problem) = thread.join();
-        assert!(rows == 10_000 && problem.is_none());
+        let written = thread.join();
+        assert!(written.rows == 10_000 && written.lost == 0 && written.problem.is_none());
         let mut reader = SampleReader::open(&dir.path().join("samples.parquet")).unwrap();
         let sample = reader.next_block().unwrap().unwrap()[9_999];
         assert_eq!(
@@ -327,6 +353,23 @@ mod tests {
             again.contains("samples.parquet") && again.contains("exists"),
             "{again}"
         );
+    }
+
+    #[test]
+    fn what_a_full_disk_does_not_take_is_lost_and_said() {
+        let dir = tempfile::tempdir().unwrap();
+        let recording = Recording::create(dir.path(), &["only".to_string()]).unwrap();
+        let partial = dir.path().join("samples.parquet.partial");
+        std::os::unix::fs::symlink("/dev/full", &partial).unwrap();
+        let (mut sampler, thread) = recording.sample(0, PacketFormat::Parquet, &CLOCK).unwrap();
+        for sequence in 0..10_000 {
+            sampler.sent(sequence, sequence * 2000, 20);
+        }
+        assert_eq!(sampler.finish().not_kept, 0);
+        let written = thread.join();
+        assert_eq!((written.rows, written.lost), (0, 10_000), "{written:?}");
+        assert!(written.problem.unwrap().to_string().contains("space"));
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 
     #[test]

@@ -49,6 +49,11 @@ impl SampleReader {
     /// Opens the file and checks that the columns are there.
     pub fn open(path: &Path) -> Result<SampleReader, ResultsError> {
         let input = File::open(path).map_err(ResultsError::io(path))?;
+        Self::of(input, path)
+    }
+
+    /// Reads a sample file that is open already, as [`SampleReader::open`] does; errors name `path`.
+    pub fn of(input: File, path: &Path) -> Result<SampleReader, ResultsError> {
         let file = SerializedFileReader::new(input).map_err(damaged(path))?;
         let found = file.metadata().file_metadata().schema_descr();
         let names: Vec<&str> = found.columns().iter().map(|column| column.name()).collect();

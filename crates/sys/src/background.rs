@@ -1,16 +1,57 @@
-//! Threads that work beside the data path: on files, or on what a control plane says.
+//! Threads that work beside the data path: on files, or on what a control plane says. One that dies is noted, and whoever asked
+//! for that is told: nobody else may miss it.
 
 use crate::Error;
 use rustix::process::getpid;
 use rustix::thread::{sched_getaffinity, sched_setaffinity};
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::{Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
+/// Threads that are remembered when they have died. The first ones tell most.
+const MOST_DEAD: usize = 64;
+
+/// A thread that has died of a panic.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeadThread {
+    /// Name of the thread.
+    pub name: String,
+    /// What it said.
+    pub message: String,
+}
+
+/// Watch for threads that die ([`at_death`]); dropping it ends it.
+#[derive(Debug)]
+#[must_use = "dropping it ends it"]
+pub struct DeathWatch(u64);
+
+impl Drop for DeathWatch {
+    fn drop(&mut self) {
+        deaths().told.retain(|(number, _)| *number != self.0);
+    }
+}
+
+struct Deaths {
+    threads: Vec<DeadThread>,
+    /// Those who are told, by the numbers of their watches.
+    told: Vec<(u64, Box<dyn Fn() + Send>)>,
+    watches: u64,
+}
+
+static DEATHS: Mutex<Deaths> = Mutex::new(Deaths {
+    threads: Vec::new(),
+    told: Vec::new(),
+    watches: 0,
+});
+
 /// Starts a thread on the cores that the process may use, not on the one core that the calling worker may
-/// be pinned to.
+/// be pinned to. If it panics, that is noted ([`dead_threads`]).
 ///
 /// # Errors
 /// When the machine lets nobody have another thread.
 pub fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Error> {
+    let own = name.to_string();
     std::thread::Builder::new()
         .name(name.to_string())
         .spawn(move || {
@@ -18,7 +59,81 @@ pub fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<JoinHan
             if let Ok(cores) = sched_getaffinity(Some(getpid())) {
                 let _ = sched_setaffinity(None, &cores);
             }
-            body();
+            // What it leaves behind is looked at by nobody who did not know before that a thread can die.
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(body)) {
+                note(own, &*panic);
+                resume_unwind(panic);
+            }
         })
         .map_err(|e| Error::system(format!("starting thread {name}"), e))
+}
+
+/// Returns the threads of [`spawn`] that have died in this process, the first 64 of them.
+pub fn dead_threads() -> Vec<DeadThread> {
+    deaths().threads.clone()
+}
+
+/// Has `told` called whenever a thread of [`spawn`] dies, on that thread, until the watch is dropped. It must neither wait nor start
+/// or end a watch.
+pub fn at_death(told: impl Fn() + Send + 'static) -> DeathWatch {
+    let mut deaths = deaths();
+    let number = deaths.watches;
+    deaths.watches += 1;
+    deaths.told.push((number, Box::new(told)));
+    DeathWatch(number)
+}
+
+fn deaths() -> MutexGuard<'static, Deaths> {
+    DEATHS
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+fn note(name: String, panic: &(dyn Any + Send)) {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+    // One line, whatever it is.
+    let message = text
+        .unwrap_or("it said nothing")
+        .lines()
+        .collect::<Vec<_>>();
+    let mut deaths = deaths();
+    if deaths.threads.len() < MOST_DEAD {
+        deaths.threads.push(DeadThread {
+            name,
+            message: message.join("; "),
+        });
+    }
+    for (_, told) in &deaths.told {
+        told();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    #[test]
+    fn a_thread_that_dies_is_noted_and_told_of_and_one_that_ends_is_not() {
+        let told = Arc::new(AtomicU32::new(0));
+        let telling = Arc::clone(&told);
+        let watch = at_death(move || {
+            telling.fetch_add(1, Ordering::SeqCst);
+        });
+        spawn("ends", || ()).unwrap().join().unwrap();
+        let dies = spawn("dies", || panic!("of {}\nlines", 2)).unwrap();
+        assert!(dies.join().is_err());
+        let dead = dead_threads();
+        let found = |name: &str| dead.iter().find(|it| it.name == name);
+        assert_eq!(found("dies").unwrap().message, "of 2; lines");
+        assert_eq!(found("ends"), None);
+        assert_eq!(told.load(Ordering::SeqCst), 1);
+        drop(watch);
+        let dies = spawn("dies untold", || panic!("alone")).unwrap();
+        assert!(dies.join().is_err());
+        assert_eq!(told.load(Ordering::SeqCst), 1);
+    }
 }

@@ -672,6 +672,31 @@ mod tests {
     }
 
     /// Two writers and two readers at once, with buckets that are written over all the time: for Miri too.
+    /// All lengths of three records in a row in a small bucket, and one too long for any.
+    #[test]
+    fn no_record_reaches_beyond_its_bucket() {
+        const BYTES: usize = 80;
+        let lengths = if cfg!(miri) { 0..9 } else { 0..BYTES };
+        let buckets = Buckets::new(1, BYTES);
+        buckets.resize(1, |_| ());
+        let record = [7; 2 * BYTES];
+        for first in lengths.clone() {
+            for second in lengths.clone() {
+                for third in lengths.clone().chain([2 * BYTES]) {
+                    let mut bucket = buckets.claim([0; TAGS]).unwrap();
+                    let mut at = 0;
+                    for length in [first, second, third] {
+                        let size = HEAD_BYTES + length.div_ceil(8) * 8;
+                        let fits = at + size <= BYTES;
+                        assert_eq!(bucket.append([1, 2], &record[..length]), fits);
+                        at += if fits { size } else { 0 };
+                        assert!(bucket.len() == at && at <= BYTES);
+                    }
+                }
+            }
+        }
+    }
+
     #[test]
     fn writers_wrap_around_while_others_read() {
         let rounds = if cfg!(miri) { 20 } else { 20_000 };

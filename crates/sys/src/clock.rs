@@ -115,6 +115,8 @@ pub enum StampClock {
     },
     /// The kernel's `CLOCK_MONOTONIC`, ns.
     Monotonic,
+    /// The time of day at which packets were recorded in a file, ns: it says nothing of when they came from there.
+    Recorded,
     /// A clock that cannot be related to this machine's.
     Unknown,
 }
@@ -147,7 +149,7 @@ impl ClockReading {
         let (id, unit_ns) = match clock {
             StampClock::Realtime { unit_ns } => (ClockId::Realtime, unit_ns),
             StampClock::Monotonic => (ClockId::Monotonic, 1),
-            StampClock::Unknown => return None,
+            StampClock::Recorded | StampClock::Unknown => return None,
         };
         let before = ticks();
         let now = clock_gettime(id);
@@ -192,6 +194,7 @@ mod tests {
             );
         }
         assert!(ClockReading::now(StampClock::Unknown).is_none());
+        assert!(ClockReading::now(StampClock::Recorded).is_none());
     }
 
     #[test]

@@ -107,10 +107,9 @@ impl TapFolder {
         let failed = problem.is_some();
         let mut kept = 0;
         for writer in self.writers.into_values() {
-            match writer.finish(failed) {
-                Ok(rows) => kept += rows,
-                Err(error) => problem = problem.or(Some(error)),
-            }
+            let (rows, why) = writer.end(failed);
+            kept += rows;
+            problem = problem.or(why);
         }
         report.samples = Some(kept);
         for (interface, account) in sides.filter(|(_, account)| account.left() > 0) {

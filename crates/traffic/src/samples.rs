@@ -84,7 +84,7 @@ pub struct Sampler {
 /// Account of what did not get into the samples.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct SamplerAccount {
-    /// Packets sent that are not among the samples: the writing side could not keep up, or failed.
+    /// Packets sent that are not among the samples: the disk was too slow, or did not take them.
     pub not_kept: u64,
     /// Arrivals after their packet's sample had been written: it counts as lost there.
     pub too_late: u64,

@@ -27,6 +27,7 @@ mod key;
 mod offset;
 mod pace;
 pub mod parity;
+mod present;
 mod receiver;
 mod sender;
 mod settings;

@@ -1,6 +1,7 @@
 //! The receiving half: what has come in time goes to the application in order; what has not, never does.
 
 use crate::offset::Offset;
+use crate::present::Present;
 use crate::settings::Settings;
 use crate::wire::{Data, Feedback, Hello, Repair, SYMBOL_BYTES};
 use serde::{Deserialize, Serialize};
@@ -67,6 +68,8 @@ pub(crate) struct Receiver {
     /// Messages that are kept at most; slots for them are a power of 2, as each is looked for by its number.
     kept: u64,
     slots: Vec<Slot>,
+    /// Slots of messages that have come and are not delivered.
+    present: Present,
     bytes: Vec<u8>,
     /// The next message to be delivered, and the one behind the highest heard of.
     next: u64,
@@ -94,6 +97,7 @@ impl Receiver {
             payload_bytes,
             kept: settings.kept as u64,
             slots: vec![Slot::default(); slots],
+            present: Present::new(slots),
             bytes: vec![0; slots * payload_bytes],
             next: 0,
             end: 0,
@@ -210,18 +214,9 @@ impl Receiver {
             self.received.behind += 1;
             return false;
         }
-        let kept = self.kept;
-        // As much as is kept, ahead of what is waited for: what the oldest wait for will not come.
-        while number - self.next >= kept {
-            if self.next >= self.end {
-                let gone = number + 1 - kept - self.next;
-                self.received.missed += gone;
-                self.next += gone;
-            } else {
-                self.received.missed += 1;
-                self.received.late += u64::from(self.has(self.next));
-                self.next += 1;
-            }
+        if number - self.next >= self.kept {
+            // As much as is kept, ahead of what is waited for: what the oldest wait for will not come.
+            self.pass_over(number + 1 - self.kept);
         }
         if self.has(number) {
             self.received.copies += 1;
@@ -229,6 +224,7 @@ impl Receiver {
         }
         self.end = self.end.max(number + 1);
         let place = self.place(number);
+        self.present.set(place);
         self.slots[place] = Slot {
             number: Some(number),
             deadline_ns,
@@ -240,9 +236,30 @@ impl Receiver {
         true
     }
 
+    /// Gives up all messages before this one, in as many steps as have come of them.
+    fn pass_over(&mut self, until: u64) {
+        while let Some(number) = self.earliest()
+            && number < until
+        {
+            self.received.late += 1;
+            self.present.clear(self.place(number));
+            self.received.missed += number + 1 - self.next;
+            self.next = number + 1;
+        }
+        self.received.missed += until - self.next;
+        self.next = until;
+    }
+
+    /// The first message that has come and is not delivered. All of them are less than as many ahead as there are slots.
+    fn earliest(&self) -> Option<u64> {
+        let next = self.place(self.next);
+        let place = self.present.first_from(next)?;
+        Some(self.next + (place.wrapping_sub(next) & (self.slots.len() - 1)) as u64)
+    }
+
     /// The first message that has come and is not delivered, its deadline by our clock, and when it may be delivered.
     fn first(&self, offset: &Offset, now_ns: u64) -> Option<(u64, u64, u64)> {
-        let number = (self.next..self.end).find(|number| self.has(*number))?;
+        let number = self.earliest()?;
         let slot = &self.slots[self.place(number)];
         let deadline_ns = offset
             .earliest(slot.deadline_ns, now_ns)?
@@ -266,6 +283,7 @@ impl Receiver {
             }
             self.received.missed += number - self.next;
             self.next = number + 1;
+            self.present.clear(self.place(number));
             if is_late {
                 self.received.missed += 1;
                 self.received.late += 1;
@@ -413,6 +431,35 @@ mod tests {
             coefficients: &[1],
             sum: &[1]
         }));
+    }
+
+    #[test]
+    fn what_is_kept_far_ahead_is_found_and_what_was_behind_it_accounted_for() {
+        let (mut receiver, offset) = receiver(10 * MS);
+        let far = |number| Data {
+            source: number,
+            open: number.min(16) as _,
+            ..data(0, 0, 0)
+        };
+        // Each the last one that is kept ahead of what is waited for, then one by one with it there.
+        for round in 1..1_000 {
+            let number = round * 15;
+            assert!(receiver.data(0, 0, &far(number)));
+            assert_eq!(
+                receiver.earliest(),
+                Some(if round == 1 { 15 } else { number - 15 })
+            );
+        }
+        let known = receiver.received;
+        assert_eq!((known.in_time, known.late), (0, 997));
+        let first = receiver.next;
+        assert_eq!(first + 16, receiver.end);
+        assert_eq!(numbers(&mut receiver, &offset, 8 * MS), [first]);
+        for number in first + 1..first + 14 {
+            assert!(receiver.data(0, 0, &far(number)));
+            assert_eq!(numbers(&mut receiver, &offset, 8 * MS), [number]);
+        }
+        assert_eq!(receiver.received.missed, first);
     }
 
     #[test]

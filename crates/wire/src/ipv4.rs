@@ -222,14 +222,17 @@ impl<B: ByteSliceMut> Ipv4<B> {
     #[inline]
     pub fn decrement_ttl(&mut self) -> u8 {
         let header = &mut *self.header;
-        if header.ttl > 0 {
-            let old = u16::from_be_bytes([header.ttl, header.protocol]);
-            let new = old - 0x0100;
-            header.ttl -= 1;
+        // Read once: a memif peer may change it meanwhile.
+        let (ttl, protocol) = (header.ttl, header.protocol);
+        let left = ttl.saturating_sub(1);
+        if ttl > 0 {
+            let (old, new) = ([ttl, protocol], [left, protocol]);
+            let (old, new) = (u16::from_be_bytes(old), u16::from_be_bytes(new));
             let updated = checksum::update_u16(header.checksum.get(), old, new);
             header.checksum.set(updated);
+            header.ttl = left;
         }
-        header.ttl
+        left
     }
 
     /// Computes and writes the header checksum.

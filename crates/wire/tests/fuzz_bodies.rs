@@ -130,3 +130,59 @@ fn what_fuzzing_has_learnt_is_replayed() {
     corpus::replay("wire_pfcp", pfcp::message);
     corpus::replay("wire_stamp", wire::stamp);
 }
+
+/// Frames cut or filled up to every length up to 128 bytes, with every value of each byte that says how long something is, what
+/// follows, or where it lies: all that a reader's bounds can depend on, one byte at a time beside the right others.
+#[test]
+fn no_length_of_any_frame_up_to_128_bytes_leads_a_reader_out_of_it() {
+    let all = frames();
+    let extended = {
+        // Hop-by-hop options, a routing header, a fragment header, then UDP.
+        let mut frame = all[3].clone();
+        frame[20] = 0;
+        let headers = [
+            43, 0, 1, 4, 0, 0, 0, 0, 44, 0, 0, 0, 0, 0, 0, 0, 17, 0, 0, 1, 0, 0, 0, 9,
+        ];
+        frame.splice(54..54, headers);
+        let length = (frame.len() - 54) as u16;
+        frame[18..20].copy_from_slice(&length.to_be_bytes());
+        frame
+    };
+    let arp = [&[0xff; 6][..], &[2; 6], &[8, 6], &all[6]].concat();
+    // Types, versions and header lengths, whole lengths, fragments, protocols, extensions, and what stands in layer 4 and behind.
+    let kinds: [(&[u8], &[usize]); 7] = [
+        (&all[0], &[12, 13, 14, 16, 17, 20, 21, 23, 38, 39, 46]),
+        (&all[1], &[12, 13, 16, 17, 18, 20, 21, 24, 25, 27, 42, 43]),
+        (&all[2], &[12, 13, 14, 18, 19, 20, 58, 59]),
+        (
+            &extended,
+            &[18, 19, 20, 54, 55, 62, 63, 70, 71, 72, 73, 82, 83],
+        ),
+        (
+            &all[4],
+            &[
+                14, 16, 17, 23, 38, 39, 42, 43, 44, 45, 52, 53, 54, 55, 57, 58,
+            ],
+        ),
+        (&all[5], &[24, 25, 40, 41, 48, 49]),
+        (&arp, &[12, 13, 14, 16, 18, 19, 20]),
+    ];
+    let mut read = 0_u32;
+    for (frame, places) in kinds {
+        for length in 0..=128 {
+            let mut bytes = frame.to_vec();
+            bytes.resize(length, 0);
+            for place in places.iter().filter(|place| **place < length) {
+                let kept = bytes[*place];
+                for value in 0..=u8::MAX {
+                    bytes[*place] = value;
+                    wire::parse(&bytes);
+                    wire::gtpu(bytes.get(42..).unwrap_or_default());
+                    read += 1;
+                }
+                bytes[*place] = kept;
+            }
+        }
+    }
+    assert!(read > 1_000_000, "{read}");
+}

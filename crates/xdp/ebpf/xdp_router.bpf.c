@@ -90,6 +90,8 @@ const volatile struct {
 	/* Interfaces of the router, and the number of the one that frames come in by. */
 	__u32 interfaces;
 	__u32 from;
+	/* What the hash of a flow begins with, as in the process. */
+	__u64 flow_seed;
 	struct {
 		__u16 mac[3];
 		__u16 mtu;
@@ -136,7 +138,7 @@ __noinline int share_of(struct xdp_md *context)
 	rest = (__u64)it.protocol << 32;
 	if (!it.is_fragment)
 		rest |= (__u64)it.source_port << 16 | it.destination_port;
-	flow = mix(0, both(it.source[2], it.source[3]));
+	flow = mix(settings.flow_seed, both(it.source[2], it.source[3]));
 	flow = mix(flow, both(it.source[0], it.source[1]));
 	flow = mix(flow, both(it.destination[2], it.destination[3]));
 	flow = mix(flow, both(it.destination[0], it.destination[1]));

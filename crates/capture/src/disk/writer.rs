@@ -330,8 +330,11 @@ impl Writer {
         Ok(self.counts())
     }
 
-    fn close(&mut self) -> Result<(), DiskError> {
+    /// Ends the last segment as [`Writer::finish`] does, and leaves the writer to be asked for its counts.
+    pub(crate) fn close(&mut self) -> Result<(), DiskError> {
+        let flushed = self.flush();
         let ended = self.end_segment().or_else(|e| self.fail(e));
+        let ended = flushed.and(ended);
         if let Some(kept) = &mut self.kept {
             kept.end_job(true);
         }

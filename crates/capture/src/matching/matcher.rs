@@ -3,6 +3,7 @@
 use super::Identity;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
+use taut_sys::HashKey;
 
 /// How a [`Matcher`] goes about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -263,6 +264,8 @@ struct Open {
     /// Entries at most, that one aside.
     most: usize,
     buckets: Vec<u32>,
+    /// What an identity is made of everybody may know; which bucket it has, nobody.
+    hash_key: HashKey,
     /// Entries that were given back, the last one first: its memory is warm.
     free: u32,
     len: u32,
@@ -280,6 +283,7 @@ impl Open {
             entries,
             most,
             buckets: vec![NONE; most.next_power_of_two()],
+            hash_key: HashKey::default(),
             free: NONE,
             len: 0,
             oldest: NONE,
@@ -288,9 +292,16 @@ impl Open {
     }
 
     #[inline(always)]
+    fn place_of(&self, identity: Identity) -> usize {
+        let [one, other] = identity.0;
+        let hash = self.hash_key.hash([(one, other)]);
+        hash as usize & (self.buckets.len() - 1)
+    }
+
+    #[inline(always)]
     fn bucket(&mut self, identity: Identity) -> &mut u32 {
-        let mask = self.buckets.len() - 1;
-        &mut self.buckets[identity.0[0] as usize & mask]
+        let place = self.place_of(identity);
+        &mut self.buckets[place]
     }
 
     #[inline(always)]
@@ -547,6 +558,17 @@ mod tests {
             }).collect();
             prop_assert_eq!(seen, pairs);
         }
+    }
+
+    #[test]
+    fn identities_that_share_a_bucket_under_one_key_do_not_under_another() {
+        let (one, other) = (Open::new(1 << 10), Open::new(1 << 10));
+        let place = |open: &Open, it: u64| open.place_of(Identity([it, 0]));
+        let meets = |open: &Open, it: u64| place(open, it) == place(open, 0);
+        let chosen: Vec<u64> = (1..100_000).filter(|it| meets(&one, *it)).collect();
+        assert!((40..200).contains(&chosen.len()), "{}", chosen.len());
+        let met = chosen.iter().filter(|it| meets(&other, **it));
+        assert!(met.count() < 20);
     }
 
     #[test]

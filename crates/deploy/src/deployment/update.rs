@@ -2,7 +2,7 @@
 
 use super::{Deployment, Heard, Running, cores, name_of};
 use crate::status::Condition;
-use crate::{DeployError, Segment, segments};
+use crate::{DeployError, Segment, segments, split};
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -16,15 +16,16 @@ impl Deployment {
     /// other file has more join before that.
     pub(super) fn update(&mut self, chain: &Chain, file: &Path) -> Result<(), DeployError> {
         self.check_update(chain, file)?;
-        let made = segments(chain, &self.laid.wires, &cores(chain)?)?;
-        if made.len() != self.segments.len() {
+        // First, as the wires that are there are between as many segments as there are.
+        let (count, is) = (split(chain)?.len(), self.segments.len());
+        if count != is {
             return Err(DeployError::Chain(format!(
-                "{} segments instead of {}: an update keeps their number; take the chain down and up again, or use \
-                 placement = \"compact\"",
-                made.len(),
-                self.segments.len()
+                "{}: {count} segments instead of {is}: an update keeps their number; take the chain down and up again, or \
+                 use placement = \"compact\"",
+                file.display()
             )));
         }
+        let made = segments(chain, &self.laid.wires, &cores(chain)?)?;
         let functions = |running: &Running| running.segment.chain.functions.clone();
         let before: Vec<Vec<Stage>> = self.segments.iter().map(functions).collect();
         let changed: Vec<usize> = (0..made.len())
@@ -100,12 +101,18 @@ impl Deployment {
         ];
         match differs.into_iter().find(|(_, differs)| *differs) {
             None => Ok(()),
-            Some((what, _)) => Err(DeployError::Chain(format!(
-                "{}: its {what} is not that of chain \"{}\" that is up: an update changes functions, and adds workers where \
-                 cores are left for them; take the chain down and up again",
-                file.display(),
-                self.name
-            ))),
+            Some((what, _)) => {
+                let differs = match what.ends_with('s') {
+                    true => "differ from those",
+                    false => "differs from that",
+                };
+                Err(DeployError::Chain(format!(
+                    "{}: its {what} {differs} of the running chain \"{}\": an update changes functions, and adds workers \
+                     where cores are left for them; take the chain down and up again",
+                    file.display(),
+                    self.name
+                )))
+            }
         }
     }
 

@@ -3,9 +3,10 @@
 use super::image::{Contents, PROGRAM};
 use super::kernel::{Kernel, WANTED};
 use crate::DeployError;
+use crate::lines::next_line;
 use rustix::fs::MemfdFlags;
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufReader, Write};
 use std::net::Shutdown;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -162,10 +163,10 @@ impl Machine {
         // Piped, as the machine's console must not cut short a file that is its standard error.
         if let Some(console) = emulator.stderr.take() {
             std::thread::spawn(move || {
-                for line in BufReader::new(console).split(b'\n').map_while(Result::ok) {
-                    let line = String::from_utf8_lossy(&line);
+                let mut console = BufReader::new(console);
+                while let Some(line) = next_line(&mut console) {
                     // One write, so that it stays whole beside other programs' lines.
-                    let line = format!("{}\n", told(line.trim_end()));
+                    let line = format!("{}\n", told(&line));
                     eprint!("{line}");
                 }
             });
@@ -194,20 +195,16 @@ impl Machine {
     /// # Errors
     /// When it ended without one.
     pub fn relay(&mut self, mut line: impl FnMut(&str)) -> Result<i32, DeployError> {
-        let mut text = String::new();
         loop {
-            text.clear();
-            match self.lines.read_line(&mut text) {
-                Ok(0) | Err(_) => return Err(self.died()),
-                Ok(_) => {}
-            }
-            let said = text.trim_end();
+            let Some(said) = next_line(&mut self.lines) else {
+                return Err(self.died());
+            };
             match said.strip_prefix(ENDED) {
                 Some(code) => {
                     self.wait();
                     return Ok(code.parse().unwrap_or(1));
                 }
-                None => line(said),
+                None => line(&said),
             }
         }
     }

@@ -2,11 +2,11 @@
 
 use crate::error::ExperimentError;
 use crate::folder::{Folder, IndexedRun, run_folder};
-use crate::inside::InsidePath;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use taut_measure::LatencyHistogram;
+use taut_results::InsidePath;
 use taut_settings::suggestion;
 
 /// A histogram log is no larger, bytes: those of this program are a hundred times smaller.

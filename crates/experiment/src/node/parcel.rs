@@ -1,11 +1,11 @@
 //! Files of a run on their way to a node and back: a tar stream of plain files and folders, nothing else.
 
 use super::RunFile;
-use crate::inside::InsidePath;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::Path;
 use tar::{Archive, Builder, EntryType, Header};
+use taut_results::InsidePath;
 
 /// These files as a stream.
 pub(crate) fn pack_files(files: &[RunFile]) -> io::Result<Vec<u8>> {
@@ -23,7 +23,7 @@ pub(crate) fn pack_files(files: &[RunFile]) -> io::Result<Vec<u8>> {
 /// Packs every plain file below `folder` as a stream into `out`; links and sockets stay where they are.
 pub(crate) fn pack(folder: &Path, out: impl Write) -> io::Result<()> {
     let mut archive = Builder::new(out);
-    for name in crate::agent::files_below(folder)? {
+    for name in taut_results::files_below(folder)? {
         archive.append_file(&name, &mut File::open(folder.join(&name))?)?;
     }
     archive.into_inner()?.flush()

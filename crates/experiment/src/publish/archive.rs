@@ -1,14 +1,13 @@
 //! Published archives: packed so that the same results give the same bytes, and unpacked without trust.
 
-use crate::agent::files_below;
+use crate::copied::{Failed, copy};
 use crate::error::ExperimentError;
-use crate::inside::{InsidePath, NotInside};
 use flate2::{Compression, read::GzDecoder, write::GzEncoder};
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use tar::EntryType;
-use taut_results::write_whole_with;
+use taut_results::{InsidePath, NotInside, files_below, write_whole_with};
 
 /// An archive of more is not unpacked, bytes.
 const MOST_BYTES: u64 = 64 << 30;
@@ -117,7 +116,10 @@ pub(crate) fn unpack(archive: &Path, into: &Path) -> Result<PathBuf, ExperimentE
                     io::ErrorKind::AlreadyExists => wrong(format!("`{name}` is in it twice")),
                     _ => ExperimentError::io(name.in_folder(into))(e),
                 })?;
-                let copied = io::copy(&mut entry, &mut out).map_err(damaged)?;
+                let copied = copy(&mut entry, &mut out).map_err(|e| match e {
+                    Failed::Reading(e) => damaged(e),
+                    Failed::Writing(e) => ExperimentError::io(name.in_folder(into))(e),
+                })?;
                 if copied != size {
                     return Err(damaged(io::ErrorKind::UnexpectedEof.into()));
                 }

@@ -1,12 +1,12 @@
 //! Metadata that machines and people read first: `ro-crate-metadata.json` (RO-Crate 1.2) and `REPLICATE.md`.
 
-use crate::agent::{checksum, files_below};
+use crate::agent::checksum;
 use crate::error::ExperimentError;
 use crate::experiment::Experiment;
 use crate::folder::{Folder, State};
 use serde_json::{Value, json};
 use std::path::Path;
-use taut_results::{write_json, write_whole};
+use taut_results::{files_below, write_json, write_whole};
 
 /// Writes both files.
 pub(super) fn write(

@@ -6,12 +6,12 @@ mod metadata;
 mod pseudonyms;
 mod site;
 
-use crate::agent::{checksum, files_below};
+use crate::agent::{checksum, checksum_of};
+use crate::copied::copy;
 use crate::error::ExperimentError;
 use crate::evaluate::Evaluation;
 use crate::experiment::Experiment;
 use crate::folder::{Folder, IndexedRun, Publication, RunRecord, State, each_line, run_folder};
-use crate::inside::InsidePath;
 use crate::node::NodeAddress;
 use crate::run::now;
 use pseudonyms::Pseudonyms;
@@ -20,7 +20,7 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
-use taut_results::{Completion, is_only_numbers, write_json, write_whole};
+use taut_results::{Completion, InsidePath, files_below, is_only_numbers, write_json, write_whole};
 
 /// Text of the template in the place of what an experiment is for.
 const TEMPLATE_ABOUT: &str = "What this experiment is for, and what its results are held against.";
@@ -306,11 +306,17 @@ impl Work<'_> {
     /// Copies a file of the results; says whether it is part of the publication.
     fn copy_file(&mut self, file: &InsidePath) -> Result<bool, ExperimentError> {
         let (dir, to) = (self.from.path(), &self.to);
-        let failed = || ExperimentError::io(file.in_folder(dir));
+        let (from, target) = (file.in_folder(dir), file.in_folder(to));
+        let failed = || ExperimentError::io(&from);
+        let open = || file.open(dir).map_err(failed());
+        let create = || file.create(to).map_err(ExperimentError::io(&target));
         let shown = file.to_string();
-        let as_it_is = || io::copy(&mut file.open(dir)?, &mut file.create(to)?).map(|_| true);
+        let as_it_is = || {
+            let copied = copy(&mut open()?, &mut create()?);
+            copied.map(|_| true).map_err(|e| e.of(&from, &target))
+        };
         let Some(pseudonyms) = &mut self.pseudonyms else {
-            return as_it_is().map_err(failed());
+            return as_it_is();
         };
         if pseudonyms.text(&shown) != shown {
             self.left_out
@@ -318,20 +324,19 @@ impl Work<'_> {
             return Ok(false);
         }
         if file.open(dir).and_then(is_text).map_err(failed())? {
-            let mut copy = || -> io::Result<()> {
-                let mut lines = BufReader::new(file.open(dir)?);
-                let mut out = BufWriter::new(file.create(to)?);
-                let mut line = String::new();
-                while lines.read_line(&mut line)? > 0 {
-                    out.write_all(pseudonyms.text(&line).as_bytes())?;
-                    line.clear();
-                }
-                out.flush()
-            };
-            return copy().map(|()| true).map_err(failed());
+            let mut lines = BufReader::new(open()?);
+            let mut out = BufWriter::new(create()?);
+            let unwritten = || ExperimentError::io(&target);
+            let mut line = String::new();
+            while lines.read_line(&mut line).map_err(failed())? > 0 {
+                let text = pseudonyms.text(&line);
+                out.write_all(text.as_bytes()).map_err(unwritten())?;
+                line.clear();
+            }
+            return out.flush().map(|()| true).map_err(unwritten());
         }
         if self.keep_captures || file.open(dir).is_ok_and(is_only_numbers) {
-            return as_it_is().map_err(failed());
+            return as_it_is();
         }
         self.left_out.push(shown);
         Ok(false)
@@ -431,7 +436,7 @@ pub(crate) fn check_sums(folder: &Path) -> Result<(), ExperimentError> {
             let name = InsidePath::new(name)
                 .map_err(|e| ExperimentError::results(&path, e.to_string()))?;
             let file = name.in_folder(folder);
-            match name.checksum(folder) {
+            match name.open(folder).and_then(checksum_of) {
                 Ok(sum) if sum == expected => {
                     listed.insert(PathBuf::from(name.as_str()));
                     Ok(())

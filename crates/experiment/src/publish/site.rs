@@ -5,14 +5,13 @@ use crate::error::ExperimentError;
 use crate::evaluate::{Evaluation, nodes_of, quantity_of};
 use crate::experiment::Experiment;
 use crate::folder::{Folder, RunRecord, run_folder};
-use crate::inside::InsidePath;
 use crate::page;
 use crate::variables::text_of;
 use askama::Template;
 use std::io::Read;
 use std::path::Path;
 use taut_lab::report::flatten;
-use taut_results::write_whole;
+use taut_results::{InsidePath, write_whole};
 
 /// Lines of data that a page shows.
 const MOST_LINES: usize = 200;

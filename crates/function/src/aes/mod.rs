@@ -296,9 +296,9 @@ impl Aes {
 /// it decrypted for them. In what order: header, addresses, ports.
 fn associated(frame: &[u8], it: &Datagram, header: &Header) -> ([u8; 60], usize) {
     let mut all = [0; 60];
-    let addresses = match frame[it.ip] >> 4 {
-        4 => &frame[it.ip + 12..it.ip + 20],
-        _ => &frame[it.ip + 8..it.ip + 40],
+    let addresses = match it.is_v4 {
+        true => &frame[it.ip + 12..it.ip + 20],
+        false => &frame[it.ip + 8..it.ip + 40],
     };
     let mut length = 0;
     for part in [&header.emit(), addresses, &frame[it.udp..it.udp + 4]] {
@@ -316,12 +316,12 @@ impl Function for Aes {
     }
 
     fn process(&mut self, batch: &mut Batch, context: &Context) {
-        let encrypts = self.encrypt.contains(&context.to_port);
         self.clock.advance(context.now_ticks);
         for i in 0..batch.len() {
             if !batch.is_kept(i) {
                 continue;
             }
+            let encrypts = (self.encrypt).contains(&batch.leaves_through(i, context.to_port));
             let headers = batch.headers(i);
             let packet = batch.packet_mut(i);
             let outcome = match Seen::of(&headers, packet.bytes()) {

@@ -1,11 +1,12 @@
-//! Frames that the gateway makes itself. Answers are made on the slow path, and leave through the port that their cause came in
-//! by. End markers are made by the worker: what they are for is their place behind the last packet of their path.
+//! Frames that the gateway makes itself, all of which the slow path sends. Answers are made there, and leave through the port that
+//! their cause came in by. End markers and echo requests are made by the worker, which knows the way to their receivers: what end
+//! markers are for is their place behind the last packet of their path, and what comes back from the slow path is behind it.
 
 use super::Path;
 use super::rewrite::{outer_len, write_outer};
 use super::seen::{Own, Seen, Tunnelled};
 use crate::mac_rewrite::Macs;
-use crate::slow::{ErrorLimit, Handler, Punted, Send};
+use crate::slow::{ErrorLimit, Handler, Passage, Punted, Send};
 use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use taut_wire::{
     gtpu, icmp_error, resolution,
 };
 
-/// End markers that may wait to be sent.
+/// Messages that may wait to be handed to the slow path.
 const MOST_WAITING: usize = 128;
 /// Longest GTP-U message that is made: an error indication about an IPv6 peer.
 const MESSAGE_BYTES: usize = 36;
@@ -90,18 +91,30 @@ impl Answering {
             | Punt::Prohibited
             | Punt::Rejected
             | Punt::Fragment
-            | Punt::Shown { .. } => None,
+            | Punt::LastFragment
+            | Punt::Made { .. } => None,
         }
     }
 }
 
 impl Handler for Answering {
     fn handle(&mut self, punted: &Punted<'_>, send: &mut Send<'_>) -> bool {
+        if let Punt::Made { port } = punted.cause {
+            // The addresses by which its receiver was heard, or none, are only the second best where a function knows the next device.
+            let way = Passage {
+                lacks_addresses: true,
+                ..Passage::of_own(port.into())
+            };
+            if !send(way, punted.frame) {
+                self.lost.fetch_add(1, Ordering::Relaxed);
+            }
+            return true;
+        }
         let mut reply = [0; LONGEST_BYTES];
         let Some(length) = self.answer(punted, &mut reply) else {
             return false;
         };
-        if length > 0 && !send(punted.from_port, &reply[..length]) {
+        if length > 0 && !send(Passage::of_own(punted.from_port), &reply[..length]) {
             self.lost.fetch_add(1, Ordering::Relaxed);
         }
         true
@@ -136,25 +149,37 @@ fn unknown_teid(frame: &[u8], seen: &Tunnelled, reply: &mut [u8; LONGEST_BYTES])
     back(frame, seen, &message[..length], gtpu::UDP_PORT, reply)
 }
 
-/// End markers, until a batch for their port comes by.
-pub(super) struct EndMarkers {
-    waiting: VecDeque<(usize, Packet)>,
+/// The way of a message that the worker makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Way {
+    /// The port that the message leaves through.
+    pub port: u8,
+    pub path: Path,
+    /// Source and destination. Both are zero where the receiver was never heard: a function that knows the next device has to set
+    /// them, and without one nobody takes the frame for its own, as everybody would one that is sent to all.
+    pub macs: (Mac, Mac),
 }
 
-impl EndMarkers {
+/// Messages that the worker makes, until a batch comes by that takes them to the slow path.
+pub(super) struct Messages {
+    waiting: VecDeque<(u8, Packet)>,
+}
+
+impl Messages {
     pub fn new() -> Self {
         Self {
             waiting: VecDeque::with_capacity(MOST_WAITING),
         }
     }
 
-    /// Appends to `batch`, which leaves through `port`, what is to leave there.
+    /// Appends to `batch` what waits, marked for the slow path.
     #[inline]
-    pub fn release(&mut self, batch: &mut Batch, port: usize) {
-        // The queue is short, and a batch for the port of its head comes in every round.
-        while batch.room() > 0 && self.waiting.front().is_some_and(|(to, _)| *to == port) {
-            if let Some((_, packet)) = self.waiting.pop_front() {
+    pub fn release(&mut self, batch: &mut Batch) {
+        while !self.waiting.is_empty() && batch.room() > 0 {
+            if let Some((port, packet)) = self.waiting.pop_front() {
+                let index = batch.len();
                 batch.push(packet);
+                batch.mark_punted(index, Punt::Made { port });
             }
         }
     }
@@ -163,35 +188,32 @@ impl EndMarkers {
         self.waiting.len()
     }
 
-    /// Ends the stream of packets of a tunnel (section 7.3.2); false if there is no room. The MAC addresses are zero: those of
-    /// the next device are for a function behind this one to set.
+    /// Ends the stream of packets of a tunnel (section 7.3.2); false if there is no room.
     #[cold]
-    pub fn add(&mut self, pool: &PoolHandle, port: usize, path: &Path, teid: u32) -> bool {
+    pub fn add_end_marker(&mut self, pool: &PoolHandle, way: &Way, teid: u32) -> bool {
         let mut message = [0; MESSAGE_BYTES];
         let length = emit_end_marker(teid, &mut message).ok();
-        length.is_some_and(|length| self.add_message(pool, port, path, &message[..length]))
+        length.is_some_and(|length| self.add(pool, way, &message[..length]))
     }
 
-    /// Asks the other end of a path whether it is there (section 7.2.1); false if there is no room. MAC addresses are
-    /// as those of end markers.
+    /// Asks the other end of a path whether it is there (section 7.2.1); false if there is no room.
     #[cold]
-    pub fn add_echo(&mut self, pool: &PoolHandle, port: usize, path: &Path, sequence: u16) -> bool {
+    pub fn add_echo(&mut self, pool: &PoolHandle, way: &Way, sequence: u16) -> bool {
         let mut message = [0; MESSAGE_BYTES];
         let length = emit_echo_request(sequence, &mut message).ok();
-        length.is_some_and(|length| self.add_message(pool, port, path, &message[..length]))
+        length.is_some_and(|length| self.add(pool, way, &message[..length]))
     }
 
-    fn add_message(&mut self, pool: &PoolHandle, port: usize, path: &Path, message: &[u8]) -> bool {
+    fn add(&mut self, pool: &PoolHandle, way: &Way, message: &[u8]) -> bool {
         let mut frame = [0; TUNNEL_FRAME_BYTES];
-        let macs = (Mac::default(), Mac::default());
-        let packet = tunnel_frame(macs, path, message, &mut frame).and_then(|length| {
+        let packet = tunnel_frame(way.macs, &way.path, message, &mut frame).and_then(|length| {
             let mut packet = pool.take(length as u16)?;
             packet.bytes_mut().copy_from_slice(&frame[..length]);
             Some(packet)
         });
         match packet.filter(|_| self.waiting.len() < MOST_WAITING) {
             Some(packet) => {
-                self.waiting.push_back((port, packet));
+                self.waiting.push_back((way.port, packet));
                 true
             }
             None => false,

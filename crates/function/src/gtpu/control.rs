@@ -1,11 +1,13 @@
 //! The gateway's bearers, as whoever changes them sees them. Checks every change before the worker hears of it, so that
 //! a set of changes is made as a whole or not at all.
 
+use super::Together;
 use super::bearer::{Bearer, Match, Path};
 use super::change::{Change, Sender, Senders};
 use super::event::Event;
 use super::held::HeldInAll;
 use super::limit::{Limited, Limits, Taken};
+use super::peers::Peers;
 use super::pfcp::Counts;
 use super::policing::{METERS_PER_BEARER, Meters, SharedMeters, UNMETERED};
 use super::sorting::Sorting;
@@ -28,6 +30,8 @@ pub struct Control {
     sortings: Sortings,
     /// Packets that all workers keep.
     pub(super) held: HeldInAll,
+    /// What workers know of the other ends of paths.
+    peers: Peers,
     senders: Senders,
     /// Changes that the kernel had made when it refused another one of their set, and would not take back.
     owed: Vec<Change>,
@@ -97,13 +101,16 @@ pub enum Wish {
 }
 
 impl Control {
-    /// Makes the control of the worker at the other end of `sender`, whose meters these are.
+    /// Makes the control of the worker at the other end of `sender`, which has all this together with it.
     pub(super) fn new(
         own: Vec<IpAddr>,
         room: usize,
         sender: Sender,
-        meters: SharedMeters,
-        held: HeldInAll,
+        Together {
+            meters,
+            held,
+            peers,
+        }: Together,
     ) -> Self {
         Self {
             own,
@@ -112,6 +119,7 @@ impl Control {
             limited: Limited::new(room),
             sortings: Sortings::new(room),
             held,
+            peers,
             senders: Senders::new(sender, meters),
             owed: Vec::new(),
             signalling: None,
@@ -134,6 +142,15 @@ impl Control {
             make(Change::Police { key, meters });
         }
         self.senders.add(sender);
+    }
+
+    /// What workers have together, for another one of them.
+    pub(super) fn together(&self) -> Together {
+        Together {
+            meters: self.meters(),
+            held: self.held.clone(),
+            peers: self.peers.clone(),
+        }
     }
 
     /// The meters that all workers share.
@@ -586,13 +603,12 @@ mod tests {
 
     fn control_of(room: usize, sender: Sender) -> Control {
         let own = vec![[192, 0, 2, 1].into()];
-        Control::new(
-            own,
-            room,
-            sender,
-            SharedMeters::new(room),
-            HeldInAll::default(),
-        )
+        let all = Together {
+            meters: SharedMeters::new(room),
+            held: HeldInAll::default(),
+            peers: Peers::new(),
+        };
+        Control::new(own, room, sender, all)
     }
 
     fn relay(teid: u32, remote: u8) -> Bearer {

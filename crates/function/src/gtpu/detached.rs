@@ -115,9 +115,20 @@ impl Detached {
         node.map_or_else(Vec::new, |node| node.look(now, &mut self.control))
     }
 
+    /// PFCP requests of the gateway's own that are due, and to whom: what was answered makes room for more.
+    pub fn due(&mut self, now: Instant) -> Vec<(SocketAddr, Vec<u8>)> {
+        let node = self.node.as_mut();
+        node.map_or_else(Vec::new, |node| node.due(now))
+    }
+
+    /// Whether there was more to look at than is done at a time.
+    pub fn is_behind(&self) -> bool {
+        self.node.as_ref().is_some_and(Node::is_behind)
+    }
+
     /// Makes the data path take every change that waits.
     pub fn take_changes(&mut self) {
-        while self.plane.take_changes(0) {}
+        while self.plane.take_changes() {}
     }
 
     /// Packets that were counted under any outcome.
@@ -147,8 +158,7 @@ impl Detached {
         for bearer in self.control.bearers() {
             let key = bearer.matched.key();
             let slot = table.get(key).ok_or(format!("no {bearer:?}"))?;
-            let path = paths.last(slot.path).map(|(path, _)| path);
-            let path = path.filter(|_| slot.path != 0);
+            let path = paths.get(slot.path).filter(|_| slot.path != 0);
             if let super::Action::Sort { number } = bearer.action {
                 let place = (number as usize).wrapping_sub(1);
                 let found = self.plane.sortings.get(place).and_then(Option::as_ref);

@@ -2,11 +2,15 @@
 //! many peers stay in the cache beside the table.
 
 use super::Path;
+use super::peers::Peers;
 use super::seen::Own;
+use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Most paths: as many as numbers, as there is none of number 0.
 const MOST_PATHS: usize = u16::MAX as usize;
+/// Stand-in for a port: none of them.
+const NOWHERE: u32 = u32::MAX;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ends {
@@ -19,7 +23,7 @@ enum Ends {
 #[derive(Debug, Clone, Copy)]
 struct Known {
     ends: Ends,
-    /// The port that its packets left through last.
+    /// The port that this worker's packets left through last.
     port: u32,
 }
 
@@ -28,27 +32,39 @@ pub(super) struct KnownPaths {
     /// Paths by number less 1.
     known: Vec<Known>,
     v6: Vec<(Ipv6Addr, Ipv6Addr)>,
+    /// Numbers of paths, for packets that come from their other ends.
+    numbers: HashMap<Path, u16>,
+    /// What all workers know of the other ends.
+    pub peers: Peers,
 }
 
 impl KnownPaths {
     /// Makes a list with no path yet; memory is set aside for all that there can be.
-    pub fn new(own: &Own) -> Self {
+    pub fn new(own: &Own, peers: Peers) -> Self {
         let v6 = if own.v6().is_some() { MOST_PATHS } else { 0 };
         Self {
             known: Vec::with_capacity(MOST_PATHS),
             v6: vec![(Ipv6Addr::UNSPECIFIED, Ipv6Addr::UNSPECIFIED); v6],
+            numbers: HashMap::with_capacity(MOST_PATHS),
+            peers,
         }
     }
 
-    /// Makes `path` that of `number`. One that it is already, as it comes back for its end marker, leaves where it
-    /// did, another one through `to_port`.
-    pub fn set(&mut self, number: u16, path: Path, to_port: usize) {
+    /// Makes `path` that of `number`. Of one that it is already, as it comes back for its end marker, all stays known.
+    pub fn set(&mut self, number: u16, path: Path) {
         let Some(place) = usize::from(number).checked_sub(1) else {
             debug_assert!(false, "0 is the number of no path");
             return;
         };
-        if self.path(place) == Some(path) {
+        let before = self.path(place);
+        if before == Some(path) {
             return;
+        }
+        if let Some(before) = before {
+            self.peers.forget(number);
+            if self.numbers.get(&before) == Some(&number) {
+                self.numbers.remove(&before);
+            }
         }
         let ends = match (path.local, path.remote) {
             (IpAddr::V4(local), IpAddr::V4(remote)) => Ends::V4(local, remote),
@@ -66,13 +82,15 @@ impl KnownPaths {
             // Its memory was set aside for all there can be.
             self.known.push(Known {
                 ends: Ends::None,
-                port: 0,
+                port: NOWHERE,
             });
         }
         self.known[place] = Known {
             ends,
-            port: to_port as u32,
+            port: NOWHERE,
         };
+        // So was that of its number.
+        self.numbers.insert(path, number);
     }
 
     /// The path of that number, which packets take through `to_port` now.
@@ -82,14 +100,20 @@ impl KnownPaths {
         let known = self.known.get_mut(place)?;
         if known.port != to_port as u32 {
             known.port = to_port as u32;
+            self.peers.leaves(number, to_port);
         }
         self.path(place)
     }
 
-    /// The path of that number, and the port that its packets left through last.
-    pub fn last(&self, number: u16) -> Option<(Path, usize)> {
-        let place = usize::from(number).wrapping_sub(1);
-        Some((self.path(place)?, self.known[place].port as usize))
+    /// The path of that number.
+    #[inline]
+    pub fn get(&self, number: u16) -> Option<Path> {
+        self.path(usize::from(number).wrapping_sub(1))
+    }
+
+    /// The number of the path between those ends.
+    pub fn number(&self, path: &Path) -> Option<u16> {
+        self.numbers.get(path).copied()
     }
 
     #[inline(always)]
@@ -126,22 +150,36 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_found_by_number_and_remember_where_packets_left() {
+    fn paths_are_found_by_number_and_by_their_ends_and_remember_where_packets_left() {
         let (v4, v6) = (
             path("192.0.2.1", "192.0.2.9"),
             path("2001:db8::1", "2001:db8::9"),
         );
-        let mut paths = KnownPaths::new(&Own::new(&[v4.local, v6.local]));
-        assert_eq!((paths.take(3, 0), paths.last(0)), (None, None));
-        paths.set(3, v4, 1);
-        paths.set(u16::MAX, v6, 1);
-        assert_eq!((paths.last(1), paths.last(3)), (None, Some((v4, 1))));
+        let own = Own::new(&[v4.local, v6.local]);
+        let mut paths = KnownPaths::new(&own, Peers::new());
+        assert_eq!((paths.take(3, 0), paths.get(0)), (None, None));
+        paths.set(3, v4);
+        paths.set(u16::MAX, v6);
+        assert_eq!((paths.get(1), paths.get(3)), (None, Some(v4)));
+        assert_eq!(
+            (paths.number(&v4), paths.number(&v6)),
+            (Some(3), Some(u16::MAX))
+        );
+        assert_eq!(paths.peers.left(3), None);
         assert_eq!(paths.take(3, 0), Some(v4));
         // The same one again: packets left through port 0 meanwhile.
-        paths.set(3, v4, 1);
-        assert_eq!(paths.last(3), Some((v4, 0)));
-        paths.set(3, v6, 1);
-        assert_eq!(paths.last(3), Some((v6, 1)));
-        assert_eq!(paths.take(u16::MAX, 1), Some(v6));
+        paths.set(3, v4);
+        assert_eq!((paths.get(3), paths.peers.left(3)), (Some(v4), Some(0)));
+        // Another one, whose number was the old one's, which comes back with another number.
+        paths.set(3, v6);
+        assert_eq!((paths.get(3), paths.peers.left(3)), (Some(v6), None));
+        assert_eq!((paths.number(&v4), paths.number(&v6)), (None, Some(3)));
+        paths.set(4, v4);
+        paths.set(u16::MAX, v4);
+        assert_eq!(
+            (paths.number(&v4), paths.number(&v6)),
+            (Some(u16::MAX), Some(3))
+        );
+        assert_eq!(paths.take(u16::MAX, 1), Some(v4));
     }
 }

@@ -26,6 +26,7 @@ mod known_paths;
 mod limit;
 pub(crate) mod meter;
 mod outcome;
+mod peers;
 mod pfcp;
 mod policing;
 mod rewrite;
@@ -56,7 +57,7 @@ use crate::{
     Class, Context, Entry, Function, Handler, KernelVersion, Member, SettingsError, Shared, Spread,
     settings,
 };
-use answer::{Answering, EndMarkers};
+use answer::{Answering, Messages, Way};
 use bearer::{Kind, is_of_rule};
 use change::{Change, Receiver, changes};
 use event::Event;
@@ -65,6 +66,7 @@ use held::{HeldInAll, HeldPackets};
 use in_kernel::Kernel;
 use known_paths::KnownPaths;
 use outcome::Counts;
+use peers::Peers;
 use policing::{Policing, SharedMeters};
 use seen::{Own, Seen, Tunnelled};
 use serde::Deserialize;
@@ -77,7 +79,7 @@ use table::{Slot, Table};
 use taut_port::{BATCH_CAPACITY, Batch, Marks, Packet, PoolHandle, PortError, Punt};
 use taut_sys::Alarm;
 use taut_wire::gtpu::MessageType;
-use taut_wire::{Gtpu, Headers, resolution};
+use taut_wire::{Ethernet, Gtpu, Headers, resolution};
 use taut_xdp::gateway::KernelGateway;
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -248,15 +250,13 @@ impl Gateway {
         let (sender, receiver) = changes(self.kernel.clone())?;
         let meters = SharedMeters::new(settings.metered_bearers());
         let kernel = self.kernel.clone();
-        let held = settings.held();
-        let mut plane = Plane::new(
-            &self.checked,
-            receiver,
-            kernel,
-            meters.clone(),
-            held.clone(),
-        )?;
-        let mut control = Control::new(own.clone(), settings.bearers, sender, meters, held);
+        let all = Together {
+            meters,
+            held: settings.held(),
+            peers: Peers::new(),
+        };
+        let mut plane = Plane::new(&self.checked, receiver, kernel, all.clone())?;
+        let mut control = Control::new(own.clone(), settings.bearers, sender, all);
         if let Some(file) = &settings.load {
             let wrong = |line: Option<usize>, what: String| {
                 let line = line.map_or(String::new(), |line| format!("{line}: "));
@@ -298,8 +298,7 @@ impl Gateway {
         let (sender, receiver) = changes(None)?;
         let control = deciding.control.lock();
         let mut control = control.unwrap_or_else(PoisonError::into_inner);
-        let (meters, held) = (control.meters(), control.held.clone());
-        let mut plane = Plane::new(&self.checked, receiver, None, meters, held)?;
+        let mut plane = Plane::new(&self.checked, receiver, None, control.together())?;
         control.add_worker(sender, |change| plane.copy(change));
         self.plane = Some(plane);
         Ok(())
@@ -378,6 +377,18 @@ impl Function for Gateway {
         ));
         outcomes
     }
+
+    fn drops(&self, outcome: &str) -> bool {
+        outcome::drops(outcome)
+    }
+}
+
+/// What the workers' data paths write and read together, and whoever decides.
+#[derive(Debug, Clone)]
+struct Together {
+    meters: SharedMeters,
+    held: HeldInAll,
+    peers: Peers,
 }
 
 /// Data path of the worker.
@@ -395,19 +406,20 @@ struct Plane {
     mtu: usize,
     others: Others,
     pool: PoolHandle,
-    end_markers: EndMarkers,
+    /// Messages that wait to be handed to the slow path, which sends them.
+    messages: Messages,
     receiver: Receiver,
     counts: Counts,
     kernel: Kernel,
     /// Sortings by number less 1.
     sortings: Vec<Option<Arc<Sorting>>>,
     held: HeldPackets,
-    /// Whether somebody wants to hear which peers answer.
-    asks_for_echoes: bool,
     /// What is due is being passed, and is not kept back behind itself.
     is_draining: bool,
     /// Packets that are taken out of their batch for a moment.
     aside: Batch,
+    /// Batches so far, by which one packet of each is chosen that shows where its peer is.
+    batches: usize,
 }
 
 /// What there is to do about a packet behind its bearer's action.
@@ -425,22 +437,22 @@ impl Plane {
         checked: &Checked,
         receiver: Receiver,
         kernel: Kernel,
-        meters: SharedMeters,
-        held: HeldInAll,
+        Together {
+            meters,
+            held,
+            peers,
+        }: Together,
     ) -> Result<Self, PortError> {
         let settings = &checked.settings;
         let own = Own::new(&checked.own);
         Ok(Self {
             sortings: vec![None; settings.metered_bearers()],
             held: HeldPackets::new(held)?,
-            asks_for_echoes: checked
-                .pfcp
-                .as_ref()
-                .is_some_and(|terms| terms.echo.is_some()),
             is_draining: false,
             aside: Batch::new(),
+            batches: 0,
             table: Table::new(settings.matching, settings.bearers),
-            paths: KnownPaths::new(&own),
+            paths: KnownPaths::new(&own, peers),
             policing: Policing::new(settings.metered_bearers(), meters),
             own,
             closed: Own::new(&checked.closed),
@@ -449,7 +461,7 @@ impl Plane {
             mtu: settings.mtu,
             others: settings.others,
             pool: PoolHandle::new(POOL_SLOTS, false)?,
-            end_markers: EndMarkers::new(),
+            messages: Messages::new(),
             receiver,
             counts: [0; OUTCOMES.len()],
             kernel,
@@ -468,7 +480,7 @@ impl Plane {
             let wishes: Vec<_> = part.iter().map(|(_, bearer)| Wish::Add(*bearer)).collect();
             let granted = control.grant(&wishes);
             granted.map_err(|(number, e)| (part[number].0, e.to_string()))?;
-            while self.take_changes(0) {}
+            while self.take_changes() {}
         }
         Ok(())
     }
@@ -477,7 +489,7 @@ impl Plane {
     fn copy(&mut self, change: Change) {
         match change {
             Change::Set(slot) => drop(self.table.set(slot)),
-            Change::Path(number, path) => self.paths.set(number, path, 0),
+            Change::Path(number, path) => self.paths.set(number, path),
             Change::Police { key, meters } => self.policing.assign(key, meters),
             Change::Sorting { number, sorting } => set_sorting(&mut self.sortings, number, sorting),
             // These are of no table.
@@ -489,19 +501,19 @@ impl Plane {
         }
     }
 
-    /// Packets that wait for nothing but a batch to their port.
+    /// Packets that wait for nothing but a batch.
     fn held_back(&self) -> usize {
-        self.end_markers.len() + self.held.due()
+        self.messages.len() + self.held.due()
     }
 
     /// Makes a few of the changes that wait; true if there were any.
     #[inline(always)]
-    fn take_changes(&mut self, to_port: usize) -> bool {
+    fn take_changes(&mut self) -> bool {
         let mut any = false;
         let (table, paths) = (&mut self.table, &mut self.paths);
         let policing = &mut self.policing;
-        let (end_markers, pool) = (&mut self.end_markers, &self.pool);
-        let kernel = &self.kernel;
+        let (messages, pool) = (&mut self.messages, &self.pool);
+        let (kernel, tunnels) = (&self.kernel, self.tunnels.as_deref());
         let (sortings, held) = (&mut self.sortings, &mut self.held);
         let mut in_vain = 0;
         self.receiver.ring.take(|change| {
@@ -529,21 +541,18 @@ impl Plane {
                 Change::Forget(key) => in_vain += held.forget(key),
                 Change::Sorting { number, sorting } => set_sorting(sortings, number, sorting),
                 Change::Echo { path, sequence } => {
-                    if let Some((known, last_port)) = paths.last(path) {
-                        let of_kernel = kernel.as_ref().and_then(|k| k.port_of(path));
-                        let port = of_kernel.unwrap_or(last_port);
-                        end_markers.add_echo(pool, port, &known, sequence);
+                    paths.peers.ask(path, sequence);
+                    if let Some(way) = way_to(path, paths, kernel, tunnels) {
+                        messages.add_echo(pool, &way, sequence);
                     }
                 }
-                Change::Path(number, path) => paths.set(number, path, to_port),
+                Change::Path(number, path) => paths.set(number, path),
                 // Begun by whoever decides.
                 Change::Meter { .. } => {}
                 Change::Police { key, meters } => policing.assign(key, meters),
                 Change::EndMarker { path, teid } => {
-                    if let Some((known, last_port)) = paths.last(path) {
-                        let of_kernel = kernel.as_ref().and_then(|k| k.port_of(path));
-                        let port = of_kernel.unwrap_or(last_port);
-                        end_markers.add(pool, port, &known, teid);
+                    if let Some(way) = way_to(path, paths, kernel, tunnels) {
+                        messages.add_end_marker(pool, &way, teid);
                     }
                 }
             }
@@ -556,7 +565,7 @@ impl Plane {
     }
 
     fn process(&mut self, batch: &mut Batch, context: &Context) {
-        self.take_changes(context.to_port);
+        self.take_changes();
         if !batch.is_empty() {
             self.pass(batch, context);
             self.receiver.outcomes.publish(&self.counts);
@@ -564,7 +573,7 @@ impl Plane {
         if self.held.is_due(context.to_port) {
             self.drain(batch, context);
         }
-        self.end_markers.release(batch, context.to_port);
+        self.messages.release(batch);
     }
 
     fn pass(&mut self, batch: &mut Batch, context: &Context) {
@@ -579,10 +588,19 @@ impl Plane {
             }
         }
         self.table.look_up(&keys[..len], &mut found[..len]);
-        // Each by itself, so that they stay in registers while no packet is sorted.
-        let (mut metered, mut used, mut held): (u64, u64, u64) = (0, 0, 0);
         let tunnels = self.tunnels.as_ref();
         let takes_tunnels = tunnels.is_none_or(|ports| ports.contains(&context.from_port));
+        // One packet of each batch shows where its peer is: over time that is one of every peer, and costs the others nothing.
+        self.batches = self.batches.wrapping_add(1);
+        if takes_tunnels
+            && let Some(shown) = self.batches.checked_rem(len)
+            && let Seen::Tunnelled(tunnelled) = &seen[shown]
+            && found[shown].key != 0
+        {
+            self.hear(&batch.packets()[shown], tunnelled, context);
+        }
+        // Each by itself, so that they stay in registers while no packet is sorted.
+        let (mut metered, mut used, mut held): (u64, u64, u64) = (0, 0, 0);
         for i in 0..len {
             let packet = &mut batch.packets_mut()[i];
             let outcome = match &seen[i] {
@@ -811,8 +829,8 @@ impl Plane {
                 Some((packet.len() as u16 - seen.ip, Outcome::Decapsulated))
             }
             (Seen::Plain { ip, .. }, _) => {
-                let path = self.paths.last(bearer.path);
-                let added = path.map_or(0, |(path, _)| rewrite::overhead(bearer, &path));
+                let path = self.paths.get(bearer.path);
+                let added = path.map_or(0, |path| rewrite::overhead(bearer, &path));
                 let bytes = packet.len() as u16 - ip - added as u16;
                 Some((bytes, Outcome::Encapsulated))
             }
@@ -894,7 +912,7 @@ impl Plane {
     ) -> Outcome {
         let is_user_packet = seen.message == MessageType::G_PDU;
         if !is_user_packet && seen.message != MessageType::END_MARKER {
-            return self.message(packet, seen);
+            return self.message(packet, seen, context);
         }
         if slot.key == 0 {
             // An end marker may well come late (TS 29.281 section 7.3.2).
@@ -946,21 +964,44 @@ impl Plane {
 
     /// A message without a user packet.
     #[cold]
-    fn message(&mut self, packet: &Packet, seen: &Tunnelled) -> Outcome {
+    fn message(&mut self, packet: &Packet, seen: &Tunnelled, context: &Context) -> Outcome {
         match seen.message {
-            MessageType::ECHO_REQUEST => Outcome::EchoAnswered,
+            MessageType::ECHO_REQUEST => {
+                self.hear(packet, seen, context);
+                Outcome::EchoAnswered
+            }
             MessageType::ECHO_RESPONSE => {
-                if self.asks_for_echoes
-                    && let Some((remote, _)) = answer::ends(packet.bytes(), seen)
-                {
+                let number = self.hear(packet, seen, context);
+                let message = packet.bytes().get(usize::from(seen.gtpu)..);
+                let sequence = message.and_then(|it| Gtpu::new(it).ok()?.sequence());
+                let is_answer = number
+                    .zip(sequence)
+                    .is_some_and(|(number, sequence)| self.paths.peers.is_answer(number, sequence));
+                if is_answer && let Some((remote, _)) = answer::ends(packet.bytes(), seen) {
                     // One that there is no room for is asked for again.
                     let _ = self.receiver.events.push(Event::Echoed { remote });
                 }
-                Outcome::Consumed
+                match is_answer {
+                    true => Outcome::Consumed,
+                    false => Outcome::EchoUnasked,
+                }
             }
             MessageType::ERROR_INDICATION => Outcome::ErrorIndication,
             _ => Outcome::UnknownMessage,
         }
+    }
+
+    /// Notes where the frame, which came through a port of tunnels, says that its sender is; returns the number of its path,
+    /// if there is a tunnel to the sender.
+    #[inline(never)]
+    fn hear(&self, packet: &Packet, seen: &Tunnelled, context: &Context) -> Option<u16> {
+        let frame = packet.bytes();
+        let (remote, local) = answer::ends(frame, seen)?;
+        let number = self.paths.number(&Path { local, remote })?;
+        let ethernet = Ethernet::new(frame).ok()?;
+        let macs = (ethernet.source(), ethernet.destination());
+        self.paths.peers.hear(number, context.from_port, macs);
+        Some(number)
     }
 
     /// Whether the frame is a question for the gateway's own MAC address, where it has one.
@@ -979,13 +1020,43 @@ impl Plane {
             Outcome::NeighbourAnswered => Some(Punt::Neighbour),
             Outcome::UnknownTeid => Some(Punt::Unknown),
             Outcome::TooBig => {
-                let (path, _) = self.paths.last(slot.path)?;
+                let path = self.paths.get(slot.path)?;
                 let fits = self.mtu - rewrite::overhead(slot, &path);
                 Some(Punt::TooBig(fits as u16))
             }
             _ => None,
         }
     }
+}
+
+/// The way of a frame that the gateway makes to the other end of the path of that number: by the port where that was heard last,
+/// or else where packets left to it last, or else the first one; always one that tunnels come in by. Its MAC addresses are known
+/// where the other end was heard by that port.
+#[cold]
+fn way_to(
+    number: u16,
+    paths: &KnownPaths,
+    kernel: &Kernel,
+    tunnels: Option<&[usize]>,
+) -> Option<Way> {
+    let path = paths.get(number)?;
+    let is_of_tunnels = |port: &usize| tunnels.is_none_or(|ports| ports.contains(port));
+    let first = tunnels
+        .and_then(|ports| ports.first().copied())
+        .unwrap_or(0);
+    let heard = paths.peers.heard(number);
+    let heard = heard.filter(|it| is_of_tunnels(&it.port));
+    let left = || {
+        let in_kernel = kernel.as_ref().and_then(|it| it.port_of(number));
+        let left = in_kernel.or_else(|| paths.peers.left(number));
+        left.filter(is_of_tunnels)
+    };
+    let port = heard.map(|it| it.port).or_else(left).unwrap_or(first);
+    Some(Way {
+        port: u8::try_from(port).ok()?,
+        path,
+        macs: heard.map_or_else(Default::default, |it| (it.own, it.mac)),
+    })
 }
 
 /// Gives a sorting its number, or takes it away.

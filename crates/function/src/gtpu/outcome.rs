@@ -25,7 +25,7 @@ outcomes! {
     Passed: "passed",
     /// An echo request, for the slow path to answer.
     EchoAnswered: "echo answered",
-    /// An echo response, or an end marker at the end of its tunnel.
+    /// An echo response that was asked for, or an end marker at the end of its tunnel.
     Consumed: "consumed",
     /// A peer says that it does not know a tunnel.
     ErrorIndication: "error indication",
@@ -84,6 +84,26 @@ outcomes! {
     NoRoomToHold: "no room to hold",
     /// It was kept, and then was to be dropped.
     HeldInVain: "held in vain",
+    /// An echo response that nobody has asked for.
+    EchoUnasked: "echo response unasked",
+}
+
+/// Outcomes of packets that went on, or were for the gateway itself.
+const NO_DROPS: [Outcome; 8] = [
+    Outcome::Relayed,
+    Outcome::Encapsulated,
+    Outcome::Decapsulated,
+    Outcome::Passed,
+    Outcome::EchoAnswered,
+    Outcome::Consumed,
+    Outcome::ErrorIndication,
+    Outcome::NeighbourAnswered,
+];
+
+/// Whether packets with the outcome of that name go no further.
+pub(super) fn drops(name: &str) -> bool {
+    let is_outcome = OUTCOMES.contains(&name);
+    is_outcome && !NO_DROPS.iter().any(|it| OUTCOMES[*it as usize] == name)
 }
 
 /// Counts by outcome.
@@ -125,4 +145,17 @@ pub(super) fn all(
     let in_kernel = in_kernel.into_iter().chain(std::iter::repeat(0));
     let sums = counts.into_iter().zip(in_kernel).map(|(a, b)| a + b);
     OUTCOMES.iter().copied().zip(sums).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_goes_no_further_is_told_from_what_does() {
+        let dropped = OUTCOMES.iter().filter(|name| drops(name)).count();
+        assert_eq!(dropped, OUTCOMES.len() - NO_DROPS.len());
+        assert!(drops("unknown TEID") && !drops("relayed"));
+        assert!(!drops("answers lost, beside the above"));
+    }
 }

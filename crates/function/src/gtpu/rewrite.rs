@@ -96,6 +96,8 @@ pub(super) fn relay(
     if hops <= 1 {
         return Err(Outcome::NoHopsLeft);
     }
+    // By what was looked at: a memif peer may have changed it since.
+    let hops_left = hops - 1;
     let Some(udp_and_gtpu) = transport.first_chunk::<16>() else {
         return Err(Outcome::Malformed);
     };
@@ -120,11 +122,11 @@ pub(super) fn relay(
             let old_checksum = u16::from_be_bytes([ip[10], ip[11]]);
             let updated = Sum::ZERO
                 .add_u16(!old_checksum)
-                .add_u16(!u16::from_be_bytes([ip[8], ip[9]]))
-                .add_u16(u16::from_be_bytes([ip[8] - 1, ip[9]]))
+                .add_u16(!u16::from_be_bytes([hops, ip[9]]))
+                .add_u16(u16::from_be_bytes([hops_left, ip[9]]))
                 .combine(addresses)
                 .checksum();
-            ip[8] -= 1;
+            ip[8] = hops_left;
             ip[10..12].copy_from_slice(&updated.to_be_bytes());
             ip[12..16].copy_from_slice(&local.to_be_bytes());
             ip[16..20].copy_from_slice(&remote.to_be_bytes());
@@ -134,7 +136,7 @@ pub(super) fn relay(
                 return Err(Outcome::Malformed);
             };
             let old = Sum::of(&ip[8..40]);
-            ip[7] -= 1;
+            ip[7] = hops_left;
             ip[8..24].copy_from_slice(&local.octets());
             ip[24..40].copy_from_slice(&remote.octets());
             change = change.add_u16(!old.fold()).combine(Sum::of(&ip[8..40]));

@@ -3,7 +3,7 @@
 mod scapy;
 
 use super::*;
-use crate::slow::Punted;
+use crate::slow::{Passage, Punted};
 use proptest::prelude::*;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -59,7 +59,7 @@ impl Bench {
         let bearers = read_csv(lines, self.control.own()).unwrap();
         let wishes: Vec<_> = bearers.iter().map(|(_, b)| Wish::Put(*b)).collect();
         self.control.grant(&wishes).unwrap();
-        while self.plane.take_changes(1) {}
+        while self.plane.take_changes() {}
     }
 
     /// Sends frames from port 0 to 1, or the other way round; returns what leaves.
@@ -90,8 +90,8 @@ impl Bench {
                 cause: punted.cause(index),
             };
             let made = &mut self.made;
-            let mut send = |port: usize, frame: &[u8]| {
-                made.push((port, frame.to_vec()));
+            let mut send = |way: Passage, frame: &[u8]| {
+                made.push((way.to_port, frame.to_vec()));
                 true
             };
             assert!(self.slow.handle(&punted, &mut send), "{punted:?}");
@@ -734,7 +734,7 @@ fn hold_to(gateway: &mut Bench, kbps: u64, rule: u32, matches: &[Match]) {
     let limits = [Some(Limit { meter, kbps }), None];
     let wishes: Vec<_> = matches.iter().map(|m| Wish::Limit(*m, limits)).collect();
     gateway.control.grant(&wishes).unwrap();
-    while gateway.plane.take_changes(1) {}
+    while gateway.plane.take_changes() {}
 }
 
 #[test]
@@ -836,7 +836,7 @@ fn other_frames_pass_only_if_told_so() {
 }
 
 #[test]
-fn an_end_marker_leaves_before_the_first_packet_on_the_new_path() {
+fn an_end_marker_is_sent_by_the_slow_path_and_packets_take_the_new_path_at_once() {
     let mut gateway = Bench::with("10.45.0.2,encapsulate,0x20,192.0.2.8");
     let user = flow("198.19.0.1", "10.45.0.2").frame(100).unwrap();
     assert_eq!(
@@ -857,18 +857,115 @@ fn an_end_marker_leaves_before_the_first_packet_on_the_new_path() {
     gateway.control.grant(&wishes).unwrap();
     let mut left = gateway.pass(std::slice::from_ref(&user), 1);
     left.extend(gateway.pass(&[user], 1));
-    let seen: Vec<_> = left
-        .iter()
-        .map(|f| open(f))
-        .map(|o| (o.message, o.teid, o.destination))
-        .collect();
-    let new = address("192.0.2.9");
-    assert_eq!(seen.len(), 3);
-    assert!(
-        seen.contains(&(254, 0x20, address("192.0.2.8"))),
-        "{seen:?}"
-    );
-    assert_eq!(seen.iter().filter(|s| **s == (255, 0x30, new)).count(), 2);
+    let seen = |frame: &Vec<u8>| {
+        let opened = open(frame);
+        (opened.message, opened.teid, opened.destination)
+    };
+    let seen_left: Vec<_> = left.iter().map(seen).collect();
+    assert_eq!(seen_left, [(255, 0x30, address("192.0.2.9")); 2]);
+    let made: Vec<_> = gateway.answers(0).iter().map(seen).collect();
+    assert_eq!(made, [(254, 0x20, address("192.0.2.8"))]);
+}
+
+/// Ends the tunnel of the user 10.45.0.2 to 192.0.2.7; returns the port and MAC addresses (destination, source) that its end marker leaves
+/// by, and to, whatever batch comes by.
+fn way_of_end_marker(gateway: &mut Bench, from_port: usize) -> (usize, [u8; 12]) {
+    let path = Path {
+        local: address(OWN4),
+        remote: address("192.0.2.7"),
+    };
+    let wishes = [Wish::EndMarker { teid: 0x20, path }];
+    gateway.control.grant(&wishes).unwrap();
+    assert!(gateway.pass(&[], from_port).is_empty());
+    let made = std::mem::take(&mut gateway.made);
+    let [(port, frame)] = &made[..] else {
+        panic!("{made:?}");
+    };
+    let opened = open(frame);
+    assert_eq!((opened.message, opened.teid), (254, 0x20));
+    assert_eq!(opened.destination, path.remote);
+    (*port, *frame.first_chunk().unwrap())
+}
+
+const PEERS_MAC: [u8; 6] = [2, 0, 0, 0, 0, 0xb0];
+const OWN_MAC: [u8; 6] = [2, 0, 0, 0, 0, 0xa0];
+const NO_MACS: [u8; 12] = [0; 12];
+
+/// The frame with the peer 192.0.2.7 as its sender.
+fn from_peer(mut frame: Vec<u8>) -> Vec<u8> {
+    frame[..6].copy_from_slice(&OWN_MAC);
+    frame[6..12].copy_from_slice(&PEERS_MAC);
+    frame
+}
+
+#[test]
+fn what_the_gateway_makes_leaves_by_a_port_of_tunnels_and_to_where_its_receiver_was_heard() {
+    let back = [PEERS_MAC, OWN_MAC].concat();
+    let lines = "10.45.0.2,encapsulate,0x20,192.0.2.7\n0x10,decapsulate\n";
+    let mut echo = [0; 12];
+    emit_echo_request(1, &mut echo).unwrap();
+    let heard = [
+        from_peer(message(&echo)),
+        from_peer(tunnelled(true, true, 0x10, 128)),
+    ];
+    let user = flow("198.19.0.1", "10.45.0.2").frame(100).unwrap();
+    for tunnels in [0, 1] {
+        for heard in &heard {
+            let mut gateway = Bench::new(&format!("tunnels = [{tunnels}]"));
+            gateway.add(lines);
+            // Nothing has passed yet, whichever batch comes by.
+            for from_port in [0, 1] {
+                let way = way_of_end_marker(&mut gateway, from_port);
+                assert_eq!(way, (tunnels, NO_MACS));
+            }
+            // A packet that leaves through another port, and one that came in by it, change nothing.
+            gateway.pass(std::slice::from_ref(&user), tunnels);
+            gateway.pass(std::slice::from_ref(heard), 1 - tunnels);
+            assert_eq!(way_of_end_marker(&mut gateway, 0), (tunnels, NO_MACS));
+            gateway.pass(std::slice::from_ref(heard), tunnels);
+            gateway.made.clear();
+            let (port, macs) = way_of_end_marker(&mut gateway, 1);
+            assert_eq!((port, macs.to_vec()), (tunnels, back.clone()));
+        }
+    }
+    // Where tunnels come in by several ports: where packets left, and then where the peer was heard.
+    let mut gateway = Bench::new("");
+    gateway.add(lines);
+    assert_eq!(way_of_end_marker(&mut gateway, 0), (0, NO_MACS));
+    gateway.pass(&[user], 0);
+    assert_eq!(way_of_end_marker(&mut gateway, 1), (1, NO_MACS));
+    for port in [0, 1] {
+        gateway.pass(&heard[..1], port);
+        gateway.made.clear();
+        let (left, macs) = way_of_end_marker(&mut gateway, port);
+        assert_eq!((left, macs.to_vec()), (port, back.clone()));
+    }
+    // One in a tunnel that nobody made says nothing of its sender.
+    gateway.pass(&[from_peer(tunnelled(true, true, 0x99, 128))], 0);
+    gateway.made.clear();
+    assert_eq!(way_of_end_marker(&mut gateway, 0).0, 1);
+}
+
+#[test]
+fn what_the_worker_has_made_leaves_by_its_port_past_whoever_sets_addresses() {
+    let mut gateway = Bench::with("10.45.0.2,encapsulate,0x20,192.0.2.7");
+    let frame = message(&[0x30, 254, 0, 0, 0, 0, 0, 1]);
+    let punted = Punted {
+        frame: &frame,
+        from_port: 0,
+        cause: Punt::Made { port: 3 },
+    };
+    let mut sent = Vec::new();
+    let mut send = |way: Passage, frame: &[u8]| {
+        sent.push((way, frame.to_vec()));
+        true
+    };
+    assert!(gateway.slow.handle(&punted, &mut send));
+    let way = Passage {
+        lacks_addresses: true,
+        ..Passage::of_own(3)
+    };
+    assert_eq!(sent, [(way, frame)]);
 }
 
 #[test]
@@ -1245,7 +1342,7 @@ fn grant(gateway: &Gateway, lines: &str) {
 
 fn take(gateway: &mut Gateway) -> &mut Plane {
     let plane = gateway.plane.as_mut().unwrap();
-    while plane.take_changes(1) {}
+    while plane.take_changes() {}
     plane
 }
 
@@ -1262,13 +1359,7 @@ fn the_gateways_of_several_workers_have_the_same_bearers_whenever_they_come() {
         let plane = take(gateway);
         let all = plane.table.entries();
         let mut all: Vec<_> = all
-            .map(|slot| {
-                (
-                    slot.key,
-                    slot.teid,
-                    plane.paths.last(slot.path).map(|(path, _)| path),
-                )
-            })
+            .map(|slot| (slot.key, slot.teid, plane.paths.get(slot.path)))
             .collect();
         all.sort_unstable_by_key(|it| it.0);
         all
@@ -1305,13 +1396,13 @@ fn an_end_marker_leaves_once_and_behind_what_any_worker_sends_on_the_old_path() 
             control.lock().unwrap().grant(&wishes).unwrap();
         });
         for _ in 0..50 {
-            assert_eq!(take(&mut first).end_markers.len(), 0);
+            assert_eq!(take(&mut first).messages.len(), 0);
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
         while take(&mut second).table.get(1).unwrap().teid != 3 {}
     });
-    assert_eq!(take(&mut first).end_markers.len(), 1);
-    assert_eq!(take(&mut second).end_markers.len(), 0);
+    assert_eq!(take(&mut first).messages.len(), 1);
+    assert_eq!(take(&mut second).messages.len(), 0);
 }
 
 #[test]

@@ -1,38 +1,54 @@
-//! Events as lines of JSON, in the form that Suricata calls EVE, and the packets that alerts are about: from workers
-//! through a ring each to a thread that writes. A worker never waits: what finds no room is counted.
+//! Events, and the packets that alerts are about: from workers through a ring each to a thread that writes. A worker never
+//! waits: what finds no room is counted. The thread takes a limited number at a time and holds no lock while it writes.
 
+use super::eve::{self, Time};
 use super::outcome::Counters;
 use super::packet_file::PacketFile;
-use super::rules::Rules;
+use super::rules::{Known, Rules};
+use super::target::Target;
+use crate::PortNames;
 use rtrb::{Consumer, Producer, RingBuffer};
-use serde_json::{Value, json};
-use std::fs::{File, OpenOptions};
-use std::io::{self, BufWriter, Write};
-use std::net::Ipv6Addr;
-use std::os::unix::fs::OpenOptionsExt;
-use std::os::unix::net::UnixStream;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use taut_inspect::buffer::Application;
+use std::time::{Duration, Instant};
+use taut_inspect::buffer::{Application, Buffer};
+use taut_inspect::evaluate::{Message, Packet, Parts};
 use taut_inspect::rule::About;
 use taut_port::PortError;
-use taut_sys::{Clock, spawn_background, ticks};
+use taut_sys::spawn_background;
 
-/// Events of a worker that may wait, and bytes of packets.
-const ROOM: usize = 4096;
+/// Events of a worker that may wait, and bytes of packets and of what messages say.
+const ROOM: usize = 16_384;
 const ROOM_BYTES: usize = 1 << 20;
+/// Events that are taken from a worker before the others have their turn.
+const TURN: usize = 1024;
+/// Bytes of lines that are written at a time, at least while there are more.
+const WRITTEN_BYTES: usize = 1 << 16;
+/// Bytes of a part of a message that an alert says.
+const SAID_BYTES: usize = 512;
+/// Parts of messages that alerts say.
+pub(super) const SAID: [Buffer; 8] = [
+    Buffer::HttpHost,
+    Buffer::HttpRawUri,
+    Buffer::HttpUserAgent,
+    Buffer::HttpMethod,
+    Buffer::HttpProtocol,
+    Buffer::HttpStatusCode,
+    Buffer::DnsQuery,
+    Buffer::TlsSni,
+];
 /// Rules that are named at a packet at most.
 const MOST_COMMENTS: usize = 16;
 /// Rings are looked into this often.
 const LOOK: Duration = Duration::from_millis(10);
-/// What was written is given to the system this often.
+/// Lines wait for others this long.
 const FLUSH: Duration = Duration::from_millis(100);
 /// Statistics are written this often.
 const STATISTICS: Duration = Duration::from_secs(8);
-/// A socket that nobody listened at is tried again after this.
-const AGAIN: Duration = Duration::from_secs(1);
+/// Time that there is at the end to write what is left.
+const ENDING: Duration = Duration::from_secs(2);
 
 /// Who sends to whom.
 #[derive(Debug, Clone, Copy)]
@@ -40,6 +56,17 @@ pub(super) struct Ends {
     pub source: (u128, u16),
     pub destination: (u128, u16),
     pub protocol: u8,
+}
+
+impl Ends {
+    /// Those of a packet.
+    pub fn of(packet: &Packet<'_>) -> Self {
+        Self {
+            source: (packet.source, packet.source_port),
+            destination: (packet.destination, packet.destination_port),
+            protocol: packet.protocol,
+        }
+    }
 }
 
 /// What has happened.
@@ -80,13 +107,27 @@ pub(super) struct Event {
     pub what: What,
 }
 
+/// An event as it waits for the thread that writes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Arrived {
+    pub event: Event,
+    /// Time at which its packet arrived, by the stamp of its port, ns since 1970; 0 without.
+    pub stamp_ns: u64,
+    /// Bytes of what the message says that are in the ring of bytes.
+    said_bytes: u32,
+}
+
 /// A worker's end.
 pub(super) struct Events {
-    ring: Producer<Event>,
-    /// Bytes of packets, if they are wanted.
-    bytes: Option<Producer<u8>>,
+    ring: Producer<Arrived>,
+    /// Bytes of packets and of what messages say.
+    bytes: Producer<u8>,
     /// Whether anybody reads what is no alert.
     has_lines: bool,
+    /// Whether packets are wanted.
+    has_packets: bool,
+    /// Stamp of the packet that events are about.
+    stamp_ns: u64,
     /// Number of the packet whose alerts come next, and whether it has had one.
     packet: u32,
     is_alerted: bool,
@@ -101,14 +142,58 @@ struct Lost {
 }
 
 impl Events {
+    /// Says when the packet has arrived that the next events are about, by the stamp of its port; 0 without.
+    #[inline]
+    pub fn begin_packet(&mut self, stamp_ns: u64) {
+        self.stamp_ns = stamp_ns;
+    }
+
     /// Writes it down, if there is room.
     #[inline]
     pub fn push(&mut self, event: Event) {
-        let is_alert = matches!(event.what, What::Alert { .. });
-        self.is_alerted |= is_alert;
-        if (is_alert || self.has_lines) && self.ring.push(event).is_err() {
+        if self.has_lines {
+            self.put(event, 0);
+        }
+    }
+
+    /// Writes an alert down, with what the message says that it is about, as far as there is room.
+    #[cold]
+    pub fn alert(&mut self, event: Event, parts: &Parts<'_>) {
+        self.is_alerted = true;
+        // Who else pushes there is nobody, so an event finds the room that there is; it comes behind its bytes.
+        let said_bytes = match self.has_lines && !self.ring.is_full() {
+            true => self.say(parts),
+            false => 0,
+        };
+        self.put(event, said_bytes);
+    }
+
+    fn put(&mut self, event: Event, said_bytes: u32) {
+        let arrived = Arrived {
+            event,
+            stamp_ns: self.stamp_ns,
+            said_bytes,
+        };
+        if self.ring.push(arrived).is_err() {
             one_more(&self.lost.events);
         }
+    }
+
+    /// Puts what the message says into the ring of bytes: of each part its number, its length and itself. Returns how many
+    /// bytes that were; none if there is no room for all.
+    fn say(&mut self, parts: &Parts<'_>) -> u32 {
+        let said = SAID.map(|buffer| said_by(parts, buffer));
+        let all = said.iter().flatten().map(|it| 3 + it.len()).sum();
+        if self.bytes.slots() < all {
+            return 0;
+        }
+        for (number, bytes) in said.iter().enumerate() {
+            let Some(bytes) = bytes else { continue };
+            let [high, low] = (bytes.len() as u16).to_be_bytes();
+            let _ = self.bytes.push_entire_slice(&[number as u8, high, low]);
+            let _ = self.bytes.push_entire_slice(bytes);
+        }
+        all as u32
     }
 
     /// Number of the packet whose alerts come next.
@@ -120,27 +205,35 @@ impl Events {
     /// Writes the packet down that alerts were about, if there were any, and room for all of it.
     #[inline]
     pub fn end_of_packet(&mut self, event: impl FnOnce(What) -> Event, frame: &[u8]) {
-        if std::mem::take(&mut self.is_alerted) {
+        if std::mem::take(&mut self.is_alerted) && self.has_packets {
             self.keep(event, frame);
         }
     }
 
     #[cold]
     fn keep(&mut self, event: impl FnOnce(What) -> Event, frame: &[u8]) {
-        let Some(bytes) = &mut self.bytes else {
-            return;
-        };
         let number = self.packet;
         self.packet = number.wrapping_add(1);
-        // Who else pushes there is nobody, so an event finds the room that there is; it comes behind its bytes.
-        if self.ring.is_full() || bytes.push_entire_slice(frame).is_err() {
+        if self.ring.is_full() || self.bytes.push_entire_slice(frame).is_err() {
             return one_more(&self.lost.packets);
         }
         let len = frame.len() as u32;
-        if self.ring.push(event(What::Packet { number, len })).is_err() {
-            one_more(&self.lost.packets);
-        }
+        self.put(event(What::Packet { number, len }), 0);
     }
+}
+
+/// A part of a message, as far as alerts say it. Of a response it is also what the request has said.
+fn said_by<'a>(parts: &Parts<'a>, buffer: Buffer) -> Option<&'a [u8]> {
+    let said = match parts.message {
+        Message::Http { http, is_request } => {
+            let of_request = buffer != Buffer::HttpStatusCode;
+            (of_request || !is_request)
+                .then(|| http.buffer_of(of_request, buffer))
+                .flatten()
+        }
+        _ => parts.buffer(buffer),
+    };
+    said.map(|it| &it[..it.len().min(SAID_BYTES)])
 }
 
 /// Adds to a counter that only this thread adds to.
@@ -150,13 +243,12 @@ fn one_more(counter: &AtomicU64) {
 
 /// The other end of a worker's rings.
 struct Source {
-    events: Consumer<Event>,
-    bytes: Option<Consumer<u8>>,
-    lost: Arc<Lost>,
+    events: Consumer<Arrived>,
+    bytes: Consumer<u8>,
     /// What alerts say of the packet of a number, which comes next.
     comments: Vec<String>,
     packet: u32,
-    /// The packet itself.
+    /// The packet itself, or what a message says.
     frame: Vec<u8>,
 }
 
@@ -166,51 +258,84 @@ impl Source {
         self.events.is_abandoned() && self.events.is_empty()
     }
 
-    /// Takes what there is: lines, and packets with what is said about them.
-    fn take(
-        &mut self,
-        time: &Time,
-        rules: &Rules,
-        lines: &mut Vec<Value>,
-        mut packets: Option<&mut PacketFile>,
-    ) {
-        while let Ok(event) = self.events.pop() {
-            match event.what {
-                What::Packet { number, len } => {
-                    self.frame.resize(len as usize, 0);
-                    let bytes = self.bytes.as_mut();
-                    let is_there =
-                        bytes.is_some_and(|it| it.pop_entire_slice(&mut self.frame).is_ok());
-                    if let Some(packets) = &mut packets
-                        && is_there
-                        && number == self.packet
-                        && !self.comments.is_empty()
-                    {
-                        let at_ns = time.since_1970(event.at_ticks).as_nanos() as u64;
-                        packets.put(event.port, at_ns, &self.frame, &self.comments);
-                    }
+    /// Takes so many bytes out of the ring; whether they were there.
+    fn take_bytes(&mut self, len: u32) -> bool {
+        self.frame.resize(len as usize, 0);
+        self.bytes.pop_entire_slice(&mut self.frame).is_ok()
+    }
+
+    /// Takes the next event: a line, or a packet with what is said about it. False if there is none.
+    fn take(&mut self, writing: &mut Writing) -> bool {
+        let Ok(arrived) = self.events.pop() else {
+            return false;
+        };
+        let is_there = match arrived.event.what {
+            What::Packet { len, .. } => self.take_bytes(len),
+            _ => self.take_bytes(arrived.said_bytes),
+        };
+        let Writing {
+            time,
+            ports,
+            descriptions,
+            packets,
+            lines,
+            ..
+        } = writing;
+        match arrived.event.what {
+            What::Packet { number, .. } => {
+                if let Some(packets) = packets
+                    && is_there
+                    && number == self.packet
+                    && !self.comments.is_empty()
+                {
+                    let at_ns = time.of(&arrived).as_nanos() as u64;
+                    packets.put(arrived.event.port, at_ns, &self.frame, &self.comments);
+                }
+                self.comments.clear();
+            }
+            What::Alert {
+                version,
+                rule,
+                is_blocked,
+                packet,
+            } => {
+                let known = descriptions.of(version, rule);
+                if packet != self.packet {
+                    self.packet = packet;
                     self.comments.clear();
                 }
-                What::Alert {
-                    version,
-                    rule,
-                    is_blocked,
-                    packet,
-                } if packets.is_some() => {
-                    if packet != self.packet {
-                        self.packet = packet;
-                        self.comments.clear();
-                    }
-                    if self.comments.len() < MOST_COMMENTS
-                        && let Some(about) = rules.about(version, rule)
-                    {
-                        self.comments.push(comment(&about, is_blocked));
-                    }
-                    lines.push(in_json(&event, time, rules));
+                if packets.is_some()
+                    && self.comments.len() < MOST_COMMENTS
+                    && let Some(known) = known
+                {
+                    let is_blocked = is_blocked && known.drops;
+                    self.comments.push(comment(&known.about, is_blocked));
                 }
-                _ => lines.push(in_json(&event, time, rules)),
+                if writing.target.is_some() {
+                    let said = if is_there { &self.frame[..] } else { &[] };
+                    eve::line(lines, &arrived, time, &ports.0, known, said);
+                }
+            }
+            What::Drop { .. } | What::Flow { .. } => {
+                eve::line(lines, &arrived, time, &ports.0, None, &[]);
             }
         }
+        true
+    }
+}
+
+/// What is known of the rules of the version that alerts were about last.
+struct Descriptions {
+    rules: Arc<Rules>,
+    last: Option<(u64, Arc<Vec<Known>>)>,
+}
+
+impl Descriptions {
+    fn of(&mut self, version: u64, rule: u32) -> Option<&Known> {
+        if self.last.as_ref().is_none_or(|it| it.0 != version) {
+            self.last = self.rules.described(version).map(|it| (version, it));
+        }
+        self.last.as_ref()?.1.get(rule as usize)
     }
 }
 
@@ -226,96 +351,59 @@ fn comment(about: &About, is_blocked: bool) -> String {
     text
 }
 
-/// Ends of the rings, and what is known of the workers.
+/// What workers have given that the thread has not taken yet, and what is counted of them.
 #[derive(Default)]
-struct Sources {
-    rings: Vec<Source>,
+struct Workers {
+    new: Vec<Source>,
     counters: Vec<Arc<Counters>>,
+    lost: Vec<Arc<Lost>>,
 }
 
-impl Sources {
+/// What the thread shares with others. It is locked for moments only, never while anything is written.
+#[derive(Default)]
+struct Together {
+    workers: Mutex<Workers>,
+    /// Lines that nobody took, and packets that are not in the file.
+    not_written: AtomicU64,
+    left_out: AtomicU64,
+    stop: AtomicBool,
+}
+
+impl Together {
+    fn workers(&self) -> MutexGuard<'_, Workers> {
+        self.workers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What workers found no room for.
     fn lost(&self, of: impl Fn(&Lost) -> &AtomicU64) -> u64 {
-        let each = self.rings.iter().map(|it| of(&it.lost));
+        let workers = self.workers();
+        let each = workers.lost.iter().map(|it| of(it));
         each.map(|it| it.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Events that were not written: they found no room, or the file or socket did not take them.
+    fn lost_events(&self) -> u64 {
+        self.lost(|it| &it.events) + self.not_written.load(Ordering::Relaxed)
+    }
+
+    /// Outcomes of all workers.
+    fn outcomes(&self) -> BTreeMap<&'static str, u64> {
+        let mut all = BTreeMap::new();
+        for counters in &self.workers().counters {
+            for (name, count) in counters.outcomes() {
+                *all.entry(name).or_insert(0) += count;
+            }
+        }
+        all
     }
 }
 
 /// The thread that writes. Dropping it has it write what is there, and ends it.
 pub(super) struct Writer {
-    sources: Arc<Mutex<Sources>>,
-    stop: Arc<AtomicBool>,
+    together: Arc<Together>,
     thread: Option<JoinHandle<()>>,
-    failures: Arc<AtomicU64>,
-    left_out: Arc<AtomicU64>,
     has_lines: bool,
     has_packets: bool,
-}
-
-enum Target {
-    File(BufWriter<File>),
-    /// A socket at that path, and since when nobody listens there.
-    Socket {
-        path: String,
-        stream: Option<BufWriter<UnixStream>>,
-        tried: Option<Instant>,
-    },
-}
-
-impl Target {
-    fn open(text: &str) -> io::Result<Self> {
-        if let Some(path) = text.strip_prefix("unix:") {
-            return Ok(Self::Socket {
-                path: path.to_string(),
-                stream: None,
-                tried: None,
-            });
-        }
-        // Links are not followed: who may write into the folder must not have root write elsewhere.
-        let flags = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
-        let file = OpenOptions::new()
-            .create(true)
-            .append(true)
-            .mode(0o640)
-            .custom_flags(flags)
-            .open(text)?;
-        Ok(Self::File(BufWriter::with_capacity(1 << 16, file)))
-    }
-
-    fn write(&mut self, line: &[u8]) -> io::Result<()> {
-        match self {
-            Self::File(file) => file.write_all(line),
-            Self::Socket {
-                path,
-                stream,
-                tried,
-            } => {
-                if stream.is_none() && tried.is_none_or(|tried| tried.elapsed() > AGAIN) {
-                    *tried = Some(Instant::now());
-                    let connected = UnixStream::connect(&*path)?;
-                    connected.set_write_timeout(Some(AGAIN))?;
-                    *stream = Some(BufWriter::with_capacity(1 << 16, connected));
-                }
-                let Some(open) = stream else {
-                    return Err(io::ErrorKind::NotConnected.into());
-                };
-                let written = open.write_all(line);
-                if written.is_err() {
-                    *stream = None;
-                }
-                written
-            }
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        match self {
-            Self::File(file) => file.flush(),
-            Self::Socket {
-                stream: Some(open), ..
-            } => open.flush(),
-            Self::Socket { .. } => Ok(()),
-        }
-    }
 }
 
 impl Writer {
@@ -328,6 +416,7 @@ impl Writer {
         events: Option<&str>,
         alerts: Option<(&str, u64)>,
         rules: &Arc<Rules>,
+        ports: PortNames,
     ) -> Result<Option<Self>, PortError> {
         let cannot = |what: &str, file: &str, e| {
             PortError::system(format!("function \"ips\": {what} = \"{file}\""), e)
@@ -342,27 +431,24 @@ impl Writer {
         if !has_lines && !has_packets {
             return Ok(None);
         }
-        let sources = Arc::new(Mutex::new(Sources::default()));
-        let stop = Arc::new(AtomicBool::new(false));
-        let (failures, left_out) = (Arc::default(), Arc::default());
-        let thread = {
-            let writing = Writing {
-                sources: Arc::clone(&sources),
+        let together = Arc::new(Together::default());
+        let writing = Writing {
+            together: Arc::clone(&together),
+            time: Time::new(),
+            ports,
+            descriptions: Descriptions {
                 rules: Arc::clone(rules),
-                failures: Arc::clone(&failures),
-                left_out: Arc::clone(&left_out),
-                target,
-                packets,
-            };
-            let stop = Arc::clone(&stop);
-            spawn_background("events", move || writing.run(&stop))?
+                last: None,
+            },
+            target,
+            packets,
+            lines: Vec::new(),
+            ending: None,
         };
+        let thread = spawn_background("events", move || writing.run())?;
         Ok(Some(Self {
-            sources,
-            stop,
+            together,
             thread: Some(thread),
-            failures,
-            left_out,
             has_lines,
             has_packets,
         }))
@@ -371,28 +457,24 @@ impl Writer {
     /// Makes the end of one more worker.
     pub fn worker(&self, counters: &Arc<Counters>) -> Events {
         let (ring, events) = RingBuffer::new(ROOM);
-        let (into, bytes) = match self.has_packets {
-            true => {
-                let (into, bytes) = RingBuffer::new(ROOM_BYTES);
-                (Some(into), Some(bytes))
-            }
-            false => (None, None),
-        };
+        let (into, bytes) = RingBuffer::new(ROOM_BYTES);
         let lost = Arc::new(Lost::default());
-        let mut sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner);
-        sources.rings.push(Source {
+        let mut workers = self.together.workers();
+        workers.new.push(Source {
             events,
             bytes,
-            lost: Arc::clone(&lost),
             comments: Vec::new(),
             packet: 0,
             frame: Vec::new(),
         });
-        sources.counters.push(Arc::clone(counters));
+        workers.counters.push(Arc::clone(counters));
+        workers.lost.push(Arc::clone(&lost));
         Events {
             ring,
             bytes: into,
             has_lines: self.has_lines,
+            has_packets: self.has_packets,
+            stamp_ns: 0,
             packet: 0,
             is_alerted: false,
             lost,
@@ -401,246 +483,129 @@ impl Writer {
 
     /// Events that were not written: they found no room, or the file or socket did not take them.
     pub fn lost(&self) -> u64 {
-        let sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner);
-        sources.lost(|it| &it.events) + self.failures.load(Ordering::Relaxed)
+        self.together.lost_events()
     }
 
     /// Packets of alerts that are not in the file: they found no room, or the file is as large as it may be or could
     /// not be written.
     pub fn left_out(&self) -> u64 {
-        let sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner);
-        sources.lost(|it| &it.packets) + self.left_out.load(Ordering::Relaxed)
+        self.together.lost(|it| &it.packets) + self.together.left_out.load(Ordering::Relaxed)
     }
 }
 
 /// What the thread has.
 struct Writing {
-    sources: Arc<Mutex<Sources>>,
-    rules: Arc<Rules>,
-    failures: Arc<AtomicU64>,
-    left_out: Arc<AtomicU64>,
+    together: Arc<Together>,
+    time: Time,
+    ports: PortNames,
+    descriptions: Descriptions,
     target: Option<Target>,
     packets: Option<PacketFile>,
+    /// Lines that are written next.
+    lines: Vec<u8>,
+    /// Time since which no more is to come.
+    ending: Option<Instant>,
 }
 
 impl Writing {
-    fn run(mut self, stop: &AtomicBool) {
-        let time = Time::new();
+    fn run(mut self) {
+        let mut sources = Vec::new();
         let (mut flushed, mut counted) = (Instant::now(), Instant::now());
         loop {
-            let is_over = stop.load(Ordering::Relaxed);
-            let mut sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner);
-            let mut lines = Vec::new();
-            for source in &mut sources.rings {
-                source.take(&time, &self.rules, &mut lines, self.packets.as_mut());
+            if self.ending.is_none() && self.together.stop.load(Ordering::Relaxed) {
+                self.ending = Some(Instant::now());
             }
-            if counted.elapsed() > STATISTICS || (is_over && !sources.counters.is_empty()) {
+            sources.append(&mut self.together.workers().new);
+            let mut has_more = false;
+            for source in &mut sources {
+                has_more |= self.turn(source);
+            }
+            sources.retain(|source| !source.is_over());
+            self.write_packets();
+            if flushed.elapsed() > FLUSH {
+                flushed = Instant::now();
+                self.write();
+            }
+            if counted.elapsed() > STATISTICS {
                 counted = Instant::now();
-                lines.push(statistics(&sources, &time));
+                self.statistics();
             }
-            sources.rings.retain(|source| !source.is_over());
-            drop(sources);
-            if let Some(packets) = &mut self.packets {
-                packets.write();
-                self.left_out.store(packets.left_out(), Ordering::Relaxed);
+            match self.ending {
+                Some(_) if !has_more || self.is_late() => return self.end(&sources),
+                None if !has_more => std::thread::sleep(LOOK),
+                _ => {}
             }
-            if let Some(target) = &mut self.target {
-                for line in lines {
-                    let mut bytes = line.to_string().into_bytes();
-                    bytes.push(b'\n');
-                    if target.write(&bytes).is_err() {
-                        self.failures.fetch_add(1, Ordering::Relaxed);
-                    }
+        }
+    }
+
+    /// Takes what a worker has given, up to its turn; whether there may be more.
+    fn turn(&mut self, source: &mut Source) -> bool {
+        for _ in 0..TURN {
+            if !source.take(self) {
+                return false;
+            }
+            if self.lines.len() >= WRITTEN_BYTES {
+                self.write();
+                if self.is_late() {
+                    break;
                 }
-                if flushed.elapsed() > FLUSH || is_over {
-                    flushed = Instant::now();
-                    if target.flush().is_err() {
-                        self.failures.fetch_add(1, Ordering::Relaxed);
-                    }
-                }
             }
-            if is_over {
-                return;
-            }
-            std::thread::sleep(LOOK);
+        }
+        true
+    }
+
+    /// Whether there is no more time to write what is left.
+    fn is_late(&self) -> bool {
+        self.ending.is_some_and(|it| it.elapsed() > ENDING)
+    }
+
+    /// Writes what there is.
+    fn write(&mut self) {
+        self.write_packets();
+        if let Some(target) = &mut self.target
+            && !self.lines.is_empty()
+        {
+            let lost = target.write(&self.lines);
+            self.together.not_written.fetch_add(lost, Ordering::Relaxed);
+        }
+        self.lines.clear();
+    }
+
+    fn write_packets(&mut self) {
+        if let Some(packets) = &mut self.packets {
+            packets.write();
+            let left_out = packets.left_out();
+            self.together.left_out.store(left_out, Ordering::Relaxed);
+        }
+    }
+
+    fn statistics(&mut self) {
+        let (outcomes, lost) = (self.together.outcomes(), self.together.lost_events());
+        eve::statistics(&mut self.lines, &outcomes, lost, &self.time);
+    }
+
+    /// Writes what there is at the end, and counts what there was no time for.
+    fn end(mut self, sources: &[Source]) {
+        self.write();
+        let left: usize = sources.iter().map(|it| it.events.slots()).sum();
+        let not_written = &self.together.not_written;
+        not_written.fetch_add(left as u64, Ordering::Relaxed);
+        if !self.together.workers().counters.is_empty() {
+            self.statistics();
+            self.write();
+        }
+        if let Some(target) = &mut self.target {
+            let cut = target.give_up();
+            self.together.not_written.fetch_add(cut, Ordering::Relaxed);
         }
     }
 }
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
+        self.together.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-    }
-}
-
-/// What the time of day was at a number of ticks.
-struct Time {
-    clock: Clock,
-    ticks: u64,
-    wall: Duration,
-}
-
-impl Time {
-    fn new() -> Self {
-        let clock = Clock::calibrate(Duration::from_millis(20));
-        let wall = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
-        Self {
-            clock,
-            ticks: ticks(),
-            wall,
-        }
-    }
-
-    fn since_1970(&self, ticks: u64) -> Duration {
-        let since = self.clock.to_ns(ticks.abs_diff(self.ticks));
-        let since = Duration::from_nanos(since as u64);
-        if ticks >= self.ticks {
-            self.wall + since
-        } else {
-            self.wall.saturating_sub(since)
-        }
-    }
-
-    fn at(&self, ticks: u64) -> String {
-        utc(self.since_1970(ticks))
-    }
-}
-
-/// Time of day as RFC 3339 has it, with microseconds and the offset as Suricata writes it.
-fn utc(since_1970: Duration) -> String {
-    let text = humantime::format_rfc3339_micros(UNIX_EPOCH + since_1970).to_string();
-    text.replace('Z', "+0000")
-}
-
-fn address(bits: u128) -> String {
-    let address = Ipv6Addr::from(bits);
-    address
-        .to_ipv4_mapped()
-        .map_or_else(|| address.to_string(), |it| it.to_string())
-}
-
-fn protocol(number: u8) -> String {
-    match number {
-        1 => "ICMP".into(),
-        6 => "TCP".into(),
-        17 => "UDP".into(),
-        58 => "IPv6-ICMP".into(),
-        132 => "SCTP".into(),
-        other => format!("{other:03}"),
-    }
-}
-
-fn in_json(event: &Event, time: &Time, rules: &Rules) -> Value {
-    let Ends {
-        source,
-        destination,
-        protocol: number,
-    } = event.ends;
-    let kind = match event.what {
-        What::Alert { .. } => "alert",
-        What::Drop { .. } => "drop",
-        What::Flow { .. } => "flow",
-        What::Packet { .. } => "packet",
-    };
-    let mut line = json!({
-        "timestamp": time.at(event.at_ticks),
-        "flow_id": event.flow,
-        "in_iface": event.port.to_string(),
-        "event_type": kind,
-        "src_ip": address(source.0),
-        "dest_ip": address(destination.0),
-        "proto": protocol(number),
-    });
-    if matches!(number, 6 | 17 | 132) {
-        line["src_port"] = source.1.into();
-        line["dest_port"] = destination.1.into();
-    }
-    if let Some(application) = event.application {
-        line["app_proto"] = application.name().into();
-    }
-    match event.what {
-        What::Alert {
-            version,
-            rule,
-            is_blocked,
-            ..
-        } => {
-            let mut alert = json!({ "action": if is_blocked { "blocked" } else { "allowed" } });
-            if let Some(about) = rules.about(version, rule) {
-                alert["gid"] = about.group.into();
-                alert["signature_id"] = about.id.into();
-                alert["rev"] = about.revision.into();
-                alert["signature"] = about.message.as_str().into();
-                alert["category"] = about.class.as_str().into();
-                alert["severity"] = if about.priority == 0 {
-                    3
-                } else {
-                    about.priority
-                }
-                .into();
-            }
-            line["alert"] = alert;
-        }
-        What::Packet { .. } => {}
-        What::Drop { reason } => line["drop"] = json!({ "reason": reason }),
-        What::Flow {
-            packets,
-            bytes,
-            alerts,
-            reason,
-        } => {
-            line["flow"] = json!({
-                "pkts_toserver": packets[0],
-                "pkts_toclient": packets[1],
-                "bytes_toserver": bytes[0],
-                "bytes_toclient": bytes[1],
-                "reason": reason,
-                "alerted": alerts > 0,
-            });
-        }
-    }
-    line
-}
-
-fn statistics(sources: &Sources, time: &Time) -> Value {
-    let mut all = serde_json::Map::new();
-    for counters in &sources.counters {
-        for (name, count) in counters.outcomes() {
-            let before = all.get(name).and_then(Value::as_u64).unwrap_or(0);
-            all.insert(name.to_string(), (before + count).into());
-        }
-    }
-    json!({
-        "timestamp": time.at(ticks()),
-        "event_type": "stats",
-        "stats": { "ips": all, "events_lost": sources.lost(|it| &it.events) },
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn dates_are_those_of_the_calendar() {
-        for (seconds, want) in [
-            (0, "1970-01-01T00:00:00.000000+0000"),
-            (951_782_400, "2000-02-29T00:00:00.000000+0000"),
-            (1_796_083_199, "2026-11-30T23:59:59.000000+0000"),
-            (4_107_542_400, "2100-03-01T00:00:00.000000+0000"),
-        ] {
-            assert_eq!(utc(Duration::from_secs(seconds)), want);
-        }
-    }
-
-    #[test]
-    fn addresses_are_written_in_their_family() {
-        assert_eq!(address(0xffff_c000_0201), "192.0.2.1");
-        assert_eq!(address(0x2001_0db8 << 96 | 1), "2001:db8::1");
     }
 }

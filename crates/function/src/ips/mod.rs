@@ -3,10 +3,19 @@
 //!
 //! The worker finds the packet's flow (`flow.rs`), puts its bytes in order, has inspectors look for messages, and asks the rules
 //! (`plane.rs`; `taut-inspect`). One side decides which rules are in force (`rules.rs`) and swaps them while packets flow. What is
-//! found goes through a ring to a thread that writes (`events.rs`).
+//! found goes through a ring to a thread that writes (`events.rs`) lines (`eve.rs`) to a file or a socket (`target.rs`).
 
+mod ask;
+mod connection;
+#[cfg(test)]
+mod evasions;
+mod eve;
 mod events;
 mod flow;
+mod lend;
+mod normalise;
+#[cfg(test)]
+mod oddities;
 mod outcome;
 mod packet_file;
 mod plane;
@@ -16,6 +25,7 @@ mod settings;
 mod slow;
 #[cfg(test)]
 mod suricata;
+mod target;
 #[cfg(test)]
 mod tests;
 mod tunnel;
@@ -25,15 +35,15 @@ pub use server::{Answer, Request};
 
 use crate::control_socket::ControlSocket;
 use crate::{
-    ANY, Class, Context, Counted, Entry, Function, Handler, KernelVersion, Member, SettingsError,
-    Shared, Spread, settings,
+    ANY, Class, Context, Counted, Entry, Function, Handler, KernelVersion, Member, PortNames,
+    SettingsError, Shared, Spread, settings,
 };
 use events::Writer;
 use outcome::Counters;
 use plane::Plane;
 use rules::{Compiled, Rules, compile};
 use server::Deciding;
-use settings::{Checked, Fragments, Settings};
+use settings::{Checked, Settings};
 use slow::SlowPath;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -47,8 +57,8 @@ pub(crate) const ENTRY: Entry = Entry {
     ports: None,
     build: |table| {
         let checked = settings::<Settings>(table)?.check()?;
-        // Mistakes in rules are said when the chain is read.
-        let compiled = compile(&checked).map_err(SettingsError)?;
+        // What is wrong with rules is known when the chain is read.
+        let compiled = compile(&checked, checked.refuses.chain).map_err(SettingsError)?;
         Ok(Box::new(Ips::new(checked, compiled)) as Box<dyn Function>)
     },
     in_kernel: KernelVersion::No("it keeps flows and looks into payloads"),
@@ -60,16 +70,30 @@ pub(crate) const ENTRY: Entry = Entry {
 /// # Errors
 /// As of a chain with these settings.
 pub fn looking(table: toml::Table) -> Result<(Box<dyn Function>, Read), SettingsError> {
-    let checked = Checked {
+    let mut checked = Checked {
         events: None,
         alerts: None,
         control: None,
-        alert_only: true,
         ..settings::<Settings>(table)?.check()?
     };
-    let compiled = compile(&checked).map_err(SettingsError)?;
+    checked.policies.alert_only = true;
+    let compiled = compile(&checked, checked.refuses.chain).map_err(SettingsError)?;
     let read = compiled.1.clone();
     Ok((Box::new(Ips::new(checked, compiled)), read))
+}
+
+/// What is said of rules with mistakes.
+fn warning(read: &Read) -> Option<String> {
+    let first = read.first_mistake.as_ref()?;
+    let rules = if read.mistaken == 1 {
+        "rule is"
+    } else {
+        "rules are"
+    };
+    Some(format!(
+        "{} {rules} left out for mistakes: {first}",
+        read.mistaken
+    ))
 }
 
 /// What the functions of all workers share.
@@ -88,13 +112,7 @@ struct Ips {
     together: Option<Together>,
     counters: Arc<Counters>,
     plane: Option<Plane>,
-    /// What inspects datagrams that the slow path has put together of fragments.
-    beside: Option<Plane>,
 }
-
-/// Flows that are remembered of datagrams that were fragments, and memory for their streams.
-const FLOWS_BESIDE: usize = 1024;
-const BYTES_BESIDE: usize = 1 << 20;
 
 impl Ips {
     fn new(checked: Checked, compiled: Compiled) -> Self {
@@ -106,7 +124,6 @@ impl Ips {
             together: None,
             counters: Arc::default(),
             plane: None,
-            beside: None,
         }
     }
 }
@@ -118,6 +135,10 @@ impl Function for Ips {
         }
     }
 
+    fn judges_bytes(&self) -> bool {
+        true
+    }
+
     /// A flow is one worker's, both directions of it.
     fn spread(&self) -> Spread {
         Spread::Homes
@@ -125,7 +146,7 @@ impl Function for Ips {
 
     fn homes(&self, batch: &Batch, _: &Context, homes: &mut [u8; BATCH_CAPACITY]) {
         for (packet, home) in batch.packets().iter().zip(homes) {
-            let hash = plane::hash_of(packet.bytes(), self.checked.inner);
+            let hash = plane::hash_of(packet.bytes(), self.checked.policies.inner);
             *home = hash.map_or(ANY, |hash| {
                 ((u64::from(hash) * self.member.of as u64) >> 32) as u8
             });
@@ -142,13 +163,17 @@ impl Function for Ips {
         let checked = &self.checked;
         let workers = self.member.of;
         let compiled = std::mem::take(&mut self.compiled);
+        let ports = PortNames::found_in(&self.shared);
         let together = self.shared.found_or_made(|| {
+            if let Some(line) = warning(&compiled.1) {
+                eprintln!("taut: ips: {line}");
+            }
             let rules = Arc::new(Rules::new(checked, compiled, workers));
             let alerts = checked
                 .alerts
                 .as_ref()
                 .map(|(file, most)| (&file[..], *most));
-            let events = Writer::start(checked.events.as_deref(), alerts, &rules)?;
+            let events = Writer::start(checked.events.as_deref(), alerts, &rules, ports)?;
             let deciding = Arc::new(Deciding {
                 rules,
                 events,
@@ -172,27 +197,6 @@ impl Function for Ips {
             .unwrap_or_else(PoisonError::into_inner)
             .push(Arc::clone(&counters));
         let clock = Clock::calibrate(Duration::from_millis(2));
-        if checked.fragments == Fragments::Inspect {
-            // Its packets are counted as fragments, by whoever saw them first; here only matches are.
-            let few = Checked {
-                flows: FLOWS_BESIDE,
-                memory_bytes: BYTES_BESIDE,
-                ..checked.clone()
-            };
-            let unseen = Arc::new(Counters::default());
-            let events = deciding
-                .events
-                .as_ref()
-                .map(|writer| writer.worker(&unseen));
-            self.beside = Some(Plane::new(
-                &few,
-                self.member,
-                &deciding.rules,
-                unseen,
-                events,
-                &clock,
-            )?);
-        }
         self.plane = Some(Plane::new(
             checked,
             self.member,
@@ -206,16 +210,18 @@ impl Function for Ips {
     }
 
     fn handler(&mut self) -> Option<Box<dyn Handler>> {
-        let plane = self.beside.take();
         Some(Box::new(SlowPath::new(
-            plane,
-            self.checked.inner,
+            self.checked.policies.inner,
             &self.counters,
         )))
     }
 
     fn outcomes(&self) -> Vec<(&'static str, u64)> {
         self.counters.outcomes().collect()
+    }
+
+    fn drops(&self, outcome: &str) -> bool {
+        outcome::drops(outcome)
     }
 
     /// Beside outcomes: what is counted of flows and streams, and matches of a rule (`alert 2019401`).

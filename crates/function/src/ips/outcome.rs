@@ -1,5 +1,6 @@
 //! What becomes of packets in the inspection.
 
+use crate::says_dropped;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What became of a packet; every packet is counted once.
@@ -25,15 +26,45 @@ pub(super) enum Outcome {
     DroppedOverTime,
     /// It repeats bytes of its stream with other content.
     DroppedOverlap,
+    /// It repeats bytes of its stream that were forgotten for want of memory, and are not acknowledged.
+    DroppedUnknown,
+    /// There was no memory to keep what it brings to a stream.
+    DroppedNoMemory,
     /// It is a fragment: it waits for the others of its datagram, or passes, as it is set.
     Fragment,
-    /// It is cut short or lies about a length; it passed.
+    /// It is a fragment that contradicts others, repeats one, or has no room.
+    DroppedFragment,
+    /// A header is cut short or lies about a length.
     Malformed,
+    /// A checksum is wrong.
+    DroppedChecksum,
+    /// No end of TCP sends these flags together, or data without an acknowledgement.
+    DroppedFlags,
+    /// It lies outside of the window that its receiver has offered.
+    DroppedWindow,
+    /// It acknowledges what was never sent.
+    DroppedAcknowledgement,
+    /// It goes on with an opening that is not answered, or opens with data where there is a connection.
+    DroppedOpening,
+    /// It belongs to a connection whose opening was not seen, and such are dropped.
+    DroppedMidstream,
+    /// It belongs to a connection whose opening was not seen, and such pass.
+    PassedMidstream,
+    /// It brings data behind the end of its connection.
+    DroppedOver,
+    /// It ends a request in the middle of its head.
+    DroppedUnfinished,
+    /// It ends a message that rules ask about and that was cut so small that nobody could read it.
+    DroppedUnread,
+    /// It came in through the port of the other end of its flow.
+    DroppedWrongSide,
+    /// It has urgent data, and such is dropped, or its mark cannot be taken away.
+    DroppedUrgent,
     /// It is no packet of IP; it passed.
     NotIp,
 }
 
-pub(super) const OUTCOMES: [&str; 13] = [
+pub(super) const OUTCOMES: [&str; 28] = [
     "passed",
     "dropped_by_rule",
     "rejected",
@@ -44,10 +75,30 @@ pub(super) const OUTCOMES: [&str; 13] = [
     "passed_over_time",
     "dropped_over_time",
     "dropped_overlap",
+    "dropped_unknown",
+    "dropped_no_memory",
     "fragments",
-    "malformed",
+    "dropped_fragment",
+    "dropped_malformed",
+    "dropped_checksum",
+    "dropped_flags",
+    "dropped_window",
+    "dropped_acknowledgement",
+    "dropped_opening",
+    "dropped_midstream",
+    "passed_midstream",
+    "dropped_over",
+    "dropped_unfinished",
+    "dropped_unread",
+    "dropped_wrong_side",
+    "dropped_urgent",
     "not_ip",
 ];
+
+/// Whether packets with the outcome of that name go no further.
+pub(super) fn drops(name: &str) -> bool {
+    says_dropped(name) || name == OUTCOMES[Outcome::Rejected as usize]
+}
 
 /// Things worth knowing that are no outcome of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,21 +109,27 @@ pub(super) enum Note {
     Flows,
     /// Flows that made room before their time.
     FlowsForcedOut,
-    /// Messages of HTTP that no parser was free for.
+    /// Messages that no parser was free for.
     NoParser,
+    /// Flows that lost their parser to others, as they had brought nothing for longest.
+    ParsersTaken,
     /// Segments that came out of order and were kept.
     OutOfOrder,
     /// Places of streams at which bytes are missing for good.
     Gaps,
     /// Segments that came early and found no room: what was missing in front of them was given up.
     NoMemory,
-    /// Segments further ahead than any window reaches; they were looked at by themselves.
-    TooFar,
+    /// Flows whose first bytes tell no protocol.
+    Unrecognised,
+    /// Segments whose mark of urgent data was taken away.
+    UrgentCleared,
     /// Faults in messages of HTTP, DNS and TLS.
     Faults,
+    /// Messages of HTTP that reached a limit of what is kept or unpacked.
+    LimitsReached,
     /// Messages that were not looked at, as there were too many in one segment.
     MessagesLeftOut,
-    /// Rules that needed too many steps for a packet.
+    /// Rules that needed too many steps for a packet, or wanted a buffer changed that is too long for that.
     GivenUp,
     /// Bits of flows that found no room.
     BitsFull,
@@ -82,16 +139,19 @@ pub(super) enum Note {
     FragmentsDropped,
 }
 
-pub(super) const NOTES: [&str; 14] = [
+pub(super) const NOTES: [&str; 17] = [
     "alerts",
     "flows",
     "flows_forced_out",
     "no_parser",
+    "parsers_taken",
     "out_of_order",
     "gaps",
     "no_memory",
-    "too_far",
+    "unrecognised",
+    "urgent_cleared",
     "faults",
+    "limits_reached",
     "messages_left_out",
     "given_up",
     "bits_full",

@@ -1,20 +1,28 @@
 //! The packets that alerts are about, in a pcapng file of a limited size: each with the rules that it fits as comments.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use super::target::{append_to, is_gone};
+use std::fs::File;
+use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
+use std::time::{Duration, Instant};
 use taut_capture::pcapng::{Section, interface, section};
 use taut_port::pcap::annotated::{append_packet, packet_bytes};
 
 /// Longest frame: IP packets with what is in front of them.
 const SNAP_BYTES: u32 = 1 << 17;
+/// Longest block: a frame, and the rules that it fits.
+const LONGEST_BLOCK_BYTES: u64 = 1 << 20;
+/// The file is looked for at its path this often.
+const AGAIN: Duration = Duration::from_secs(1);
 /// What a pcapng file begins with (draft-ietf-opsawg-pcapng section 4.1), in either order of bytes.
 const BEGINNING: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
 
 /// A file that packets are put behind each other in. What is there when it is opened stays, and a section of its own
 /// begins behind it.
 pub(super) struct PacketFile {
+    path: String,
     file: File,
+    /// Time at which the path was last looked at.
+    looked: Instant,
     /// Whether it can be cut back to its last whole block.
     is_regular: bool,
     /// Bytes of whole blocks in the file, and how many it may have.
@@ -34,29 +42,30 @@ impl PacketFile {
     /// # Errors
     /// When it cannot be written, or is there and no pcapng file.
     pub fn open(path: &str, most_bytes: u64) -> io::Result<Self> {
-        // Links are not followed: who may write into the folder must not have root write elsewhere.
-        let flags = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
-        let mut file = OpenOptions::new()
-            .create(true)
-            .read(true)
-            .append(true)
-            .mode(0o640)
-            .custom_flags(flags)
-            .open(path)?;
+        let mut file = append_to(path)?;
         let facts = file.metadata()?;
         let is_regular = facts.is_file();
-        if is_regular && facts.len() > 0 {
+        let mut bytes = if is_regular { facts.len() } else { 0 };
+        if bytes > 0 {
             let mut beginning = [0; 4];
             let is_ours = file.read_exact(&mut beginning).is_ok() && beginning == BEGINNING;
             if !is_ours {
                 let what = "it is there and no pcapng file: choose another name, or take it away";
                 return Err(io::Error::other(what));
             }
+            // Nobody could read what stands behind a part of a block, which a full disk or a power cut has left.
+            let whole = whole_bytes(&file, bytes)?;
+            if whole < bytes {
+                file.set_len(whole)?;
+                bytes = whole;
+            }
         }
         let mut opened = Self {
+            path: path.to_string(),
             file,
+            looked: Instant::now(),
             is_regular,
-            written_bytes: if is_regular { facts.len() } else { 0 },
+            written_bytes: bytes,
             most_bytes,
             blocks: Vec::new(),
             packets: 0,
@@ -69,8 +78,25 @@ impl PacketFile {
         Ok(opened)
     }
 
+    /// Begins the file anew from time to time if it was removed from its path; what nobody can read there stays so.
+    fn look(&mut self) {
+        if self.looked.elapsed() < AGAIN {
+            return;
+        }
+        self.looked = Instant::now();
+        if is_gone(&self.file, &self.path)
+            && let Ok(new) = Self::open(&self.path, self.most_bytes)
+        {
+            let left_out = self.left_out;
+            *self = Self { left_out, ..new };
+        }
+    }
+
     /// Puts a packet that came in through that port into what is written next, if the file may have it.
     pub fn put(&mut self, port: u8, time_ns: u64, frame: &[u8], comments: &[String]) {
+        if self.packets == 0 {
+            self.look();
+        }
         let comments: Vec<&str> = comments.iter().map(String::as_str).collect();
         let before = self.blocks.len();
         let mut described = self.interfaces;
@@ -128,6 +154,44 @@ impl PacketFile {
     }
 }
 
+/// Bytes of a file up to a last block that is cut short; all of them if what stands there is no such block.
+fn whole_bytes(file: &File, bytes: u64) -> io::Result<u64> {
+    let mut file = BufReader::new(file);
+    file.seek(SeekFrom::Start(0))?;
+    let (mut at, mut is_big_endian) = (0, false);
+    while at < bytes {
+        let left = bytes - at;
+        let mut head = [0; 12];
+        let there = &mut head[..left.min(12) as usize];
+        file.read_exact(there)?;
+        if there.starts_with(&BEGINNING) && there.len() == 12 {
+            is_big_endian = there[8..] == [0x1a, 0x2b, 0x3c, 0x4d];
+        }
+        let [_, _, _, _, a, b, c, d, ..] = head;
+        let total = match is_big_endian {
+            true => u32::from_be_bytes([a, b, c, d]),
+            false => u32::from_le_bytes([a, b, c, d]),
+        };
+        if left < 12 {
+            return Ok(at);
+        }
+        if total < 12 || !total.is_multiple_of(4) {
+            return Ok(bytes);
+        }
+        if u64::from(total) > left {
+            // More than any block of ours: no end that is cut short, but damage before it.
+            return Ok(if left > LONGEST_BLOCK_BYTES {
+                bytes
+            } else {
+                at
+            });
+        }
+        file.seek_relative(i64::from(total) - 12)?;
+        at += u64::from(total);
+    }
+    Ok(bytes)
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -174,6 +238,51 @@ mod tests {
         let text = std::fs::read(&path).unwrap();
         let text = String::from_utf8_lossy(&text);
         assert!(text.contains("1:7:0 bad") && text.contains("port 1"));
+    }
+
+    #[test]
+    fn a_file_that_was_removed_is_begun_anew_and_what_was_left_out_stays_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("alerts.pcapng");
+        let mut file = PacketFile::open(path.to_str().unwrap(), 4000).unwrap();
+        let said = ["1:7:0".to_string()];
+        file.put(0, 5, &[1; 5000], &said);
+        file.put(0, 5, &[1; 61], &said);
+        file.write();
+        std::fs::rename(&path, folder.path().join("old")).unwrap();
+        file.looked -= 2 * AGAIN;
+        file.put(0, 5, &[2; 61], &said);
+        file.write();
+        assert_eq!(blocks(&path), [(0, vec![2; 61])]);
+        assert_eq!(file.left_out(), 1);
+    }
+
+    #[test]
+    fn what_follows_a_part_of_a_block_can_be_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("alerts.pcapng");
+        let open = || PacketFile::open(path.to_str().unwrap(), 1 << 20).unwrap();
+        let put = |number: u8| {
+            let mut file = open();
+            file.put(0, 5, &[number; 61], &["1:7:0".to_string()]);
+            file.write();
+        };
+        put(1);
+        put(2);
+        let whole = std::fs::read(&path).unwrap();
+        let first = [(0, vec![1; 61])];
+        for cut in 1..100 {
+            std::fs::write(&path, &whole[..whole.len() - cut]).unwrap();
+            put(3);
+            let found = blocks(&path);
+            assert_eq!(found[..1], first, "{cut}");
+            assert_eq!(found[1..], [(0, vec![3; 61])], "{cut}");
+        }
+        // What is damaged otherwise is left alone.
+        let damaged = [&whole[..], &[0; 40]].concat();
+        std::fs::write(&path, &damaged).unwrap();
+        put(3);
+        assert!(std::fs::read(&path).unwrap().starts_with(&damaged));
     }
 
     #[test]

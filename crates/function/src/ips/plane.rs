@@ -1,130 +1,54 @@
-//! A worker's part of the inspection: its flows, streams and messages, and the rules that it asks.
+//! A worker's part of the inspection. A packet goes through its steps in this order: what its receiver would take for a packet
+//! (`normalise.rs`), its flow (`flow.rs`), what its receiver takes of a segment and which bytes of a stream are new (`connection.rs`),
+//! which messages they are and what rules say of them (`ask.rs`), and what becomes of it (here).
 
+use super::ask::{Ask, Asking, MOST_TOLD};
+use super::connection::{self, Refused, release};
 use super::events::{Ends, Event, Events, What};
 use super::flow::{Flow, Flows, Key, Settled};
+use super::lend::Messages;
+use super::normalise::{self, Facts, Look, TCP};
 use super::outcome::{Counters, Note, Outcome};
 use super::rules::{InForce, Rules};
-use super::settings::{Checked, Fragments, OverTime, Overload};
+use super::settings::{self, Checked, Midstream, OverTime, Overload, Policies, Urgent};
 use super::tunnel::looked_into;
-use crate::mix::mix;
 use crate::swapped::InUse;
 use crate::{Context, Member};
 use std::sync::Arc;
+use taut_inspect::anomaly::Anomaly;
 use taut_inspect::arena::Arena;
-use taut_inspect::buffer::{Application, Buffer, BufferSet};
-use taut_inspect::certificate::Certificate;
 use taut_inspect::compile::{Inspector, Verdict};
-use taut_inspect::evaluate::{Message, Packet, Parts, Tls};
-use taut_inspect::fingerprint::{Fingerprint, server_name};
-use taut_inspect::flight::{Flight, Kind};
-use taut_inspect::http::Http;
-use taut_inspect::stream::{Segment, StreamLimits};
-use taut_inspect::tls::{Hellos, Next};
-use taut_inspect::{dns, tls};
+use taut_inspect::evaluate::{Packet, Vlans};
+use taut_inspect::fragments::{FragmentLimits, Fragments, Outcome as Reassembled};
+use taut_inspect::stream::StreamLimits;
+use taut_inspect::tcp::{Change, Policy, SYN, URG};
 use taut_port::{BATCH_CAPACITY, Batch, PortError, Punt};
-use taut_sys::Clock;
-use taut_wire::{Headers, Layer3};
+use taut_sys::{Clock, HashKey};
+use taut_wire::{EtherType, Headers, Layer3};
 
-/// Messages of HTTP that are read at a time.
-const PARSERS: usize = 1024;
-/// Hellos of TLS that are put together at a time, and the longest one.
-const HELLOS: usize = 64;
-const HELLO_BYTES: usize = 16 * 1024;
-/// First messages of TLS that are put together at a time where rules ask for certificates or fingerprints.
-const FLIGHTS: usize = 128;
-/// Certificates of a server that rules are asked about, and rules that are known to have been written down for one of them.
-const MOST_CERTIFICATES: usize = 16;
-const MOST_TOLD: usize = 64;
 /// Places of the table of flows that are looked at in each batch for flows that are over.
 const SWEPT: usize = 4;
-/// Segments of a stream are limited so.
-const LIMITS: StreamLimits = StreamLimits {
-    window: 256,
-    out_of_order: 64 * 1024,
-};
+/// Bytes in front of a segment that rules see with it, and bytes that are kept of a direction.
+const WINDOW: usize = 256;
+const KEPT: usize = 1 << 20;
+/// Longest datagram that is put together of fragments, with a link header in front.
+const WHOLE_BYTES: usize = (1 << 16) + 128;
+/// Bytes from which on a flow is one of those that pass first when there is too much.
+const ELEPHANT_BYTES: u64 = 1 << 20;
 
-/// Hash of a flow, the same in both directions, for the choice of a worker.
+/// Hash of the two ends of a flow, the same in both directions, for the choice of a worker. Ports do not count: fragments have none
+/// but in the first one, and the datagram that they become is of the flow of those that were not cut.
 pub(super) fn hash_of(frame: &[u8], inner: bool) -> Option<u32> {
     let (headers, frame) = looked_into(inner, &Headers::of(frame), frame);
     if headers.layer3() == Layer3::Other || headers.fault().is_some() {
         return None;
     }
     let (source, destination) = headers.addresses_in(frame);
-    let fold = |it: u128| mix((it ^ (it >> 64)) as u64, 0);
-    // All fragments of a datagram, of which but the first have no ports, go one way.
-    let ports = headers
-        .ports()
-        .filter(|_| !headers.is_fragment())
-        .unwrap_or_default();
+    // All workers have to agree.
+    let key = HashKey::of_process();
+    let fold = |it: u128| key.hash([(it as u64, (it >> 64) as u64)]);
     let ends = fold(source).wrapping_add(fold(destination));
-    let both = u64::from(ports.0.min(ports.1)) << 16 | u64::from(ports.0.max(ports.1));
-    Some((mix(ends ^ both, 0) >> 32) as u32)
-}
-
-/// Numbers of things that are lent to flows, from 1.
-struct Lent<T> {
-    things: Box<[T]>,
-    free: Vec<u32>,
-}
-
-impl<T> Lent<T> {
-    fn new(most: usize, mut make: impl FnMut() -> T) -> Self {
-        Self {
-            things: (0..most).map(|_| make()).collect(),
-            free: (1..=most as u32).rev().collect(),
-        }
-    }
-
-    fn take(&mut self) -> Option<u32> {
-        self.free.pop()
-    }
-
-    fn give_back(&mut self, number: u32) {
-        if number > 0 && self.free.len() < self.things.len() {
-            self.free.push(number);
-        }
-    }
-
-    fn get(&mut self, number: u32) -> Option<&mut T> {
-        self.things.get_mut((number as usize).checked_sub(1)?)
-    }
-}
-
-/// First bytes of a TLS connection.
-struct Hello {
-    bytes: Box<[u8; HELLO_BYTES]>,
-    len: usize,
-    /// Place of the hello that is read next.
-    place: Hellos,
-    message: tls::ClientHello,
-}
-
-/// Things that flows borrow while a message is read.
-struct Messages {
-    http: Lent<Http>,
-    hellos: Lent<Hello>,
-    flights: Lent<Flight>,
-    name: dns::Name,
-    certificate: Certificate,
-    fingerprint: Fingerprint,
-}
-
-impl Messages {
-    fn end(&mut self, flow: &mut Flow) {
-        self.end_parser(flow);
-        for flight in &mut flow.flights {
-            self.flights.give_back(std::mem::take(flight));
-        }
-    }
-
-    fn end_parser(&mut self, flow: &mut Flow) {
-        match flow.application {
-            Some(Application::Http) => self.http.give_back(flow.parser),
-            Some(Application::Tls) => self.hellos.give_back(flow.parser),
-            _ => {}
-        }
-        flow.parser = 0;
-    }
+    Some((key.hash([(ends, 0)]) >> 32) as u32)
 }
 
 pub(super) struct Plane {
@@ -134,6 +58,11 @@ pub(super) struct Plane {
     flows: Flows,
     swept: usize,
     arena: Arena,
+    fragments: Box<Fragments>,
+    /// When fragments were last looked through for those that have waited too long.
+    expired_s: u32,
+    /// The frame that was put together of fragments.
+    whole: Vec<u8>,
     messages: Messages,
     /// Bytes of a stream in front of a segment and those of the segment.
     joined: Vec<u8>,
@@ -141,14 +70,12 @@ pub(super) struct Plane {
     told: Vec<u32>,
     counters: Arc<Counters>,
     events: Option<Events>,
-    alert_only: bool,
-    fragments: Fragments,
-    overload: Overload,
+    policies: Policies,
+    limits: StreamLimits,
+    /// Ticks that packets may have come without a pause before something is done about it.
     bound_ticks: u64,
     /// Ticks that rules are asked about a packet for at most.
-    max_ticks: Option<u64>,
-    over_time: OverTime,
-    inner: bool,
+    max_ticks: u64,
     /// Time at which packets began to come without a pause.
     busy_since: Option<u64>,
     ticks_per_s: f64,
@@ -162,6 +89,18 @@ pub(super) enum Fate {
     Reject,
     /// It waits for the other fragments of its datagram.
     Wait,
+    /// It passes, and the other fragments of its datagram do.
+    Release,
+}
+
+/// When a batch came.
+#[derive(Clone, Copy)]
+struct Now {
+    ticks: u64,
+    s: u32,
+    /// Whether packets have come for longer than they may wait.
+    is_too_much: bool,
+    from_port: usize,
 }
 
 impl Plane {
@@ -175,6 +114,7 @@ impl Plane {
     ) -> Result<Self, PortError> {
         let (mut in_use, inspector) = rules.worker();
         let version = in_use.get().version;
+        let ticks = |time: std::time::Duration| clock.to_ticks(time.as_nanos() as f64) as u64;
         Ok(Self {
             version,
             inspector,
@@ -182,32 +122,26 @@ impl Plane {
             flows: Flows::new(checked.flows, (member.number as u64) << 48 | 1),
             swept: 0,
             arena: Arena::new(checked.memory_bytes),
-            messages: Messages {
-                http: Lent::new(PARSERS, Http::default),
-                hellos: Lent::new(HELLOS, || Hello {
-                    bytes: Box::new([0; HELLO_BYTES]),
-                    len: 0,
-                    place: Hellos::default(),
-                    message: tls::ClientHello::default(),
-                }),
-                flights: Lent::new(FLIGHTS, Flight::default),
-                name: dns::Name::default(),
-                certificate: Certificate::default(),
-                fingerprint: Fingerprint::default(),
-            },
+            fragments: Box::new(Fragments::new(
+                FragmentLimits::default(),
+                checked.overlap.counted(),
+            )),
+            expired_s: 0,
+            whole: Vec::with_capacity(WHOLE_BYTES),
+            messages: Messages::new(checked.http),
             joined: Vec::with_capacity(1 << 17),
             told: Vec::with_capacity(MOST_TOLD),
             counters,
             events,
-            alert_only: checked.alert_only,
-            fragments: checked.fragments,
-            overload: checked.overload,
-            bound_ticks: clock.to_ticks(checked.bound.as_nanos() as f64) as u64,
-            max_ticks: checked
-                .max_time
-                .map(|it| clock.to_ticks(it.as_nanos() as f64) as u64),
-            over_time: checked.over_time,
-            inner: checked.inner,
+            policies: checked.policies,
+            limits: StreamLimits {
+                window: WINDOW,
+                kept: KEPT,
+                overlap: checked.overlap.counted(),
+                in_line: !checked.policies.alert_only,
+            },
+            bound_ticks: ticks(checked.bound),
+            max_ticks: ticks(checked.max_time),
             busy_since: None,
             ticks_per_s: clock.to_ticks(1e9),
         })
@@ -215,33 +149,65 @@ impl Plane {
 
     pub fn process(&mut self, batch: &mut Batch, context: &Context) {
         self.go_by_newest();
-        let now_s = self.seconds(context.now_ticks);
-        let is_too_much = self.is_too_much(batch.len(), context.now_ticks);
+        let now = Now {
+            ticks: context.now_ticks,
+            s: (context.now_ticks as f64 / self.ticks_per_s) as u32,
+            is_too_much: self.is_too_much(batch.len(), context.now_ticks),
+            from_port: context.from_port,
+        };
         for i in 0..batch.len() {
             if !batch.is_kept(i) {
                 continue;
             }
             let headers = batch.headers(i);
-            let frame = batch.packets()[i].bytes();
-            let (outcome, fate) = self.packet(&headers, frame, context, now_s, is_too_much);
-            self.counters.count(outcome);
-            match fate {
-                Fate::Pass => {}
-                Fate::Drop | Fate::Reject if self.alert_only => {}
-                Fate::Drop => batch.mark_dropped(i),
-                Fate::Reject => batch.mark_punted(i, Punt::Rejected),
-                Fate::Wait => batch.mark_punted(i, Punt::Fragment),
+            if self.policies.min_ttl > 0 && !self.policies.alert_only {
+                let frame = batch.packet_mut_but_headers(i).bytes_mut();
+                normalise::raise_ttl(&headers, frame, self.policies.min_ttl);
             }
+            if let Some(events) = &mut self.events {
+                events.begin_packet(batch.arrivals().get(i).copied().unwrap_or_default());
+            }
+            let frame = batch.packets()[i].bytes();
+            let (outcome, fate) = self.frame(&headers, frame, now);
+            self.counters.count(outcome);
+            self.carry_out(batch, i, &headers, fate);
         }
-        self.sweep(context.now_ticks, now_s);
-        self.counters
-            .set(Note::FlowsForcedOut, self.flows.forced_out);
-        self.counters.set(Note::GivenUp, self.inspector.given_up());
-        self.counters.set(Note::BitsFull, self.inspector.bits_full);
+        self.sweep(now);
+        let counters = &self.counters;
+        counters.set(Note::FlowsForcedOut, self.flows.forced_out);
+        counters.set(Note::GivenUp, self.inspector.given_up());
+        counters.set(Note::BitsFull, self.inspector.bits_full);
+    }
+
+    /// Does to a packet what is to become of it.
+    fn carry_out(&self, batch: &mut Batch, i: usize, headers: &Headers, fate: Fate) {
+        if self.policies.alert_only {
+            return;
+        }
+        match fate {
+            Fate::Pass => {
+                let is_urgent = headers.protocol().0 == TCP
+                    && self.policies.urgent == Urgent::Clear
+                    && batch.packets()[i]
+                        .bytes()
+                        .get(headers.transport() + 13)
+                        .is_some_and(|flags| flags & URG != 0)
+                    && headers.fault().is_none();
+                if is_urgent {
+                    let frame = batch.packet_mut_but_headers(i).bytes_mut();
+                    normalise::clear_urgent(headers, frame);
+                    self.counters.note(Note::UrgentCleared, 1);
+                }
+            }
+            Fate::Drop => batch.mark_dropped(i),
+            Fate::Reject => batch.mark_punted(i, Punt::Rejected),
+            Fate::Wait => batch.mark_punted(i, Punt::Fragment),
+            Fate::Release => batch.mark_punted(i, Punt::LastFragment),
+        }
     }
 
     /// Goes by the newest rules.
-    pub fn go_by_newest(&mut self) {
+    fn go_by_newest(&mut self) {
         let in_force = self.in_use.get();
         if in_force.version != self.version {
             self.version = in_force.version;
@@ -249,25 +215,9 @@ impl Plane {
         }
     }
 
-    fn seconds(&self, now_ticks: u64) -> u32 {
-        (now_ticks as f64 / self.ticks_per_s) as u32
-    }
-
-    /// Says what is to be done with a frame that was put together of fragments.
-    pub fn whole(&mut self, frame: &[u8], context: &Context) -> Fate {
-        self.go_by_newest();
-        let now_s = self.seconds(context.now_ticks);
-        let (_, fate) = self.packet(&Headers::of(frame), frame, context, now_s, false);
-        self.sweep(context.now_ticks, now_s);
-        match fate {
-            Fate::Drop | Fate::Reject if self.alert_only => Fate::Pass,
-            fate => fate,
-        }
-    }
-
     /// Whether packets have come in full batches, without a pause, for longer than they may wait.
     fn is_too_much(&mut self, len: usize, now_ticks: u64) -> bool {
-        if self.overload == Overload::Queue {
+        if self.policies.overload == Overload::Queue {
             return false;
         }
         if len < BATCH_CAPACITY / 2 {
@@ -278,7 +228,7 @@ impl Plane {
         now_ticks.saturating_sub(since) > self.bound_ticks
     }
 
-    fn sweep(&mut self, now_ticks: u64, now_s: u32) {
+    fn sweep(&mut self, now: Now) {
         let Self {
             flows,
             arena,
@@ -286,224 +236,497 @@ impl Plane {
             events,
             ..
         } = self;
-        self.swept = flows.sweep(self.swept, SWEPT, now_s, |flow| {
-            end(flow, arena, messages, events.as_mut(), now_ticks, "timeout");
+        if self.expired_s != now.s {
+            self.expired_s = now.s;
+            self.fragments
+                .expire(nanoseconds(now.ticks, self.ticks_per_s));
+        }
+        self.swept = flows.sweep(self.swept, SWEPT, now.s, |flow, is_gone| {
+            if is_gone {
+                end(flow, arena, messages, events.as_mut(), now.ticks, "timeout");
+            } else {
+                ease(flow, arena, messages);
+            }
         });
     }
 
-    fn packet(
+    /// The first step: what the frame is.
+    fn frame(&mut self, headers: &Headers, frame: &[u8], now: Now) -> (Outcome, Fate) {
+        let (inner, inside) = &looked_into(self.policies.inner, headers, frame);
+        let link = frame.get(..headers.ip()).unwrap_or_default();
+        let vlans = normalise::vlans_of(link);
+        let network = normalise::network_of(vlans, now.from_port);
+        match normalise::look(inner, inside, vlans, self.policies.checks) {
+            Look::Done(Outcome::NotIp) => (Outcome::NotIp, Fate::Pass),
+            Look::Done(outcome) => (outcome, Fate::Drop),
+            Look::Damaged(facts, anomaly) => {
+                self.odd(&facts, anomaly, network, frame, now);
+                (Outcome::DroppedChecksum, Fate::Drop)
+            }
+            Look::Packet(facts) => self.packet(&facts, network, frame, now),
+            Look::Fragment if self.policies.fragments == settings::Fragments::Pass => {
+                (Outcome::Fragment, Fate::Pass)
+            }
+            Look::Fragment => self.fragment((inner, inside), (link, vlans), network, now),
+        }
+    }
+
+    /// Takes a fragment. With the last one that was missing its datagram is looked at as any packet, and what becomes of that becomes of
+    /// them all.
+    fn fragment(
         &mut self,
-        headers: &Headers,
-        frame: &[u8],
-        context: &Context,
-        now_s: u32,
-        is_too_much: bool,
+        (headers, frame): (&Headers, &[u8]),
+        (link, vlans): (&[u8], Vlans),
+        network: u32,
+        now: Now,
     ) -> (Outcome, Fate) {
-        let (headers, inside) = &looked_into(self.inner, headers, frame);
-        if headers.layer3() == Layer3::Other {
-            return (Outcome::NotIp, Fate::Pass);
-        }
-        if headers.fault().is_some() {
-            return (Outcome::Malformed, Fate::Pass);
-        }
-        if headers.is_fragment() {
-            return match self.fragments {
-                Fragments::Pass => (Outcome::Fragment, Fate::Pass),
-                Fragments::Inspect => (Outcome::Fragment, Fate::Wait),
-            };
-        }
-        let Some((mut packet, payload)) = facts(headers, inside) else {
-            return (Outcome::Malformed, Fate::Pass);
+        let now_ns = nanoseconds(now.ticks, self.ticks_per_s);
+        let packet = frame.get(headers.ip()..headers.end()).unwrap_or_default();
+        let outcome = match self.fragments.push(now_ns, network, packet) {
+            Reassembled::Kept => Some((Outcome::Fragment, Fate::Wait)),
+            Reassembled::Duplicate | Reassembled::Dropped(_) => {
+                self.counters.note(Note::FragmentsDropped, 1);
+                Some((Outcome::DroppedFragment, Fate::Drop))
+            }
+            Reassembled::Whole(packet) => {
+                frame_around(&mut self.whole, link, packet);
+                None
+            }
         };
+        if self.fragments.overlaps()
+            && let Some(facts) = normalise::of_fragment(headers, frame, vlans)
+        {
+            self.odd(&facts, Anomaly::FragmentOverlap, network, frame, now);
+        }
+        if let Some(outcome) = outcome {
+            return outcome;
+        }
+        let whole = std::mem::take(&mut self.whole);
+        let (outcome, fate) =
+            match normalise::look(&Headers::of(&whole), &whole, vlans, self.policies.checks) {
+                Look::Packet(facts) if facts.segment.is_none_or(|it| it.flags & URG == 0) => {
+                    self.packet(&facts, network, &whole, now)
+                }
+                // What cannot be changed any more is dropped.
+                Look::Packet(_) => (Outcome::DroppedUrgent, Fate::Drop),
+                Look::Damaged(facts, anomaly) => {
+                    self.odd(&facts, anomaly, network, &whole, now);
+                    (Outcome::DroppedChecksum, Fate::Drop)
+                }
+                Look::Done(outcome) => (outcome, Fate::Drop),
+                // Cut up by its sender, and again by nobody of good faith.
+                Look::Fragment => (Outcome::DroppedFragment, Fate::Drop),
+            };
+        self.whole = whole;
+        match fate {
+            Fate::Pass => (Outcome::Fragment, Fate::Release),
+            fate => (outcome, fate),
+        }
+    }
+
+    /// Asks the rules that want it about a packet, or a fragment, by itself, of which this is odd. Nothing of it is noted in its flow.
+    #[cold]
+    fn odd(&mut self, facts: &Facts<'_>, anomaly: Anomaly, network: u32, frame: &[u8], now: Now) {
+        let in_force = self.in_use.held();
+        if in_force.set.anomalies() & anomaly.bit() == 0 {
+            return;
+        }
+        let mut packet = facts.packet;
         let source = (packet.source, packet.source_port);
         let destination = (packet.destination, packet.destination_port);
-        let (key, from_low) = Key::of(source, destination, packet.protocol);
-        let now_ticks = context.now_ticks;
-        let Self {
-            flows,
-            arena,
-            messages,
-            events,
-            ..
-        } = self;
-        let (place, is_new) = flows.find(&key, now_s, |flow| {
-            end(flow, arena, messages, events.as_mut(), now_ticks, "forced");
-        });
-        let flow = self.flows.at(place);
-
-        let is_tcp = packet.protocol == TCP;
-        let flags = packet.tcp_flags;
-        let has = |flag: u8| is_tcp && flags & flag != 0;
-        if is_new {
-            // Who answers a handshake is the server.
-            let is_answer = has(SYN) && has(ACK);
-            flow.client_is_low = from_low != is_answer;
-            self.counters.note(Note::Flows, 1);
-        } else if flow.is_over && has(SYN) && !has(ACK) {
-            // Another connection between the same ports, in both directions.
-            for stream in &mut flow.streams {
-                stream.close(&mut self.arena);
+        let (key, from_low) = Key::of(source, destination, packet.protocol, network);
+        let place = self.flows.place_of(&key);
+        let mut none = Flow::default();
+        let flow = match place {
+            Some(place) => self.flows.at(place),
+            None => {
+                none.client_is_low = from_low != connection::is_of_server(facts);
+                &mut none
             }
-            self.messages.end(flow);
-            flow.reconnect(from_low);
+        };
+        of_flow(&mut packet, flow, from_low);
+        packet.established = match facts.segment {
+            Some(_) => flow.connection.is_established(),
+            None => flow.is_answered,
+        };
+        packet.anomalies = anomaly.bit();
+        self.inspector.begin(self.max_ticks);
+        let mut ask = Ask {
+            in_force,
+            inspector: &mut self.inspector,
+            counters: &self.counters,
+            events: self.events.as_mut(),
+            packet,
+            place: place.unwrap_or_default(),
+            verdict: Verdict::None,
+            is_asked: false,
+            is_unread: false,
+            told: &mut self.told,
+            now_s: now.s,
+            now_ticks: now.ticks,
+            port: now.from_port as u8,
+            alert_only: self.policies.alert_only,
+        };
+        ask.about_odd(flow, facts.payload);
+        let (id, application) = (flow.id, flow.application);
+        if let Some(events) = self.events.as_mut() {
+            let event = |what| Event {
+                at_ticks: now.ticks,
+                flow: id,
+                ends: Ends::of(&packet),
+                application,
+                port: now.from_port as u8,
+                what,
+            };
+            events.end_of_packet(event, frame);
         }
-        let to_server = from_low == flow.client_is_low;
-        let direction = usize::from(!to_server);
-        flow.seen_s = now_s;
+    }
+
+    /// The step of the flow: finds it, and says what its packets get without a question.
+    fn packet(
+        &mut self,
+        facts: &Facts<'_>,
+        network: u32,
+        frame: &[u8],
+        now: Now,
+    ) -> (Outcome, Fate) {
+        let packet = &facts.packet;
+        let source = (packet.source, packet.source_port);
+        let destination = (packet.destination, packet.destination_port);
+        let (key, from_low) = Key::of(source, destination, packet.protocol, network);
+        let (flows, arena, messages) = (&mut self.flows, &mut self.arena, &mut self.messages);
+        let events = &mut self.events;
+        let (place, is_new) = flows.find(&key, now.s, |flow| {
+            end(flow, arena, messages, events.as_mut(), now.ticks, "forced");
+        });
+        let has_forgotten = self.flows.has_forgotten(now.s);
+        let in_line = !self.policies.alert_only;
+        let flow = self.flows.at(place);
+        if is_new {
+            flow.client_is_low = from_low != connection::is_of_server(facts);
+            flow.recognition = connection::recognition_of(packet);
+            self.counters.note(Note::Flows, 1);
+        }
+        if !flow.comes_from(from_low, now.from_port as u8) && in_line {
+            return (Outcome::DroppedWrongSide, Fate::Drop);
+        }
+        let is_from_server = from_low != flow.client_is_low;
+        if is_from_server && connection::opens(facts) && flow.connection.is_unknown() {
+            // Whoever opens is the client, whatever came before and was not believed.
+            flow.turn();
+        }
+        let direction = usize::from(from_low != flow.client_is_low);
+        flow.seen_s = now.s;
         flow.packets[direction] = flow.packets[direction].saturating_add(1);
         flow.bytes[direction] += frame.len() as u64;
-        flow.is_answered |= !to_server;
-        flow.is_done[direction] |= has(FIN);
-        flow.is_over |= has(RST) || flow.is_done == [true, true];
-        match flow.settled {
-            Settled::Drops => return (Outcome::DroppedWithFlow, Fate::Drop),
-            Settled::Passes => return (Outcome::PassedWithFlow, Fate::Pass),
-            Settled::No => {}
+        if let Some(outcome) = settled(flow, facts) {
+            return outcome;
         }
-        if is_too_much {
-            // Flows that have brought much bring most of what is too much: they pass for good.
-            return match self.overload {
-                Overload::Drop => (Outcome::DroppedOverload, Fate::Drop),
-                _ => {
-                    if flow.bytes[0] + flow.bytes[1] > ELEPHANT_BYTES {
-                        flow.settled = Settled::Passes;
-                    }
-                    (Outcome::Bypassed, Fate::Pass)
+        if now.is_too_much {
+            return too_much(flow, self.policies.overload);
+        }
+        let was_established = flow.connection.is_established();
+        let mut change = Change::default();
+        let (mut refused, mut anomalies) = (None, 0);
+        if let Some(head) = &facts.segment {
+            let policy = Policy {
+                takes_midstream: self.policies.midstream != Midstream::Drop && !has_forgotten
+                    || !in_line,
+                in_line,
+            };
+            let is_unseen = is_new && head.flags & SYN == 0;
+            if is_unseen && self.policies.midstream == Midstream::Pass && policy.takes_midstream {
+                flow.settled = Settled::Passes;
+                return (Outcome::PassedMidstream, Fate::Pass);
+            }
+            if head.flags & URG != 0 && self.policies.urgent == Urgent::Drop && in_line {
+                return (Outcome::DroppedUrgent, Fate::Drop);
+            }
+            if self.in_use.held().set.anomalies() != 0 {
+                anomalies = flow.connection.oddities(direction, head, in_line);
+            }
+            match flow.connection.segment(direction, head, policy) {
+                Ok(it) => change = it,
+                // Rules about packets alone are asked all the same: they tell of scans.
+                Err(refusal) => refused = Some(connection::refused(refusal)),
+            }
+        }
+        if !connection::begin(
+            flow,
+            &change,
+            direction,
+            &mut self.arena,
+            &mut self.messages,
+        ) {
+            // Of a flow that is settled only a new connection is looked at; whether there is one its receiver says.
+            return match flow.settled {
+                Settled::Drops if !connection::is_opening(facts) => {
+                    (Outcome::DroppedWithFlow, Fate::Drop)
                 }
+                Settled::Drops => (Outcome::Passed, Fate::Pass),
+                _ => (Outcome::PassedWithFlow, Fate::Pass),
             };
         }
-        let (is_syn, is_reset) = (has(SYN), has(RST));
-        packet.to_server = to_server;
-        packet.established = flow.is_answered && !is_syn;
-        packet.stream_bytes = [0, 1].map(|at| flow.streams[at].taken());
+        let has_data = !facts.payload.is_empty();
+        let step = Step {
+            place,
+            from_low,
+            established: match facts.segment {
+                // Data of an opening, and what comes with the end of the handshake, is handed out in an established connection.
+                Some(head) => {
+                    let is_opening = head.flags & SYN != 0;
+                    was_established || has_data && (is_opening || flow.connection.is_established())
+                }
+                None => flow.is_answered,
+            },
+            change,
+            refused,
+            anomalies,
+            now,
+        };
+        self.inspect(facts, &step, frame)
+    }
+
+    /// Sees to it that there is a parser, and memory for first messages, for whichever flow needs one next: one that has brought nothing
+    /// for longest, in the middle of a message, loses its own. What it brings from then on is dropped, as nobody knows where in the
+    /// message it is.
+    fn see_to_parsers(&mut self, step: &Step) {
+        let Self {
+            flows,
+            messages,
+            arena,
+            ..
+        } = self;
+        let idle = |place: usize| match place == step.place {
+            true => 0,
+            false => step.now.s.wrapping_sub(flows.seen_s(place)) + 1,
+        };
+        let Some(place) = messages.idlest_owner(idle).filter(|&it| it != step.place) else {
+            return;
+        };
+        let flow = flows.at(place);
+        messages.end(flow);
+        self.counters.note(Note::ParsersTaken, 1);
+        if !self.policies.alert_only {
+            flow.streams.iter_mut().for_each(|it| it.close(arena));
+            flow.settled = Settled::Drops;
+        }
+    }
+
+    /// The steps of streams, messages and rules, and what comes of them.
+    fn inspect(&mut self, facts: &Facts<'_>, step: &Step, frame: &[u8]) -> (Outcome, Fate) {
+        connection::make_room(
+            &mut self.flows,
+            &mut self.arena,
+            step.place,
+            facts.payload.len(),
+            !self.policies.alert_only,
+        );
+        self.see_to_parsers(step);
+        let now = step.now;
         let Self {
             in_use,
             inspector,
+            flows,
             messages,
             joined,
             told,
             counters,
             events,
             arena,
+            policies,
+            limits,
+            max_ticks,
             ..
         } = self;
-        // Those of the inspector, also where there are newer ones by now.
-        let in_force = in_use.held();
-        let end = |max| taut_sys::ticks().saturating_add(max);
-        inspector.begin(self.max_ticks.map_or(u64::MAX, end));
+        let flow = flows.at(step.place);
+        let mut packet = facts.packet;
+        of_flow(&mut packet, flow, step.from_low);
+        flow.is_answered |= !packet.to_server;
+        packet.established = step.established;
+        packet.anomalies = step.anomalies;
+        packet.stream_bytes = [0, 1].map(|at| flow.streams[at].taken());
+        inspector.begin(*max_ticks);
         let mut asking = Asking {
             ask: Ask {
-                in_force,
+                // Those of the inspector, also where there are newer ones by now.
+                in_force: in_use.held(),
                 inspector,
                 counters,
                 events: events.as_mut(),
                 packet,
+                place: step.place,
                 verdict: Verdict::None,
                 is_asked: false,
+                is_unread: false,
                 told,
-                now_s,
-                now_ticks,
-                port: context.from_port as u8,
-                alert_only: self.alert_only,
+                now_s: now.s,
+                now_ticks: now.ticks,
+                port: now.from_port as u8,
+                alert_only: policies.alert_only,
             },
             messages,
             joined,
         };
-        let mut is_overlap = false;
-        if is_tcp && (!payload.is_empty() || is_syn) {
-            // The stream is lent out of the flow while its bytes are looked at.
-            let mut stream = std::mem::take(&mut flow.streams[direction]);
-            // A SYN within a connection is refused by its receiver (RFC 5961 section 4), and moves nothing here.
-            if is_syn && !stream.is_started() {
-                stream.start(packet.tcp_sequence.wrapping_add(1));
-            } else if !is_syn {
-                if !stream.is_started() {
-                    stream.start(packet.tcp_sequence);
-                }
-                let segment =
-                    stream.push(arena, packet.tcp_sequence, payload, &LIMITS, &mut |piece| {
-                        if piece.gap {
-                            asking.gap(flow);
-                        }
-                        asking.ask.packet.stream_bytes[direction] = piece.taken;
-                        asking.bytes(flow, piece.before, piece.data);
-                    });
-                match segment {
-                    Segment::OutOfOrder(_) => counters.note(Note::OutOfOrder, 1),
-                    Segment::Overlap { differs: true } => is_overlap = true,
-                    Segment::NoMemory => counters.note(Note::NoMemory, 1),
-                    Segment::TooFar => counters.note(Note::TooFar, 1),
-                    Segment::InOrder | Segment::Old | Segment::Overlap { differs: false } => {}
-                }
-            }
-            asking.ask.packet.stream_bytes[direction] = stream.taken();
-            flow.streams[direction] = stream;
-        }
+        let refused = match facts.segment {
+            Some(head) if step.refused.is_none() => connection::take(
+                flow,
+                &mut asking,
+                arena,
+                limits,
+                &head,
+                &step.change,
+                facts.payload,
+            ),
+            _ => step.refused,
+        };
         if !asking.ask.is_asked {
-            asking.whole(flow, payload);
+            asking.whole(flow, facts.payload);
         }
         let verdict = asking.ask.verdict;
-        let is_over_time = inspector.is_over_time();
-        if is_reset {
-            for stream in &mut flow.streams {
-                stream.close(arena);
-            }
-            messages.end(flow);
+        let is_unread = asking.ask.is_unread;
+        let (is_over_time, bypasses) = (inspector.is_over_time(), inspector.bypasses());
+        let application = flow.application;
+        let conclusion = Conclusion {
+            verdict,
+            refused,
+            is_over_time,
+            is_unread,
+            bypasses,
+            over_time: policies.over_time,
+            in_line: !policies.alert_only,
+        };
+        let (outcome, fate, reason) = conclusion.of(flow);
+        if flow.settled != Settled::No {
+            // Nobody looks into it any more.
+            release(flow, arena, messages);
         }
-        let (id, application) = (flow.id, flow.application);
+        let ends = Ends::of(&packet);
         let event = |what| Event {
-            at_ticks: now_ticks,
-            flow: id,
-            ends: Ends {
-                source,
-                destination,
-                protocol: packet.protocol,
-            },
+            at_ticks: now.ticks,
+            flow: flow.id,
+            ends,
             application,
-            port: context.from_port as u8,
+            port: now.from_port as u8,
             what,
         };
         if let Some(events) = events.as_mut() {
             events.end_of_packet(event, frame);
-        }
-        let mut dropped = |reason| {
-            if let Some(events) = events.as_mut() {
+            if let Some(reason) = reason {
                 events.push(event(What::Drop { reason }));
             }
-        };
-        match verdict {
+        }
+        (outcome, fate)
+    }
+}
+
+fn nanoseconds(ticks: u64, ticks_per_s: f64) -> u64 {
+    (ticks as f64 / ticks_per_s * 1e9) as u64
+}
+
+/// A packet on its way through the steps.
+struct Step {
+    place: usize,
+    from_low: bool,
+    established: bool,
+    change: Change,
+    /// What is to be said against it.
+    refused: Option<Refused>,
+    /// What is odd about it.
+    anomalies: u64,
+    now: Now,
+}
+
+/// Fills in the facts of a packet that come from its flow.
+fn of_flow(packet: &mut Packet<'_>, flow: &Flow, from_low: bool) {
+    packet.to_server = from_low == flow.client_is_low;
+    packet.flow = flow.id;
+    (packet.flow_packets, packet.flow_bytes) = (flow.packets, flow.bytes);
+}
+
+/// All that says what becomes of a packet.
+struct Conclusion {
+    verdict: Verdict,
+    /// Why its receiver, or the stream, takes nothing of it.
+    refused: Option<Refused>,
+    is_over_time: bool,
+    /// Whether there is a message that rules ask about and nobody can read.
+    is_unread: bool,
+    /// Whether a rule wants the rest of the flow to pass without being looked at.
+    bypasses: bool,
+    over_time: OverTime,
+    in_line: bool,
+}
+
+impl Conclusion {
+    /// What becomes of the packet, and why, where no rule says so. The flow is settled where it is.
+    fn of(&self, flow: &mut Flow) -> (Outcome, Fate, Option<&'static str>) {
+        match self.verdict {
             Verdict::Pass => {
                 flow.settled = Settled::Passes;
-                (Outcome::PassedWithFlow, Fate::Pass)
+                (Outcome::PassedWithFlow, Fate::Pass, None)
             }
             Verdict::Drop | Verdict::Reject => {
-                if !self.alert_only {
+                // Without ports all packets between two hosts are one flow: each is judged by itself.
+                if self.in_line && flow.has_ports() {
                     flow.settled = Settled::Drops;
                 }
-                if verdict == Verdict::Drop {
-                    (Outcome::DroppedByRule, Fate::Drop)
-                } else {
-                    (Outcome::Rejected, Fate::Reject)
+                match self.verdict {
+                    Verdict::Drop => (Outcome::DroppedByRule, Fate::Drop, None),
+                    _ => (Outcome::Rejected, Fate::Reject, None),
                 }
             }
-            Verdict::None if is_overlap => {
-                dropped("stream overlap with other bytes");
-                (Outcome::DroppedOverlap, Fate::Drop)
+            // What its stream takes nothing of does not pass: the rest of the flow is looked into.
+            Verdict::None | Verdict::PassPacket if self.bypasses && self.refused.is_none() => {
+                flow.settled = Settled::Passes;
+                (Outcome::Passed, Fate::Pass, None)
             }
-            Verdict::None if is_over_time => match self.over_time {
-                OverTime::Pass => (Outcome::PassedOverTime, Fate::Pass),
-                OverTime::Drop => {
-                    dropped("no more time");
-                    (Outcome::DroppedOverTime, Fate::Drop)
+            Verdict::PassPacket if self.refused.is_none() => (Outcome::Passed, Fate::Pass, None),
+            Verdict::None | Verdict::PassPacket => match (self.refused, self.over_time) {
+                (Some((outcome, reason)), _) => (outcome, Fate::Drop, Some(reason)),
+                (None, _) if self.is_unread && self.in_line => {
+                    flow.settled = Settled::Drops;
+                    let reason = "a message that is cut too small to be read";
+                    (Outcome::DroppedUnread, Fate::Drop, Some(reason))
+                }
+                (None, _) if !self.is_over_time => (Outcome::Passed, Fate::Pass, None),
+                (None, OverTime::Pass) => (Outcome::PassedOverTime, Fate::Pass, None),
+                (None, OverTime::Drop) => {
+                    // What was not looked at is in its stream: it must not come again, then as something known.
+                    if self.in_line && flow.is_tcp() {
+                        flow.settled = Settled::Drops;
+                    }
+                    (Outcome::DroppedOverTime, Fate::Drop, Some("no more time"))
                 }
             },
-            Verdict::None => (Outcome::Passed, Fate::Pass),
         }
     }
 }
 
-/// Bytes from which on a flow is one of those that pass first when there is too much.
-const ELEPHANT_BYTES: u64 = 1 << 20;
+/// What packets of a flow get that is settled; none where they have to be looked at.
+fn settled(flow: &Flow, facts: &Facts<'_>) -> Option<(Outcome, Fate)> {
+    // An opening may become another connection.
+    let opens = connection::is_opening(facts) || connection::is_answer(facts);
+    match flow.settled {
+        Settled::No => None,
+        _ if opens => None,
+        Settled::Drops => Some((Outcome::DroppedWithFlow, Fate::Drop)),
+        Settled::Passes => Some((Outcome::PassedWithFlow, Fate::Pass)),
+    }
+}
+
+/// What packets get when there is too much.
+fn too_much(flow: &mut Flow, overload: Overload) -> (Outcome, Fate) {
+    if overload == Overload::Drop {
+        return (Outcome::DroppedOverload, Fate::Drop);
+    }
+    // Flows that have brought much bring most of what is too much: they pass for good.
+    if flow.bytes[0] + flow.bytes[1] > ELEPHANT_BYTES {
+        flow.settled = Settled::Passes;
+    }
+    flow.has_unread = true;
+    (Outcome::Bypassed, Fate::Pass)
+}
 
 /// Gives back what a flow has borrowed, and writes down what became of it.
 fn end(
@@ -514,10 +737,7 @@ fn end(
     now_ticks: u64,
     reason: &'static str,
 ) {
-    for stream in &mut flow.streams {
-        stream.close(arena);
-    }
-    messages.end(flow);
+    release(flow, arena, messages);
     if let Some(events) = events {
         let (source, destination, protocol) = flow.ends();
         events.push(Event {
@@ -534,586 +754,31 @@ fn end(
                 packets: flow.packets,
                 bytes: flow.bytes,
                 alerts: flow.alerts,
-                reason: if flow.is_over { "closed" } else { reason },
+                reason: if flow.is_over() { "closed" } else { reason },
             },
         });
     }
 }
 
-/// A packet about which rules are asked, and what they say.
-struct Ask<'a> {
-    in_force: &'a InForce,
-    inspector: &'a mut Inspector,
-    counters: &'a Counters,
-    events: Option<&'a mut Events>,
-    packet: Packet<'a>,
-    verdict: Verdict,
-    is_asked: bool,
-    /// Rules that are not written down again.
-    told: &'a mut Vec<u32>,
-    now_s: u32,
-    now_ticks: u64,
-    port: u8,
-    alert_only: bool,
+/// Gives back what a flow has borrowed that is over but remembered: behind its end nothing is looked into.
+fn ease(flow: &mut Flow, arena: &mut Arena, messages: &mut Messages) {
+    for stream in &mut flow.streams {
+        stream.forget(arena);
+    }
+    messages.end(flow);
 }
 
-/// The same, with what inspectors need to find messages in it.
-struct Asking<'a> {
-    ask: Ask<'a>,
-    messages: &'a mut Messages,
-    joined: &'a mut Vec<u8>,
-}
-
-impl Asking<'_> {
-    /// Asks about a packet by itself: one of UDP or ICMP, or a segment without new bytes.
-    fn whole(&mut self, flow: &mut Flow, payload: &[u8]) {
-        let Self { ask, messages, .. } = self;
-        let mut dns_query = None;
-        if ask.packet.protocol == UDP && ask.is_port(DNS) {
-            flow.application = Some(Application::Dns);
-            match dns::query(payload, &mut messages.name) {
-                Ok(question) if !question.is_response => dns_query = Some(&messages.name[..]),
-                Ok(_) => {}
-                Err(_) => ask.counters.note(Note::Faults, 1),
-            }
-        }
-        let ready = dns_query.map(|_| Buffer::DnsQuery).into_iter().collect();
-        ask.about(
-            flow,
-            &Parts {
-                payload,
-                message: dns_query.map_or(Message::None, Message::DnsQuery),
-                ..Parts::default()
-            },
-            true,
-            ready,
-        );
-    }
-
-    /// Asks about bytes of a stream in their order, with some that came before.
-    fn bytes(&mut self, flow: &mut Flow, before: &[u8], data: &[u8]) {
-        if self.ask.inspector.is_over_time() {
-            self.ask.is_asked = true;
-            return self.miss(flow);
-        }
-        self.recognise(flow, before.is_empty(), data);
-        let Self {
-            ask,
-            messages,
-            joined,
-        } = self;
-        let whole: &[u8] = if before.is_empty() {
-            data
-        } else {
-            joined.clear();
-            joined.extend_from_slice(before);
-            joined.extend_from_slice(data);
-            joined
-        };
-        let parts = Parts {
-            payload: whole,
-            new_from: before.len(),
-            ..Parts::default()
-        };
-        match flow.application {
-            Some(Application::Http) => ask.http(messages, flow, &parts, data),
-            Some(Application::Tls) => ask.tls(messages, flow, &parts, data),
-            Some(Application::Dns) => ask.dns_over_tcp(messages, flow, &parts),
-            _ => ask.about(flow, &parts, true, BufferSet::default()),
-        }
-    }
-
-    /// Bytes of a stream are missing for good.
-    fn gap(&mut self, flow: &mut Flow) {
-        self.ask.counters.note(Note::Gaps, 1);
-        self.miss(flow);
-    }
-
-    /// Tells the inspector that it does not see all bytes.
-    fn miss(&mut self, flow: &mut Flow) {
-        let to_server = self.ask.packet.to_server;
-        match flow.application {
-            Some(Application::Http) => {
-                if let Some(http) = self.messages.http.get(flow.parser) {
-                    http.gap(to_server);
-                }
-            }
-            Some(Application::Dns) => flow.dns[usize::from(!to_server)].lose(),
-            Some(Application::Tls) => {
-                let flight = std::mem::take(&mut flow.flights[usize::from(!to_server)]);
-                self.messages.flights.give_back(flight);
-                if to_server {
-                    self.messages.end_parser(flow);
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// Finds out which protocol a stream is of, by its first bytes.
-    fn recognise(&mut self, flow: &mut Flow, is_first: bool, data: &[u8]) {
-        if flow.application.is_some() || flow.is_opaque || data.is_empty() {
-            return;
-        }
-        let is_dns = self.ask.is_port(DNS);
-        let to_server = self.ask.packet.to_server;
-        if !is_first {
-            // More of a greeting tells no more.
-            flow.is_opaque = !flow.is_greeted || to_server;
-        } else if data.len() >= 3 && data[0] == 22 && data[1] == 3 {
-            flow.application = Some(Application::Tls);
-            if let Some(number) = self.messages.hellos.take() {
-                flow.parser = number;
-                if let Some(hello) = self.messages.hellos.get(number) {
-                    (hello.len, hello.place) = (0, Hellos::default());
-                }
-            }
-        } else if let Some(application) = by_first_bytes(data, to_server) {
-            flow.application = Some(application);
-        } else if !to_server && data.starts_with(b"220") {
-            flow.is_greeted = true;
-        } else if is_http(data) {
-            match self.messages.http.take() {
-                Some(number) => {
-                    flow.application = Some(Application::Http);
-                    flow.parser = number;
-                    if let Some(http) = self.messages.http.get(number) {
-                        http.reset();
-                    }
-                }
-                None => {
-                    flow.is_opaque = true;
-                    self.ask.counters.note(Note::NoParser, 1);
-                }
-            }
-        } else if is_dns {
-            flow.application = Some(Application::Dns);
-        } else {
-            flow.is_opaque = true;
-        }
-    }
-}
-
-/// Whether a stream that begins so is one of HTTP.
-fn is_http(data: &[u8]) -> bool {
-    let word = data
-        .iter()
-        .take(16)
-        .position(|byte| !byte.is_ascii_uppercase());
-    data.starts_with(b"HTTP/1.") || word.is_some_and(|end| end >= 3 && data[end] == b' ')
-}
-
-/// Protocols that are known by the first bytes of one end: commands of clients, what servers of FTP greet with, and first lines and
-/// messages of either end.
-fn by_first_bytes(data: &[u8], to_server: bool) -> Option<Application> {
-    const SMTP: [&[u8]; 2] = [b"EHLO", b"HELO"];
-    const FTP: [&[u8]; 5] = [b"USER ", b"PASS ", b"PORT ", b"FEAT", b"AUTH TLS"];
-    let begins = |word: &&[u8]| {
-        let first = data.get(..word.len());
-        first.is_some_and(|first| first.eq_ignore_ascii_case(word))
+/// Makes the frame of a datagram that was put together, of fragments with that link header: one within a tunnel may be of the
+/// other version.
+fn frame_around(frame: &mut Vec<u8>, link: &[u8], packet: &[u8]) {
+    let kind = match packet.first() {
+        Some(byte) if byte >> 4 == 6 => EtherType::IPV6,
+        _ => EtherType::IPV4,
     };
-    let is_smb = || {
-        let head = data.get(4..8);
-        data[0] == 0 && head.is_some_and(|it| it == b"\xffSMB" || it == b"\xfeSMB")
-    };
-    match to_server {
-        _ if data.starts_with(b"SSH-") => Some(Application::Ssh),
-        _ if is_smb() => Some(Application::Smb),
-        true if SMTP.iter().any(begins) => Some(Application::Smtp),
-        true if FTP.iter().any(begins) => Some(Application::Ftp),
-        false if data.starts_with(b"220 (") => Some(Application::Ftp),
-        _ => None,
+    frame.clear();
+    if let Some((link, _)) = link.split_last_chunk::<2>() {
+        frame.extend_from_slice(link);
+        frame.extend_from_slice(&kind.0.to_be_bytes());
     }
-}
-
-/// Buffers of the first certificate of a server of TLS.
-const OF_FIRST: [Buffer; 4] = [
-    Buffer::TlsCertificates,
-    Buffer::TlsSubject,
-    Buffer::TlsIssuer,
-    Buffer::TlsSerial,
-];
-
-/// Buffers for which the first messages of a client of TLS, or of a server, are put together.
-fn of_flight(to_server: bool) -> BufferSet {
-    match to_server {
-        true => [Buffer::Ja3Hash, Buffer::Ja3String].into_iter().collect(),
-        false => {
-            let hello = [Buffer::Ja3sHash, Buffer::Ja3sString];
-            OF_FIRST.into_iter().chain(hello).collect()
-        }
-    }
-}
-
-impl Ask<'_> {
-    fn is_port(&self, port: u16) -> bool {
-        self.packet.source_port == port || self.packet.destination_port == port
-    }
-
-    fn http(&mut self, messages: &mut Messages, flow: &mut Flow, parts: &Parts<'_>, data: &[u8]) {
-        let to_server = self.packet.to_server;
-        let Some(parser) = messages.http.get(flow.parser) else {
-            return self.about(flow, parts, true, BufferSet::default());
-        };
-        let (mut rest, mut is_first) = (data, true);
-        while !rest.is_empty() {
-            if self.inspector.is_over_time() {
-                parser.gap(to_server);
-                break;
-            }
-            let pushed = parser.push(to_server, rest);
-            self.counters
-                .note(Note::Faults, u64::from(pushed.fault.is_some()));
-            if is_first || !pushed.ready.is_empty() {
-                let parts = Parts {
-                    message: Message::Http {
-                        http: parser,
-                        is_request: to_server,
-                    },
-                    ..*parts
-                };
-                self.about(flow, &parts, is_first, pushed.ready);
-            }
-            is_first = false;
-            rest = rest.get(pushed.consumed.max(1)..).unwrap_or_default();
-        }
-    }
-
-    fn tls(&mut self, messages: &mut Messages, flow: &mut Flow, parts: &Parts<'_>, data: &[u8]) {
-        let records = tls::records(data);
-        (self.packet.tls, self.packet.tls_version) = (records.states, records.version);
-        let to_server = self.packet.to_server;
-        let asked = self.in_force.set.asked();
-        let direction = usize::from(!to_server);
-        if parts.new_from == 0 && asked.intersects(of_flight(to_server)) {
-            messages.flights.give_back(flow.flights[direction]);
-            flow.flights[direction] = messages.flights.take().unwrap_or(0);
-            match messages.flights.get(flow.flights[direction]) {
-                Some(flight) => flight.begin(),
-                None => self.counters.note(Note::NoParser, 1),
-            }
-        }
-        let is_asked = if flow.flights[direction] != 0 {
-            self.flight(messages, flow, parts, data)
-        } else if to_server {
-            self.hellos(messages, flow, parts, data)
-        } else {
-            false
-        };
-        if !is_asked {
-            self.about(flow, parts, true, BufferSet::default());
-        }
-    }
-
-    /// Asks the rules with what is known of an end's first messages.
-    fn about_tls(
-        &mut self,
-        flow: &mut Flow,
-        parts: &Parts<'_>,
-        tls: &Tls<'_>,
-        with_packet: bool,
-        ready: &[Buffer],
-    ) {
-        let message = Message::Tls(tls);
-        let parts = Parts { message, ..*parts };
-        self.about(flow, &parts, with_packet, ready.iter().copied().collect());
-    }
-
-    /// Looks for names of servers in a client's hellos; whether the rules about the packet have been asked with them.
-    fn hellos(
-        &mut self,
-        messages: &mut Messages,
-        flow: &mut Flow,
-        parts: &Parts<'_>,
-        data: &[u8],
-    ) -> bool {
-        let Some(hello) = messages.hellos.get(flow.parser) else {
-            return false;
-        };
-        let mut is_first = true;
-        let taken = data.len().min(HELLO_BYTES - hello.len);
-        hello.bytes[hello.len..][..taken].copy_from_slice(&data[..taken]);
-        hello.len += taken;
-        let is_done = loop {
-            let bytes = &hello.bytes[..hello.len];
-            match hello.place.next(bytes, &mut hello.message) {
-                Ok(Next::Hello) => {
-                    let tls = Tls {
-                        server_name: Some(&hello.message.sni),
-                        ..Tls::default()
-                    };
-                    self.about_tls(flow, parts, &tls, is_first, &[Buffer::TlsSni]);
-                    is_first = false;
-                }
-                // Where one was read, what is behind the segment is not waited for.
-                Ok(Next::More(_)) => break !is_first || hello.len == HELLO_BYTES,
-                Ok(Next::Over) => {
-                    self.counters.note(Note::MessagesLeftOut, 1);
-                    break true;
-                }
-                Err(_) => {
-                    self.counters.note(Note::Faults, 1);
-                    break true;
-                }
-            }
-        };
-        if is_done {
-            messages.end_parser(flow);
-        }
-        !is_first
-    }
-
-    /// Reads names, certificates and fingerprints from the first messages of an end; whether the rules about the packet have been
-    /// asked with them.
-    fn flight(
-        &mut self,
-        messages: &mut Messages,
-        flow: &mut Flow,
-        parts: &Parts<'_>,
-        data: &[u8],
-    ) -> bool {
-        let to_server = self.packet.to_server;
-        let number = &mut flow.flights[usize::from(!to_server)];
-        let Messages {
-            flights,
-            certificate,
-            fingerprint,
-            ..
-        } = messages;
-        // It is lent to nobody else.
-        let Some(flight) = flights.get(*number) else {
-            return false;
-        };
-        let number = std::mem::take(number);
-        let mut is_first = true;
-        let mut faults = u64::from(flight.push(data).is_err());
-        let mut left_out = 0;
-        self.told.clear();
-        let mut ask = |tls: Tls<'_>, ready: &[Buffer]| {
-            self.about_tls(flow, parts, &tls, is_first, ready);
-            // A rule that several certificates fit is written down for one of them.
-            let room = MOST_TOLD - self.told.len();
-            self.told.extend(self.inspector.matches().iter().take(room));
-            is_first = false;
-        };
-        while let Some(kind) = flight.go_on() {
-            match kind {
-                Kind::ClientHello if to_server => {
-                    let hello = flight.message();
-                    let client = fingerprint.of_client(hello).is_ok();
-                    faults += u64::from(!client);
-                    let tls = Tls {
-                        server_name: server_name(hello),
-                        client: client.then_some(&*fingerprint),
-                        ..Tls::default()
-                    };
-                    ask(tls, &[Buffer::TlsSni, Buffer::Ja3Hash, Buffer::Ja3String]);
-                }
-                Kind::ServerHello if !to_server => {
-                    let server = fingerprint.of_server(flight.message()).is_ok();
-                    faults += u64::from(!server);
-                    let tls = Tls {
-                        server: server.then_some(&*fingerprint),
-                        ..Tls::default()
-                    };
-                    ask(tls, &[Buffer::Ja3sHash, Buffer::Ja3sString]);
-                }
-                Kind::Certificates if !to_server => {
-                    // It may have come with an earlier segment, and other hellos since.
-                    let hello = flight.server_hello();
-                    let server = hello.is_some_and(|it| fingerprint.of_server(it).is_ok());
-                    let mut all = flight.certificates().enumerate();
-                    for (number, der) in all.by_ref().take(MOST_CERTIFICATES) {
-                        let says = number == 0 && certificate.read(der).is_ok();
-                        faults += u64::from(number == 0 && !says);
-                        let tls = Tls {
-                            server: server.then_some(&*fingerprint),
-                            certificate: Some(der),
-                            says: says.then_some(&*certificate),
-                            ..Tls::default()
-                        };
-                        let ready: &[Buffer] = match number {
-                            0 => &OF_FIRST,
-                            _ => &[Buffer::TlsCertificates],
-                        };
-                        ask(tls, ready);
-                    }
-                    left_out += all.count() as u64;
-                }
-                _ => {}
-            }
-        }
-        let is_over = flight.is_over();
-        match is_over {
-            true => flights.give_back(number),
-            false => flow.flights[usize::from(!to_server)] = number,
-        }
-        // Its name was read here.
-        if is_over && to_server {
-            messages.end_parser(flow);
-        }
-        self.told.clear();
-        self.counters.note(Note::Faults, faults);
-        self.counters.note(Note::MessagesLeftOut, left_out);
-        !is_first
-    }
-
-    fn dns_over_tcp(&mut self, messages: &mut Messages, flow: &mut Flow, parts: &Parts<'_>) {
-        let direction = usize::from(!self.packet.to_server);
-        // The place in the stream is lent out of the flow while rules are asked.
-        let mut framing = flow.dns[direction];
-        let mut is_first = true;
-        let name = &mut messages.name;
-        let left_out =
-            framing.push(
-                parts.payload,
-                parts.new_from,
-                name,
-                |question, name| match question {
-                    Ok(question) if !question.is_response => {
-                        let parts = Parts {
-                            message: Message::DnsQuery(name),
-                            ..*parts
-                        };
-                        let ready = [Buffer::DnsQuery].into_iter().collect();
-                        self.about(flow, &parts, is_first, ready);
-                        is_first = false;
-                    }
-                    Ok(_) => {}
-                    Err(_) => self.counters.note(Note::Faults, 1),
-                },
-            );
-        flow.dns[direction] = framing;
-        self.counters.note(Note::MessagesLeftOut, left_out as u64);
-        if is_first {
-            self.about(flow, parts, true, BufferSet::default());
-        }
-    }
-
-    /// Asks the rules: those about packets, if `with_packet`, and those about messages of which there is something new.
-    fn about(&mut self, flow: &mut Flow, parts: &Parts<'_>, with_packet: bool, ready: BufferSet) {
-        self.is_asked = true;
-        if self.verdict == Verdict::Pass || self.inspector.is_over_time() {
-            return;
-        }
-        self.packet.application = flow.application;
-        let set = &self.in_force.set;
-        let verdict = self.inspector.inspect(
-            set,
-            &self.packet,
-            parts,
-            with_packet,
-            ready,
-            &mut flow.bits,
-            self.now_s,
-        );
-        for &rule in self.inspector.matches() {
-            if self.told.contains(&rule) {
-                continue;
-            }
-            self.counters.note(Note::Alerts, 1);
-            flow.alerts = flow.alerts.saturating_add(1);
-            if let Some(events) = &mut self.events {
-                let is_blocked =
-                    !self.alert_only && matches!(verdict, Verdict::Drop | Verdict::Reject);
-                events.push(Event {
-                    at_ticks: self.now_ticks,
-                    flow: flow.id,
-                    ends: Ends {
-                        source: (self.packet.source, self.packet.source_port),
-                        destination: (self.packet.destination, self.packet.destination_port),
-                        protocol: self.packet.protocol,
-                    },
-                    application: flow.application,
-                    port: self.port,
-                    what: What::Alert {
-                        version: self.in_force.version,
-                        rule,
-                        is_blocked,
-                        packet: events.packet(),
-                    },
-                });
-            }
-        }
-        self.verdict = match (self.verdict, verdict) {
-            (Verdict::None, new) => new,
-            (Verdict::Drop, Verdict::Reject) => Verdict::Reject,
-            (old, _) => old,
-        };
-    }
-}
-
-const TCP: u8 = 6;
-const UDP: u8 = 17;
-const FIN: u8 = 1;
-const SYN: u8 = 2;
-const RST: u8 = 4;
-const ACK: u8 = 16;
-const DNS: u16 = 53;
-
-/// What rules can ask of the headers, and the payload behind them.
-fn facts<'a>(headers: &Headers, frame: &'a [u8]) -> Option<(Packet<'a>, &'a [u8])> {
-    let (source, destination) = headers.addresses_in(frame);
-    let (source_port, destination_port) = headers.ports().unwrap_or_default();
-    let mut packet = Packet {
-        protocol: headers.protocol().0,
-        source,
-        destination,
-        source_port,
-        destination_port,
-        ..Packet::default()
-    };
-    match headers.layer3() {
-        Layer3::Ipv4 => {
-            let ip = frame.get(headers.ip()..headers.transport())?;
-            let fixed = ip.first_chunk::<20>()?;
-            packet.tos = fixed[1];
-            packet.ip_id = u16::from_be_bytes([fixed[4], fixed[5]]);
-            let fragment = u16::from_be_bytes([fixed[6], fixed[7]]);
-            // In the order of Snort's letters: more, do not fragment, reserved.
-            packet.fragment_bits =
-                (fragment >> 13 & 1 | (fragment >> 14 & 1) << 1 | (fragment >> 15) << 2) as u8;
-            packet.fragment_offset = fragment & 0x1fff;
-            packet.ttl = fixed[8];
-            packet.ip_options = &ip[20..];
-        }
-        _ => {
-            let fixed = frame.get(headers.ip()..)?.first_chunk::<40>()?;
-            packet.tos = fixed[0] << 4 | fixed[1] >> 4;
-            packet.ttl = fixed[7];
-        }
-    }
-    let transport = headers.transport_in(frame);
-    let payload = match packet.protocol {
-        TCP => {
-            let tcp = transport.first_chunk::<20>()?;
-            packet.tcp_sequence = u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]]);
-            packet.tcp_acknowledgement = u32::from_be_bytes([tcp[8], tcp[9], tcp[10], tcp[11]]);
-            packet.tcp_flags = tcp[13];
-            packet.tcp_window = u16::from_be_bytes([tcp[14], tcp[15]]);
-            transport
-                .get(usize::from(tcp[12] >> 4) * 4..)
-                .filter(|_| tcp[12] >= 0x50)?
-        }
-        UDP => {
-            let udp = transport.first_chunk::<8>()?;
-            let len = usize::from(u16::from_be_bytes([udp[4], udp[5]]));
-            transport.get(8..len)?
-        }
-        1 | 58 => {
-            let icmp = transport.first_chunk::<4>()?;
-            packet.icmp = (icmp[0], icmp[1]);
-            let is_echo = matches!((packet.protocol, icmp[0]), (1, 0 | 8) | (58, 128 | 129));
-            packet.icmp_echo = transport.get(4..8).filter(|_| is_echo).map(|it| {
-                (
-                    u16::from_be_bytes([it[0], it[1]]),
-                    u16::from_be_bytes([it[2], it[3]]),
-                )
-            });
-            transport.get(8..).or_else(|| transport.get(4..))?
-        }
-        _ => transport,
-    };
-    packet.payload_len = payload.len();
-    Some((packet, payload))
+    frame.extend_from_slice(packet);
 }

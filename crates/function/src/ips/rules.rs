@@ -4,12 +4,12 @@ use super::settings::Checked;
 use crate::changes::pause;
 use crate::swapped::{InUse, Swapped};
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use taut_inspect::compile::{Inspector, RuleCounters, RuleSet};
 use taut_inspect::read::{Options, Reading};
-use taut_inspect::rule::About;
+use taut_inspect::rule::{About, Action};
 
 /// Counters of rates that a worker has.
 const RATE_COUNTERS: usize = 65_536;
@@ -91,13 +91,20 @@ impl InForce {
     }
 }
 
+/// What is known of a rule.
+pub(super) struct Known {
+    pub about: About,
+    /// Whether it drops or rejects what it fits.
+    pub drops: bool,
+}
+
 /// Counters of all workers for a version, by worker.
 type OfVersion = (u64, Vec<Arc<[RuleCounters]>>);
 
 struct State {
     swapped: Swapped<InForce>,
     /// Descriptions of rules by version, the newest last.
-    about: Vec<(u64, Arc<Vec<About>>)>,
+    about: Vec<(u64, Arc<Vec<Known>>)>,
     counters: OfVersion,
     /// Rules of that version that have a counter of their own in metrics.
     shown: Vec<u32>,
@@ -113,6 +120,12 @@ struct State {
 pub struct Read {
     /// Rules in force.
     pub rules: usize,
+    /// Rules that were left out, as something in them is wrong.
+    #[serde(default)]
+    pub mistaken: usize,
+    /// What is wrong first, with its place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_mistake: Option<String>,
     /// Rules that were left out, as a part of them was not understood.
     pub left_out: usize,
     /// Rules that are in force without a part that was not understood.
@@ -194,12 +207,13 @@ impl Rules {
         (in_use, inspector)
     }
 
-    /// Reads all files again and swaps the rules; those in force stay if anything is wrong.
+    /// Reads all files again and swaps the rules; those in force stay if anything is wrong, unless the settings say that
+    /// mistakes only leave out their rules.
     ///
     /// # Errors
     /// What is wrong, in one line.
     pub fn reload(&self) -> Result<Read, String> {
-        let (set, read) = compile(&self.checked)?;
+        let (set, read) = compile(&self.checked, self.checked.refuses.reload)?;
         let about = describe(&set);
         let (version, workers) = {
             let state = self.lock();
@@ -240,11 +254,11 @@ impl Rules {
         self.lock().read.clone()
     }
 
-    /// What is known of a rule.
-    pub fn about(&self, version: u64, rule: u32) -> Option<About> {
+    /// What is known of the rules of a version; none once there were others for long.
+    pub fn described(&self, version: u64) -> Option<Arc<Vec<Known>>> {
         let state = self.lock();
-        let (_, about) = state.about.iter().find(|it| it.0 == version)?;
-        about.get(rule as usize).cloned()
+        let found = state.about.iter().find(|it| it.0 == version);
+        found.map(|it| Arc::clone(&it.1))
     }
 
     /// Times that rules of this number have fitted packets of all workers; none if there is no such rule in force, or
@@ -253,7 +267,7 @@ impl Rules {
         let state = self.state.try_lock().ok()?;
         let (version, workers) = &state.counters;
         let (_, about) = state.about.iter().find(|it| it.0 == *version)?;
-        let of_it = |rule: &usize| about[*rule].id == id;
+        let of_it = |rule: &usize| about[*rule].about.id == id;
         let rules: Vec<_> = (0..about.len()).filter(of_it).collect();
         let fitted = |rule: &usize| {
             let counters = workers.iter().filter_map(|it| it.get(*rule));
@@ -280,7 +294,7 @@ impl Rules {
             each.map(|it| it.counts().fitted).sum()
         };
         let (mut hits, mut others) = (Vec::new(), 0);
-        for (rule, about) in about.iter().enumerate() {
+        for (rule, Known { about, .. }) in about.iter().enumerate() {
             let count = fitted(rule);
             if count == 0 {
                 continue;
@@ -307,7 +321,7 @@ impl Rules {
         };
         let mut all: Vec<Costs> = (0..about.len())
             .map(|rule| {
-                let about = &about[rule];
+                let about = &about[rule].about;
                 let mut costs = Costs {
                     gid: about.group,
                     sid: about.id,
@@ -337,8 +351,12 @@ impl Rules {
     }
 }
 
-fn describe(set: &RuleSet) -> Arc<Vec<About>> {
-    Arc::new(set.rules().iter().map(|rule| rule.about.clone()).collect())
+fn describe(set: &RuleSet) -> Arc<Vec<Known>> {
+    let known = set.rules().iter().map(|rule| Known {
+        about: rule.about.clone(),
+        drops: matches!(rule.action, Action::Drop | Action::Reject),
+    });
+    Arc::new(known.collect())
 }
 
 /// Reads files of rules.
@@ -351,10 +369,14 @@ pub fn read_files<P: AsRef<Path>>(files: &[P], options: &Options) -> Result<Read
         let file = file.as_ref();
         let cannot = |e: std::io::Error| format!("{}: {e}", file.display());
         let size = std::fs::metadata(file).map_err(cannot)?;
-        if !size.is_file() || size.len() > MOST_FILE_BYTES {
-            return Err(format!(
-                "{}: want a file of {MOST_FILE_BYTES} bytes at most",
-                file.display()
+        let wrong = |what: &str| Err(format!("{}: {what}", file.display()));
+        if !size.is_file() {
+            return wrong("want a file of rules, not a folder or a device");
+        }
+        if size.len() > MOST_FILE_BYTES {
+            return wrong(&format!(
+                "{} bytes of rules, and {MOST_FILE_BYTES} are read at most: take several files",
+                size.len()
             ));
         }
         // Old rules have messages in other character sets than UTF-8.
@@ -364,22 +386,23 @@ pub fn read_files<P: AsRef<Path>>(files: &[P], options: &Options) -> Result<Read
     Ok(reading)
 }
 
-/// Reads files and makes their rules ready.
+/// Reads files and makes their rules ready, but for those with mistakes.
 ///
 /// # Errors
-/// The first mistake, with file, line and column, and how many there are besides.
-pub(super) fn compile(checked: &Checked) -> Result<Compiled, String> {
-    let files = &checked.rules;
-    let reading = read_files(files, &checked.options)?;
-    if let Some((file, mistake)) = reading.mistakes.first() {
-        let more = match reading.mistakes.len() - 1 {
-            0 => String::new(),
-            n => format!(" (and {n} mistakes more; `taut ips check` lists them)"),
-        };
-        return Err(format!("{}:{mistake}{more}", files[*file].display()));
+/// When a file cannot be read; if a mistake refuses all, the first one, with file, line and column, and how many there are
+/// besides.
+pub(super) fn compile(checked: &Checked, refuses: bool) -> Result<Compiled, String> {
+    let reading = read_files(&checked.rules, &checked.options)?;
+    let first_mistake = first_mistake(&checked.rules, &reading);
+    if let Some(first) = &first_mistake
+        && refuses
+    {
+        return Err(first.clone());
     }
     let mut read = Read {
         rules: reading.rules.len(),
+        mistaken: reading.mistaken,
+        first_mistake,
         left_out: reading.left_out,
         in_part: reading.in_part,
         doubled: reading.doubled,
@@ -393,4 +416,15 @@ pub(super) fn compile(checked: &Checked) -> Result<Compiled, String> {
     let set = RuleSet::with_matcher(reading.rules, reading.names, checked.matcher)?;
     read.memory_bytes = set.memory_bytes();
     Ok((set, read))
+}
+
+/// The first mistake with its place, and how many there are besides.
+fn first_mistake(files: &[PathBuf], reading: &Reading) -> Option<String> {
+    let (file, mistake) = reading.mistakes.first()?;
+    let more = match reading.mistaken - 1 {
+        0 => String::new(),
+        1 => " (and 1 mistake more; `taut ips check` lists both)".to_string(),
+        n => format!(" (and {n} mistakes more; `taut ips check` lists them)"),
+    };
+    Some(format!("{}:{mistake}{more}", files[*file].display()))
 }

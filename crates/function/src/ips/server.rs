@@ -1,7 +1,7 @@
 //! What the control socket of an inspection is asked, and answers.
 
 use super::events::Writer;
-use super::outcome::Counters;
+use super::outcome::{Counters, drops};
 use super::rules::{Costs, Read, Rules};
 use crate::control_socket::{Decides, Loading, answer};
 use crate::{Count, CountKind, Counted};
@@ -109,7 +109,10 @@ impl Counted for Deciding {
             count(CountKind::Rule, name, about.message, n)
         });
         let others = (others > 0).then(|| ("others".to_string(), others));
-        let outcomes = outcomes.into_iter().map(plain(CountKind::Outcome));
+        let outcomes = outcomes.into_iter().map(|(name, n)| {
+            let kind = CountKind::of_outcome(drops(&name));
+            count(kind, name, String::new(), n)
+        });
         let notes = notes.into_iter().map(plain(CountKind::Event));
         let others = others.into_iter().map(plain(CountKind::Rule));
         outcomes.chain(notes).chain(rules).chain(others).collect()

@@ -5,6 +5,8 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
+use taut_inspect::http::HttpLimits;
+use taut_inspect::overlap;
 use taut_inspect::read::{Dialect, Options};
 use taut_inspect::search;
 use taut_inspect::variables::Variables;
@@ -43,6 +45,63 @@ pub(super) enum Fragments {
     Pass,
 }
 
+/// What becomes of bytes that come twice and differ, of a stream or of a datagram in fragments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Overlap {
+    /// The segment is dropped, and the datagram.
+    #[default]
+    Drop,
+    /// Those that came first count.
+    First,
+}
+
+impl Overlap {
+    pub fn counted(self) -> overlap::Overlap {
+        match self {
+            Self::Drop => overlap::Overlap::Drop,
+            Self::First => overlap::Overlap::First,
+        }
+    }
+}
+
+/// What is done with packets whose checksums are wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Checksums {
+    /// They are dropped, as their receiver would.
+    #[default]
+    Drop,
+    /// Nobody looks at checksums, as where network cards fill them in later.
+    Ignore,
+}
+
+/// What is done with connections whose opening was not seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Midstream {
+    /// They are inspected from there on.
+    #[default]
+    Inspect,
+    /// They pass without being inspected.
+    Pass,
+    /// They are dropped.
+    Drop,
+}
+
+/// What is done with segments that have urgent data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Urgent {
+    /// The mark is taken away: the data is as any.
+    #[default]
+    Clear,
+    /// They are dropped.
+    Drop,
+    /// They pass as they are, and the data is inspected as any.
+    Pass,
+}
+
 /// Language of rule files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 enum Language {
@@ -71,6 +130,7 @@ pub(super) struct Settings {
     language: Option<Language>,
     #[serde(default)]
     lenient: bool,
+    strict: Option<bool>,
     #[serde(default)]
     alert_only: bool,
     events: Option<String>,
@@ -82,6 +142,18 @@ pub(super) struct Settings {
     overload: Option<Overload>,
     #[serde(default)]
     fragments: Fragments,
+    #[serde(default)]
+    overlap: Overlap,
+    #[serde(default)]
+    checksums: Checksums,
+    #[serde(default)]
+    midstream: Midstream,
+    #[serde(default)]
+    urgent: Urgent,
+    #[serde(default)]
+    min_ttl: u8,
+    head_limit: Option<Size>,
+    body_limit: Option<Size>,
     bound: Option<String>,
     max_time: Option<String>,
     over_time: Option<OverTime>,
@@ -91,6 +163,15 @@ pub(super) struct Settings {
     matcher: Matcher,
 }
 
+/// When a mistake in a rule refuses all rules, not only its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Refuses {
+    /// Whether it does when the chain is read.
+    pub chain: bool,
+    /// Whether it does when they are read again: those in force stay then.
+    pub reload: bool,
+}
+
 /// Settings that make sense.
 #[derive(Debug, Clone)]
 pub(super) struct Checked {
@@ -98,10 +179,10 @@ pub(super) struct Checked {
     pub rules: Vec<PathBuf>,
     /// How they are read.
     pub options: Options,
+    /// Whether one mistake in them refuses all when the chain is read, or when they are read again.
+    pub refuses: Refuses,
     /// What looks for their patterns.
     pub matcher: search::Matcher,
-    /// Whether nothing is dropped.
-    pub alert_only: bool,
     /// Where events go: a file, or a Unix socket behind `unix:`.
     pub events: Option<String>,
     /// File of the packets that alerts are about, and bytes that it may have.
@@ -112,14 +193,31 @@ pub(super) struct Checked {
     pub flows: usize,
     /// Bytes that a worker keeps of streams.
     pub memory_bytes: usize,
-    pub overload: Overload,
-    pub fragments: Fragments,
+    pub overlap: Overlap,
+    pub policies: Policies,
+    /// How much of messages of HTTP is kept.
+    pub http: HttpLimits,
     /// Time that packets may have come without a pause before something is done about it.
     pub bound: Duration,
-    /// Time that rules are asked about a packet for at most; none is without end.
-    pub max_time: Option<Duration>,
+    /// Time that rules are asked about a packet for at most.
+    pub max_time: Duration,
+}
+
+/// What each packet is held against.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Policies {
+    /// Whether nothing is dropped.
+    pub alert_only: bool,
+    pub fragments: Fragments,
+    /// Whether packets with wrong checksums are dropped.
+    pub checks: bool,
+    /// Time to live that packets leave with at least.
+    pub min_ttl: u8,
+    pub urgent: Urgent,
+    pub midstream: Midstream,
+    pub overload: Overload,
     pub over_time: OverTime,
-    /// Whether packets in tunnels of GTP-U are looked at in the place of those that carry them.
+    /// Whether packets in tunnels are looked at in the place of those that carry them.
     pub inner: bool,
 }
 
@@ -128,6 +226,9 @@ const MOST_FLOWS: usize = 1 << 24;
 const MEMORY_BYTES: usize = 64 << 20;
 const ALERTS_BYTES: u64 = 100_000_000;
 const LEAST_ALERTS_BYTES: u64 = 64 << 10;
+/// Far more than any packet takes that was not made to take long. Interruptions of the worker count as well: of one that shares
+/// two busy cores with others, none was longer than 25 ms in 20 s.
+const MAX_TIME: Duration = Duration::from_millis(50);
 const BOUND: Duration = Duration::from_millis(1);
 /// Less than this is the clock's own time, more is no bound.
 const LEAST_TIME: Duration = Duration::from_micros(1);
@@ -136,16 +237,9 @@ const MOST_TIME: Duration = Duration::from_secs(1);
 impl Settings {
     pub fn check(self) -> Result<Checked, SettingsError> {
         let error = |text: String| Err(SettingsError(text));
-        let mut variables = Variables::default();
-        // Those that others refer to may come behind them: all are set, then all are looked at.
-        for (name, text) in &self.variables {
-            let _ = variables.set(name, text);
-        }
-        for (name, text) in &self.variables {
-            variables
-                .set(name, text)
-                .map_err(|reason| SettingsError(format!("variables: {name}: {reason}")))?;
-        }
+        let variables = self.variables.iter();
+        let variables = Variables::new(variables.map(|it| (it.0.as_str(), it.1.as_str())))
+            .map_err(|reason| SettingsError(format!("variables: {reason}")))?;
         let flows = self.flows.unwrap_or(FLOWS);
         if !(1024..=MOST_FLOWS).contains(&flows) {
             return error(format!("flows = {flows}: want 1024 to {MOST_FLOWS}"));
@@ -158,13 +252,11 @@ impl Settings {
             read.transpose()
         };
         let bound = time("bound", self.bound, "500us")?.unwrap_or(BOUND);
-        let max_time = time("max_time", self.max_time, "50us")?;
-        if max_time.is_some_and(|it| !(LEAST_TIME..=MOST_TIME).contains(&it)) {
+        let max_time = time("max_time", self.max_time, "50us")?.unwrap_or(MAX_TIME);
+        if !(LEAST_TIME..=MOST_TIME).contains(&max_time) {
             return error("max_time: want 1us to 1s".to_string());
         }
-        if self.over_time.is_some() && max_time.is_none() {
-            return error("over_time: say max_time, too".to_string());
-        }
+        let http = http_limits(self.head_limit, self.body_limit)?;
         let alerts_bytes = self.alerts_size.map(|it| it.bytes);
         if alerts_bytes.is_some_and(|it| it < LEAST_ALERTS_BYTES) {
             return error("alerts_size: want \"64 kB\" at least".to_string());
@@ -193,8 +285,11 @@ impl Settings {
                 with_disabled: false,
                 is_lenient: self.lenient,
             },
+            refuses: Refuses {
+                chain: self.strict.unwrap_or(false),
+                reload: self.strict.unwrap_or(true),
+            },
             matcher,
-            alert_only: self.alert_only,
             events: self.events,
             alerts: self
                 .alerts
@@ -202,12 +297,43 @@ impl Settings {
             control: self.control,
             flows,
             memory_bytes: self.memory.map_or(MEMORY_BYTES, |it| it.bytes as usize),
-            overload: self.overload.unwrap_or(Overload::Queue),
-            fragments: self.fragments,
+            overlap: self.overlap,
+            policies: Policies {
+                alert_only: self.alert_only,
+                fragments: self.fragments,
+                checks: self.checksums == Checksums::Drop,
+                min_ttl: self.min_ttl,
+                urgent: self.urgent,
+                midstream: self.midstream,
+                overload: self.overload.unwrap_or(Overload::Queue),
+                over_time: self.over_time.unwrap_or(OverTime::Drop),
+                inner: self.inner,
+            },
+            http,
             bound,
             max_time,
-            over_time: self.over_time.unwrap_or(OverTime::Pass),
-            inner: self.inner,
         })
     }
+}
+
+/// Limits of what is kept of messages of HTTP.
+fn http_limits(head: Option<Size>, body: Option<Size>) -> Result<HttpLimits, SettingsError> {
+    const HEAD: std::ops::RangeInclusive<u64> = 1 << 10..=1 << 20;
+    const BODY: std::ops::RangeInclusive<u64> = 1 << 10..=16 << 20;
+    let mut limits = HttpLimits::default();
+    if let Some(Size { bytes }) = head {
+        if !HEAD.contains(&bytes) {
+            return Err(SettingsError("head_limit: want 1 KiB to 1 MiB".to_string()));
+        }
+        limits.head = bytes as usize;
+    }
+    if let Some(Size { bytes }) = body {
+        if !BODY.contains(&bytes) {
+            return Err(SettingsError(
+                "body_limit: want 1 KiB to 16 MiB".to_string(),
+            ));
+        }
+        (limits.request_body, limits.response_body) = (bytes as usize, bytes as usize);
+    }
+    Ok(limits)
 }

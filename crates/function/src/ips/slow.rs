@@ -1,20 +1,18 @@
-//! What is done on the slow path: both ends of a connection that a rule rejects are told that it is over, and fragments wait until
-//! their datagram is whole, which is then inspected as any other packet.
+//! The slow path: both ends of a connection that a rule rejects are told that it is over, and frames of fragments wait
+//! until the worker, which puts their datagrams together, has looked at the whole one.
 
 use super::outcome::{Counters, Note};
-use super::plane::{Fate, Plane};
 use super::tunnel::{self, looked_into};
 use crate::slow::ErrorLimit;
-use crate::{Context, Handler, Punted, slow};
-use std::collections::HashMap;
+use crate::{Handler, Passage, Punted, slow};
+use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use taut_inspect::fragments::{FragmentLimits, Fragments, Outcome};
 use taut_port::{Pairs, Punt};
 use taut_wire::{
-    EtherType, Headers, IcmpError, IpProtocol, Ipv4, Ipv4Repr, Ipv6, Ipv6Repr, Layer3, Tcp,
-    TcpFlags, TcpRepr, icmp_error,
+    Headers, IcmpError, IpProtocol, Ipv4, Ipv4Repr, Ipv6, Ipv6Repr, Layer3, Tcp, TcpFlags, TcpRepr,
+    icmp_error,
 };
 
 /// The chain has two ports, or pairs of them.
@@ -24,94 +22,148 @@ const HOPS: u8 = 64;
 const MAC_BYTES: usize = 6;
 const TCP_BYTES: usize = 20;
 
-/// Fragments of a datagram keep their frames for so long at most.
+/// What a frame costs beside its bytes.
+const FRAME_BYTES: usize = 64;
+/// Frames of fragments wait for so long at most, and so many bytes of them.
+const PATIENCE: Duration = Duration::from_secs(30);
+const WAITING_BYTES: usize = 4 << 20;
+/// Frames that wait are looked through this often.
 const EXPIRE: Duration = Duration::from_secs(1);
+
+/// What the fragments of a datagram share, in whichever tunnel: addresses, identification, and protocol of IPv4; and the port that
+/// they came in through.
+type Datagram = (u128, u128, u32, u8, usize);
+
+/// Frames of the fragments of a datagram.
+struct Waiting {
+    since: Instant,
+    frames: Vec<Vec<u8>>,
+    bytes: usize,
+}
 
 pub(super) struct SlowPath {
     limit: ErrorLimit,
-    /// An inspection of its own, for datagrams that were put together.
-    plane: Option<Plane>,
     inner: bool,
-    fragments: Fragments,
-    /// Frames of fragments by their tokens, and where they came in.
-    frames: HashMap<u64, (usize, Vec<u8>)>,
-    next: u64,
-    begun: Instant,
+    /// Frames that wait until the worker has seen the last fragment of their datagram.
+    waiting: HashMap<Datagram, Waiting>,
+    /// Datagrams in the order in which they began, some of them gone by now.
+    order: VecDeque<(Instant, Datagram)>,
+    bytes: usize,
     expired: Instant,
     counters: Arc<Counters>,
 }
 
 impl SlowPath {
-    pub fn new(plane: Option<Plane>, inner: bool, counters: &Arc<Counters>) -> Self {
+    pub fn new(inner: bool, counters: &Arc<Counters>) -> Self {
         Self {
             limit: ErrorLimit::new(),
-            plane,
             inner,
-            fragments: Fragments::new(FragmentLimits::default()),
-            frames: HashMap::new(),
-            next: 0,
-            begun: Instant::now(),
+            waiting: HashMap::new(),
+            order: VecDeque::new(),
+            bytes: 0,
             expired: Instant::now(),
             counters: Arc::clone(counters),
         }
     }
 
-    fn drop_frames(&mut self, tokens: &[u64]) {
-        for token in tokens {
-            self.frames.remove(token);
+    fn remove(&mut self, datagram: &Datagram) -> Vec<Vec<u8>> {
+        let Some(gone) = self.waiting.remove(datagram) else {
+            return Vec::new();
+        };
+        self.bytes -= gone.bytes;
+        gone.frames
+    }
+
+    /// Lets the datagrams go that have waited longest: those whose time is over, and others while too much waits.
+    fn make_room(&mut self) {
+        while let Some(&(since, datagram)) = self.order.front() {
+            let is_there = self
+                .waiting
+                .get(&datagram)
+                .is_some_and(|it| it.since == since);
+            if is_there && since.elapsed() < PATIENCE && self.bytes <= WAITING_BYTES {
+                return;
+            }
+            self.order.pop_front();
+            if is_there {
+                let gone = self.remove(&datagram).len() as u64;
+                self.counters.note_elsewhere(Note::FragmentsDropped, gone);
+            }
         }
-        self.counters
-            .note_elsewhere(Note::FragmentsDropped, tokens.len() as u64);
     }
 
     fn expire(&mut self) {
-        if self.expired.elapsed() < EXPIRE {
-            return;
+        if self.expired.elapsed() >= EXPIRE {
+            self.expired = Instant::now();
+            self.make_room();
         }
-        self.expired = Instant::now();
-        let mut gone = Vec::new();
-        self.fragments
-            .expire(self.begun.elapsed().as_nanos() as u64, &mut |token| {
-                gone.push(token)
-            });
-        self.drop_frames(&gone);
     }
 
-    fn fragment(&mut self, punted: &Punted<'_>, send: &mut slow::Send<'_>) {
-        let frame = punted.frame;
-        let outer = Headers::of(frame);
-        let (headers, inside) = looked_into(self.inner, &outer, frame);
-        let (token, now_ns) = (self.next, self.begun.elapsed().as_nanos() as u64);
-        self.next += 1;
-        self.frames
-            .insert(token, (punted.from_port, frame.to_vec()));
-        let packet = inside.get(headers.ip()..).unwrap_or_default();
-        match self.fragments.push(now_ns, packet, token) {
-            Outcome::Kept => {}
-            Outcome::Dropped { tokens, .. } => self.drop_frames(&tokens),
-            Outcome::Whole { packet, tokens } => {
-                let whole = frame_around(&frame[..outer.ip()], &headers, &packet);
-                let context = Context {
-                    now_ticks: taut_sys::ticks(),
-                    from_port: punted.from_port,
-                    to_port: PAIR.partner(punted.from_port),
-                    ports: 2,
-                };
-                let fate = self
-                    .plane
-                    .as_mut()
-                    .map(|plane| plane.whole(&whole, &context));
-                if fate.is_some_and(|fate| fate != Fate::Pass) {
-                    return self.drop_frames(&tokens);
-                }
-                for token in tokens {
-                    if let Some((from_port, frame)) = self.frames.remove(&token) {
-                        send(PAIR.partner(from_port), &frame);
-                        self.counters.note_elsewhere(Note::FragmentsPassed, 1);
-                    }
-                }
+    fn datagram(&self, punted: &Punted<'_>) -> Option<Datagram> {
+        let (headers, inside) = looked_into(self.inner, &Headers::of(punted.frame), punted.frame);
+        let (source, destination) = headers.addresses_in(inside);
+        let packet = inside.get(headers.ip()..)?;
+        let (identification, protocol) = match headers.layer3() {
+            Layer3::Ipv4 => {
+                let ip = Ipv4::new(packet).ok()?;
+                (u32::from(ip.identification()), ip.protocol().0)
             }
+            _ => (
+                Ipv6::new(packet)
+                    .ok()?
+                    .transport()
+                    .ok()?
+                    .fragment?
+                    .identification,
+                0,
+            ),
+        };
+        Some((
+            source,
+            destination,
+            identification,
+            protocol,
+            punted.from_port,
+        ))
+    }
+
+    /// Keeps the frame of a fragment.
+    fn keep(&mut self, punted: &Punted<'_>) {
+        let Some(datagram) = self.datagram(punted) else {
+            return;
+        };
+        let order = &mut self.order;
+        let waiting = self.waiting.entry(datagram).or_insert_with(|| {
+            let since = Instant::now();
+            order.push_back((since, datagram));
+            Waiting {
+                since,
+                frames: Vec::new(),
+                bytes: 0,
+            }
+        });
+        waiting.frames.push(punted.frame.to_vec());
+        let bytes = punted.frame.len() + FRAME_BYTES;
+        waiting.bytes += bytes;
+        self.bytes += bytes;
+        if self.bytes > WAITING_BYTES {
+            self.make_room();
         }
+    }
+
+    /// Sends the frames of a datagram that passes, the last one of which has come.
+    fn release(&mut self, punted: &Punted<'_>, send: &mut slow::Send<'_>) {
+        let mut frames = match self.datagram(punted) {
+            Some(datagram) => self.remove(&datagram),
+            None => Vec::new(),
+        };
+        frames.push(punted.frame.to_vec());
+        for frame in &frames {
+            let way = Passage::between(punted.from_port, PAIR.partner(punted.from_port));
+            send(way, frame);
+        }
+        self.counters
+            .note_elsewhere(Note::FragmentsPassed, frames.len() as u64);
     }
 
     fn reject(&mut self, punted: &Punted<'_>, send: &mut slow::Send<'_>) {
@@ -127,10 +179,10 @@ impl SlowPath {
         if headers.protocol() == IpProtocol::TCP {
             // The sender is told by the port that it came in through, the receiver by the partner of that.
             if let Some(reset) = reset(&headers, frame, true) {
-                send(punted.from_port, &reset);
+                send(Passage::of_own(punted.from_port), &reset);
             }
             if let Some(reset) = reset(&headers, frame, false) {
-                send(PAIR.partner(punted.from_port), &reset);
+                send(Passage::of_own(PAIR.partner(punted.from_port)), &reset);
             }
             return;
         }
@@ -141,7 +193,7 @@ impl SlowPath {
             .map_or(IpAddr::V6(destination), IpAddr::V4);
         let mut reply = [0; icmp_error::LONGEST_BYTES];
         if let Some(length) = icmp_error(frame, IcmpError::NoPort, from, &mut reply) {
-            send(punted.from_port, &reply[..length]);
+            send(Passage::of_own(punted.from_port), &reply[..length]);
         }
     }
 }
@@ -151,17 +203,14 @@ impl Handler for SlowPath {
         self.expire();
         match punted.cause {
             Punt::Rejected => self.reject(punted, send),
-            Punt::Fragment => self.fragment(punted, send),
+            Punt::Fragment => self.keep(punted),
+            Punt::LastFragment => self.release(punted, send),
             _ => return false,
         }
         true
     }
 
-    /// Goes by the newest rules also while there are no fragments, so that those before are freed.
     fn poll(&mut self, _: &mut slow::Send<'_>) -> bool {
-        if let Some(plane) = &mut self.plane {
-            plane.go_by_newest();
-        }
         self.expire();
         false
     }
@@ -260,20 +309,6 @@ fn reset(headers: &Headers, frame: &[u8], to_sender: bool) -> Option<Vec<u8>> {
     }
     reply.resize(reply.len().max(SHORTEST_BYTES), 0);
     Some(reply)
-}
-
-/// The frame of a datagram that was put together, of fragments with that link header: one within a tunnel may be of
-/// the other version.
-fn frame_around(link: &[u8], headers: &Headers, packet: &[u8]) -> Vec<u8> {
-    let mut frame = [link, packet].concat();
-    let kind = match headers.layer3() {
-        Layer3::Ipv6 => EtherType::IPV6,
-        _ => EtherType::IPV4,
-    };
-    if let Some(place) = link.len().checked_sub(2) {
-        frame[place..place + 2].copy_from_slice(&kind.0.to_be_bytes());
-    }
-    frame
 }
 
 /// Shortest frame without its check sequence.

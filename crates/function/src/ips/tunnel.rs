@@ -1,30 +1,52 @@
-//! What is inside a tunnel of GTP-U (3GPP TS 29.281): the headers of a user's packet, in the frame that carries it.
+//! The headers of a packet inside a tunnel, found in the frame that carries it. Known tunnels are IP in IP (RFC 2003,
+//! 2473, 4213), GRE (RFC 2784, 2890) with IP, Ethernet or ERSPAN II (draft-foschiano-erspan) in it, and in UDP GTP-U (3GPP TS 29.281), VXLAN
+//! (RFC 7348) and Teredo (RFC 4380); between Ethernet and IP also NSH (RFC 8300).
 
 use taut_wire::gtpu::{MessageType, UDP_PORT};
-use taut_wire::{Gtpu, Headers, IpProtocol, Layer3};
+use taut_wire::{EtherType, Ethernet, Gtpu, Headers, IpProtocol, Layer3};
+
+/// Tunnels within each other that are looked into.
+const MOST_LEVELS: usize = 3;
+/// Ethernet and NSH headers between two of IP that are read.
+const MOST_LINK_HEADERS: usize = 3;
+
+const IPV4_IN_IP: IpProtocol = IpProtocol(4);
+const IPV6_IN_IP: IpProtocol = IpProtocol(41);
+const GRE: IpProtocol = IpProtocol(47);
+const VXLAN_PORT: u16 = 4789;
+const TEREDO_PORT: u16 = 3544;
+
+const TRANSPARENT_ETHERNET: EtherType = EtherType(0x6558);
+const ERSPAN_2: EtherType = EtherType(0x88be);
+const NSH: EtherType = EtherType(0x894f);
 
 const UDP_BYTES: usize = 8;
+const VXLAN_BYTES: usize = 8;
+const ERSPAN_BYTES: usize = 8;
+/// Nonce and confirmation of a Teredo authentication, and an origin.
+const TEREDO_NONCE_BYTES: usize = 9;
+const TEREDO_ORIGIN_BYTES: usize = 8;
 
-/// Headers of the packet in a G-PDU, and the frame up to the end of that; none if the frame has none, or not all of it.
+/// What a tunnel carries, and where in the frame.
+#[derive(Debug, Clone, Copy)]
+enum Carried {
+    Ip(usize),
+    Ethernet(usize),
+    Nsh(usize),
+}
+
+/// Headers of the innermost packet in tunnels, and the frame up to the end of that; none if the frame has none, or not all of
+/// it.
 pub(super) fn inside<'a>(headers: &Headers, frame: &'a [u8]) -> Option<(Headers, &'a [u8])> {
-    let is_tunnel = headers.protocol() == IpProtocol::UDP
-        && headers.fault().is_none()
-        && !headers.is_fragment()
-        && headers.ports().is_some_and(|(_, to)| to == UDP_PORT);
-    if !is_tunnel {
-        return None;
+    let mut found = None;
+    for _ in 0..MOST_LEVELS {
+        let (headers, frame) = found.unwrap_or((*headers, frame));
+        match next(&headers, frame) {
+            None => break,
+            further => found = further,
+        }
     }
-    let datagram = headers.transport_in(frame);
-    let head = datagram.first_chunk::<UDP_BYTES>()?;
-    let len = usize::from(u16::from_be_bytes([head[4], head[5]]));
-    let message = Gtpu::new(datagram.get(UDP_BYTES..len)?).ok()?;
-    if message.message_type() != MessageType::G_PDU {
-        return None;
-    }
-    let ip_at = headers.transport() + UDP_BYTES + message.header_len_bytes();
-    let frame = frame.get(..ip_at + message.payload().len())?;
-    let inside = Headers::inside(frame, ip_at);
-    (inside.layer3() != Layer3::Other).then_some((inside, frame))
+    found
 }
 
 /// The same, if such are to be looked into; else, and of all other frames, what the frame itself has.
@@ -37,10 +59,155 @@ pub(super) fn looked_into<'a>(
     inside.unwrap_or((*headers, frame))
 }
 
+/// Headers of the packet in one tunnel. Of those whose packet lies about its length only that of a user in GTP-U is
+/// one: what else stands there by chance is looked at as it is.
+fn next<'a>(headers: &Headers, frame: &'a [u8]) -> Option<(Headers, &'a [u8])> {
+    if headers.fault().is_some() || headers.is_fragment() {
+        return None;
+    }
+    if headers.layer3() == Layer3::Other {
+        let kind = frame.get(headers.ip().checked_sub(2)?..headers.ip())?;
+        let is_nsh = kind == NSH.0.to_be_bytes();
+        return is_nsh
+            .then(|| read(frame, Carried::Nsh(headers.ip())))
+            .flatten();
+    }
+    let at = headers.transport();
+    let frame = frame.get(..headers.end())?;
+    let carried = match headers.protocol() {
+        IPV4_IN_IP if version(frame, at) == 4 => Carried::Ip(at),
+        IPV6_IN_IP if version(frame, at) == 6 => Carried::Ip(at),
+        GRE => gre(frame, at)?,
+        IpProtocol::UDP => return udp(headers, frame, at),
+        _ => return None,
+    };
+    read(frame, carried)
+}
+
+fn version(frame: &[u8], at: usize) -> u8 {
+    frame.get(at).map_or(0, |byte| byte >> 4)
+}
+
+/// What a datagram carries by the ports that tunnels have.
+fn udp<'a>(headers: &Headers, frame: &'a [u8], at: usize) -> Option<(Headers, &'a [u8])> {
+    let (from, to) = headers.ports()?;
+    let datagram = frame.get(at..)?;
+    let head = datagram.first_chunk::<UDP_BYTES>()?;
+    let len = usize::from(u16::from_be_bytes([head[4], head[5]]));
+    let payload = datagram.get(UDP_BYTES..len)?;
+    let (frame, at) = (frame.get(..at + len)?, at + UDP_BYTES);
+    match (from, to) {
+        (_, UDP_PORT) => gtpu(frame, at, payload),
+        (_, VXLAN_PORT) => {
+            let has_network = payload.first_chunk::<VXLAN_BYTES>()?[0] & 0x08 != 0;
+            let carried = has_network.then_some(Carried::Ethernet(at + VXLAN_BYTES));
+            read(frame, carried?)
+        }
+        (TEREDO_PORT, _) | (_, TEREDO_PORT) => read(frame, Carried::Ip(at + teredo(payload)?)),
+        _ => None,
+    }
+}
+
+/// The user's packet in a G-PDU.
+fn gtpu<'a>(frame: &'a [u8], at: usize, payload: &[u8]) -> Option<(Headers, &'a [u8])> {
+    let message = Gtpu::new(payload).ok()?;
+    if message.message_type() != MessageType::G_PDU {
+        return None;
+    }
+    let ip_at = at + message.header_len_bytes();
+    let frame = frame.get(..ip_at + message.payload().len())?;
+    let inside = Headers::inside(frame, ip_at);
+    (inside.layer3() != Layer3::Other).then_some((inside, frame))
+}
+
+/// Bytes in front of the packet in a Teredo datagram: an authentication and an origin may be there (RFC 4380 section 5.1.1).
+fn teredo(payload: &[u8]) -> Option<usize> {
+    let mut at = 0;
+    if let [0, 1, identifier, authentication, ..] = payload {
+        at = 4 + usize::from(*identifier) + usize::from(*authentication) + TEREDO_NONCE_BYTES;
+    }
+    if payload.get(at..)?.starts_with(&[0, 0]) {
+        at += TEREDO_ORIGIN_BYTES;
+    }
+    (version(payload, at) == 6).then_some(at)
+}
+
+/// What a GRE header of version 0 has behind it. Checksum, key and sequence number are passed over; routes are not read.
+fn gre(frame: &[u8], at: usize) -> Option<Carried> {
+    const HAS_CHECKSUM: u16 = 0x8000;
+    const HAS_KEY: u16 = 0x2000;
+    const HAS_SEQUENCE: u16 = 0x1000;
+    const OPTIONAL: [u16; 3] = [HAS_CHECKSUM, HAS_KEY, HAS_SEQUENCE];
+    let &[a, b, c, d] = frame.get(at..)?.first_chunk()?;
+    let flags = u16::from_be_bytes([a, b]);
+    if flags & !(HAS_CHECKSUM | HAS_KEY | HAS_SEQUENCE) != 0 {
+        return None;
+    }
+    let optional = OPTIONAL.iter().filter(|it| flags & **it != 0).count();
+    let at = at + 4 + 4 * optional;
+    match EtherType(u16::from_be_bytes([c, d])) {
+        EtherType::IPV4 if version(frame, at) == 4 => Some(Carried::Ip(at)),
+        EtherType::IPV6 if version(frame, at) == 6 => Some(Carried::Ip(at)),
+        TRANSPARENT_ETHERNET => Some(Carried::Ethernet(at)),
+        NSH => Some(Carried::Nsh(at)),
+        // The header of the second version, which begins with its number less one, is there where GRE counts.
+        ERSPAN_2 if flags & HAS_SEQUENCE != 0 && version(frame, at) == 1 => {
+            Some(Carried::Ethernet(at + ERSPAN_BYTES))
+        }
+        _ => None,
+    }
+}
+
+/// Reads what is carried up to the headers of IP.
+fn read(frame: &[u8], mut carried: Carried) -> Option<(Headers, &[u8])> {
+    for _ in 0..MOST_LINK_HEADERS {
+        carried = match carried {
+            Carried::Ip(at) => {
+                let inside = Headers::inside(frame, at);
+                let is_whole = inside.layer3() != Layer3::Other && inside.fault().is_none();
+                return is_whole.then_some((inside, frame));
+            }
+            Carried::Ethernet(at) => {
+                let ethernet = Ethernet::new(frame.get(at..)?).ok()?;
+                let at = at + ethernet.header_len_bytes();
+                match ethernet.ethertype() {
+                    EtherType::IPV4 | EtherType::IPV6 => Carried::Ip(at),
+                    NSH => Carried::Nsh(at),
+                    _ => return None,
+                }
+            }
+            Carried::Nsh(at) => nsh(frame, at)?,
+        };
+    }
+    None
+}
+
+/// What an NSH header of version 0 has behind it.
+fn nsh(frame: &[u8], at: usize) -> Option<Carried> {
+    const WORD_BYTES: usize = 4;
+    const LEAST_WORDS: usize = 2;
+    const IPV4: u8 = 1;
+    const IPV6: u8 = 2;
+    const ETHERNET: u8 = 3;
+    let &[first, second, _, protocol] = frame.get(at..)?.first_chunk()?;
+    let words = usize::from(second & 0x3f);
+    if first >> 6 != 0 || words < LEAST_WORDS {
+        return None;
+    }
+    let at = at + words * WORD_BYTES;
+    match protocol {
+        IPV4 | IPV6 => Some(Carried::Ip(at)),
+        ETHERNET => Some(Carried::Ethernet(at)),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use etherparse::PacketBuilder;
+    use proptest::prelude::*;
     use taut_wire::{Protocol, Tunnel, UdpFlow};
 
     #[test]
@@ -83,5 +250,175 @@ mod tests {
             looked_into(false, &Headers::of(&frame), &frame).0,
             Headers::of(&frame)
         );
+    }
+
+    const PORTS: (u16, u16) = (1111, 2222);
+
+    /// A packet of IP of that version with that protocol in it.
+    fn ip(version: u8, protocol: u8, payload: &[u8]) -> Vec<u8> {
+        let builder = match version {
+            4 => PacketBuilder::ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64),
+            _ => PacketBuilder::ipv6([1; 16], [2; 16], 64),
+        };
+        let mut packet = Vec::new();
+        builder
+            .write(&mut packet, etherparse::IpNumber(protocol), payload)
+            .unwrap();
+        packet
+    }
+
+    fn udp(version: u8, to: u16, payload: &[u8]) -> Vec<u8> {
+        let builder = match version {
+            4 => PacketBuilder::ipv4([10, 0, 0, 1], [10, 0, 0, 2], 64).udp(PORTS.0, to),
+            _ => PacketBuilder::ipv6([1; 16], [2; 16], 64).udp(PORTS.0, to),
+        };
+        let mut packet = Vec::new();
+        builder.write(&mut packet, payload).unwrap();
+        packet
+    }
+
+    fn ethertype(packet: &[u8]) -> [u8; 2] {
+        match packet[0] >> 4 {
+            4 => [0x08, 0],
+            _ => [0x86, 0xdd],
+        }
+    }
+
+    fn ethernet(packet: &[u8], tags: usize) -> Vec<u8> {
+        let tags = [0x81, 0, 0, 7].repeat(tags);
+        [&[2; 12][..], &tags, &ethertype(packet), packet].concat()
+    }
+
+    fn with(header: &[u8], packet: &[u8]) -> Vec<u8> {
+        [header, packet].concat()
+    }
+
+    /// A packet in a tunnel of that kind, whose own packet is of that version of IP.
+    fn tunnelled(kind: usize, version: u8, packet: &[u8]) -> Vec<u8> {
+        let is_six = packet[0] >> 4 == 6;
+        let [high, low] = ethertype(packet);
+        let gre = |header: &[u8], packet: &[u8]| ip(version, 47, &with(header, packet));
+        match kind {
+            0 => ip(version, if is_six { 41 } else { 4 }, packet),
+            1 => gre(&[0, 0, high, low], packet),
+            2 => gre(&[&[0xb0, 0, high, low][..], &[9; 12]].concat(), packet),
+            3 => gre(&[0x20, 0, 0x65, 0x58, 0, 0, 0, 5], &ethernet(packet, 1)),
+            4 => gre(
+                &[0x10, 0, 0x88, 0xbe, 0, 0, 0, 1, 0x10, 0, 0, 0, 0, 0, 0, 0],
+                &ethernet(packet, 0),
+            ),
+            5 => udp(
+                version,
+                VXLAN_PORT,
+                &with(&[8, 0, 0, 0, 0, 0, 9, 0], &ethernet(packet, 2)),
+            ),
+            6 => {
+                let len = (packet.len() as u16).to_be_bytes();
+                let header = [0x30, 0xff, len[0], len[1], 0, 0, 0, 7];
+                udp(version, UDP_PORT, &with(&header, packet))
+            }
+            7 => {
+                let next = if is_six { 2 } else { 1 };
+                let header = [0x0f, 0xc2, 1, next, 0, 0, 1, 0xff];
+                gre(&[0, 0, 0x89, 0x4f], &with(&header, packet))
+            }
+            // What carries IPv6 alone.
+            _ if !is_six => ip(version, 4, packet),
+            8 => udp(version, TEREDO_PORT, packet),
+            _ => {
+                let authentication = [&[0, 1, 2, 3][..], &[7; 2 + 3 + 9], &[0; 8]].concat();
+                udp(version, TEREDO_PORT, &with(&authentication, packet))
+            }
+        }
+    }
+
+    fn look(frame: &[u8]) -> Option<(Headers, &[u8])> {
+        inside(&Headers::of(frame), frame)
+    }
+
+    proptest! {
+        /// Whatever tunnels are in each other: the innermost packet, and none that is cut.
+        #[test]
+        fn packets_are_found_in_any_three_tunnels(
+            tunnels in proptest::collection::vec((0..10_usize, prop_oneof![Just(4_u8), Just(6)]), 1..=3),
+            version in prop_oneof![Just(4_u8), Just(6)],
+            payload in proptest::collection::vec(any::<u8>(), 0..40),
+            padding in 0..20_usize,
+            cut in any::<proptest::sample::Index>(),
+        ) {
+            let mut packet = udp(version, PORTS.1, &payload);
+            for (kind, outer) in &tunnels {
+                packet = tunnelled(*kind, *outer, &packet);
+            }
+            let mut frame = ethernet(&packet, 0);
+            let whole = frame.len();
+            frame.resize(whole + padding, 0);
+            let (headers, inner) = look(&frame).unwrap();
+            prop_assert_eq!(headers.ports(), Some(PORTS), "{:?}", headers);
+            prop_assert!(headers.transport_in(inner).ends_with(&payload));
+            prop_assert!(inner.len() <= whole);
+            // One more level is not looked into.
+            if tunnels.len() == MOST_LEVELS {
+                let frame = ethernet(&ip(4, if packet[0] >> 4 == 6 { 41 } else { 4 }, &packet), 0);
+                prop_assert_ne!(look(&frame).unwrap().0.ports(), Some(PORTS));
+            }
+            let cut = &frame[..cut.index(whole)];
+            prop_assert!(look(cut).is_none());
+        }
+
+        /// Whatever bytes stand where tunnels have their headers: a packet within the frame, or none.
+        #[test]
+        fn any_bytes_are_a_packet_within_the_frame_or_none(
+            kind in 0..10_usize,
+            bytes in proptest::collection::vec(any::<u8>(), 0..80),
+            places in proptest::collection::vec((34..140_usize, any::<u8>()), 0..6),
+        ) {
+            let mut frame = ethernet(&tunnelled(kind, 4, &udp(6, PORTS.1, &bytes)), 0);
+            for (at, byte) in places {
+                if let Some(there) = frame.get_mut(at) {
+                    *there = byte;
+                }
+            }
+            if let Some((headers, inner)) = look(&frame) {
+                prop_assert!(headers.end() <= inner.len() && inner.len() <= frame.len());
+            }
+        }
+    }
+
+    #[test]
+    fn what_only_looks_like_a_tunnel_is_none() {
+        let inner = udp(4, PORTS.1, b"inner");
+        let gre = |header: &[u8], packet: &[u8]| ethernet(&ip(4, 47, &with(header, packet)), 0);
+        let erspan = ethernet(&inner, 0);
+        let mut fragment = ethernet(&ip(4, 4, &inner), 0);
+        fragment[20] = 0x20;
+        for (what, frame) in [
+            ("version 1", gre(&[0, 1, 8, 0], &inner)),
+            ("routes", gre(&[0x40, 0, 8, 0, 0, 0, 0, 0], &inner)),
+            ("other version", gre(&[0, 0, 0x86, 0xdd], &inner)),
+            ("no number", gre(&[0, 0, 0x88, 0xbe], &erspan)),
+            (
+                "other ERSPAN",
+                gre(&[0x10, 0, 0x88, 0xbe, 0, 0, 0, 1, 0x20], &erspan),
+            ),
+            (
+                "no network",
+                ethernet(&udp(4, VXLAN_PORT, &with(&[0; 8], &erspan)), 0),
+            ),
+            ("IPv4", ethernet(&udp(4, TEREDO_PORT, &inner), 0)),
+            ("other IP", ethernet(&ip(4, 41, &inner), 0)),
+            ("a fragment", fragment),
+            ("no tunnel", ethernet(&inner, 0)),
+            ("nothing", Vec::new()),
+        ] {
+            assert_eq!(look(&frame), None, "{what}");
+        }
+        // NSH right behind Ethernet.
+        let header = [0x0f, 0xc2, 1, 1, 0, 0, 1, 0xff];
+        let mut frame = ethernet(&with(&header, &inner), 0);
+        frame[12..14].copy_from_slice(&NSH.0.to_be_bytes());
+        assert_eq!(look(&frame).unwrap().0.ports(), Some(PORTS));
+        frame[15] = 1;
+        assert_eq!(look(&frame), None);
     }
 }

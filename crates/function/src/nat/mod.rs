@@ -286,14 +286,21 @@ impl Function for Nat {
         let Some(table) = &mut self.table else {
             return;
         };
-        let is_outwards = self.checked.outside.contains(&context.to_port);
+        let outside = &self.checked.outside;
+        // A function in front may have sent packets of a batch different ways.
+        let goes_together = batch.goes_together();
+        let usually = outside.contains(&context.to_port);
+        let is_outwards = |batch: &Batch, index: usize| match goes_together {
+            true => usually,
+            false => outside.contains(&batch.leaves_through(index, context.to_port)),
+        };
         let now = context.now_ticks;
         let seen = &mut self.seen;
         seen.clear();
         // Not the headers that the batch keeps: they are read and used in one go, and all that passes here is changed.
         let packets = batch.packets().iter().map(Packet::bytes);
         seen.extend(packets.map(|frame| (Seen::of(frame), None)));
-        if is_outwards {
+        if usually || !goes_together {
             // All at once, so that their misses overlap.
             for (seen, found) in &mut *seen {
                 if let Seen::Flow(Flow { class, source, .. }) = seen {
@@ -305,6 +312,7 @@ impl Function for Nat {
             if !batch.is_kept(i) {
                 continue;
             }
+            let is_outwards = is_outwards(batch, i);
             let frame = batch.packets_mut()[i].bytes_mut();
             let outcome = if is_outwards {
                 Self::outwards(table, frame, seen, *found, now)

@@ -42,6 +42,29 @@ fn back(nat: &mut dyn Function, frame: &[u8]) -> Option<Vec<u8>> {
     at(nat, frame, 0, 0)
 }
 
+#[test]
+fn a_packet_that_was_sent_elsewhere_is_translated_by_the_port_that_it_leaves_through() {
+    let text = "outside = [2]\naddress = \"203.0.113.1\"\nseed = 1";
+    let mut nat = (ENTRY.build)(text.parse().unwrap()).unwrap();
+    nat.prepare().unwrap();
+    let frame = packet(Kind::Udp, ([10, 0, 0, 2], 7), (PEER, 9), b"");
+    for egress in [None, Some(2), Some(3)] {
+        let mut batch = batch_of(&frame, 0);
+        if let Some(port) = egress {
+            batch.send_to(0, port);
+        }
+        let context = Context {
+            now_ticks: 0,
+            from_port: 0,
+            to_port: 1,
+            ports: 4,
+        };
+        nat.process(&mut batch, &context);
+        let is_out = batch.is_kept(0) && ends(batch.packets()[0].bytes()).0.0 == OUTSIDE;
+        assert_eq!(is_out, egress == Some(2), "{egress:?}");
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Udp,

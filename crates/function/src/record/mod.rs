@@ -95,6 +95,8 @@ impl Counted {
 
 /// What a worker records with.
 struct Plane {
+    /// By port, whether packets bear stamps when they arrive.
+    stamped: Vec<bool>,
     producer: Producer,
     clock: PacketClock,
     /// Time of the last packet.
@@ -128,7 +130,9 @@ impl Plane {
         };
         let now_ns = facts.time_ns;
         let is_marked = batch.is_marked();
-        let arrivals = batch.arrivals();
+        // Packets from a capture are recorded when they come from there.
+        let is_stamped = self.stamped.get(context.from_port) == Some(&true);
+        let arrivals = if is_stamped { batch.arrivals() } else { &[] };
         for (at, packet) in batch.packets().iter().enumerate() {
             facts.wire_bytes = packet.len() as u32;
             if !arrivals.is_empty() {
@@ -205,6 +209,7 @@ impl Function for Record {
             clock: capture.clock(),
             last_ns: 0,
             drops: checked.drops,
+            stamped: self.stamped.clone(),
         });
         self.together = Some(together);
         Ok(())

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use taut_lpm::NextHop;
 use taut_port::{BATCH_CAPACITY, Batch, Packet, PoolHandle, Punt};
-use taut_sys::Clock;
+use taut_sys::{Clock, HashKey};
 use taut_wire::{EtherType, Ethernet, Headers, Ipv4, Mac, Sum, checksum, resolution};
 
 /// Bytes of an Ethernet header without tags.
@@ -210,6 +210,9 @@ pub(super) struct Plane {
     pool: Option<PoolHandle>,
     /// Questions whether the worker has moved on.
     pub receiver: Receiver<()>,
+    /// Number that the hash of a flow begins with, the same for all workers and for the kernel: who does not know it cannot choose
+    /// the next hop of a flow.
+    flow_seed: u64,
     pub counts: [u64; OUTCOMES.len()],
     trouble: Budget,
     /// Frames for all stations, or groups of them, that the kernel is given.
@@ -260,6 +263,7 @@ impl Plane {
             used,
             pool,
             receiver,
+            flow_seed: HashKey::of_process().seed(),
             counts: [0; OUTCOMES.len()],
             trouble: Budget::new(TROUBLE_AT_ONCE, clock.to_ticks(TROUBLE_APART_NS) as u64, 0),
             heard: Budget::new(TROUBLE_AT_ONCE, clock.to_ticks(TROUBLE_APART_NS) as u64, 0),
@@ -420,7 +424,7 @@ impl Plane {
         let frame = batch.packets()[index].bytes();
         let mut hop = self.hops.get(number);
         if let Hop::Group(group) = hop {
-            hop = self.hops.of_group(group, flow_of(frame));
+            hop = self.hops.of_group(group, flow_of(self.flow_seed, frame));
         }
         // From here on places are those without a tag.
         let frame = frame.get(tag..).unwrap_or_default();
@@ -684,9 +688,9 @@ fn ports_of(interfaces: &[Interface]) -> Vec<OnPort> {
     ports
 }
 
-/// A number that all packets of a flow share, fragments by their addresses alone.
+/// A number that all packets of a flow share, fragments by their addresses alone. The programs in the kernel make the same.
 #[inline]
-fn flow_of(frame: &[u8]) -> u64 {
+fn flow_of(seed: u64, frame: &[u8]) -> u64 {
     let headers = Headers::of(frame);
     let (source, destination) = headers.addresses_in(frame);
     let ports = match headers.ports() {
@@ -702,10 +706,34 @@ fn flow_of(frame: &[u8]) -> u64 {
         (destination >> 64) as u64,
         u64::from(headers.protocol().0) << 32 | ports,
     ];
-    words.into_iter().fold(0, mix)
+    words.into_iter().fold(seed, mix)
 }
 
 /// Whether a frame is an untagged one of IPv4.
 pub(super) fn is_v4(frame: &[u8]) -> bool {
     Ethernet::new(frame).is_ok_and(|it| it.ethertype() == EtherType::IPV4)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use taut_wire::UdpFlow;
+
+    #[test]
+    fn flows_that_share_a_hop_under_one_seed_do_not_under_another() {
+        let frame = |src_port| {
+            let flow = UdpFlow {
+                src_port,
+                ..UdpFlow::default()
+            };
+            flow.frame(100).unwrap()
+        };
+        let hop = |seed, frame: &[u8]| flow_of(seed, frame) & 7;
+        let all = (1..4000).map(frame);
+        let chosen: Vec<_> = all.filter(|it| hop(1, it) == 0).collect();
+        assert!((400..600).contains(&chosen.len()), "{}", chosen.len());
+        let met = chosen.iter().filter(|it| hop(2, it) == 0);
+        assert!(met.count() < 120);
+    }
 }

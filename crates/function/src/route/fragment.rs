@@ -1,54 +1,98 @@
 //! Cuts packets of IPv4 that are longer than what a link takes. (RFC 791 section 3.2, RFC 1812 section 4.2.2.7.)
 
-use super::fast::ETHERNET_BYTES;
-use taut_wire::Ipv4;
+use taut_wire::{Headers, Ipv4, Layer3, checksum};
 
 /// Option numbers with this bit stand in every fragment, others in the first one only.
 const COPIED: u8 = 0x80;
 const END_OF_OPTIONS: u8 = 0;
 const NO_OPERATION: u8 = 1;
+/// Longest Ethernet header, and the tags behind it, with which a packet is cut.
+const LINK_BYTES: usize = 22;
+const LONGEST_HEADER_BYTES: usize = 60;
+/// Longest packet of IPv4, in bytes; offsets of fragments count in units of 8.
+const LONGEST_PACKET_BYTES: usize = 65_535;
 
-/// Calls `each` with the fragments of the packet in `frame`, each as a frame whose packet has `mtu` bytes at most, in order.
-/// False if the packet must not be cut, or cannot be.
-pub(super) fn cut(frame: &[u8], mtu: u16, mut each: impl FnMut(&[u8])) -> bool {
-    let Ok(ip) = Ipv4::new(&frame[ETHERNET_BYTES.min(frame.len())..]) else {
-        return false;
+/// Reasons why a packet that is too long for its link is not cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Uncut {
+    /// The packet must not be cut, or cannot be.
+    Not,
+    /// The packet is a fragment of a datagram that would be longer than any can be.
+    Malformed,
+}
+
+/// Says whether the frame's packet may be cut into packets of `mtu` bytes.
+///
+/// # Errors
+/// The reason why not.
+pub(super) fn may_be_cut(frame: &[u8], mtu: u16) -> Result<(), Uncut> {
+    shape(frame, mtu).map(|_| ())
+}
+
+/// The packet of a frame that may be cut, and where its IP header begins.
+fn shape(frame: &[u8], mtu: u16) -> Result<(Ipv4<&[u8]>, usize), Uncut> {
+    let headers = Headers::of(frame);
+    let ip_at = headers.ip();
+    let ip = Ipv4::new(frame.get(ip_at..).unwrap_or_default());
+    let (Layer3::Ipv4, Ok(ip), ..=LINK_BYTES) = (headers.layer3(), ip, ip_at) else {
+        return Err(Uncut::Not);
     };
     let header_bytes = ip.header_len_bytes();
     let room = usize::from(mtu).saturating_sub(header_bytes) & !7;
     if ip.dont_fragment() || room == 0 {
-        return false;
+        return Err(Uncut::Not);
     }
+    // What lies behind the end of the longest datagram has no offset: it would run over into the flags.
+    let end = header_bytes + ip.fragment_offset_bytes() + ip.payload().len();
+    match end {
+        ..=LONGEST_PACKET_BYTES => Ok((ip, ip_at)),
+        _ => Err(Uncut::Malformed),
+    }
+}
+
+/// Calls `each` with the fragments of the packet in `frame`, in order: the bytes up to the payload of each, and its payload. Their
+/// packets have `mtu` bytes at most. False if the packet must not be cut, or cannot be: it is not one of IPv4, says so, or
+/// is itself a fragment that ends behind the longest packet.
+pub fn cut(frame: &[u8], mtu: u16, mut each: impl FnMut(&[u8], &[u8])) -> bool {
+    let Ok((ip, ip_at)) = shape(frame, mtu) else {
+        return false;
+    };
     let (payload, begins) = (ip.payload(), ip.fragment_offset_bytes());
-    let header = &frame[ETHERNET_BYTES..ETHERNET_BYTES + header_bytes];
-    let later = later_header(header);
+    let header = &frame[ip_at..ip_at + ip.header_len_bytes()];
+    let (later, later_bytes) = later_header(header);
+    let mut head = [0; LINK_BYTES + LONGEST_HEADER_BYTES];
+    head[..ip_at].copy_from_slice(&frame[..ip_at]);
     let mut at = 0;
     while at < payload.len() {
-        let header = if at == 0 { header } else { &later[..] };
+        let header = if at == 0 {
+            header
+        } else {
+            &later[..later_bytes]
+        };
         let rest = payload.len() - at;
         let bytes = rest.min(usize::from(mtu).saturating_sub(header.len()) & !7);
         let more = bytes < rest || ip.more_fragments();
-        let mut fragment = Vec::with_capacity(ETHERNET_BYTES + header.len() + bytes);
-        fragment.extend_from_slice(&frame[..ETHERNET_BYTES]);
-        fragment.extend_from_slice(header);
-        fragment.extend_from_slice(&payload[at..at + bytes]);
         let total = (header.len() + bytes) as u16;
         let offset = ((begins + at) / 8) as u16 | u16::from(more) << 13;
-        let packet = &mut fragment[ETHERNET_BYTES..];
+        let end = ip_at + header.len();
+        let packet = &mut head[ip_at..end];
+        packet.copy_from_slice(header);
         packet[2..4].copy_from_slice(&total.to_be_bytes());
         packet[6..8].copy_from_slice(&offset.to_be_bytes());
-        if let Ok(mut ip) = Ipv4::new(packet) {
-            ip.fill_checksum();
-        }
-        each(&fragment);
+        packet[10..12].fill(0);
+        let checksum = checksum::Sum::of(packet).checksum();
+        packet[10..12].copy_from_slice(&checksum.to_be_bytes());
+        each(&head[..end], &payload[at..at + bytes]);
         at += bytes;
     }
     true
 }
 
-/// The header of fragments but the first: with those options that stand in every one.
-fn later_header(header: &[u8]) -> Vec<u8> {
-    let mut later = header[..20].to_vec();
+/// The header of fragments but the first, and its length in bytes: with those options that stand in every one.
+fn later_header(header: &[u8]) -> ([u8; LONGEST_HEADER_BYTES], usize) {
+    let mut later = [END_OF_OPTIONS; LONGEST_HEADER_BYTES];
+    later[..20].copy_from_slice(&header[..20]);
+    let mut length = 20;
     let mut options = &header[20..];
     while let [kind, rest @ ..] = options {
         match *kind {
@@ -62,13 +106,65 @@ fn later_header(header: &[u8]) -> Vec<u8> {
                     break;
                 }
                 if kind & COPIED != 0 {
-                    later.extend_from_slice(&options[..bytes]);
+                    later[length..length + bytes].copy_from_slice(&options[..bytes]);
+                    length += bytes;
                 }
                 options = &options[bytes..];
             }
         }
     }
-    later.resize(later.len().next_multiple_of(4), END_OF_OPTIONS);
-    later[0] = 0x40 | (later.len() / 4) as u8;
-    later
+    let length = length.next_multiple_of(4);
+    later[0] = 0x40 | (length / 4) as u8;
+    (later, length)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const ETHERNET_BYTES: usize = 14;
+
+    /// A fragment of so many bytes behind the header, which begin there.
+    fn fragment(begins: u16, payload_bytes: u16) -> Vec<u8> {
+        let mut frame = vec![0; ETHERNET_BYTES + 20 + usize::from(payload_bytes)];
+        frame[ETHERNET_BYTES - 2] = 8;
+        frame[ETHERNET_BYTES] = 0x45;
+        frame[ETHERNET_BYTES + 2..][..2].copy_from_slice(&(20 + payload_bytes).to_be_bytes());
+        frame[ETHERNET_BYTES + 6..][..2].copy_from_slice(&(begins / 8).to_be_bytes());
+        frame
+    }
+
+    #[test]
+    fn a_fragment_behind_the_end_of_the_longest_datagram_is_no_packet_and_others_keep_their_place()
+    {
+        for (begins, payload_bytes, is_right) in [
+            (65_528, 7, false),
+            (65_528, 1_480, false),
+            (64_048, 1_480, false),
+            (64_032, 1_480, true),
+            (64_032, 1_484, false),
+            (0, 1_480, true),
+        ] {
+            let mut offsets = Vec::new();
+            let frame = fragment(begins, payload_bytes);
+            let is_cut = cut(&frame, 576, |head, payload| {
+                let frame = [head, payload].concat();
+                let ip = Ipv4::new(&frame[ETHERNET_BYTES..]).unwrap();
+                assert!(!ip.dont_fragment() && ip.verify_checksum().is_ok());
+                offsets.push(ip.fragment_offset_bytes());
+            });
+            assert_eq!(is_cut, is_right, "{begins} {payload_bytes}");
+            let expected = if is_right {
+                Ok(())
+            } else {
+                Err(Uncut::Malformed)
+            };
+            assert_eq!(may_be_cut(&frame, 576), expected);
+            let begins = usize::from(begins);
+            let places = [begins, begins + 552, begins + 1_104];
+            assert_eq!(offsets[..], places[..if is_right { 3 } else { 0 }]);
+        }
+        assert_eq!(may_be_cut(&[0; 20], 576), Err(Uncut::Not));
+    }
 }

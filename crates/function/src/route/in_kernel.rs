@@ -7,6 +7,7 @@ use crate::{SettingsError, UpcallVersion, settings};
 use std::sync::Arc;
 use std::time::Duration;
 use taut_lpm::{NextHop, PrefixV4, PrefixV6, v4};
+use taut_sys::HashKey;
 use taut_xdp::router::{KernelRouter, RouterInterface, RouterSettings};
 
 /// The maps of the programs, where packets pass in the kernel.
@@ -50,6 +51,7 @@ pub(super) fn router_settings(mut table: toml::Table) -> Result<RouterSettings, 
     });
     Ok(RouterSettings {
         interfaces: interfaces.collect(),
+        flow_seed: HashKey::of_process().seed(),
         blocks_v4: v4::MOST_BLOCKS,
         hops: MOST_HOPS,
         shares: MOST_GROUPS * BUCKETS,

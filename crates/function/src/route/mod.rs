@@ -28,13 +28,14 @@ pub use crate::control_socket::MOST_FILE_BYTES;
 pub use convert::{ConvertError, Converted, convert};
 pub use detached::Detached;
 pub use follow::KernelStatus;
+pub use fragment::cut;
 pub use server::{Answer, NeighbourText, Request, RouteText, Status};
 
 use crate::changes::changes;
 use crate::control_socket::ControlSocket;
 use crate::{
     Class, Context, Entry, Function, Handler, KernelVersion, Member, SettingsError, Shared, Spread,
-    settings,
+    says_dropped, settings,
 };
 use control::Control;
 use fast::{OUTCOMES, Plane};
@@ -238,6 +239,10 @@ impl Function for Router {
         let mut outcomes: Vec<_> = OUTCOMES.into_iter().zip(counts).collect();
         outcomes.extend(self.counts.outcomes());
         outcomes
+    }
+
+    fn drops(&self, outcome: &str) -> bool {
+        says_dropped(outcome) || slow::DROPS.contains(&outcome)
     }
 
     /// Beside outcomes: `route_changes`.

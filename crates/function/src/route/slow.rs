@@ -3,12 +3,12 @@
 
 use super::control::Control;
 use super::fast::{ETHERNET_BYTES, TAG_AT, TAG_BYTES, is_v4, rewrite, vlan_of};
-use super::fragment;
+use super::fragment::{Uncut, may_be_cut};
 use super::neighbours::{At, Due, Wanted};
 use super::settings::Interface;
 use super::taps::Taps;
 use crate::host::{datagram_for, echo};
-use crate::slow::{ErrorLimit, Handler, Punted, Send};
+use crate::slow::{ErrorLimit, Handler, Passage, Punted, Send};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -39,12 +39,26 @@ pub(super) struct Counts {
     neighbours: AtomicU64,
     echo: AtomicU64,
     not_understood: AtomicU64,
+    unsent: AtomicU64,
     no_room: AtomicU64,
     asked: AtomicU64,
     to_kernel: AtomicU64,
     kernel_refused: AtomicU64,
     from_kernel: AtomicU64,
 }
+
+/// Outcomes of packets that went no further; senders are told of most.
+pub(super) const DROPS: [&str; 9] = [
+    "slow path: dropped, as too many wait for the neighbour",
+    "slow path: dropped, as too many neighbours are asked for",
+    "slow path: dropped, as the kernel did not take them",
+    "slow path: dropped, as there was no room to send them",
+    "slow path: the neighbour does not answer",
+    "slow path: no hops left",
+    "slow path: no route",
+    "slow path: prohibited",
+    "slow path: too big",
+];
 
 impl Counts {
     pub fn outcomes(&self) -> Vec<(&'static str, u64)> {
@@ -72,6 +86,10 @@ impl Counts {
             (
                 "slow path: dropped, as the kernel did not take them",
                 &self.kernel_refused,
+            ),
+            (
+                "slow path: dropped, as there was no room to send them",
+                &self.unsent,
             ),
             (
                 "slow path: from the kernel, beside the above",
@@ -171,8 +189,9 @@ impl SlowPath {
         let own = self.control().address_towards(port as u8, sender);
         let mut reply = [0; icmp_error::LONGEST_BYTES];
         let length = own.and_then(|own| icmp_error(frame, error, own, &mut reply));
-        let is_told =
-            length.is_some_and(|length| self.errors.admits() && send(port, &reply[..length]));
+        let is_told = length.is_some_and(|length| {
+            self.errors.admits() && send(Passage::of_own(port), &reply[..length])
+        });
         if !is_told {
             count(&self.counts.not_told);
         }
@@ -223,21 +242,22 @@ impl SlowPath {
         self.scratch.extend_from_slice(frame);
         rewrite(&mut self.scratch, source, mac);
         let end = Headers::of(frame).end();
-        if end.saturating_sub(ETHERNET_BYTES) <= usize::from(mtu) {
-            match send(port.into(), &self.scratch) {
-                true => count(&self.counts.forwarded),
-                false => count(&self.counts.no_room),
+        let is_too_long = end.saturating_sub(ETHERNET_BYTES) > usize::from(mtu);
+        if is_too_long && let Err(why) = may_be_cut(&self.scratch, mtu) {
+            match why {
+                Uncut::Not => self.tell(from, frame, IcmpError::TooBig(mtu), send),
+                Uncut::Malformed => count(&self.counts.not_understood),
             }
             return;
         }
-        let mut is_sent = true;
-        let is_cut = fragment::cut(&self.scratch, mtu, |fragment| {
-            is_sent &= send(port.into(), fragment);
-        });
-        match (is_cut, is_sent) {
-            (false, _) => self.tell(from, frame, IcmpError::TooBig(mtu), send),
+        let way = Passage {
+            mtu: is_too_long.then_some(mtu),
+            ..Passage::between(from, port.into())
+        };
+        match (send(way, &self.scratch), is_too_long) {
+            (true, false) => count(&self.counts.forwarded),
             (true, true) => count(&self.counts.cut),
-            (true, false) => count(&self.counts.no_room),
+            (false, _) => count(&self.counts.unsent),
         }
     }
 
@@ -283,7 +303,7 @@ impl SlowPath {
             }
             (IpAddr::V6(_), _) => None,
         };
-        if length.is_some_and(|length| send(port.into(), &question[..length])) {
+        if length.is_some_and(|length| send(Passage::of_own(port.into()), &question[..length])) {
             count(&self.counts.asked);
         }
     }
@@ -318,7 +338,7 @@ impl SlowPath {
         let mac_of = |ip| control.is_own(number, ip).then_some(mac_of_port);
         let answer = resolution::answer(frame, mac_of, &mut reply);
         drop(control);
-        if answer.is_some_and(|length| !send(port, &reply[..length])) {
+        if answer.is_some_and(|length| !send(Passage::of_own(port), &reply[..length])) {
             count(&self.counts.no_room);
         }
     }
@@ -339,7 +359,7 @@ impl SlowPath {
             Punt::Unreachable => self.tell(port, frame, IcmpError::NoNeighbour, send),
             Punt::Prohibited => self.tell(port, frame, IcmpError::Prohibited, send),
             // They are others'.
-            Punt::Rejected | Punt::Fragment | Punt::Shown { .. } => {}
+            Punt::Rejected | Punt::Fragment | Punt::LastFragment | Punt::Made { .. } => {}
         }
     }
 
@@ -348,9 +368,9 @@ impl SlowPath {
         self.scratch.clear();
         self.scratch.extend_from_slice(frame);
         if echo(&mut self.scratch).is_some() {
-            match send(port, &self.scratch) {
+            match send(Passage::of_own(port), &self.scratch) {
                 true => count(&self.counts.echo),
-                false => count(&self.counts.no_room),
+                false => count(&self.counts.unsent),
             }
         } else if datagram_for(frame).is_some() {
             self.tell(port, frame, IcmpError::NoPort, send);
@@ -364,18 +384,23 @@ impl SlowPath {
 fn by_interface<'a>(
     interfaces: &'a [Interface],
     send: &'a mut Send<'_>,
-) -> impl FnMut(usize, &[u8]) -> bool + 'a {
-    move |number, frame| {
-        let Some(interface) = interfaces.get(number) else {
+) -> impl FnMut(Passage, &[u8]) -> bool + 'a {
+    let port_of = |number: usize| interfaces.get(number).map(|it| usize::from(it.port));
+    move |way, frame| {
+        let Some(interface) = interfaces.get(way.to_port) else {
             return false;
         };
-        let port = usize::from(interface.port);
+        let way = Passage {
+            from_port: way.from_port.and_then(port_of),
+            to_port: interface.port.into(),
+            ..way
+        };
         match (interface.vlan, frame.split_at_checked(TAG_AT)) {
             (Some(vlan), Some((addresses, rest))) => {
                 let [high, low] = vlan.to_be_bytes();
-                send(port, &[addresses, &[0x81, 0x00, high, low], rest].concat())
+                send(way, &[addresses, &[0x81, 0x00, high, low], rest].concat())
             }
-            _ => send(port, frame),
+            _ => send(way, frame),
         }
     }
 }
@@ -409,7 +434,7 @@ impl Handler for SlowPath {
     fn handle(&mut self, punted: &Punted<'_>, send: &mut Send<'_>) -> bool {
         if matches!(
             punted.cause,
-            Punt::Rejected | Punt::Fragment | Punt::Shown { .. }
+            Punt::Rejected | Punt::Fragment | Punt::LastFragment | Punt::Made { .. }
         ) {
             return false;
         }
@@ -458,7 +483,7 @@ impl Handler for SlowPath {
         if let Some((taps, true)) = &self.taps {
             let counts = &self.counts;
             is_some |= taps.receive(&mut self.scratch, |port, frame| {
-                count(match send(port, frame) {
+                count(match send(Passage::of_own(port), frame) {
                     true => &counts.from_kernel,
                     false => &counts.no_room,
                 });

@@ -2,6 +2,8 @@
 //! Specification 1.3.5, section 5.12.)
 
 use super::key::{Field, TAGGED};
+use super::sctp;
+use super::set::ActionSet;
 use crate::resize::move_start;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use taut_port::{Packet, PoolHandle};
@@ -10,24 +12,55 @@ use taut_wire::{EtherType, Headers, IpProtocol, Layer3, checksum, udp};
 /// Number of a port of the chain.
 pub(super) type PortNumber = u8;
 
+/// Where an action sends a copy of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum To {
+    /// Through a port, unless the packet has come from there.
+    Port(PortNumber),
+    /// Back to where the packet has come from.
+    InPort,
+    /// Through each port but the one that the packet has come from.
+    Flood,
+    /// The same: no port is left out of a flood.
+    All,
+    /// The ports that a learning bridge would choose.
+    Normal,
+    /// To the controller, as the packet is then.
+    Controller,
+}
+
+/// Packets of which an action sets a field; others it leaves as they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Of {
+    Any,
+    Ip,
+    Ipv4,
+    Ipv6,
+    Arp,
+    Ipv4OrArp,
+    /// Those that have ports.
+    Ports,
+    Tcp,
+    Udp,
+    Sctp,
+    Icmp,
+    Icmpv6,
+}
+
+/// All of what a controller wants to be shown of a packet.
+pub(super) const WHOLE: u16 = 0xffff;
+
 /// One thing that is done to a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Action {
-    /// A copy leaves through a port, unless the packet has come from there.
-    Output(PortNumber),
-    /// A copy goes back to where the packet has come from.
-    InPort,
-    /// A copy leaves through each port but the one that the packet has come from.
-    Flood,
-    /// The packet goes as a learning bridge sends it.
-    Normal,
-    /// The packet is shown to the controller.
-    Controller,
+    /// A copy leaves. The number is how many bytes a controller wants to see of a packet that it could ask for later: there are no such
+    /// packets here, so it gets all bytes.
+    Output(To, u16),
     /// Copies wait in this queue of their ports, 0 to 7, if they must wait.
     Queue(u8),
     Group(u32),
     Meter(u32),
-    Set(Field, u128),
+    Set(Field, Of, u128),
     DecrementTtl,
     PushVlan(EtherType),
     PopVlan,
@@ -35,23 +68,104 @@ pub(super) enum Action {
     Goto(u8),
 }
 
+/// What a rule does.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Instructions {
+    /// Actions that are taken at once, one after the other. The last one may lead to another table.
+    pub apply: Vec<Action>,
+    /// Whether the packet's action set is cleared after `apply` (Clear-Actions).
+    pub clears: bool,
+    /// Actions that the packet takes along, one of each kind: they are taken when no other table follows.
+    pub write: Vec<Action>,
+}
+
+impl From<Vec<Action>> for Instructions {
+    fn from(apply: Vec<Action>) -> Self {
+        Self {
+            apply,
+            ..Self::default()
+        }
+    }
+}
+
+impl Instructions {
+    /// All actions, taken at once or later.
+    pub fn all(&self) -> impl Iterator<Item = &Action> {
+        self.apply.iter().chain(&self.write)
+    }
+
+    /// The steps of a rule in a table of that number.
+    pub fn steps(&self, table: u8) -> Result<Vec<u64>, ActionsError> {
+        if self.apply.len() + self.write.len() > MOST_ACTIONS {
+            return Err(ActionsError::TooMany);
+        }
+        let mut written = Vec::new();
+        for action in &self.write {
+            check_settable(*action)?;
+            action.encode(&mut written);
+        }
+        let goto = self.apply.last().filter(|it| matches!(it, Action::Goto(_)));
+        // Nothing is taken along to the first table, and nothing from a rule that leads nowhere: its set is done at once, if it can be.
+        if table == 0 && goto.is_none() {
+            let mut set = ActionSet::EMPTY;
+            let mut rest = written.iter().copied();
+            while let Some(word) = rest.next() {
+                set.write(word, &mut rest);
+            }
+            let is_sent = self.apply.iter().any(|action| action.sends());
+            if !(is_sent && set.changes()) {
+                let mut all = steps(&self.apply, table)?;
+                all.extend(set.steps());
+                return Ok(all);
+            }
+        }
+        check(&self.apply, table)?;
+        let mut all = Vec::new();
+        let at_once = self
+            .apply
+            .iter()
+            .filter(|it| !matches!(it, Action::Goto(_)));
+        at_once.for_each(|action| action.encode(&mut all));
+        if self.clears {
+            all.push(step::CLEAR);
+        }
+        let mut rest = written.into_iter();
+        while let Some(word) = rest.next() {
+            all.push(word | step::WRITTEN);
+            if step::is_long(word) {
+                all.extend(rest.next());
+                all.extend(rest.next());
+            }
+        }
+        if let Some(goto) = goto {
+            goto.encode(&mut all);
+        }
+        Ok(all)
+    }
+}
+
 /// Reasons why a list of actions cannot be carried out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ActionsError {
     #[error("what changes a packet must stand before what sends it: copies are made last")]
     ChangedAfterSent,
-    #[error("a packet that is shown to the controller goes nowhere else")]
-    ShownAndSent,
     #[error("a table must have a higher number than the one that leads to it")]
     GoesBack,
     #[error("nothing can stand behind what leads to another table")]
     BehindGoto,
     #[error("this field cannot be set")]
     NotSettable,
+    #[error("a list has {MOST_ACTIONS} actions at most")]
+    TooMany,
 }
+
+/// Actions that a rule, or all buckets of a group together, may have: a message of OpenFlow has room for them.
+pub(super) const MOST_ACTIONS: usize = 2000;
 
 /// Kinds of steps: the lowest 8 bits of a step. 0 is none.
 pub(super) mod step {
+    use super::{Field, Of};
+
     pub const OUTPUT: u64 = 1;
     pub const IN_PORT: u64 = 2;
     pub const FLOOD: u64 = 3;
@@ -60,50 +174,135 @@ pub(super) mod step {
     pub const QUEUE: u64 = 6;
     pub const GROUP: u64 = 7;
     pub const METER: u64 = 8;
-    /// The field's number in the next 8 bits, its value above; addresses in the two steps behind.
+    /// The field's number in the next 4 bits, of which packets in those behind, its value above; addresses in the two steps behind.
     pub const SET: u64 = 9;
     pub const DECREMENT_TTL: u64 = 10;
     pub const PUSH_VLAN: u64 = 11;
     pub const POP_VLAN: u64 = 12;
     pub const GOTO: u64 = 13;
+    /// What the packet takes along is forgotten.
+    pub const CLEAR: u64 = 14;
+    pub const ALL: u64 = 15;
+    /// Bit of what the packet takes along.
+    pub const WRITTEN: u64 = 0x80;
     /// Bits of the kind.
-    pub const KIND: u64 = 0xff;
+    pub const KIND: u64 = 0x7f;
     /// Place of what belongs to it.
     pub const ARGUMENT_AT: u32 = 8;
     /// Place of a field's value.
     pub const VALUE_AT: u32 = 16;
+
+    /// Whether a step changes the packet.
+    #[inline(always)]
+    pub const fn changes(word: u64) -> bool {
+        matches!(word & KIND, SET | DECREMENT_TTL | PUSH_VLAN | POP_VLAN)
+    }
+
+    /// The field that a step sets.
+    #[inline(always)]
+    pub fn field(word: u64) -> Option<Field> {
+        Field::ALL
+            .get((word >> ARGUMENT_AT) as usize & 0xf)
+            .copied()
+    }
+
+    /// The packets of which it sets that.
+    #[inline(always)]
+    pub fn of(word: u64) -> Of {
+        let place = (word >> (ARGUMENT_AT + 4)) as usize & 0xf;
+        Of::ALL.get(place).copied().unwrap_or(Of::Any)
+    }
+
+    /// Whether two more words belong to a step.
+    #[inline(always)]
+    pub fn is_long(word: u64) -> bool {
+        word & KIND == SET && field(word).is_some_and(|field| field.bits() == 128)
+    }
+}
+
+impl Of {
+    const ALL: [Self; 12] = [
+        Self::Any,
+        Self::Ip,
+        Self::Ipv4,
+        Self::Ipv6,
+        Self::Arp,
+        Self::Ipv4OrArp,
+        Self::Ports,
+        Self::Tcp,
+        Self::Udp,
+        Self::Sctp,
+        Self::Icmp,
+        Self::Icmpv6,
+    ];
+
+    /// Whether a packet is one of those.
+    #[inline(always)]
+    fn fits(self, frame: &[u8], headers: Headers) -> bool {
+        let (is_v4, is_v6) = match headers.layer3() {
+            Layer3::Ipv4 => (true, false),
+            Layer3::Ipv6 => (false, true),
+            Layer3::Other => (false, false),
+        };
+        let is = |protocol: IpProtocol| headers.protocol() == protocol;
+        let is_arp = || EtherType(word(frame, headers.ip().wrapping_sub(2))) == EtherType::ARP;
+        match self {
+            Self::Any => true,
+            Self::Ip => is_v4 || is_v6,
+            Self::Ipv4 => is_v4,
+            Self::Ipv6 => is_v6,
+            Self::Arp => !is_v4 && !is_v6 && is_arp(),
+            Self::Ipv4OrArp => is_v4 || !is_v6 && is_arp(),
+            Self::Ports => headers.ports().is_some(),
+            Self::Tcp => is(IpProtocol::TCP),
+            Self::Udp => is(IpProtocol::UDP),
+            Self::Sctp => is(IpProtocol::SCTP),
+            Self::Icmp => is_v4 && is(IpProtocol::ICMP),
+            Self::Icmpv6 => is_v6 && is(IpProtocol::ICMPV6),
+        }
+    }
 }
 
 impl Action {
+    /// A copy leaves through a port.
+    pub const fn port(port: PortNumber) -> Self {
+        Self::Output(To::Port(port), 0)
+    }
+
     /// Whether it changes the packet.
-    fn changes(self) -> bool {
+    pub fn changes(self) -> bool {
         matches!(
             self,
             Self::Set(..) | Self::DecrementTtl | Self::PushVlan(_) | Self::PopVlan
         )
     }
 
-    /// Whether it sends the packet somewhere.
+    /// Whether it sends the packet somewhere, as it will be then. What the controller is shown is the packet as it is.
     pub fn sends(self) -> bool {
-        matches!(
-            self,
-            Self::Output(_) | Self::InPort | Self::Flood | Self::Normal | Self::Group(_)
-        )
+        match self {
+            Self::Output(to, _) => to != To::Controller,
+            Self::Group(_) => true,
+            _ => false,
+        }
     }
 
     fn encode(self, steps: &mut Vec<u64>) {
         let with = |kind: u64, argument: u64| kind | argument << step::ARGUMENT_AT;
         match self {
-            Self::Output(port) => steps.push(with(step::OUTPUT, u64::from(port))),
-            Self::InPort => steps.push(step::IN_PORT),
-            Self::Flood => steps.push(step::FLOOD),
-            Self::Normal => steps.push(step::NORMAL),
-            Self::Controller => steps.push(step::CONTROLLER),
+            Self::Output(to, _) => steps.push(match to {
+                To::Port(port) => with(step::OUTPUT, u64::from(port)),
+                To::InPort => step::IN_PORT,
+                To::Flood => step::FLOOD,
+                To::All => step::ALL,
+                To::Normal => step::NORMAL,
+                To::Controller => step::CONTROLLER,
+            }),
             Self::Queue(queue) => steps.push(with(step::QUEUE, u64::from(queue))),
             Self::Group(number) => steps.push(with(step::GROUP, u64::from(number))),
             Self::Meter(number) => steps.push(with(step::METER, u64::from(number))),
-            Self::Set(field, value) => {
-                let place = Field::ALL.iter().position(|it| *it == field).unwrap_or(0) as u64;
+            Self::Set(field, of, value) => {
+                let place = Field::ALL.iter().position(|it| *it == field).unwrap_or(0);
+                let place = place as u64 | (of as u64) << 4;
                 if field.bits() == 128 {
                     steps.push(with(step::SET, place));
                     steps.extend([(value >> 64) as u64, value as u64]);
@@ -121,6 +320,17 @@ impl Action {
 
 /// The steps of a list of actions in a table of that number.
 pub(super) fn steps(actions: &[Action], table: u8) -> Result<Vec<u64>, ActionsError> {
+    check(actions, table)?;
+    let mut steps = Vec::new();
+    actions.iter().for_each(|action| action.encode(&mut steps));
+    Ok(steps)
+}
+
+/// Whether actions can be taken one after the other in a table of that number.
+fn check(actions: &[Action], table: u8) -> Result<(), ActionsError> {
+    if actions.len() > MOST_ACTIONS {
+        return Err(ActionsError::TooMany);
+    }
     let mut is_sent = false;
     for (place, action) in actions.iter().enumerate() {
         if is_sent && (action.changes() || matches!(action, Action::Goto(_))) {
@@ -130,18 +340,17 @@ pub(super) fn steps(actions: &[Action], table: u8) -> Result<Vec<u64>, ActionsEr
         match *action {
             Action::Goto(to) if to <= table => return Err(ActionsError::GoesBack),
             Action::Goto(_) if place + 1 < actions.len() => return Err(ActionsError::BehindGoto),
-            Action::Set(field, _) if !is_settable(field) => return Err(ActionsError::NotSettable),
-            _ => {}
+            _ => check_settable(*action)?,
         }
     }
-    if is_sent && actions.contains(&Action::Controller) {
-        return Err(ActionsError::ShownAndSent);
+    Ok(())
+}
+
+fn check_settable(action: Action) -> Result<(), ActionsError> {
+    match action {
+        Action::Set(field, ..) if !is_settable(field) => Err(ActionsError::NotSettable),
+        _ => Ok(()),
     }
-    let mut steps = Vec::new();
-    for action in actions {
-        action.encode(&mut steps);
-    }
-    Ok(steps)
 }
 
 fn is_settable(field: Field) -> bool {
@@ -151,9 +360,11 @@ fn is_settable(field: Field) -> bool {
     )
 }
 
+/// Bytes of a header of Ethernet. What is shorter is no frame, and nothing in it can be changed.
+pub(super) const ETHERNET_BYTES: usize = 14;
 /// Bytes of the addresses of a frame, behind which a tag stands.
 const TAG_AT: usize = 12;
-const TAG_BYTES: usize = 4;
+pub(super) const TAG_BYTES: usize = 4;
 /// Types of tags. (IEEE 802.1Q-2018, table 9-1.)
 pub(super) const CUSTOMER_TAG: EtherType = EtherType(0x8100);
 pub(super) const SERVICE_TAG: EtherType = EtherType(0x88a8);
@@ -173,9 +384,10 @@ pub(super) fn push_vlan(packet: &mut Packet, kind: EtherType, pool: &PoolHandle)
     true
 }
 
-/// Takes the outermost tag off, if there is one.
+/// Takes the outermost tag off, if there is one and what is left is a frame.
 pub(super) fn pop_vlan(packet: &mut Packet) {
-    if outer_tag(packet.bytes()).is_some() {
+    let is_frame = packet.len() >= ETHERNET_BYTES + TAG_BYTES;
+    if is_frame && outer_tag(packet.bytes()).is_some() {
         packet.bytes_mut().copy_within(..TAG_AT, TAG_BYTES);
         packet.drop_front(TAG_BYTES as u16);
     }
@@ -197,15 +409,19 @@ pub(super) fn decrement_ttl(frame: &mut [u8], headers: Headers) -> bool {
     match frame.get(at).copied() {
         Some(0 | 1) => false,
         Some(ttl) if headers.fault().is_none() => {
-            set(frame, headers, Field::Ttl, u128::from(ttl - 1));
+            set_in_ip(frame, headers, Field::Ttl, u128::from(ttl - 1));
             true
         }
         _ => true,
     }
 }
 
-/// Gives a field of the frame a value, and checksums that cover it theirs; nothing where the frame does not have it.
-pub(super) fn set(frame: &mut [u8], headers: Headers, field: Field, value: u128) {
+/// Gives a field of the frame a value, and checksums that cover it theirs; nothing where the frame does not have it, or is none of
+/// those.
+pub(super) fn set(frame: &mut [u8], headers: Headers, field: Field, of: Of, value: u128) {
+    if !of.fits(frame, headers) {
+        return;
+    }
     match field {
         Field::EthDestination => set_mac(frame, 0, value),
         Field::EthSource => set_mac(frame, 6, value),
@@ -234,14 +450,14 @@ fn set_mac(frame: &mut [u8], at: usize, value: u128) {
 
 /// The 16 bits at that place.
 fn word(frame: &[u8], at: usize) -> u16 {
-    let found = frame.get(at..at + 2);
+    let found = frame.get(at..at.wrapping_add(2));
     found.map_or(0, |it| u16::from_be_bytes([it[0], it[1]]))
 }
 
 /// Writes 16 bits; what they were.
 fn put_word(frame: &mut [u8], at: usize, new: u16) -> u16 {
     let old = word(frame, at);
-    if let Some(place) = frame.get_mut(at..at + 2) {
+    if let Some(place) = frame.get_mut(at..at.wrapping_add(2)) {
         place.copy_from_slice(&new.to_be_bytes());
     }
     old
@@ -313,17 +529,37 @@ fn set_address(frame: &mut [u8], headers: Headers, field: Field, value: u128) {
 
 fn set_port(frame: &mut [u8], headers: Headers, field: Field, value: u128) {
     let is_source = field == Field::SourcePort;
-    let at = headers.transport();
+    let (transport, value) = (headers.transport(), value as u16);
     if headers.ports().is_some() {
-        let at = at + if is_source { 0 } else { 2 };
-        put_covered(frame, headers, at, value as u16, Covered::Transport);
-    } else if matches!(headers.protocol(), IpProtocol::ICMP | IpProtocol::ICMPV6) && at > 0 {
-        let old = word(frame, at);
+        let at = transport + if is_source { 0 } else { 2 };
+        match headers.protocol() {
+            IpProtocol::SCTP => set_sctp_port(frame, headers, at, value),
+            _ => put_covered(frame, headers, at, value, Covered::Transport),
+        }
+    } else if !headers.is_fragment() && transport > 0 {
+        // Of a message of ICMP; there is nothing else without ports that asks for this.
+        let old = word(frame, transport);
         let new = match is_source {
-            true => old & 0x00ff | (value as u16) << 8,
-            false => old & 0xff00 | value as u16 & 0xff,
+            true => old & 0x00ff | value << 8,
+            false => old & 0xff00 | value & 0xff,
         };
-        put_covered(frame, headers, at, new, Covered::Transport);
+        put_covered(frame, headers, transport, new, Covered::Transport);
+    }
+}
+
+/// Sets a port of SCTP, the checksum of which is about all of the packet: a fragment, which has not all of it, stays as it is.
+fn set_sctp_port(frame: &mut [u8], headers: Headers, at: usize, value: u16) {
+    let sum_at = headers.transport() + 8;
+    if headers.is_fragment() || sum_at + 4 > headers.end() {
+        return;
+    }
+    let old = put_word(frame, at, value);
+    let Some(sum) = frame.get_mut(sum_at..sum_at + 4) else {
+        return;
+    };
+    let changed = sctp::change(old, value, headers.end() - at - 2);
+    for (byte, changed) in sum.iter_mut().zip(changed.to_le_bytes()) {
+        *byte ^= changed;
     }
 }
 
@@ -393,7 +629,7 @@ mod tests {
 
     fn changed(frame: &[u8], field: Field, value: u128) -> Vec<u8> {
         let mut changed = frame.to_vec();
-        set(&mut changed, Headers::of(frame), field, value);
+        set(&mut changed, Headers::of(frame), field, Of::Any, value);
         changed
     }
 
@@ -449,10 +685,99 @@ mod tests {
     }
 
     #[test]
+    fn only_those_packets_are_changed_that_an_action_is_about() {
+        let protocol = |mut frame: Vec<u8>, number: u8| {
+            let headers = Headers::of(&frame);
+            let at = headers.ip()
+                + if headers.layer3() == Layer3::Ipv4 {
+                    9
+                } else {
+                    6
+                };
+            frame[at] = number;
+            frame
+        };
+        let v4 = frame("198.18.0.1", "198.18.0.2");
+        let v6 = frame("2001:db8::1", "2001:db8::2");
+        let mut arp = v4.clone();
+        arp[12..14].copy_from_slice(&[8, 6]);
+        let mut piece = v4.clone();
+        piece[20] = 0x20;
+        let all = [
+            v4.clone(),
+            protocol(v4.clone(), 6),
+            protocol(v4.clone(), 132),
+            protocol(v4.clone(), 1),
+            v6.clone(),
+            protocol(v6, 58),
+            arp,
+            protocol(piece.clone(), 132),
+            protocol(piece, 1),
+        ];
+        let ports = Field::SourcePort;
+        for (field, of, want) in [
+            (Field::EthSource, Of::Any, &[0, 1, 2, 3, 4, 5, 6, 7, 8][..]),
+            (Field::Dscp, Of::Ip, &[0, 1, 2, 3, 4, 5, 7, 8]),
+            (Field::Source, Of::Ipv4, &[0, 1, 2, 3, 7, 8]),
+            (Field::Source, Of::Ipv4OrArp, &[0, 1, 2, 3, 6, 7, 8]),
+            (Field::Source, Of::Arp, &[6]),
+            (Field::Source, Of::Ipv6, &[4, 5]),
+            (ports, Of::Ports, &[0, 1, 2, 4]),
+            (ports, Of::Tcp, &[1]),
+            (ports, Of::Udp, &[0, 4]),
+            // Not a fragment of it, which has not all that its checksum is about; nor of a message of ICMP, whose type it may not have.
+            (ports, Of::Sctp, &[2]),
+            (ports, Of::Icmp, &[3]),
+            (ports, Of::Icmpv6, &[5]),
+        ] {
+            let is_changed = |frame: &Vec<u8>| {
+                let mut changed = frame.clone();
+                set(&mut changed, Headers::of(frame), field, of, 0x35);
+                changed != *frame
+            };
+            let changed: Vec<usize> = (0..all.len()).filter(|it| is_changed(&all[*it])).collect();
+            assert_eq!(changed, want, "{field:?} {of:?}");
+        }
+    }
+
+    #[test]
+    fn a_port_of_sctp_is_set_with_the_checksum_over_all_of_the_packet() {
+        for (source, destination) in [("198.18.0.1", "198.18.0.2"), ("2001:db8::1", "2001:db8::2")]
+        {
+            let mut packet = frame(source, destination);
+            let headers = Headers::of(&packet);
+            packet[headers.ip()
+                + if headers.layer3() == Layer3::Ipv4 {
+                    9
+                } else {
+                    6
+                }] = 132;
+            // What fills a short frame up is not covered.
+            packet.extend([0x55; 7]);
+            let sum_of = |packet: &[u8]| {
+                let headers = Headers::of(packet);
+                let mut covered = packet[headers.transport()..headers.end()].to_vec();
+                let sum: [u8; 4] = covered[8..12].try_into().unwrap();
+                covered[8..12].fill(0);
+                (u32::from_le_bytes(sum), sctp::checksum(&covered))
+            };
+            let at = headers.transport() + 8;
+            let right = sum_of(&packet).1;
+            packet[at..at + 4].copy_from_slice(&right.to_le_bytes());
+            for field in [Field::SourcePort, Field::DestinationPort] {
+                let changed = changed(&packet, field, 4242);
+                let (own, right) = sum_of(&changed);
+                assert_eq!(own, right, "{field:?}");
+                assert_eq!(Key::of(&changed, Headers::of(&changed), 0).get(field), 4242);
+            }
+        }
+    }
+
+    #[test]
     fn packets_have_hops_until_there_are_none_left() {
         let mut frame = frame("198.18.0.1", "198.18.0.2");
         let headers = Headers::of(&frame);
-        set(&mut frame, headers, Field::Ttl, 2);
+        set(&mut frame, headers, Field::Ttl, Of::Ip, 2);
         assert!(decrement_ttl(&mut frame, headers));
         assert!(is_sound(&frame));
         assert!(!decrement_ttl(&mut frame, headers));
@@ -466,8 +791,8 @@ mod tests {
         packet.bytes_mut().copy_from_slice(&plain);
         assert!(push_vlan(&mut packet, CUSTOMER_TAG, &pool));
         let headers = Headers::of(packet.bytes());
-        set(packet.bytes_mut(), headers, Field::VlanId, 0x1123);
-        set(packet.bytes_mut(), headers, Field::VlanPriority, 5);
+        set(packet.bytes_mut(), headers, Field::VlanId, Of::Any, 0x1123);
+        set(packet.bytes_mut(), headers, Field::VlanPriority, Of::Any, 5);
         assert_eq!(packet.bytes()[12..16], [0x81, 0, 0xa1, 0x23]);
         assert!(push_vlan(&mut packet, SERVICE_TAG, &pool));
         assert_eq!(packet.bytes()[12..18], [0x88, 0xa8, 0xa1, 0x23, 0x81, 0]);
@@ -480,27 +805,22 @@ mod tests {
 
     #[test]
     fn lists_that_cannot_be_carried_out_are_refused() {
-        let mac = Action::Set(Field::EthDestination, 1);
+        let mac = Action::Set(Field::EthDestination, Of::Any, 1);
         for (actions, table, why) in [
             (
-                vec![Action::Output(1), mac],
+                vec![Action::port(1), mac],
                 0,
                 ActionsError::ChangedAfterSent,
             ),
             (
-                vec![Action::Output(1), Action::Goto(1)],
+                vec![Action::port(1), Action::Goto(1)],
                 0,
                 ActionsError::ChangedAfterSent,
-            ),
-            (
-                vec![Action::Output(1), Action::Controller],
-                0,
-                ActionsError::ShownAndSent,
             ),
             (vec![Action::Goto(1)], 1, ActionsError::GoesBack),
             (vec![Action::Goto(2), mac], 1, ActionsError::BehindGoto),
             (
-                vec![Action::Set(Field::InPort, 1)],
+                vec![Action::Set(Field::InPort, Of::Any, 1)],
                 0,
                 ActionsError::NotSettable,
             ),
@@ -508,7 +828,7 @@ mod tests {
             assert_eq!(steps(&actions, table), Err(why));
         }
         assert_eq!(
-            steps(&[mac, Action::Queue(7), Action::Output(1)], 0)
+            steps(&[mac, Action::Queue(7), Action::port(1)], 0)
                 .unwrap()
                 .len(),
             3

@@ -1,6 +1,6 @@
 //! The side that decides: keeps the rules, and writes them to where the worker looks them up.
 
-use super::action::{Action, ActionsError, PortNumber, steps};
+use super::action::{Action, ActionsError, Instructions, MOST_ACTIONS, PortNumber, To, steps};
 use super::at_work::{AtWork, Worker};
 use super::key::Key;
 use super::shape::{GroupState, MeterState, Shape, Table};
@@ -8,6 +8,7 @@ use super::table::{Full, Head, MOST_RULES, Mask, Memory, Slot, Tuple, slots_for}
 use crate::mix::Seeded;
 use crate::swapped::{InUse, Swapped};
 use serde::Deserialize;
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,7 +34,7 @@ pub(super) struct Rule {
     /// Bits that a packet must have where the mask has bits.
     pub value: Key,
     pub mask: Key,
-    pub actions: Vec<Action>,
+    pub does: Instructions,
     /// Whatever the one who made it wants to know it by.
     pub cookie: u64,
     /// OpenFlow's flags.
@@ -111,8 +112,12 @@ pub(super) enum Refused {
     Exists,
     #[error("there is no room for more of them")]
     TooMany,
-    #[error("a bucket only sends packets, in a group of all; none leads to another table or group")]
+    #[error(
+        "a bucket only sends packets, in a group of all; none leads to another table, a meter or a bridge"
+    )]
     BadBucket,
+    #[error("a bucket leads to no other group")]
+    Chained,
     #[error("an indirect group has one bucket")]
     NotOneBucket,
     #[error("a weight is 1 or more in a group that selects")]
@@ -136,6 +141,10 @@ impl Group {
         if self.buckets.len() > MOST_BUCKETS {
             return Err(Refused::TooMany);
         }
+        let actions = self.buckets.iter().map(|bucket| bucket.actions.len());
+        if actions.sum::<usize>() > MOST_ACTIONS {
+            return Err(ActionsError::TooMany.into());
+        }
         if self.kind == GroupKind::Indirect && self.buckets.len() != 1 {
             return Err(Refused::NotOneBucket);
         }
@@ -143,14 +152,17 @@ impl Group {
             let leads_on = |action: &Action| {
                 matches!(
                     action,
-                    Action::Goto(_)
-                        | Action::Group(_)
-                        | Action::Meter(_)
-                        | Action::Normal
-                        | Action::Controller
+                    Action::Goto(_) | Action::Meter(_) | Action::Output(To::Normal, _)
                 )
             };
-            let only_sends = |action: &Action| action.sends() || matches!(action, Action::Queue(_));
+            let only_sends = |action: &Action| {
+                let is_output = matches!(action, Action::Output(..) | Action::Group(_));
+                is_output || matches!(action, Action::Queue(_))
+            };
+            let is_chained = |action: &Action| matches!(action, Action::Group(_));
+            if bucket.actions.iter().any(is_chained) {
+                return Err(Refused::Chained);
+            }
             if bucket.actions.iter().any(leads_on)
                 || self.kind == GroupKind::All && !bucket.actions.iter().all(only_sends)
             {
@@ -253,6 +265,8 @@ pub(super) struct Control {
     tuples: Vec<Option<TupleState>>,
     by_mask: HashMap<(u8, Key), u16, Seeded>,
     rules: Vec<Option<Kept>>,
+    /// Names of the rules, also of those that went until their numbers serve again.
+    names: Vec<Name>,
     many: usize,
     /// Rules that ask for the same, the one of highest priority first.
     by_key: HashMap<(u16, Key), Vec<RuleId>, Seeded>,
@@ -266,7 +280,37 @@ pub(super) struct Control {
     retired_tuples: Vec<u16>,
     groups: BTreeMap<u32, (Group, Arc<GroupState>)>,
     meters: BTreeMap<u32, (Meter, Arc<MeterState>)>,
+    /// Rules that were looked at, one after the other, ever.
+    looked: Cell<u64>,
+    /// The timed rule that is looked at next.
+    timed_next: RuleId,
 }
+
+/// What controllers know a rule by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Name {
+    pub cookie: u64,
+    /// Whether the rule is for all packets that no other one is for.
+    pub is_last: bool,
+}
+
+impl Name {
+    /// That of no rule. (OpenFlow 1.3.5, section 7.4.1.)
+    pub const NOBODY: Self = Self {
+        cookie: u64::MAX,
+        is_last: false,
+    };
+
+    fn of(rule: &Rule) -> Self {
+        Self {
+            cookie: rule.cookie,
+            is_last: rule.priority == 0 && rule.mask == Key::default(),
+        }
+    }
+}
+
+/// Rules that are looked at in one go where it need not be all of them.
+const AT_ONCE: usize = 4096;
 
 impl Control {
     /// Room for so many rules.
@@ -281,6 +325,7 @@ impl Control {
             tuples: Vec::new(),
             by_mask: HashMap::default(),
             rules: Vec::new(),
+            names: Vec::new(),
             many: 0,
             by_key: HashMap::default(),
             timed: BTreeSet::new(),
@@ -292,6 +337,8 @@ impl Control {
             retired_tuples: Vec::new(),
             groups: BTreeMap::new(),
             meters: BTreeMap::new(),
+            looked: Cell::new(0),
+            timed_next: 0,
             memory,
         }
     }
@@ -320,18 +367,43 @@ impl Control {
         !self.timed.is_empty()
     }
 
-    /// Whether packets get tags that they did not have.
-    pub fn pushes_tags(&self) -> bool {
-        let rules = self.rules().map(|(_, kept)| &kept.rule.actions);
+    /// Whether packets get tags that they did not have, or change after they were sent, as they may in groups.
+    pub fn makes_packets(&self) -> bool {
         let buckets = self.groups.values().flat_map(|(group, _)| &group.buckets);
-        let mut lists = rules.chain(buckets.map(|bucket| &bucket.actions));
-        lists.any(|actions| actions.iter().any(|it| matches!(it, Action::PushVlan(_))))
+        let mut of_buckets = buckets.flat_map(|bucket| &bucket.actions);
+        let mut of_rules = self.rules().flat_map(|(_, kept)| kept.rule.does.all());
+        of_buckets.any(|action| action.changes())
+            || of_rules.any(|action| matches!(action, Action::PushVlan(_)))
     }
 
-    /// Rules in force.
+    /// Rules in force. That they are looked at is counted ([`Control::looked`]).
     pub fn rules(&self) -> impl Iterator<Item = (RuleId, &Kept)> {
+        self.looks_at(self.rules.len());
         let all = (0..).zip(&self.rules);
         all.filter_map(|(id, kept)| Some((id, kept.as_ref()?)))
+    }
+
+    /// Shows some of the rules from that number on, and makes it that of those behind them; false when there are none.
+    pub fn next_rules(&self, next: &mut RuleId, mut each: impl FnMut(RuleId, &Kept)) -> bool {
+        let left = self.rules.get(*next as usize..).unwrap_or_default();
+        let some = &left[..left.len().min(AT_ONCE)];
+        self.looks_at(some.len());
+        for (id, kept) in (*next..).zip(some) {
+            if let Some(kept) = kept {
+                each(id, kept);
+            }
+        }
+        *next += some.len() as RuleId;
+        !some.is_empty()
+    }
+
+    fn looks_at(&self, many: usize) {
+        self.looked.set(self.looked.get() + many as u64);
+    }
+
+    /// How many rules were looked at, one after the other, until now: what whoever asks for it costs others.
+    pub fn looked(&self) -> u64 {
+        self.looked.get()
     }
 
     /// Rules that there is room for.
@@ -341,6 +413,11 @@ impl Control {
 
     pub fn rule(&self, id: RuleId) -> Option<&Kept> {
         self.rules.get(id as usize)?.as_ref()
+    }
+
+    /// What controllers know a rule by.
+    pub fn name(&self, id: RuleId) -> Name {
+        self.names.get(id as usize).copied().unwrap_or(Name::NOBODY)
     }
 
     /// Packets and bytes of a rule.
@@ -354,12 +431,16 @@ impl Control {
         }
     }
 
-    pub fn groups(&self) -> impl Iterator<Item = (&Group, &GroupState)> {
-        self.groups.values().map(|(group, state)| (group, &**state))
+    /// The group of that number, or else the one of the next higher number.
+    pub fn next_group(&self, id: u32) -> Option<(&Group, &GroupState)> {
+        let (_, (group, state)) = self.groups.range(id..).next()?;
+        Some((group, state))
     }
 
-    pub fn meters(&self) -> impl Iterator<Item = (&Meter, &MeterState)> {
-        self.meters.values().map(|(meter, state)| (meter, &**state))
+    /// The meter of that number, or else the one of the next higher number.
+    pub fn next_meter(&self, id: u32) -> Option<(&Meter, &MeterState)> {
+        let (_, (meter, state)) = self.meters.range(id..).next()?;
+        Some((meter, state))
     }
 
     /// The rule that asks for just this, in this table and at this priority.
@@ -383,7 +464,7 @@ impl Control {
         })
     }
 
-    fn check(&self, actions: &[Action]) -> Result<(), Refused> {
+    fn check<'a>(&self, actions: impl IntoIterator<Item = &'a Action>) -> Result<(), Refused> {
         for action in actions {
             match *action {
                 Action::Group(id) if !self.groups.contains_key(&id) => {
@@ -415,11 +496,12 @@ impl Control {
         if rule.table >= TABLES {
             return Err(Refused::NoSuchTable);
         }
-        self.check(&rule.actions)?;
-        let steps = steps(&rule.actions, rule.table)?;
+        self.check(rule.does.all())?;
+        let steps = rule.does.steps(rule.table)?;
         self.make_room(slots_for(steps.len()), 1)?;
         let tuple = self.tuple(&rule)?;
         let Some(id) = self.free_ids.pop() else {
+            self.leave(tuple);
             return Err(Refused::TableFull);
         };
         self.clear_count(id);
@@ -459,8 +541,12 @@ impl Control {
                 // Both buckets of its hash are full.
                 let of_key = self.by_key.entry((tuple, rule.value)).or_default();
                 of_key.retain(|other| *other != id);
+                if of_key.is_empty() {
+                    self.by_key.remove(&(tuple, rule.value));
+                }
                 self.free_ids.push(id);
                 self.free_slots.extend(slots);
+                self.leave(tuple);
                 return Err(full.into());
             }
         }
@@ -470,7 +556,9 @@ impl Control {
         let priority = rule.priority;
         if self.rules.len() <= id as usize {
             self.rules.resize_with(id as usize + 1, || None);
+            self.names.resize(id as usize + 1, Name::NOBODY);
         }
+        self.names[id as usize] = Name::of(&rule);
         self.rules[id as usize] = Some(Kept {
             rule,
             tuple,
@@ -499,7 +587,7 @@ impl Control {
         let Some(id) = same else {
             return self.insert(rule).map(|_| ());
         };
-        self.change(id, rule.actions.clone())?;
+        self.change(id, rule.does.clone())?;
         if !keeps_counts {
             self.clear_count(id);
         }
@@ -509,6 +597,7 @@ impl Control {
             false => self.timed.remove(&id),
         };
         if let Some(kept) = self.rules.get_mut(id as usize).and_then(Option::as_mut) {
+            self.names[id as usize] = Name::of(&rule);
             kept.rule = rule;
             kept.made = Instant::now();
         }
@@ -519,13 +608,13 @@ impl Control {
         Ok(())
     }
 
-    /// Gives a rule other actions; its packets go on being counted.
-    pub fn change(&mut self, id: RuleId, actions: Vec<Action>) -> Result<(), Refused> {
-        self.check(&actions)?;
+    /// Has a rule do something else; its packets go on being counted.
+    pub fn change(&mut self, id: RuleId, does: Instructions) -> Result<(), Refused> {
+        self.check(does.all())?;
         let Some(kept) = self.rule(id) else {
             return Ok(());
         };
-        let steps = steps(&actions, kept.rule.table)?;
+        let steps = does.steps(kept.rule.table)?;
         self.make_room(slots_for(steps.len()), 0)?;
         let slots = self.take_slots(steps.len());
         let Some(kept) = self.rules.get_mut(id as usize).and_then(Option::as_mut) else {
@@ -553,7 +642,7 @@ impl Control {
             self.memory
                 .put(&state.tuple, &kept.rule.value, slots[0], instead)?;
         }
-        kept.rule.actions = actions;
+        kept.rule.does = does;
         self.retired_slots
             .extend(std::mem::replace(&mut kept.slots, slots));
         Ok(())
@@ -595,37 +684,45 @@ impl Control {
                 state.priorities.remove(&kept.rule.priority);
             }
         }
-        let highest = state
-            .priorities
-            .last_key_value()
-            .map(|(priority, _)| *priority);
-        match highest {
-            None => {
-                self.by_mask.remove(&(state.table, state.tuple.mask.bits));
-                self.tuples[usize::from(kept.tuple)] = None;
-                self.retired_tuples.push(kept.tuple);
-                self.is_behind = true;
-            }
-            Some(highest) if highest != state.tuple.highest => {
-                state.tuple.highest = highest;
-                self.is_behind = true;
-            }
-            Some(_) => {}
-        }
+        self.leave(kept.tuple);
         self.retired_slots.extend(&kept.slots);
         self.retired_ids.push(id);
         Some(kept)
     }
 
-    /// Takes out rules whose time is over: which, and whether it was for want of packets.
+    /// Sees to a tuple that a rule has left: it goes, if there are no others.
+    fn leave(&mut self, number: u16) {
+        let Some(state) = &mut self.tuples[usize::from(number)] else {
+            return;
+        };
+        match state.priorities.last_key_value() {
+            None => {
+                self.by_mask.remove(&(state.table, state.tuple.mask.bits));
+                self.tuples[usize::from(number)] = None;
+                self.retired_tuples.push(number);
+                self.is_behind = true;
+            }
+            Some((highest, _)) if *highest != state.tuple.highest => {
+                state.tuple.highest = *highest;
+                self.is_behind = true;
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// Takes out rules whose time is over, among some of those that have one: which, and whether it was for want of packets. Whoever
+    /// calls it again and again, until it says that it has come to the end, has asked all.
     pub fn expired(
         &mut self,
         now: Instant,
         now_ticks: u64,
         ticks_per_s: u64,
-    ) -> Vec<(RuleId, Kept, bool)> {
+    ) -> (Vec<(RuleId, Kept, bool)>, bool) {
         let mut over = Vec::new();
-        for id in &self.timed {
+        let some = self.timed.range(self.timed_next..).take(AT_ONCE);
+        let (mut many, mut last) = (0, 0);
+        for id in some {
+            (many, last) = (many + 1, *id);
             let Some(kept) = self.rule(*id) else { continue };
             let rule = &kept.rule;
             let age = now.saturating_duration_since(kept.made);
@@ -637,10 +734,11 @@ impl Control {
                 over.push((*id, true));
             }
         }
+        let is_end = many < AT_ONCE;
+        self.timed_next = if is_end { 0 } else { last + 1 };
         let taken = over.into_iter();
-        taken
-            .filter_map(|(id, is_idle)| Some((id, self.remove(id)?, is_idle)))
-            .collect()
+        let taken = taken.filter_map(|(id, is_idle)| Some((id, self.remove(id)?, is_idle)));
+        (taken.collect(), is_end)
     }
 
     pub fn add_group(&mut self, group: Group) -> Result<(), Refused> {
@@ -665,19 +763,20 @@ impl Control {
         for bucket in &group.buckets {
             self.check(&bucket.actions)?;
         }
-        let state = Arc::new(GroupState::new(&group)?);
+        let made = self.groups.get(&group.id).map(|(_, state)| state.made);
+        let state = GroupState::new(&group, made.unwrap_or_else(Instant::now))?;
+        let state = Arc::new(state);
         self.groups.insert(group.id, (group, state));
         self.is_behind = true;
         Ok(())
     }
 
-    /// Takes out a group, and the rules that lead to it. (OpenFlow 1.3.5, section 6.6.)
-    pub fn remove_group(&mut self, id: u32) -> Vec<(RuleId, Kept)> {
-        let gone = self.remove_rules_with(Action::Group(id));
-        if self.groups.remove(&id).is_some() {
-            self.is_behind = true;
-        }
-        gone
+    /// Takes out groups, and the rules that lead to them. (OpenFlow 1.3.5, section 6.6.)
+    pub fn remove_groups(&mut self, wanted: impl Fn(u32) -> bool) -> Vec<(RuleId, Kept)> {
+        let before = self.groups.len();
+        self.groups.retain(|id, _| !wanted(*id));
+        self.is_behind |= self.groups.len() < before;
+        self.remove_rules_with(|action| matches!(action, Action::Group(id) if wanted(*id)))
     }
 
     pub fn add_meter(&mut self, meter: Meter) -> Result<(), Refused> {
@@ -699,23 +798,23 @@ impl Control {
 
     fn put_meter(&mut self, meter: Meter) -> Result<(), Refused> {
         meter.check()?;
-        let state = Arc::new(MeterState::new(&meter));
+        let made = self.meters.get(&meter.id).map(|(_, state)| state.made);
+        let state = Arc::new(MeterState::new(&meter, made.unwrap_or_else(Instant::now)));
         self.meters.insert(meter.id, (meter, state));
         self.is_behind = true;
         Ok(())
     }
 
-    /// Takes out a meter, and the rules that have it.
-    pub fn remove_meter(&mut self, id: u32) -> Vec<(RuleId, Kept)> {
-        let gone = self.remove_rules_with(Action::Meter(id));
-        if self.meters.remove(&id).is_some() {
-            self.is_behind = true;
-        }
-        gone
+    /// Takes out meters, and the rules that have them.
+    pub fn remove_meters(&mut self, wanted: impl Fn(u32) -> bool) -> Vec<(RuleId, Kept)> {
+        let before = self.meters.len();
+        self.meters.retain(|id, _| !wanted(*id));
+        self.is_behind |= self.meters.len() < before;
+        self.remove_rules_with(|action| matches!(action, Action::Meter(id) if wanted(*id)))
     }
 
-    fn remove_rules_with(&mut self, action: Action) -> Vec<(RuleId, Kept)> {
-        let with = |(id, kept): (RuleId, &Kept)| kept.rule.actions.contains(&action).then_some(id);
+    fn remove_rules_with(&mut self, wanted: impl Fn(&Action) -> bool) -> Vec<(RuleId, Kept)> {
+        let with = |(id, kept): (RuleId, &Kept)| kept.rule.does.all().any(&wanted).then_some(id);
         let ids: Vec<RuleId> = self.rules().filter_map(with).collect();
         let taken = ids.into_iter();
         taken

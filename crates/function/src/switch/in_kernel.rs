@@ -1,7 +1,7 @@
 //! Rules of a switch in the kernel: those that send frames as they are, or with other addresses of stations; the rest of what rules
 //! do is done here, by the same rules.
 
-use super::action::Action;
+use super::action::{Action, To};
 use super::control::{Control, Rule};
 use super::key::{Field, Key};
 use super::{Miss, Settings, Switch};
@@ -83,8 +83,8 @@ fn in_order(control: &Control, miss: Miss, ports: usize) -> Vec<SwitchRule> {
 
 fn verdict(rule: &Rule, ports: usize) -> Verdict {
     let (mut destination, mut source) = (None, None);
-    let mut actions = rule.actions.as_slice();
-    while let [Action::Set(field, value), rest @ ..] = actions {
+    let mut actions = rule.does.apply.as_slice();
+    while let [Action::Set(field, _, value), rest @ ..] = actions {
         let [_, _, mac @ ..] = (*value as u64).to_be_bytes();
         match field {
             Field::EthDestination => destination = Some(mac),
@@ -96,7 +96,9 @@ fn verdict(rule: &Rule, ports: usize) -> Verdict {
     let in_port = (rule.mask.get(Field::InPort) == Field::InPort.whole())
         .then(|| rule.value.get(Field::InPort));
     match actions {
-        [Action::Output(port)] if in_port.is_some_and(|it| it != u128::from(*port)) => {
+        [Action::Output(To::Port(port), _)]
+            if in_port.is_some_and(|it| it != u128::from(*port)) =>
+        {
             Verdict::Send {
                 port: u32::from(*port),
                 destination,
@@ -111,7 +113,9 @@ fn verdict(rule: &Rule, ports: usize) -> Verdict {
         {
             Verdict::Flood
         }
-        [Action::Flood] if destination.is_none() && source.is_none() => Verdict::Flood,
+        [Action::Output(To::Flood, _)] if destination.is_none() && source.is_none() => {
+            Verdict::Flood
+        }
         [] if destination.is_none() && source.is_none() => Verdict::Drop,
         // Also what could lead back to the port that it has come from.
         _ => Verdict::Up,
@@ -121,7 +125,7 @@ fn verdict(rule: &Rule, ports: usize) -> Verdict {
 /// Whether packets that come in through that port are sent through all others, and nothing else is done.
 fn is_all_others(actions: &[Action], in_port: Option<u128>, ports: usize) -> bool {
     let outputs = actions.iter().map(|action| match action {
-        Action::Output(port) => Some(u128::from(*port)),
+        Action::Output(To::Port(port), _) => Some(u128::from(*port)),
         _ => None,
     });
     let outputs: Option<BTreeSet<u128>> = outputs.collect();

@@ -1,6 +1,7 @@
 //! A learning bridge's table: through which port an address was last seen. (IEEE 802.1D-2004, sections 7.7 to 7.9 and 7.12.6.)
 
-use crate::mix::mix;
+use crate::mix::Seeded;
+use std::hash::BuildHasher;
 use taut_wire::Mac;
 
 /// Addresses that share a hash are looked for in so many places.
@@ -24,6 +25,8 @@ const NOBODY: Known = Known {
 #[derive(Debug)]
 pub(super) struct Learned {
     pub age_ticks: u64,
+    /// Hashes of addresses. Those who choose addresses do not know it, so that they cannot push out one of their choice by a few.
+    hashes: Seeded,
     /// Sets of [`WAYS`] places; their number is a power of two.
     table: Vec<[Known; WAYS]>,
 }
@@ -32,6 +35,7 @@ impl Learned {
     pub fn new(addresses: usize) -> Self {
         Self {
             age_ticks: 0,
+            hashes: Seeded::default(),
             table: vec![[NOBODY; WAYS]; addresses.div_ceil(WAYS).next_power_of_two()],
         }
     }
@@ -39,7 +43,7 @@ impl Learned {
     fn set_of(&self, mac: Mac) -> usize {
         let [a, b, c, d, e, f] = mac.0;
         let word = u64::from_be_bytes([0, 0, a, b, c, d, e, f]);
-        mix(0, word) as usize & (self.table.len() - 1)
+        self.hashes.hash_one(word) as usize & (self.table.len() - 1)
     }
 
     /// Puts down where an address is: in its own place, an empty or old one, or that of the one not seen for longest.
@@ -92,6 +96,29 @@ mod tests {
         learned.learn(mac(1), 3, 0);
         assert_eq!(learned.port_of(mac(1), 99), Some(3));
         assert_eq!(learned.port_of(mac(1), 100), None);
+    }
+
+    #[test]
+    fn addresses_that_push_one_out_of_one_table_leave_it_in_others() {
+        let first = Learned::new(4096);
+        let victim = mac(1);
+        let numbers = (0..100_000_u32).map(|number| {
+            let [a, b, c, d] = number.to_be_bytes();
+            Mac([6, 0, a, b, c, d])
+        });
+        let of_its_set = numbers.filter(|mac| first.set_of(*mac) == first.set_of(victim));
+        let of_its_set: Vec<_> = of_its_set.take(WAYS).collect();
+        assert_eq!(of_its_set.len(), WAYS);
+        let is_kept = || {
+            let mut other = Learned::new(4096);
+            other.age_ticks = 100;
+            other.learn(victim, 3, 0);
+            for mac in &of_its_set {
+                other.learn(*mac, 2, 1);
+            }
+            other.port_of(victim, 2) == Some(3)
+        };
+        assert!((0..20).filter(|_| is_kept()).count() > 15);
     }
 
     #[test]

@@ -14,7 +14,9 @@ mod in_kernel;
 mod key;
 mod learned;
 mod openflow;
+mod sctp;
 mod server;
+mod set;
 mod shape;
 mod table;
 mod text;
@@ -25,7 +27,7 @@ use crate::{
     Class, Context, Entry, Function, Handler, KernelVersion, Member, SettingsError, Shared,
     settings,
 };
-use action::step;
+use action::{ETHERNET_BYTES, step};
 use at_work::Worker;
 use control::{Control, Count, GroupKind};
 use in_kernel::Kernel;
@@ -33,18 +35,19 @@ use key::{Field, Key};
 use learned::{Learned, WAYS, is_reserved};
 use openflow::PacketOut;
 use serde::Deserialize;
-use server::{Controllers, Facts, Server};
+use server::{Controllers, Facts, Server, Shows};
+use set::ActionSet;
 use shape::{Shape, Table};
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use table::{Found, MOST_RULES, Memory, Scratch};
-use taut_port::{BATCH_CAPACITY, Batch, PoolHandle, PortError, Punt};
+use taut_port::{BATCH_CAPACITY, Batch, PoolHandle, PortError};
 use taut_settings::{duration, in_words};
 use taut_sys::{Clock, prefetch};
-use taut_wire::{EtherType, Ethernet};
+use taut_wire::{EtherType, Ethernet, Headers};
 use text::{File, Rules};
 
 pub(crate) const ENTRY: Entry = Entry {
@@ -113,6 +116,7 @@ struct Plane {
     keys: Box<[Key; BATCH_CAPACITY]>,
     found: Box<[Found; BATCH_CAPACITY]>,
     scratch: Box<Scratch>,
+    sets: Box<[ActionSet; BATCH_CAPACITY]>,
     pool: Option<PoolHandle>,
     clock: Clock,
     facts: Arc<Facts>,
@@ -141,8 +145,10 @@ struct Counts {
     dropped: u64,
     missed: u64,
     shown: u64,
+    shown_beside: u64,
     metered: u64,
     too_far: u64,
+    too_short: u64,
     no_tag: u64,
     dead: u64,
     crowded: u64,
@@ -225,10 +231,7 @@ impl Switch {
             control: has_rules.then(|| decided(rules, room)).transpose()?,
             plane: None,
             controllers,
-            facts: Arc::new(Facts {
-                ports: AtomicUsize::new(0),
-                is_up: (0..MOST_PORTS).map(|_| AtomicBool::new(true)).collect(),
-            }),
+            facts: Arc::new(Facts::new()),
             counts: Counts::default(),
             kernel: None,
         })
@@ -276,11 +279,18 @@ impl Function for Switch {
                     }
                     match self.bridge.pass(batch.packets()[index].bytes(), context) {
                         Bridged::To(port) => {
-                            send(batch, index, context.to_port, false, std::iter::once(port));
+                            let port = std::iter::once(port);
+                            send(batch, index, context.to_port, false, port, |_| ());
                         }
                         Bridged::ToAllOthers => {
-                            self.counts.crowded +=
-                                send(batch, index, context.to_port, false, others(context));
+                            self.counts.crowded += send(
+                                batch,
+                                index,
+                                context.to_port,
+                                false,
+                                others(context),
+                                |_| (),
+                            );
                         }
                         Bridged::Nowhere => batch.mark_dropped(index),
                     }
@@ -327,7 +337,7 @@ impl Function for Switch {
         };
         let (shape, worker) = control.follow();
         let is_controlled = self.controllers.listen.is_some() || self.controllers.call.is_some();
-        let has_tags = is_controlled || control.pushes_tags();
+        let has_tags = is_controlled || control.makes_packets();
         let pool = has_tags.then(|| PoolHandle::new(SLOTS_FOR_TAGS, false));
         let (memory, rule_counts) = (Arc::clone(control.memory()), Arc::clone(control.counts()));
         let changes_by_itself = is_controlled || control.is_timed();
@@ -344,6 +354,7 @@ impl Function for Switch {
             keys: Box::new([Key::default(); BATCH_CAPACITY]),
             found: Box::new([Found::NOTHING; BATCH_CAPACITY]),
             scratch: Box::default(),
+            sets: Box::new([ActionSet::EMPTY; BATCH_CAPACITY]),
             pool: pool.transpose()?,
             clock,
             facts: Arc::clone(&self.facts),
@@ -374,13 +385,28 @@ impl Function for Switch {
             outcomes.push(("dropped: too much for the process", in_kernel.too_much));
         }
         if self.holds_packets() {
+            // Relaxed: numbers for people.
+            let facts = &self.facts;
             outcomes.extend([
+                (
+                    "connections of controllers ended, beside packets",
+                    facts.ended.load(Ordering::Relaxed),
+                ),
+                (
+                    "frames from and for controllers lost, beside packets",
+                    facts.lost.load(Ordering::Relaxed),
+                ),
                 ("sent by a rule", counts.sent + in_kernel.sent),
                 ("shown to the controller", counts.shown),
+                (
+                    "shown to the controller, and counted above as well",
+                    counts.shown_beside,
+                ),
                 ("dropped by a rule", counts.dropped + in_kernel.stopped),
                 ("dropped: no rule for it", counts.missed + in_kernel.missed),
                 ("dropped by a meter", counts.metered),
                 ("dropped: no more hops", counts.too_far),
+                ("dropped: too short to be changed", counts.too_short),
                 ("dropped: no memory for a VLAN tag", counts.no_tag),
                 ("dropped: no port of its group is up", counts.dead),
             ]);
@@ -448,13 +474,15 @@ impl Bridge {
     }
 }
 
-/// Sends a packet through several ports, or copies of it where it has been sent already; how many copies there was no room for.
+/// Sends a packet through several ports, or copies of it where it has been sent already, and tells of each; how many copies there was
+/// no room for.
 fn send(
     batch: &mut Batch,
     index: usize,
     usual: usize,
     is_sent: bool,
     ports: impl Iterator<Item = u8>,
+    mut left: impl FnMut(u8),
 ) -> u64 {
     let mut crowded = 0;
     for (port, number) in ports.zip(0..) {
@@ -463,9 +491,11 @@ fn send(
             if usize::from(port) != usual || batch.egress(index).is_some() {
                 batch.send_to(index, port);
             }
-        } else {
-            crowded += u64::from(!batch.copy_to(index, port));
+        } else if !batch.copy_to(index, port) {
+            crowded += 1;
+            continue;
         }
+        left(port);
     }
     crowded
 }
@@ -475,31 +505,48 @@ pub fn heard(pieces: &[&[u8]]) -> Vec<u8> {
     let mut control = Control::new(64);
     let (mut generation, mut sent, mut removed, mut deposed) =
         (None, Vec::new(), Vec::new(), false);
-    let mut session = openflow::Session::new();
-    for piece in pieces {
+    let (now, facts) = (std::time::Instant::now(), Facts::new());
+    let mut session = openflow::Session::new(control.room(), now);
+    let mut answers = Vec::new();
+    let mut pieces = pieces.iter();
+    loop {
+        let piece = match session.goes_on() {
+            true => &[][..],
+            false => match pieces.next() {
+                Some(piece) => piece,
+                None => break,
+            },
+        };
         let mut plant = openflow::Plant {
             control: &mut control,
             ports: 4,
-            is_up: &|_| true,
+            facts: &facts,
             datapath: 1,
             generation: &mut generation,
             sent: &mut sent,
             removed: &mut removed,
             deposed: &mut deposed,
         };
-        if session.take(piece, &mut plant).is_err() {
+        let heard = session.take(piece, now, &mut plant);
+        if heard.is_ok() {
+            for (id, kept, why) in removed.drain(..) {
+                session.flow_removed(&kept, control.count(id), why);
+            }
+        }
+        answers.extend_from_slice(session.output());
+        session.was_sent(session.output().len(), now);
+        if heard.is_err() {
             break;
         }
-        for (id, kept, why) in removed.drain(..) {
-            session.flow_removed(&kept, control.count(id), why);
-        }
     }
-    std::mem::take(session.output())
+    answers
 }
 
 /// All ports but the one that packets came in through.
 fn others(context: &Context) -> impl Iterator<Item = u8> + use<> {
-    let (ports, from) = (context.ports as u8, context.from_port as u8);
+    // A batch sends to ports up to 254.
+    let ports = context.ports.min(usize::from(u8::MAX)) as u8;
+    let from = context.from_port as u8;
     (0..ports).filter(move |port| *port != from)
 }
 
@@ -523,14 +570,21 @@ impl Plane {
         counts: &mut Counts,
     ) {
         let kept = (0..batch.len()).filter(|index| batch.is_kept(*index));
-        let wanted = kept.fold(0, |bits, index| bits | 1 << index);
+        let wanted = kept.fold(0_u64, |bits, index| bits | 1 << index);
         if wanted == 0 {
             return;
         }
-        for packet in batch.packets() {
+        let mut bytes = 0;
+        for index in places(wanted) {
+            let packet = &batch.packets()[index];
+            bytes += packet.len() as u64;
             if let Some(byte) = packet.bytes().first() {
                 prefetch(byte);
             }
+        }
+        if let Some(counts) = self.facts.port_counts.get(context.from_port) {
+            let packets = u64::from(wanted.count_ones());
+            counts.received.add_some(packets, bytes, context.now_ticks);
         }
         let shape = &mut self.shape;
         self.worker.in_batch(|| {
@@ -543,14 +597,18 @@ impl Plane {
                 pool: self.pool.as_ref(),
                 clock: &self.clock,
                 facts: &self.facts,
+                is_worker: true,
             };
-            let mut pass = Pass::new(&tables, bridge, counts);
+            let shows = self.server.as_mut().map_or(Shows::Nobody, Server::shows);
+            let mut pass = Pass::new(&tables, bridge, counts, &mut self.sets, shows);
             let between = Between {
                 keys: &mut self.keys,
                 found: &mut self.found,
                 scratch: &mut self.scratch,
             };
             tables.pass(batch, wanted, between, &mut pass);
+            pass.count_sent();
+            pass.shows.publish();
         });
     }
 }
@@ -572,6 +630,8 @@ struct Tables<'a> {
     pool: Option<&'a PoolHandle>,
     clock: &'a Clock,
     facts: &'a Facts,
+    /// Whether it is the worker that asks: it has counters of its own.
+    is_worker: bool,
 }
 
 impl Tables<'_> {
@@ -626,25 +686,24 @@ impl Tables<'_> {
                             self.count(run);
                             run = Run::of(rule.counter);
                         }
-                        run.packets += 1;
-                        run.bytes += bytes;
+                        run.add(bytes);
                         if pass.runs_at_once(batch, index, self.memory.only_step(slot)) {
                             continue;
                         }
                         let steps = self.memory.steps(slot);
-                        pass.run(batch, index, &keys[index], table as u8, steps)
+                        pass.run(batch, index, (table as u8, rule.counter), steps)
                     }
                     None => pass.miss(batch, index, table as u8),
                 };
                 match course {
-                    Course::Done => pass.settle(batch, index),
-                    Course::Dropped => batch.mark_dropped(index),
+                    Course::Done => pass.end(batch, index, (table as u8, rule.counter)),
+                    Course::Dropped => pass.drop(batch, index),
                     Course::Goto(next) => match of_table.get_mut(usize::from(next)) {
                         Some(of_next) => {
                             *of_next |= 1 << index;
                             left |= 1 << next;
                         }
-                        None => batch.mark_dropped(index),
+                        None => pass.drop(batch, index),
                     },
                 }
             }
@@ -664,20 +723,13 @@ impl Tables<'_> {
         &self,
         batch: &mut Batch,
         packet: &PacketOut,
-        bridge: &mut Bridge,
-        counts: &mut Counts,
+        (bridge, counts): (&mut Bridge, &mut Counts),
+        shows: Shows<'_>,
     ) {
-        let mut pass = Pass::new(self, bridge, counts);
+        let sets = &mut [ActionSet::EMPTY; BATCH_CAPACITY];
+        let mut pass = Pass::new(self, bridge, counts, sets, shows);
         let steps = action::steps(&packet.actions, 0).unwrap_or_default();
-        let key = Key::of(
-            batch.packets()[0].bytes(),
-            batch
-                .packets()
-                .first()
-                .map_or_else(Default::default, |it| taut_wire::Headers::of(it.bytes())),
-            self.context.from_port as u16,
-        );
-        let course = pass.run(batch, 0, &key, 0, steps);
+        let course = pass.run(batch, 0, (0, BY_MESSAGE), steps);
         if packet.through_tables && matches!(course, Course::Done) {
             let between = Between {
                 keys: &mut [Key::default(); BATCH_CAPACITY],
@@ -685,14 +737,20 @@ impl Tables<'_> {
                 scratch: &mut Scratch::default(),
             };
             self.pass(batch, 1, between, &mut pass);
-            return;
+        } else {
+            match course {
+                Course::Done => pass.settle(batch, 0),
+                _ => pass.drop(batch, 0),
+            }
         }
-        match course {
-            Course::Done => pass.settle(batch, 0),
-            _ => batch.mark_dropped(0),
-        }
+        pass.count_sent();
     }
 }
+
+/// Number of no rule.
+const NO_RULE: u32 = u32::MAX;
+/// Number of no rule either, for what a message says.
+const BY_MESSAGE: u32 = NO_RULE - 1;
 
 /// Packets in a row that one rule is for.
 #[derive(Clone, Copy)]
@@ -703,6 +761,12 @@ struct Run {
 }
 
 impl Run {
+    #[inline(always)]
+    fn add(&mut self, bytes: u64) {
+        self.packets += 1;
+        self.bytes += bytes;
+    }
+
     fn of(counter: u32) -> Self {
         Self {
             counter,
@@ -713,9 +777,8 @@ impl Run {
 }
 
 impl Default for Run {
-    /// Of no rule.
     fn default() -> Self {
-        Self::of(u32::MAX)
+        Self::of(NO_RULE)
     }
 }
 
@@ -727,16 +790,31 @@ struct Pass<'a> {
     pool: Option<&'a PoolHandle>,
     clock: &'a Clock,
     facts: &'a Facts,
+    is_worker: bool,
     bridge: &'a mut Bridge,
     counts: &'a mut Counts,
+    /// Packets in a row that go through one port, which is the counter of them.
+    row: Run,
     /// Packets that were sent somewhere.
     sent: u64,
     /// Packets that the bridge has counted.
     bridged: u64,
+    /// Packets that were shown to the controller.
+    shown: u64,
+    /// Packets that take actions along, which are in `sets`.
+    written: u64,
+    sets: &'a mut [ActionSet; BATCH_CAPACITY],
+    shows: Shows<'a>,
 }
 
 impl<'a> Pass<'a> {
-    fn new(tables: &Tables<'a>, bridge: &'a mut Bridge, counts: &'a mut Counts) -> Self {
+    fn new(
+        tables: &Tables<'a>,
+        bridge: &'a mut Bridge,
+        counts: &'a mut Counts,
+        sets: &'a mut [ActionSet; BATCH_CAPACITY],
+        shows: Shows<'a>,
+    ) -> Self {
         Self {
             context: tables.context,
             shape: tables.shape,
@@ -744,10 +822,16 @@ impl<'a> Pass<'a> {
             pool: tables.pool,
             clock: tables.clock,
             facts: tables.facts,
+            is_worker: tables.is_worker,
             bridge,
             counts,
+            row: Run::default(),
             sent: 0,
             bridged: 0,
+            shown: 0,
+            written: 0,
+            sets,
+            shows,
         }
     }
 
@@ -759,14 +843,21 @@ impl<'a> Pass<'a> {
                 Course::Dropped
             }
             Miss::Normal => {
+                self.forget(index);
                 self.normal(batch, index);
                 Course::Done
             }
             Miss::Controller => {
-                self.show(batch, index, table, false);
+                self.forget(index);
+                self.show(batch, index, (table, NO_RULE));
                 Course::Done
             }
         }
+    }
+
+    /// Has a packet take nothing along.
+    fn forget(&mut self, index: usize) {
+        self.written &= !(1 << index);
     }
 
     /// Does what a rule says that only sends a packet through one port; false, and nothing, if the step is another one.
@@ -775,10 +866,12 @@ impl<'a> Pass<'a> {
         let port = (step >> step::ARGUMENT_AT) as u8;
         let is_simple = step & step::KIND == step::OUTPUT
             && usize::from(port) != self.context.from_port
-            && (self.sent | self.bridged) & 1 << index == 0;
+            && (self.sent | self.bridged | self.shown | self.written) & 1 << index == 0;
         if is_simple {
             self.sent |= 1 << index;
             self.counts.sent += 1;
+            let bytes = batch.packets()[index].len() as u64;
+            self.row(u32::from(port)).add(bytes);
             if usize::from(port) != self.context.to_port || batch.egress(index).is_some() {
                 batch.send_to(index, port);
             }
@@ -786,18 +879,61 @@ impl<'a> Pass<'a> {
         is_simple
     }
 
-    /// Takes the steps of a rule, or of a bucket.
+    /// Takes the steps of a rule of a table, or of a bucket.
     fn run(
         &mut self,
         batch: &mut Batch,
         index: usize,
-        key: &Key,
-        table: u8,
+        rule: (u8, u32),
         steps: impl IntoIterator<Item = u64>,
     ) -> Course {
+        let mut own = index;
+        let course = self.take(batch, &mut own, rule, steps);
+        if own == index {
+            return course;
+        }
+        // It was sent before a second one of it was changed, and that ends here.
+        if self.sent & 1 << own == 0 {
+            batch.mark_dropped(own);
+        }
+        Course::Done
+    }
+
+    /// Takes steps, and makes `own` the number of the packet that they come to change.
+    #[inline(always)]
+    fn take(
+        &mut self,
+        batch: &mut Batch,
+        own: &mut usize,
+        rule: (u8, u32),
+        steps: impl IntoIterator<Item = u64>,
+    ) -> Course {
+        let mut index = *own;
         let mut steps = steps.into_iter();
         while let Some(word) = steps.next() {
             let argument = word >> step::ARGUMENT_AT;
+            if word & step::WRITTEN != 0 {
+                if self.written & 1 << index == 0 {
+                    self.written |= 1 << index;
+                    self.sets[index] = ActionSet::EMPTY;
+                }
+                self.sets[index].write(word, &mut steps);
+                continue;
+            }
+            if step::changes(word) {
+                if batch.packets()[index].len() < ETHERNET_BYTES {
+                    self.counts.too_short += 1;
+                    return Course::Dropped;
+                }
+                // Copies are made last, so what was sent has to stay as it is: it is a second packet that changes.
+                if self.sent & 1 << index != 0 {
+                    let Some(second) = self.double(batch, index) else {
+                        self.counts.crowded += 1;
+                        return Course::Done;
+                    };
+                    (index, *own) = (second, second);
+                }
+            }
             match word & step::KIND {
                 step::OUTPUT => {
                     let port = argument as u8;
@@ -806,12 +942,13 @@ impl<'a> Pass<'a> {
                     }
                 }
                 step::IN_PORT => self.output(batch, index, self.context.from_port as u8),
-                step::FLOOD => self.outputs(batch, index, others(self.context)),
+                step::FLOOD | step::ALL => self.outputs(batch, index, others(self.context)),
                 step::NORMAL => self.normal(batch, index),
-                step::CONTROLLER => self.show(batch, index, table, true),
+                step::CONTROLLER => self.show(batch, index, rule),
+                step::CLEAR => self.forget(index),
                 step::QUEUE => batch.set_priority(index, argument as u8),
                 step::GROUP => {
-                    let course = self.group(batch, index, key, argument as u32);
+                    let course = self.group(batch, index, rule, argument as u32);
                     if !matches!(course, Course::Done) {
                         return course;
                     }
@@ -826,23 +963,22 @@ impl<'a> Pass<'a> {
                     }
                 }
                 step::SET => {
-                    let place = argument as usize & 0xff;
-                    let Some(field) = Field::ALL.get(place).copied() else {
+                    let Some(field) = step::field(word) else {
                         continue;
                     };
-                    let value = match field.bits() {
-                        128 => {
+                    let value = match step::is_long(word) {
+                        true => {
                             let (high, low) = (steps.next(), steps.next());
                             u128::from(high.unwrap_or(0)) << 64 | u128::from(low.unwrap_or(0))
                         }
-                        _ => u128::from(word >> step::VALUE_AT),
+                        false => u128::from(word >> step::VALUE_AT),
                     };
                     let headers = batch.headers(index);
                     let packet = match field {
                         Field::SourcePort | Field::DestinationPort => batch.packet_mut(index),
                         _ => batch.packet_mut_but_headers(index),
                     };
-                    action::set(packet.bytes_mut(), headers, field, value);
+                    action::set(packet.bytes_mut(), headers, field, step::of(word), value);
                 }
                 step::DECREMENT_TTL => {
                     let headers = batch.headers(index);
@@ -877,7 +1013,33 @@ impl<'a> Pass<'a> {
     fn outputs(&mut self, batch: &mut Batch, index: usize, ports: impl Iterator<Item = u8>) {
         let is_sent = self.sent & 1 << index != 0;
         self.sent |= 1 << index;
-        self.counts.crowded += send(batch, index, self.context.to_port, is_sent, ports);
+        let bytes = batch.packets()[index].len() as u64;
+        let to = self.context.to_port;
+        let left = |port| self.row(u32::from(port)).add(bytes);
+        self.counts.crowded += send(batch, index, to, is_sent, ports, left);
+    }
+
+    /// Packets in a row that go through a port.
+    #[inline(always)]
+    fn row(&mut self, port: u32) -> &mut Run {
+        if self.row.counter != port {
+            self.count_sent();
+            self.row = Run::of(port);
+        }
+        &mut self.row
+    }
+
+    /// Counts packets of the last row.
+    #[inline(always)]
+    fn count_sent(&mut self) {
+        let row = std::mem::take(&mut self.row);
+        if let Some(counts) = self.facts.port_counts.get(row.counter as usize) {
+            let count = match self.is_worker {
+                true => &counts.sent,
+                false => &counts.sent_out,
+            };
+            count.add_some(row.packets, row.bytes, self.context.now_ticks);
+        }
     }
 
     fn normal(&mut self, batch: &mut Batch, index: usize) {
@@ -892,12 +1054,18 @@ impl<'a> Pass<'a> {
         }
     }
 
-    fn show(&mut self, batch: &mut Batch, index: usize, table: u8, by_rule: bool) {
-        batch.mark_punted(index, Punt::Shown { table, by_rule });
-        self.counts.shown += 1;
+    /// Shows a packet to the controller as it is now.
+    #[inline(never)]
+    fn show(&mut self, batch: &Batch, index: usize, (table, rule): (u8, u32)) {
+        self.shown |= 1 << index;
+        let from = (self.context.from_port as u8, table, rule);
+        if !self.shows.show(batch.packets()[index].bytes(), from) {
+            self.facts.lose();
+        }
     }
 
-    fn group(&mut self, batch: &mut Batch, index: usize, key: &Key, id: u32) -> Course {
+    #[inline(never)]
+    fn group(&mut self, batch: &mut Batch, index: usize, rule: (u8, u32), id: u32) -> Course {
         let Some(group) = self.shape.group(id) else {
             return Course::Done;
         };
@@ -906,16 +1074,61 @@ impl<'a> Pass<'a> {
         if group.kind == GroupKind::All {
             for bucket in &group.buckets {
                 bucket.count.add(bytes, self.context.now_ticks);
-                self.run(batch, index, key, 0, bucket.steps.iter().copied());
+                self.run(batch, index, rule, bucket.steps.iter().copied());
             }
             return Course::Done;
         }
-        let Some(bucket) = group.pick(flow_of(key), |port| self.facts.is_up(port)) else {
+        let flow = match group.kind {
+            GroupKind::Select => {
+                let headers = batch.headers(index);
+                flow_of(batch.packets()[index].bytes(), headers)
+            }
+            _ => 0,
+        };
+        let Some(bucket) = group.pick(flow, |port| self.facts.is_up(port)) else {
             self.counts.dead += 1;
             return Course::Dropped;
         };
         bucket.count.add(bytes, self.context.now_ticks);
-        self.run(batch, index, key, 0, bucket.steps.iter().copied())
+        self.run(batch, index, rule, bucket.steps.iter().copied())
+    }
+
+    /// Ends a packet's way through the tables: it does what it has taken along.
+    #[inline(always)]
+    fn end(&mut self, batch: &mut Batch, index: usize, rule: (u8, u32)) {
+        if self.written & 1 << index != 0 {
+            self.do_written(batch, index, rule);
+        }
+        self.settle(batch, index);
+    }
+
+    #[inline(never)]
+    fn do_written(&mut self, batch: &mut Batch, index: usize, rule: (u8, u32)) {
+        self.forget(index);
+        let set = self.sets[index];
+        if let Course::Dropped = self.run(batch, index, rule, set.steps()) {
+            self.drop(batch, index);
+        }
+    }
+
+    /// Puts a second one of a packet behind all others of the batch.
+    fn double(&self, batch: &mut Batch, index: usize) -> Option<usize> {
+        let bytes = batch.packets()[index].bytes();
+        let length = u16::try_from(bytes.len()).ok();
+        let length = length.filter(|_| batch.room() > 0)?;
+        let pool = self.pool.filter(|pool| bytes.len() <= pool.room())?;
+        let mut second = pool.take(length)?;
+        second.bytes_mut().copy_from_slice(bytes);
+        batch.push(second);
+        Some(batch.len() - 1)
+    }
+
+    /// Drops a packet whose way ends, unless it was sent before; it is counted already.
+    #[inline(always)]
+    fn drop(&mut self, batch: &mut Batch, index: usize) {
+        if self.sent & 1 << index == 0 {
+            batch.mark_dropped(index);
+        }
     }
 
     /// Drops a packet that was sent nowhere, and counts the others, unless the bridge has.
@@ -923,20 +1136,28 @@ impl<'a> Pass<'a> {
         if !batch.is_kept(index) {
             return;
         }
-        let (is_sent, is_bridged) = (self.sent & 1 << index != 0, self.bridged & 1 << index != 0);
+        let is_in = |bits: u64| bits & 1 << index != 0;
+        let (is_sent, is_bridged) = (is_in(self.sent), is_in(self.bridged));
+        let is_shown = is_in(self.shown);
+        let is_counted = is_sent || is_bridged;
         self.counts.sent += u64::from(is_sent && !is_bridged);
-        self.counts.dropped += u64::from(!is_sent && !is_bridged);
+        self.counts.shown += u64::from(is_shown && !is_counted);
+        self.counts.shown_beside += u64::from(is_shown && is_counted);
+        self.counts.dropped += u64::from(!is_counted && !is_shown);
         if !is_sent {
             batch.mark_dropped(index);
         }
     }
 }
 
-/// A number that all packets of a flow have, whatever tags, hops and ports of the chain they have.
-fn flow_of(key: &Key) -> u64 {
+/// A number that all packets of a flow have, whatever tags, hops and ports of the chain they have, and whatever rules ask about.
+fn flow_of(frame: &[u8], headers: Headers) -> u64 {
+    let key = Key::of(frame, headers, 0);
+    // Later fragments have no ports: all of a datagram go the same way.
+    let ports = if headers.is_fragment() { 0 } else { key.0[3] };
     let words = [
         key.get(Field::IpProtocol) as u64,
-        key.0[3],
+        ports,
         key.0[4],
         key.0[5],
         key.0[6],

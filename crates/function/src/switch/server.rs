@@ -1,18 +1,19 @@
 //! The thread beside the worker: takes out rules whose time is over, and speaks to controllers.
 
-use super::control::Control;
-use super::openflow::{Gone, PacketOut, Plant, Session};
-use super::{Bridge, Counts, Miss, Tables, places};
-use crate::{Context, Handler, Punted, slow};
+use super::control::{Control, Count, Name};
+use super::openflow::{Gone, PacketOut, Plant, Session, Shown, Why};
+use super::{Bridge, Counts, MOST_PORTS, Miss, Tables};
+use crate::{Context, Handler, Passage, Punted, slow};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use taut_port::{Batch, PoolHandle, PortError, Punt};
+use taut_port::pair::Lane;
+use taut_port::{Batch, PoolHandle, PortError};
 use taut_sys::{Alarm, Clock, Doorbell, spawn_background, ticks};
 
 /// Timeouts are whole seconds: looks for rules whose time is over are this far apart.
@@ -21,14 +22,20 @@ const LOOK: Duration = Duration::from_millis(100);
 const RETRY: Duration = Duration::from_millis(1);
 /// Tries to reach a controller are this far apart, and take no longer than
 const RECONNECT: Duration = Duration::from_secs(1);
-const CONNECT: Duration = Duration::from_millis(200);
+const CONNECT: Duration = Duration::from_secs(5);
+/// Controllers that call. The one that is called has a place besides.
 const MOST_SESSIONS: usize = 64;
+/// Nobody is let in for so long after that could not be done, as when there are no more descriptors.
+const DEAF: Duration = Duration::from_millis(500);
 /// What is heard of a controller at a time.
 const READ_BYTES: usize = 1 << 18;
-/// Packets on their way to controllers, and from them.
-const MOST_SHOWN: usize = 1024;
-/// Longest frame that is shown or sent.
-const MOST_FRAME_BYTES: usize = 9_216;
+/// Packets on their way from controllers, and to them.
+const MOST_SENT: usize = 1024;
+const MOST_SHOWN: u32 = 1024;
+/// Looks of the thread for packets after the last one that it has shown, before it asks to be woken, which costs the worker a system
+/// call.
+const LOOKS: u32 = 20;
+const BETWEEN_LOOKS: Duration = Duration::from_micros(50);
 /// No port.
 const NOWHERE: usize = 255;
 
@@ -47,9 +54,53 @@ pub(super) struct Facts {
     /// Ports of the chain, once packets or their absence have shown them.
     pub ports: AtomicUsize,
     pub is_up: Arc<[AtomicBool]>,
+    /// Connections of controllers that the switch has ended: they broke the protocol, were silent, or did not read.
+    pub ended: AtomicU64,
+    /// Frames of controllers, and for them, for which there was no room.
+    pub lost: AtomicU64,
+    /// What each port has received and sent.
+    pub port_counts: Box<[PortCounts]>,
+    /// When ports began to be counted.
+    pub begun: Instant,
+}
+
+/// Frames that the switch has got from a port, and that it has sent there. Each has one writer.
+#[derive(Debug, Default)]
+pub(super) struct PortCounts {
+    pub received: Count,
+    pub sent: Count,
+    /// Those that controllers have sent.
+    pub sent_out: Count,
 }
 
 impl Facts {
+    pub fn new() -> Self {
+        Self {
+            ports: AtomicUsize::new(0),
+            is_up: (0..MOST_PORTS).map(|_| AtomicBool::new(true)).collect(),
+            ended: AtomicU64::new(0),
+            lost: AtomicU64::new(0),
+            port_counts: (0..MOST_PORTS).map(|_| PortCounts::default()).collect(),
+            begun: Instant::now(),
+        }
+    }
+
+    /// Packets and bytes that a port has received, and that it has sent.
+    pub fn port_counts(&self, port: u8) -> [(u64, u64); 2] {
+        let Some(counts) = self.port_counts.get(usize::from(port)) else {
+            return [(0, 0); 2];
+        };
+        let (sent, out) = (counts.sent.read(), counts.sent_out.read());
+        let sent = (sent.0.wrapping_add(out.0), sent.1.wrapping_add(out.1));
+        [counts.received.read(), sent]
+    }
+
+    /// Counts a frame for which there was no room.
+    pub fn lose(&self) {
+        // Relaxed: a number for people.
+        self.lost.fetch_add(1, Ordering::Relaxed);
+    }
+
     pub fn is_up(&self, port: u8) -> bool {
         // Relaxed: nothing else is known by it.
         let state = self.is_up.get(usize::from(port));
@@ -57,20 +108,72 @@ impl Facts {
     }
 }
 
-/// A packet that is to be shown to controllers.
-struct Shown {
-    in_port: u8,
-    table: u8,
-    by_rule: bool,
-    frame: Vec<u8>,
+/// Where packets go that are shown to controllers.
+pub(super) enum Shows<'a> {
+    /// From the worker to the thread.
+    Thread(&'a mut Lane),
+    /// In the thread itself.
+    Here(&'a mut Vec<(u64, Vec<u8>)>),
+    /// There are no controllers.
+    Nobody,
 }
+
+impl Shows<'_> {
+    /// Shows a frame that came in through a port, by the rule of that number of a table. False where there is no room.
+    pub fn show(&mut self, frame: &[u8], (in_port, table, rule): (u8, u8, u32)) -> bool {
+        let rule = u64::from(rule.wrapping_add(1));
+        let note = u64::from(in_port) | u64::from(table) << 8 | rule << RULE_AT;
+        match self {
+            Self::Thread(lane) => lane.push(frame, note),
+            Self::Here(shown) => {
+                shown.push((note, frame.to_vec()));
+                true
+            }
+            Self::Nobody => false,
+        }
+    }
+
+    /// Has whoever sees them look.
+    pub fn publish(&mut self) {
+        if let Self::Thread(lane) = self {
+            lane.publish();
+        }
+    }
+}
+
+/// Place of the rule's number, and 1, in the note that goes with a frame.
+const RULE_AT: u32 = 16;
+
+/// What a note says.
+pub(super) fn shown(note: u64, control: &Control) -> Shown {
+    let in_port = note as u8;
+    let name = match (note >> RULE_AT) as u32 {
+        0 => Name::NOBODY,
+        rule => control.name(rule - 1),
+    };
+    Shown {
+        in_port: (usize::from(in_port) != NOWHERE).then_some(in_port),
+        table: (note >> 8) as u8,
+        why: match note >> RULE_AT != 0 && !name.is_last {
+            true => Why::Action,
+            false => Why::NoMatch,
+        },
+        cookie: name.cookie,
+        has_rule: note >> RULE_AT != 0,
+    }
+}
+
+/// Lanes of this process, each of which has a name of its own.
+static LANES: AtomicU64 = AtomicU64::new(0);
 
 /// Dropping it ends the thread.
 pub(super) struct Server {
     stop: Arc<AtomicBool>,
     bell: Arc<Doorbell>,
     thread: Option<JoinHandle<()>>,
-    handler: Option<Shower>,
+    handler: Option<Sender>,
+    /// The worker's end, by which packets are shown.
+    lane: Option<Lane>,
 }
 
 impl Server {
@@ -96,14 +199,14 @@ impl Server {
         })?;
         let stop = Arc::new(AtomicBool::new(false));
         let (bell, slow_bell) = (Arc::new(Doorbell::new()?), Arc::new(Doorbell::new()?));
-        let (show, shown) = sync_channel(MOST_SHOWN);
-        let (send, sent) = sync_channel(MOST_SHOWN);
+        let (send, sent) = sync_channel(MOST_SENT);
         let speaks = controllers.listen.is_some() || controllers.call.is_some();
-        let handler = speaks.then(|| Shower {
-            show,
-            bell: Arc::clone(&bell),
+        let name = format!("switch {}", LANES.fetch_add(1, Ordering::Relaxed));
+        let lane = speaks.then(|| Lane::open(&name, MOST_SHOWN)).transpose()?;
+        let handler = speaks.then(|| Sender {
             sent,
             slow_bell: Arc::clone(&slow_bell),
+            facts: Arc::clone(facts),
             stop: Arc::clone(&stop),
         });
         let mut thread = Thread {
@@ -111,24 +214,47 @@ impl Server {
             controllers: controllers.clone(),
             listener,
             sessions: Vec::new(),
-            called: None,
+            deaf_until: None,
+            call: Call::default(),
             generation: None,
             facts: Arc::clone(facts),
+            known_up: vec![true; MOST_PORTS].into(),
             clock: *clock,
             bell: Arc::clone(&bell),
-            shown,
             send,
             slow_bell,
             stop: Arc::clone(&stop),
             buffer: vec![0; READ_BYTES].into(),
         };
-        let handle = spawn_background("switch", move || thread.run())?;
+        // An end of a lane belongs to the thread that has opened it.
+        let (tell, started) = sync_channel(1);
+        let handle = spawn_background("switch", move || {
+            let lane = speaks.then(|| Lane::open(&name, MOST_SHOWN)).transpose();
+            match lane {
+                Ok(lane) => {
+                    let _ = tell.send(Ok(()));
+                    thread.run(lane);
+                }
+                Err(e) => drop(tell.send(Err(e))),
+            }
+        })?;
+        let died = |_| {
+            let dead = std::io::Error::other("its thread died while it started");
+            PortError::system("function \"switch\"", dead)
+        };
+        started.recv().map_err(died)??;
         Ok(Self {
             stop,
             bell,
             thread: Some(handle),
             handler,
+            lane,
         })
+    }
+
+    /// Where the worker shows packets.
+    pub fn shows(&mut self) -> Shows<'_> {
+        self.lane.as_mut().map_or(Shows::Nobody, Shows::Thread)
     }
 
     /// What is done on the slow path; asked for once.
@@ -150,38 +276,26 @@ impl Drop for Server {
     }
 }
 
-/// On the slow path: hands on what is to be shown, and sends what controllers send.
-struct Shower {
-    show: SyncSender<Shown>,
-    bell: Arc<Doorbell>,
+/// On the slow path: sends what controllers send.
+struct Sender {
     sent: Receiver<(u8, Vec<u8>)>,
     slow_bell: Arc<Doorbell>,
+    facts: Arc<Facts>,
     stop: Arc<AtomicBool>,
 }
 
-impl Handler for Shower {
-    fn handle(&mut self, punted: &Punted<'_>, _: &mut slow::Send<'_>) -> bool {
-        let Punt::Shown { table, by_rule } = punted.cause else {
-            return false;
-        };
-        let shown = Shown {
-            in_port: punted.from_port as u8,
-            table,
-            by_rule,
-            frame: punted.frame.to_vec(),
-        };
-        // What controllers have no time for is lost, as if their line were.
-        if self.show.try_send(shown).is_ok() {
-            self.bell.ring();
-        }
-        true
+impl Handler for Sender {
+    fn handle(&mut self, _: &Punted<'_>, _: &mut slow::Send<'_>) -> bool {
+        false
     }
 
     fn poll(&mut self, send: &mut slow::Send<'_>) -> bool {
         self.slow_bell.disarm();
         let mut came = false;
         while let Ok((port, frame)) = self.sent.try_recv() {
-            send(usize::from(port), &frame);
+            if !send(Passage::of_own(port.into()), &frame) {
+                self.facts.lose();
+            }
             came = true;
         }
         came
@@ -200,6 +314,48 @@ struct Peer {
     stream: TcpStream,
     session: Session,
     is_called: bool,
+    /// Whether it says no more; what it has said is still heard.
+    has_ended: bool,
+}
+
+/// A controller that is called, by a thread of its own: to reach nobody takes time.
+#[derive(Default)]
+struct Call {
+    /// When it was called last.
+    called: Option<Instant>,
+    /// Where the connection comes from while it is called.
+    reached: Option<Receiver<TcpStream>>,
+}
+
+impl Call {
+    /// The connection, once there is one. Calls anew if there is none, and it is time.
+    fn answer(&mut self, address: SocketAddr, bell: &Arc<Doorbell>) -> Option<TcpStream> {
+        match self.reached.as_ref().map(Receiver::try_recv) {
+            Some(Ok(stream)) => {
+                self.reached = None;
+                return Some(stream);
+            }
+            Some(Err(TryRecvError::Empty)) => return None,
+            Some(Err(TryRecvError::Disconnected)) => self.reached = None,
+            None => {}
+        }
+        if self
+            .called
+            .is_none_or(|called| called.elapsed() >= RECONNECT)
+        {
+            self.called = Some(Instant::now());
+            let (tell, reached) = sync_channel(1);
+            let bell = Arc::clone(bell);
+            let calls = spawn_background("switch-call", move || {
+                if let Ok(stream) = TcpStream::connect_timeout(&address, CONNECT) {
+                    let _ = tell.try_send(stream);
+                    bell.ring();
+                }
+            });
+            self.reached = calls.is_ok().then_some(reached);
+        }
+        None
+    }
 }
 
 struct Thread {
@@ -207,13 +363,15 @@ struct Thread {
     controllers: Controllers,
     listener: Option<TcpListener>,
     sessions: Vec<Peer>,
-    /// When the controller was called last.
-    called: Option<Instant>,
+    /// Until when nobody is let in.
+    deaf_until: Option<Instant>,
+    call: Call,
     generation: Option<u64>,
     facts: Arc<Facts>,
+    /// Ports that controllers know to be up.
+    known_up: Box<[bool]>,
     clock: Clock,
     bell: Arc<Doorbell>,
-    shown: Receiver<Shown>,
     send: SyncSender<(u8, Vec<u8>)>,
     slow_bell: Arc<Doorbell>,
     stop: Arc<AtomicBool>,
@@ -221,92 +379,156 @@ struct Thread {
 }
 
 impl Thread {
-    fn run(&mut self) {
+    fn run(&mut self, mut lane: Option<Lane>) {
         let mut alarm = Alarm::default();
+        let (mut batch, mut looks) = (Batch::new(), LOOKS);
         let mut looked = Instant::now();
         while !self.stop.load(Ordering::Relaxed) {
-            let did = self.connect() | self.hear() | self.show();
+            let has_shown = lane
+                .as_mut()
+                .is_some_and(|lane| self.show_all(lane, &mut batch));
+            if has_shown {
+                looks = 0;
+            }
+            let mut did = has_shown | self.connect() | self.hear();
             if looked.elapsed() >= LOOK {
-                looked = Instant::now();
-                self.expire();
+                let is_end = self.expire();
+                did |= !is_end;
+                if is_end {
+                    looked = Instant::now();
+                    self.tell_of_ports();
+                    self.ask();
+                }
             }
             let waits = self.flush();
             if did {
                 continue;
             }
+            if looks < LOOKS {
+                looks += 1;
+                std::thread::sleep(BETWEEN_LOOKS);
+                continue;
+            }
             alarm.clear();
-            if let Some(listener) = &self.listener {
+            if let Some(listener) = self.listener.as_ref().filter(|_| !self.is_deaf()) {
                 alarm.watch(listener.as_fd());
             }
-            for peer in &self.sessions {
+            let listening = |peer: &&Peer| peer.session.listens() && !peer.has_ended;
+            for peer in self.sessions.iter().filter(listening) {
                 alarm.watch(peer.stream.as_fd());
             }
-            if self.bell.arm(&mut alarm) {
+            let is_quiet = lane.as_mut().is_none_or(|lane| lane.arm(&mut alarm));
+            if self.bell.arm(&mut alarm) && is_quiet {
                 alarm.wait(if waits { RETRY } else { LOOK });
             }
             self.bell.disarm();
+            if let Some(lane) = &mut lane {
+                lane.disarm();
+            }
         }
+    }
+
+    fn is_deaf(&self) -> bool {
+        self.deaf_until.is_some_and(|until| Instant::now() < until)
     }
 
     /// Takes in controllers that call, and calls the one that is to be called.
     fn connect(&mut self) -> bool {
-        let mut came = Vec::new();
-        if let Some(listener) = &self.listener {
-            while let Ok((stream, _)) = listener.accept() {
-                came.push((stream, false));
-            }
+        let mut did = false;
+        if self.listener.is_some() && !self.is_deaf() {
+            did = self.let_in();
         }
         let is_there = self.sessions.iter().any(|peer| peer.is_called);
-        let is_time = self
-            .called
-            .is_none_or(|called| called.elapsed() >= RECONNECT);
-        if let Some(address) = self.controllers.call.filter(|_| !is_there && is_time) {
-            self.called = Some(Instant::now());
-            let stream = TcpStream::connect_timeout(&address, CONNECT);
-            came.extend(stream.ok().map(|stream| (stream, true)));
-        }
-        let did = !came.is_empty();
-        for (stream, is_called) in came {
-            let is_ready = stream.set_nonblocking(true).and(stream.set_nodelay(true));
-            if is_ready.is_ok() && self.sessions.len() < MOST_SESSIONS {
-                self.sessions.push(Peer {
-                    stream,
-                    session: Session::new(),
-                    is_called,
-                });
-            }
+        if let Some(address) = self.controllers.call.filter(|_| !is_there)
+            && let Some(stream) = self.call.answer(address, &self.bell)
+        {
+            self.begin(stream, true);
+            did = true;
         }
         did
     }
 
-    /// Hears what controllers say.
+    fn let_in(&mut self) -> bool {
+        let mut did = false;
+        loop {
+            let Some(listener) = &self.listener else {
+                return did;
+            };
+            match listener.accept() {
+                Ok((stream, _)) => {
+                    let called = self.sessions.iter().filter(|peer| peer.is_called);
+                    if self.sessions.len() - called.count() < MOST_SESSIONS {
+                        self.begin(stream, false);
+                    }
+                    did = true;
+                }
+                Err(e) => match e.kind() {
+                    ErrorKind::WouldBlock => return did,
+                    ErrorKind::Interrupted | ErrorKind::ConnectionAborted => {}
+                    // There may be no more descriptors: whoever calls would be there at once again.
+                    _ => {
+                        self.deaf_until = Some(Instant::now() + DEAF);
+                        return did;
+                    }
+                },
+            }
+        }
+    }
+
+    fn begin(&mut self, stream: TcpStream, is_called: bool) {
+        let is_ready = stream.set_nonblocking(true).and(stream.set_nodelay(true));
+        if is_ready.is_ok() {
+            let control = self.control.lock().unwrap_or_else(PoisonError::into_inner);
+            self.sessions.push(Peer {
+                stream,
+                session: Session::new(control.room(), Instant::now()),
+                is_called,
+                has_ended: false,
+            });
+        }
+    }
+
+    /// Hears what controllers say, each in its turn.
     fn hear(&mut self) -> bool {
+        let now = Instant::now();
         let mut did = false;
         let mut gone = Vec::new();
         for place in 0..self.sessions.len() {
             let (mut sent, mut removed, mut deposed) = (Vec::new(), Vec::new(), false);
             let peer = &mut self.sessions[place];
-            let is_over = match peer.stream.read(&mut self.buffer) {
-                Ok(0) => true,
-                Ok(many) => {
-                    did = true;
-                    let mut control = self.control.lock().unwrap_or_else(PoisonError::into_inner);
-                    let facts = &self.facts;
-                    let mut plant = Plant {
-                        control: &mut control,
-                        ports: facts.ports.load(Ordering::Relaxed),
-                        is_up: &|port| facts.is_up(port),
-                        datapath: self.controllers.datapath,
-                        generation: &mut self.generation,
-                        sent: &mut sent,
-                        removed: &mut removed,
-                        deposed: &mut deposed,
-                    };
-                    peer.session.take(&self.buffer[..many], &mut plant).is_err()
+            let (mut many, mut is_over) = (0, false);
+            if peer.session.listens() && !peer.has_ended {
+                match peer.stream.read(&mut self.buffer) {
+                    Ok(0) => peer.has_ended = true,
+                    Ok(read) => many = read,
+                    Err(e) => {
+                        is_over =
+                            !matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted);
+                    }
                 }
-                Err(e) => !matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted),
-            };
-            if is_over {
+            }
+            if many > 0 || peer.session.goes_on() {
+                did = true;
+                let mut control = self.control.lock().unwrap_or_else(PoisonError::into_inner);
+                let facts = &self.facts;
+                let mut plant = Plant {
+                    control: &mut control,
+                    ports: facts.ports.load(Ordering::Relaxed),
+                    facts,
+                    datapath: self.controllers.datapath,
+                    generation: &mut self.generation,
+                    sent: &mut sent,
+                    removed: &mut removed,
+                    deposed: &mut deposed,
+                };
+                let heard = peer.session.take(&self.buffer[..many], now, &mut plant);
+                is_over |= heard.is_err();
+                facts
+                    .ended
+                    .fetch_add(u64::from(heard.is_err()), Ordering::Relaxed);
+            }
+            let is_done = !peer.session.has_more() && peer.session.output().is_empty();
+            if is_over || peer.has_ended && is_done {
                 gone.push(place);
             }
             if deposed {
@@ -330,6 +552,33 @@ impl Thread {
         did
     }
 
+    /// Tells controllers of ports whose link came or went.
+    fn tell_of_ports(&mut self) {
+        let ports = self.facts.ports.load(Ordering::Relaxed);
+        for port in 0..ports.min(MOST_PORTS - 1) as u8 {
+            let is_up = self.facts.is_up(port);
+            let known = &mut self.known_up[usize::from(port)];
+            if std::mem::replace(known, is_up) != is_up {
+                for peer in &mut self.sessions {
+                    peer.session.port_status(port, is_up);
+                }
+            }
+        }
+    }
+
+    /// Asks controllers that are silent whether they are there, and ends the connections of those that are not.
+    fn ask(&mut self) {
+        let (now, facts) = (Instant::now(), &self.facts);
+        self.sessions.retain_mut(|peer| {
+            let is_there = peer.session.tick(now).is_ok();
+            // Relaxed: a number for people.
+            facts
+                .ended
+                .fetch_add(u64::from(!is_there), Ordering::Relaxed);
+            is_there
+        });
+    }
+
     fn tell(&mut self, removed: Vec<(super::control::RuleId, super::control::Kept, Gone)>) {
         if removed.is_empty() {
             return;
@@ -343,10 +592,11 @@ impl Thread {
         }
     }
 
-    fn expire(&mut self) {
+    /// Takes out rules whose time is over, among some of them; whether it has come to the end of them.
+    fn expire(&mut self) -> bool {
         let ticks_per_s = self.clock.to_ticks(1e9) as u64;
         let mut control = self.control.lock().unwrap_or_else(PoisonError::into_inner);
-        let expired = control.expired(Instant::now(), ticks(), ticks_per_s);
+        let (expired, is_end) = control.expired(Instant::now(), ticks(), ticks_per_s);
         control.tell();
         drop(control);
         let why = |is_idle: bool| if is_idle { Gone::Idle } else { Gone::Hard };
@@ -356,32 +606,37 @@ impl Thread {
                 .map(|(id, kept, is_idle)| (id, kept, why(is_idle)))
                 .collect(),
         );
+        is_end
     }
 
-    fn show(&mut self) -> bool {
-        let mut did = false;
-        while let Ok(shown) = self.shown.try_recv() {
-            did = true;
-            for peer in &mut self.sessions {
-                let Shown {
-                    in_port,
-                    table,
-                    by_rule,
-                    frame,
-                } = &shown;
-                peer.session.packet_in(*in_port, *table, *by_rule, frame);
+    /// Shows controllers what the worker has for them; whether there was anything.
+    fn show_all(&mut self, lane: &mut Lane, batch: &mut Batch) -> bool {
+        let received = lane.receive(batch);
+        for (index, packet) in batch.packets().iter().enumerate() {
+            self.show(lane.note(index), packet.bytes());
+        }
+        batch.clear();
+        received > 0
+    }
+
+    fn show(&mut self, note: u64, frame: &[u8]) {
+        let control = self.control.lock().unwrap_or_else(PoisonError::into_inner);
+        let shown = shown(note, &control);
+        drop(control);
+        for peer in &mut self.sessions {
+            if !peer.session.packet_in(shown, frame) {
+                self.facts.lose();
             }
         }
-        did
     }
 
     /// Sends controllers what is for them; whether something is left.
     fn flush(&mut self) -> bool {
+        let now = Instant::now();
         self.sessions.retain_mut(|peer| {
-            let output = peer.session.output();
-            while !output.is_empty() {
-                match peer.stream.write(output) {
-                    Ok(many) if many > 0 => drop(output.drain(..many)),
+            while !peer.session.output().is_empty() {
+                match peer.stream.write(peer.session.output()) {
+                    Ok(many) if many > 0 => peer.session.was_sent(many, now),
                     Err(e) if e.kind() == ErrorKind::Interrupted => {}
                     Err(e) if e.kind() == ErrorKind::WouldBlock => break,
                     _ => return false,
@@ -390,25 +645,23 @@ impl Thread {
             true
         });
         self.sessions
-            .iter_mut()
+            .iter()
             .any(|peer| !peer.session.output().is_empty())
     }
 
     /// Does to a packet what a controller says.
     fn packet_out(&mut self, packet: &PacketOut) {
-        let Ok(length) = u16::try_from(packet.frame.len().min(MOST_FRAME_BYTES)) else {
-            return;
-        };
-        let Ok(pool) = PoolHandle::new(4, false) else {
-            return;
-        };
+        let length = u16::try_from(packet.frame.len()).unwrap_or(u16::MAX);
         let mut batch = Batch::new();
-        if pool.fill(&mut batch, 1, length) == 0 {
+        let pool = PoolHandle::new(4, false).ok();
+        let pool = pool.filter(|pool| pool.fill(&mut batch, 1, length) == 1);
+        let Some(pool) = pool else {
+            self.facts.lose();
             return;
-        }
+        };
         batch.packets_mut()[0]
             .bytes_mut()
-            .copy_from_slice(&packet.frame[..usize::from(length)]);
+            .copy_from_slice(&packet.frame);
         let control = self.control.lock().unwrap_or_else(PoisonError::into_inner);
         let context = Context {
             now_ticks: ticks(),
@@ -427,22 +680,30 @@ impl Thread {
             pool: Some(&pool),
             clock: &self.clock,
             facts: &self.facts,
+            is_worker: false,
         };
         let (mut bridge, mut counts) = (Bridge::new(4), Counts::default());
-        tables.send(&mut batch, packet, &mut bridge, &mut counts);
+        let mut shown = Vec::new();
+        let shows = Shows::Here(&mut shown);
+        tables.send(&mut batch, packet, (&mut bridge, &mut counts), shows);
         drop(control);
-        let kept = places(u64::from(batch.is_kept(0))).count();
+        for (note, frame) in shown {
+            self.show(note, &frame);
+        }
+        let kept: Vec<bool> = (0..batch.len()).map(|it| batch.is_kept(it)).collect();
+        let mut kept = kept.into_iter();
         let mut all: Vec<(u8, Vec<u8>)> = Vec::new();
         batch.scatter(|packet, to, _, copies| {
             let ports = to.into_iter().chain(copies.iter().map(|(_, to)| *to));
-            all.extend(ports.map(|port| (port, packet.bytes().to_vec())));
+            if kept.next() == Some(true) {
+                all.extend(ports.map(|port| (port, packet.bytes().to_vec())));
+            }
         });
-        if kept == 0 {
-            return;
-        }
         for one in all {
             // What the worker has no time for is lost, as on a line that is full.
-            let _ = self.send.try_send(one);
+            if self.send.try_send(one).is_err() {
+                self.facts.lose();
+            }
         }
         self.slow_bell.ring();
     }

@@ -8,6 +8,7 @@ use crate::gtpu::meter;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 #[derive(Debug, Default)]
 pub(super) struct Shape {
@@ -53,12 +54,14 @@ pub(super) struct GroupState {
     pub kind: GroupKind,
     pub buckets: Box<[BucketState]>,
     pub count: Count,
+    pub made: Instant,
     /// Weights of all buckets together.
     weights: u32,
 }
 
 impl GroupState {
-    pub fn new(group: &Group) -> Result<Self, ActionsError> {
+    /// The state of a group that was made then.
+    pub fn new(group: &Group, made: Instant) -> Result<Self, ActionsError> {
         let buckets: Box<[BucketState]> = group
             .buckets
             .iter()
@@ -76,6 +79,7 @@ impl GroupState {
             weights: buckets.iter().map(|bucket| bucket.weight).sum(),
             buckets,
             count: Count::default(),
+            made,
         })
     }
 
@@ -108,6 +112,7 @@ pub(super) struct MeterState {
     /// Whatever came.
     pub came: Count,
     pub dropped: Count,
+    pub made: Instant,
 }
 
 /// What may come at once where a meter does not say: as much as in so long.
@@ -116,7 +121,8 @@ const LEAST_BURST_BYTES: u64 = 15_000;
 const LEAST_BURST_PACKETS: u64 = 32;
 
 impl MeterState {
-    pub fn new(meter: &Meter) -> Self {
+    /// The state of a meter that was made then.
+    pub fn new(meter: &Meter, made: Instant) -> Self {
         let (per_s, is_packets) = match meter.rate {
             Limit::Kbps(kbps) => (kbps, false),
             Limit::Pps(pps) => (pps, true),
@@ -139,6 +145,7 @@ impl MeterState {
             is_packets,
             came: Count::default(),
             dropped: Count::default(),
+            made,
         }
     }
 
@@ -169,7 +176,7 @@ mod tests {
     use crate::switch::control::Bucket;
 
     fn passed(rate: Limit, burst: Option<u32>, every_ns: u64, seconds: u64, bytes: usize) -> u64 {
-        let meter = MeterState::new(&Meter { id: 1, rate, burst });
+        let meter = MeterState::new(&Meter { id: 1, rate, burst }, Instant::now());
         let many = seconds * 1_000_000_000 / every_ns;
         (0..many)
             .filter(|number| meter.passes(1 + number * every_ns, bytes, 0))
@@ -192,14 +199,14 @@ mod tests {
         let bucket = |weight, port| Bucket {
             weight,
             watch: Some(port),
-            actions: vec![Action::Output(port)],
+            actions: vec![Action::port(port)],
         };
-        let group = GroupState::new(&Group {
+        let group = Group {
             id: 1,
             kind: GroupKind::Select,
             buckets: vec![bucket(1, 0), bucket(2, 1), bucket(1, 2)],
-        })
-        .unwrap_or_else(|e| panic!("{e}"));
+        };
+        let group = GroupState::new(&group, Instant::now()).unwrap_or_else(|e| panic!("{e}"));
         let pick = |flow, dead| {
             group
                 .pick(flow, |port| port != dead)

@@ -1,7 +1,11 @@
 //! Packets through the switch.
 
 #![allow(clippy::unwrap_used)]
+use super::action::{Action, Instructions, Of, To};
+use super::openflow::{Shown, Why};
 use super::*;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use taut_wire::{Mac, UdpFlow};
 
 fn mac(number: u8) -> Mac {
@@ -140,6 +144,323 @@ fn pass(switch: &mut Switch, frames: &[Vec<u8>]) -> Vec<Option<Went>> {
         .collect()
 }
 
+/// A rule for all packets of a table.
+fn for_all(table: u8, does: impl Into<Instructions>) -> control::Rule {
+    control::Rule {
+        table,
+        priority: 5,
+        value: Key::default(),
+        mask: Key::default(),
+        does: does.into(),
+        cookie: 0x100 + u64::from(table),
+        flags: 0,
+        idle_s: 0,
+        hard_s: 0,
+    }
+}
+
+/// What comes of frames.
+#[derive(Debug, Default)]
+struct Came {
+    went: Vec<Went>,
+    shown: Vec<(Shown, Vec<u8>)>,
+    counts: Counts,
+}
+
+/// Passes frames that come in through port 0 of four.
+fn through(control: &mut Control, frames: &[Vec<u8>]) -> Came {
+    control.tell();
+    let (pool, facts) = (PoolHandle::new(128, false).unwrap(), Facts::new());
+    let mut batch = Batch::new();
+    for frame in frames {
+        pool.fill(&mut batch, 1, frame.len() as u16);
+        let last = batch.len() - 1;
+        batch.packets_mut()[last].bytes_mut().copy_from_slice(frame);
+    }
+    let context = Context {
+        now_ticks: taut_sys::ticks(),
+        from_port: 0,
+        to_port: 1,
+        ports: 4,
+    };
+    let tables = Tables {
+        context: &context,
+        shape: control.shape(),
+        memory: control.memory(),
+        rule_counts: control.counts(),
+        miss: Miss::Drop,
+        pool: Some(&pool),
+        clock: &Clock::calibrate(Duration::from_millis(1)),
+        facts: &facts,
+        is_worker: true,
+    };
+    let (mut came, mut shown) = (Came::default(), Vec::new());
+    let bridge = &mut Bridge::new(4);
+    let sets = &mut [ActionSet::EMPTY; BATCH_CAPACITY];
+    let shows = Shows::Here(&mut shown);
+    let mut pass = Pass::new(&tables, bridge, &mut came.counts, sets, shows);
+    let between = Between {
+        keys: &mut [Key::default(); BATCH_CAPACITY],
+        found: &mut [Found::NOTHING; BATCH_CAPACITY],
+        scratch: &mut Scratch::default(),
+    };
+    let wanted = (0..frames.len()).fold(0, |bits, index| bits | 1 << index);
+    tables.pass(&mut batch, wanted, between, &mut pass);
+    let kept: Vec<bool> = (0..batch.len()).map(|it| batch.is_kept(it)).collect();
+    let mut kept = kept.into_iter();
+    batch.scatter(|packet, to, priority, copies| {
+        let mut ports = vec![to.unwrap_or(1)];
+        ports.extend(copies.iter().map(|(_, to)| *to));
+        if kept.next() == Some(true) {
+            came.went.push(Went {
+                ports,
+                priority: (priority < 8).then_some(priority),
+                frame: packet.bytes().to_vec(),
+            });
+        }
+    });
+    let shown = shown.into_iter();
+    came.shown = shown
+        .map(|(note, frame)| (server::shown(note, control), frame))
+        .collect();
+    came
+}
+
+const SHOW: Action = Action::Output(To::Controller, 0xffff);
+const OTHER: Action = Action::Set(Field::EthDestination, Of::Any, 0x0200_0000_0009);
+
+#[test]
+fn a_packet_is_shown_as_it_is_then_and_goes_on() {
+    let mut control = Control::new(64);
+    control
+        .add(for_all(0, vec![SHOW, Action::Goto(1)]))
+        .unwrap();
+    control
+        .add(for_all(1, vec![OTHER, Action::port(2), SHOW]))
+        .unwrap();
+    let frame = udp("10.0.0.9", 42);
+    let came = through(&mut control, std::slice::from_ref(&frame));
+    assert_eq!(came.went[0].ports, [2]);
+    let mut changed = frame.clone();
+    changed[..6].copy_from_slice(&[2, 0, 0, 0, 0, 9]);
+    assert_eq!(came.went[0].frame, changed);
+    let shown = |table| Shown {
+        in_port: Some(0),
+        table,
+        why: Why::Action,
+        cookie: 0x100 + u64::from(table),
+        has_rule: true,
+    };
+    assert_eq!(came.shown, [(shown(0), frame), (shown(1), changed)]);
+    assert_eq!((came.counts.sent, came.counts.shown_beside), (1, 1));
+    // A rule for what no other is for says that none was.
+    let mut control = Control::new(64);
+    let mut last = for_all(0, vec![SHOW]);
+    last.priority = 0;
+    control.add(last).unwrap();
+    let came = through(&mut control, &[udp("10.0.0.9", 42)]);
+    let (shown, _) = came.shown[0];
+    assert_eq!((shown.why, shown.cookie), (Why::NoMatch, 0x100));
+    assert!(came.went.is_empty() && came.counts.shown == 1 && came.counts.dropped == 0);
+    let group = control::Group {
+        id: 1,
+        kind: GroupKind::All,
+        buckets: [vec![SHOW], vec![Action::port(3)]]
+            .map(|actions| control::Bucket {
+                weight: 0,
+                watch: None,
+                actions,
+            })
+            .into(),
+    };
+    control.add_group(group).unwrap();
+    control.add(for_all(0, vec![Action::Group(1)])).unwrap();
+    let came = through(&mut control, &[udp("10.0.0.9", 42)]);
+    assert_eq!(
+        (came.went[0].ports.as_slice(), came.shown.len()),
+        (&[3][..], 1)
+    );
+}
+
+#[test]
+fn what_is_written_is_a_set_that_is_done_in_its_order_when_no_table_follows() {
+    let writes = |write: &[Action]| Instructions {
+        write: write.to_vec(),
+        ..Instructions::default()
+    };
+    let applies = |apply: &[Action]| Instructions::from(apply.to_vec());
+    let push = |kind| Action::PushVlan(kind);
+    let customer = push(action::CUSTOMER_TAG);
+    let vlan = Action::Set(Field::VlanId, Of::Any, 0x1007);
+    let (one, two, three) = (Action::port(1), Action::port(2), Action::port(3));
+    let goto = |mut does: Instructions, table| {
+        does.apply.push(Action::Goto(table));
+        does
+    };
+    let clears = |mut does: Instructions| {
+        does.clears = true;
+        does
+    };
+    let plain = udp("10.0.0.9", 42);
+    let tagged = |kind: [u8; 2]| {
+        let mut tagged = plain.clone();
+        tagged.splice(12..12, [kind[0], kind[1], 0, 7]);
+        tagged
+    };
+    let customers = tagged([0x81, 0]);
+    let mut moved = plain.clone();
+    moved[..6].copy_from_slice(&[2, 0, 0, 0, 0, 9]);
+    let v6 = Action::Set(Field::Source, Of::Ipv6, 0x2001 << 112 | 9);
+    for (rules, want) in [
+        (vec![writes(&[two, three])], vec![(vec![3], &plain)]),
+        // Group 1 leads to port 1.
+        (
+            vec![writes(&[Action::Group(1), two])],
+            vec![(vec![1], &plain)],
+        ),
+        (
+            vec![writes(&[vlan, customer, two])],
+            vec![(vec![2], &customers)],
+        ),
+        (
+            vec![writes(&[push(action::SERVICE_TAG), customer, vlan, two])],
+            vec![(vec![2], &customers)],
+        ),
+        (
+            vec![goto(writes(&[two]), 1), applies(&[])],
+            vec![(vec![2], &plain)],
+        ),
+        (
+            vec![
+                goto(writes(&[two]), 1),
+                goto(writes(&[customer, vlan, three]), 2),
+                applies(&[]),
+            ],
+            vec![(vec![3], &customers)],
+        ),
+        (vec![goto(writes(&[two]), 1), clears(applies(&[]))], vec![]),
+        (
+            vec![goto(writes(&[two, OTHER]), 1), clears(writes(&[three]))],
+            vec![(vec![3], &plain)],
+        ),
+        // What is sent at once stays as it was.
+        (
+            vec![goto(writes(&[two, OTHER]), 1), applies(&[one, three])],
+            vec![(vec![1, 3], &plain), (vec![2], &moved)],
+        ),
+        (
+            vec![Instructions {
+                apply: vec![one],
+                clears: false,
+                write: vec![OTHER, three],
+            }],
+            vec![(vec![1], &plain), (vec![3], &moved)],
+        ),
+        (
+            vec![goto(writes(&[two, v6]), 1), applies(&[OTHER])],
+            vec![(vec![2], &moved)],
+        ),
+        // No table is there: it is dropped.
+        (vec![goto(writes(&[two]), 1)], vec![]),
+    ] {
+        let mut control = Control::new(64);
+        let group = control::Group {
+            id: 1,
+            kind: GroupKind::Indirect,
+            buckets: vec![control::Bucket {
+                weight: 0,
+                watch: None,
+                actions: vec![one],
+            }],
+        };
+        control.add_group(group).unwrap();
+        for (table, does) in (0..).zip(rules.clone()) {
+            control.add(for_all(table, does)).unwrap();
+        }
+        let came = through(&mut control, std::slice::from_ref(&plain));
+        let went = came.went.iter();
+        let went: Vec<_> = went.map(|it| (it.ports.clone(), &it.frame)).collect();
+        assert_eq!(went, want, "{rules:?}");
+    }
+    // So does what is sent before a group changes it.
+    let mut control = Control::new(64);
+    let bucket = control::Bucket {
+        weight: 1,
+        watch: None,
+        actions: vec![OTHER, three],
+    };
+    let group = control::Group {
+        id: 1,
+        kind: GroupKind::Select,
+        buckets: vec![bucket],
+    };
+    control.add_group(group).unwrap();
+    let rule = for_all(0, vec![one, Action::Group(1), two]);
+    control.add(rule).unwrap();
+    assert!(control.makes_packets());
+    let came = through(&mut control, std::slice::from_ref(&plain));
+    let went = came.went.iter();
+    let went: Vec<_> = went.map(|it| (it.ports.clone(), &it.frame)).collect();
+    assert_eq!(went, [(vec![1, 2], &plain), (vec![3], &moved)]);
+    // Of many packets each has its own.
+    let mut control = Control::new(128);
+    for port in 0..64 {
+        let mut rule = for_all(0, goto(writes(&[Action::port(1 + port % 3)]), 1));
+        rule.mask.set(Field::DestinationPort, 0xffff);
+        rule.value.set(Field::DestinationPort, u128::from(port));
+        control.add(rule).unwrap();
+    }
+    control.add(for_all(1, applies(&[OTHER]))).unwrap();
+    let frames: Vec<_> = (0..64).map(|port| udp("10.0.0.9", port)).collect();
+    let came = through(&mut control, &frames);
+    let went: Vec<u8> = came.went.iter().flat_map(|it| it.ports.clone()).collect();
+    assert_eq!(went, (0..64).map(|port| 1 + port % 3).collect::<Vec<u8>>());
+}
+
+#[test]
+fn flows_are_shared_out_whatever_rules_ask_and_stay_when_others_come() {
+    let mut control = Control::new(64);
+    let buckets = [1, 2].map(|port| control::Bucket {
+        weight: 1,
+        watch: None,
+        actions: vec![Action::port(port)],
+    });
+    let group = control::Group {
+        id: 1,
+        kind: GroupKind::Select,
+        buckets: buckets.into(),
+    };
+    control.add_group(group).unwrap();
+    let mut rule = for_all(0, vec![Action::Group(1)]);
+    rule.mask.set(Field::InPort, 0xffff);
+    control.add(rule).unwrap();
+    let flows: Vec<Vec<u8>> = (0..400).map(|port| udp("10.0.0.9", port)).collect();
+    let ways = |control: &mut Control, flows: &[Vec<u8>]| -> Vec<u8> {
+        let parts = flows.chunks(BATCH_CAPACITY);
+        let came = parts.flat_map(|some| through(control, some).went);
+        came.map(|went| went.ports[0]).collect()
+    };
+    let before = ways(&mut control, &flows);
+    let first = before.iter().filter(|port| **port == 1).count();
+    assert!((100..300).contains(&first), "{first}");
+    let mut other = for_all(0, Vec::new());
+    other.mask.set(Field::EthType, 0xffff);
+    other.value.set(Field::EthType, 0x0800);
+    other.mask.set(Field::Source, 0xffff_ffff);
+    other.value.set(Field::Source, 7);
+    control.add(other).unwrap();
+    assert_eq!(ways(&mut control, &flows), before);
+    // Fragments of a datagram go together, whatever they begin with.
+    for port in 0..16 {
+        let mut first = udp("10.0.0.9", port);
+        first[20] = 0x20;
+        let mut last = first.clone();
+        last[20..22].copy_from_slice(&[0, 8]);
+        let ways = ways(&mut control, &[first, last]);
+        assert_eq!(ways[0], ways[1]);
+    }
+}
+
 fn ports(went: &Option<Went>) -> Vec<u8> {
     went.as_ref().map_or(Vec::new(), |went| went.ports.clone())
 }
@@ -168,6 +489,12 @@ fn the_rule_of_highest_priority_says_where_a_packet_goes() {
     assert_eq!(went[2].as_ref().unwrap().priority, Some(7));
     assert_eq!(went[3], None);
     assert_eq!(ports(&went[4]), [1, 2, 3]);
+    let port_counts = |port| switch.facts.port_counts(port);
+    let (usual, last) = (went[0].as_ref().unwrap().frame.len() as u64, 20);
+    assert_eq!(port_counts(0), [(5, 4 * usual + last), (0, 0)]);
+    assert_eq!(port_counts(1)[1], (3, 2 * usual + last));
+    assert_eq!(port_counts(2)[1], (3, 2 * usual + last));
+    assert_eq!(port_counts(3)[1], (3, 2 * usual + last));
     let outcomes = switch.outcomes();
     let count = |name| outcomes.iter().find(|it| it.0 == name).unwrap().1;
     assert_eq!(
@@ -191,6 +518,39 @@ fn tables_follow_one_another_and_see_what_was_changed() {
     assert_eq!(first.frame[12..18], [0x81, 0, 0, 7, 8, 0]);
     // There is no rule in table 5.
     assert_eq!(went[1], None);
+}
+
+#[test]
+fn frames_of_any_length_pass_all_actions_or_are_dropped_and_counted() {
+    let every_change = "\"push_vlan\", \"pop_vlan\", \"dec_ttl\", \"set:eth_dst=02:00:00:00:00:09\", \"set:vlan=7\", \
+         \"set:vlan_pcp=3\", \"set:ip_src=10.0.0.1\", \"set:ip_dst=2001:db8::1\", \"set:ip_dscp=1\", \"set:ip_ecn=1\", \
+         \"set:ttl=9\", \"set:port_src=1\", \"set:port_dst=1\"";
+    for actions in every_change.split(", ") {
+        let switch = &mut switch(&format!(
+            "[[group]]\nid = 1\ntype = \"all\"\nbuckets = [{{ actions = [\"output:1\"] }}, {{ actions = [\"output:3\"] }}]\n\
+             [[group]]\nid = 2\ntype = \"select\"\nbuckets = [{{ actions = [{actions}, \"output:2\"] }}]\n\
+             [[rule]]\ntable = 0\nactions = [{actions}, \"goto:1\"]\n\
+             [[rule]]\ntable = 1\nudp_dst = 42\nactions = [{actions}, \"group:1\"]\n\
+             [[rule]]\ntable = 1\npriority = 1\nactions = [{actions}, \"group:2\"]\n"
+        ));
+        let whole = udp("10.0.0.9", 42);
+        let mut tagged = whole.clone();
+        tagged.splice(12..12, [0x81, 0, 0xa0, 5]);
+        let lengths = (0..60).collect::<Vec<_>>();
+        let cut = lengths
+            .iter()
+            .flat_map(|length| [whole[..*length].to_vec(), tagged[..*length].to_vec()]);
+        let frames: Vec<_> = cut.collect();
+        let mut kept = Vec::new();
+        for some in frames.chunks(BATCH_CAPACITY) {
+            kept.extend(pass(switch, some).iter().map(Option::is_some));
+        }
+        for (frame, is_kept) in frames.iter().zip(kept) {
+            assert_eq!(is_kept, frame.len() >= 14, "{actions} {}", frame.len());
+        }
+        let short = switch.count_of("dropped: too short to be changed");
+        assert_eq!(short, Some(28), "{actions}");
+    }
 }
 
 #[test]
@@ -271,7 +631,7 @@ fn the_rules_found_are_those_that_a_list_would_find_whatever_comes_and_goes() {
                 priority: random.u16(..16),
                 value: Key::default(),
                 mask: Key::default(),
-                actions: Vec::new(),
+                does: Instructions::default(),
                 cookie: next,
                 flags: 0,
                 idle_s: 0,
@@ -345,7 +705,7 @@ fn a_rule_goes_when_its_time_is_over_and_its_slot_serves_again() {
             priority: 1,
             value: Key::default(),
             mask: Key::default(),
-            actions: vec![action::Action::Output(1)],
+            does: vec![Action::port(1)].into(),
             cookie: 0,
             flags: 0,
             idle_s,
@@ -360,14 +720,14 @@ fn a_rule_goes_when_its_time_is_over_and_its_slot_serves_again() {
     let hard = control.add(rule(2, 0, 5)).unwrap();
     assert_eq!(control.add(rule(3, 0, 0)), Err(control::Refused::TableFull));
     let (now, now_ticks) = (std::time::Instant::now(), taut_sys::ticks());
-    assert!(control.expired(now, now_ticks, second * 1000).is_empty());
-    let gone = control.expired(now, now_ticks + 2 * second * 1000, second * 1000);
+    assert!(control.expired(now, now_ticks, second * 1000).0.is_empty());
+    let (gone, _) = control.expired(now, now_ticks + 2 * second * 1000, second * 1000);
     assert_eq!(
         gone.iter().map(|it| (it.0, it.2)).collect::<Vec<_>>(),
         [(idle, true)]
     );
     let later = now + Duration::from_secs(6);
-    let gone = control.expired(later, now_ticks, second);
+    let (gone, _) = control.expired(later, now_ticks, second);
     assert_eq!(
         gone.iter().map(|it| (it.0, it.2)).collect::<Vec<_>>(),
         [(hard, false)]
@@ -462,4 +822,159 @@ fn what_cannot_be_in_the_kernel_is_said() {
     };
     assert!(!in_kernel::rules(many(63).parse().unwrap(), 64).unwrap().1);
     in_kernel::rules(many(64).parse().unwrap(), 64).unwrap_err();
+}
+
+/// Bytes that come until the connection is closed or there are so many.
+fn comes(stream: &mut TcpStream, many: usize) -> Vec<u8> {
+    stream
+        .set_read_timeout(Some(Duration::from_secs(60)))
+        .unwrap();
+    let mut came = vec![0; many];
+    let mut at = 0;
+    while at < many {
+        match stream.read(&mut came[at..]) {
+            Ok(0) | Err(_) => break,
+            Ok(read) => at += read,
+        }
+    }
+    came.truncate(at);
+    came
+}
+
+fn free_address() -> SocketAddr {
+    let free = TcpListener::bind("127.0.0.1:0").unwrap();
+    free.local_addr().unwrap()
+}
+
+const GREETING: [u8; 8] = [4, 0, 0, 8, 0, 0, 0, 1];
+
+#[test]
+fn a_controller_is_shown_a_packet_that_no_rule_is_for() {
+    let address = free_address();
+    let switch = &mut switch(&format!("openflow = \"{address}\"\nmiss = \"controller\""));
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(&GREETING).unwrap();
+    // Its own greeting, and the answer whether it is there: it has heard the greeting.
+    stream.write_all(&[4, 2, 0, 8, 0, 0, 0, 1]).unwrap();
+    assert_eq!(comes(&mut stream, 24)[17], 3);
+    let frame = udp("10.0.0.9", 42);
+    let went = pass(switch, std::slice::from_ref(&frame));
+    assert_eq!(went, [None]);
+    let told = comes(&mut stream, 42 + frame.len());
+    assert_eq!(told[1], 10);
+    // Without buffer, whole, as no rule is for it, in table 0, without cookie.
+    assert_eq!(told[8..14], [255, 255, 255, 255, 0, frame.len() as u8]);
+    assert_eq!(told[14..24], [0, 0, 255, 255, 255, 255, 255, 255, 255, 255]);
+    assert_eq!(told[42..], frame);
+    assert_eq!(switch.count_of("shown to the controller"), Some(1));
+}
+
+#[test]
+fn who_asks_for_all_rules_and_says_no_more_hears_them_all() {
+    let address = free_address();
+    let rules = (0..4000).map(|number: u32| {
+        let [_, _, c, d] = number.to_be_bytes();
+        format!("[[rule]]\neth_src = \"02:00:00:00:{c:02x}:{d:02x}\"\nactions = [\"output:1\"]\n")
+    });
+    let rules: String = rules.collect();
+    let _switch = switch(&format!("openflow = \"{address}\"\n{rules}"));
+    let mut stream = TcpStream::connect(address).unwrap();
+    let question = [
+        &GREETING[..],
+        &[4, 18, 0, 56, 0, 0, 0, 1],
+        &[0, 1, 0, 0, 0, 0, 0, 0, 0xff, 0, 0, 0],
+        &[0xff; 8],
+        &[0; 20],
+        &[0, 1, 0, 4, 0, 0, 0, 0],
+    ];
+    stream.write_all(&question.concat()).unwrap();
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    let heard = comes(&mut stream, 1 << 20);
+    let (mut left, mut many, mut is_last) = (&heard[16..], 0, false);
+    while !left.is_empty() {
+        let length = |at: &[u8]| usize::from(u16::from_be_bytes([at[0], at[1]]));
+        let (part, rest) = left.split_at(length(&left[2..]));
+        is_last = part[11] & 1 == 0;
+        assert_eq!((part[1], is_last), (19, rest.is_empty()));
+        let mut entries = &part[16..];
+        while !entries.is_empty() {
+            entries = &entries[length(entries)..];
+            many += 1;
+        }
+        left = rest;
+    }
+    assert!(is_last && many == 4000, "{many}");
+}
+
+#[test]
+fn the_called_controller_has_a_place_however_many_call_and_is_called_again() {
+    let address = free_address();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let called = listener.local_addr().unwrap();
+    let _switch = switch(&format!(
+        "openflow = \"{address}\"\ncontroller = \"{called}\""
+    ));
+    let (first, _) = listener.accept().unwrap();
+    let mut silent = Vec::new();
+    for _ in 0..80 {
+        let mut stream = TcpStream::connect(address).unwrap();
+        // A greeting, or nothing.
+        if !comes(&mut stream, 8).is_empty() {
+            silent.push(stream);
+        }
+    }
+    assert!(silent.len() >= 64, "{}", silent.len());
+    drop(first);
+    let (mut second, _) = listener.accept().unwrap();
+    assert_eq!(comes(&mut second, 8)[..2], [4, 0]);
+    // Those that do not greet lose their places.
+    for stream in &mut silent {
+        comes(stream, 1 << 16);
+    }
+    let mut stream = TcpStream::connect(address).unwrap();
+    assert_eq!(comes(&mut stream, 8)[..2], [4, 0]);
+}
+
+#[test]
+fn a_chain_of_as_many_ports_as_there_can_be_is_flooded() {
+    let context = |ports| Context {
+        from_port: 3,
+        ports,
+        ..Context::default()
+    };
+    assert_eq!(others(&context(4)).collect::<Vec<_>>(), [0, 1, 2]);
+    assert_eq!(others(&context(255)).count(), 254);
+    assert_eq!(others(&context(256)).count(), 254);
+}
+
+#[test]
+fn all_rules_that_are_over_go_however_many_there_are() {
+    let mut control = Control::new(20_000);
+    for number in 0..20_000 {
+        let mut rule = control::Rule {
+            table: 0,
+            priority: 1,
+            value: Key::default(),
+            mask: Key::default(),
+            does: Instructions::default(),
+            cookie: 0,
+            flags: 0,
+            idle_s: 0,
+            hard_s: 5,
+        };
+        rule.mask.set(Field::EthSource, Field::EthSource.whole());
+        rule.value.set(Field::EthSource, number);
+        control.add(rule).unwrap();
+    }
+    let later = std::time::Instant::now() + Duration::from_secs(6);
+    let (mut gone, mut turns) = (0, 0);
+    loop {
+        let (over, is_end) = control.expired(later, 0, 1);
+        assert!(over.len() <= 5000);
+        (gone, turns) = (gone + over.len(), turns + 1);
+        if is_end {
+            break;
+        }
+    }
+    assert!(gone == 20_000 && turns > 3, "{gone} {turns}");
 }

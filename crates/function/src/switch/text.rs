@@ -1,6 +1,6 @@
 //! Rules, groups and meters as people write them: in the chain file or in a file of their own.
 
-use super::action::{Action, CUSTOMER_TAG, SERVICE_TAG};
+use super::action::{Action, CUSTOMER_TAG, Of, SERVICE_TAG, To, WHOLE};
 use super::control::{Bucket, Group, GroupKind, Limit, Meter, Rule};
 use super::key::{Field, Key, TAGGED};
 use crate::{SettingsError, each};
@@ -163,7 +163,7 @@ impl RuleText {
             priority: self.priority,
             value: asked.value,
             mask: asked.mask,
-            actions,
+            does: actions.into(),
             cookie: self.cookie,
             flags: 0,
             idle_s: seconds("idle_timeout", self.idle_timeout.as_deref())?,
@@ -402,10 +402,10 @@ fn action(text: &str) -> Result<Option<Action>, SettingsError> {
     };
     let action = match (name, argument) {
         ("drop", None) => return Ok(None),
-        ("in_port", None) => Action::InPort,
-        ("flood", None) => Action::Flood,
-        ("normal", None) => Action::Normal,
-        ("controller", None) => Action::Controller,
+        ("in_port", None) => Action::Output(To::InPort, 0),
+        ("flood", None) => Action::Output(To::Flood, 0),
+        ("normal", None) => Action::Output(To::Normal, 0),
+        ("controller", None) => Action::Output(To::Controller, WHOLE),
         ("dec_ttl", None) => Action::DecrementTtl,
         ("pop_vlan", None) => Action::PopVlan,
         ("push_vlan", None) => Action::PushVlan(CUSTOMER_TAG),
@@ -416,7 +416,7 @@ fn action(text: &str) -> Result<Option<Action>, SettingsError> {
         }
         ("output", Some(port)) => {
             let port = port.parse().ok().filter(|port| *port < u8::MAX);
-            Action::Output(
+            Action::port(
                 port.ok_or_else(|| wrong("output:N, a port of the chain by its number, from 0"))?,
             )
         }
@@ -428,7 +428,7 @@ fn action(text: &str) -> Result<Option<Action>, SettingsError> {
         ("meter", Some(id)) => Action::Meter(id.parse().map_err(|_| wrong("meter:ID"))?),
         ("goto", Some(table)) => Action::Goto(table.parse().map_err(|_| wrong("goto:TABLE"))?),
         ("set", Some(assigned)) => {
-            let (field, value) = assigned
+            let (field, of, value) = assigned
                 .split_once('=')
                 .and_then(|(field, value)| set_text(field.trim(), value.trim()))
                 .ok_or_else(|| {
@@ -437,7 +437,7 @@ fn action(text: &str) -> Result<Option<Action>, SettingsError> {
                          or port_dst",
                     )
                 })?;
-            Action::Set(field, value)
+            Action::Set(field, of, value)
         }
         _ => {
             return Err(wrong(
@@ -449,29 +449,35 @@ fn action(text: &str) -> Result<Option<Action>, SettingsError> {
     Ok(Some(action))
 }
 
-fn set_text(field: &str, value: &str) -> Option<(Field, u128)> {
-    let of = |field: Field, value: Option<u128>| {
+fn set_text(field: &str, value: &str) -> Option<(Field, Of, u128)> {
+    let set = |field: Field, of: Of, value: Option<u128>| {
         let value = value.filter(|value| value & !field.whole() == 0)?;
-        Some((field, value))
+        Some((field, of, value))
     };
     let plain = number(value).map(u128::from);
     let mac = Mac::from_str(value).ok().map(mac_number);
-    let address = value.parse::<IpAddr>().ok().map(address_number);
+    let address = value.parse::<IpAddr>().ok();
+    let of_address = match address {
+        Some(IpAddr::V6(_)) => Of::Ipv6,
+        _ => Of::Ipv4OrArp,
+    };
+    let address = address.map(address_number);
     match field {
-        "eth_src" => of(Field::EthSource, mac),
-        "eth_dst" => of(Field::EthDestination, mac),
-        "vlan" => of(
+        "eth_src" => set(Field::EthSource, Of::Any, mac),
+        "eth_dst" => set(Field::EthDestination, Of::Any, mac),
+        "vlan" => set(
             Field::VlanId,
+            Of::Any,
             plain.filter(|id| *id <= u128::from(VlanTag::MAX_ID)),
         ),
-        "vlan_pcp" => of(Field::VlanPriority, plain),
-        "ip_src" => of(Field::Source, address),
-        "ip_dst" => of(Field::Destination, address),
-        "ip_dscp" | "dscp" => of(Field::Dscp, plain),
-        "ip_ecn" | "ecn" => of(Field::Ecn, plain),
-        "ttl" => of(Field::Ttl, plain),
-        "port_src" => of(Field::SourcePort, plain),
-        "port_dst" => of(Field::DestinationPort, plain),
+        "vlan_pcp" => set(Field::VlanPriority, Of::Any, plain),
+        "ip_src" => set(Field::Source, of_address, address),
+        "ip_dst" => set(Field::Destination, of_address, address),
+        "ip_dscp" | "dscp" => set(Field::Dscp, Of::Ip, plain),
+        "ip_ecn" | "ecn" => set(Field::Ecn, Of::Ip, plain),
+        "ttl" => set(Field::Ttl, Of::Ip, plain),
+        "port_src" => set(Field::SourcePort, Of::Ports, plain),
+        "port_dst" => set(Field::DestinationPort, Of::Ports, plain),
         _ => None,
     }
 }
@@ -566,12 +572,12 @@ mod tests {
             assert_eq!((rule.value.get(field), rule.mask.get(field)), (value, mask));
         }
         assert_eq!(
-            rule.actions,
+            rule.does.apply,
             [
-                Action::Set(Field::EthDestination, 0x0200_0000_0009),
+                Action::Set(Field::EthDestination, Of::Any, 0x0200_0000_0009),
                 Action::Queue(7),
-                Action::Output(1),
-                Action::Output(3)
+                Action::port(1),
+                Action::port(3)
             ]
         );
     }

@@ -31,8 +31,7 @@ pub(super) const WITH_RULES: Baseline = Baseline {
 fn probe() -> Result<String, Missing> {
     let missing = |what: &str| Missing {
         what: what.to_owned(),
-        how_to_get_it: "build it by benches/peers/suricata/build.sh, and put it on the search path"
-            .to_owned(),
+        how_to_get_it: "apt-get install suricata".to_owned(),
     };
     if !is_installed(PROGRAM) {
         return Err(missing("`suricata` is not on the search path"));

@@ -505,6 +505,29 @@ mod tests {
         fs::write(&path, format!("{text}{{\"setting\":\"sw")).unwrap();
         assert!(revert(&root).unwrap().refused.is_empty());
         assert_eq!(files(folder.path()), before);
+        // Nor is one that was cut off in the middle of a letter, nor does what is noted later stand behind it.
+        for cut in [&b"{\"setting\":\"sw"[..], b"{\"setting\":\"\xc3"] {
+            apply(&root, &cpus(), Profile::Latency).unwrap();
+            let whole = fs::read(&path).unwrap();
+            let lines: Vec<_> = whole.split_inclusive(|byte| *byte == b'\n').collect();
+            // The last change has not been made yet either: it is noted anew.
+            let noted = lines[..lines.len() - 1].concat();
+            fs::write(&path, [&noted, cut].concat()).unwrap();
+            apply(&root, &cpus(), Profile::Latency).unwrap();
+            let mut journal = Journal::open(&root).unwrap();
+            let entry = Entry {
+                setting: "of a test".to_string(),
+                ..journal.entries[0].clone()
+            };
+            journal.entries.clear();
+            journal.note(entry).unwrap();
+            drop(journal);
+            let text = fs::read_to_string(&path).unwrap();
+            assert!(text.lines().last().unwrap().contains("of a test"), "{text}");
+            fs::write(&path, &whole).unwrap();
+            assert!(revert(&root).unwrap().refused.is_empty());
+            assert_eq!(files(folder.path()), before);
+        }
         fs::write(&path, "hello\n").unwrap();
         assert!(matches!(
             revert(&root),

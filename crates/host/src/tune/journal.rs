@@ -1,7 +1,8 @@
 //! The journal: what was there before each change, written to disk before the change is made.
 //!
 //! JSON lines. The first says for what was applied, and in which boot; each further one is a change that is about to be
-//! made. Values set at run time do not outlive a boot, so a journal of an earlier one has nothing left to say.
+//! made. A line that was cut off (no room, power, kill) is of a change that was not made; it is taken away before anything is
+//! put behind it. Values set at run time do not outlive a boot, so a journal of an earlier one has nothing left to say.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -67,7 +68,12 @@ impl<'a> Journal<'a> {
             io::ErrorKind::WouldBlock => TuneError::Busy,
             _ => failed(e),
         })?;
-        let (head, entries) = read(root)?;
+        let (head, entries, whole) = parse(root)?;
+        if let Some(bytes) = whole {
+            let file = OpenOptions::new().write(true).open(root.path(FILE));
+            let cut = file.and_then(|file| file.set_len(bytes));
+            cut.map_err(failed)?;
+        }
         Ok(Self {
             root,
             _folder: folder,
@@ -99,7 +105,12 @@ impl<'a> Journal<'a> {
             return Ok(());
         }
         let mut file = OpenOptions::new().append(true).open(self.root.path(FILE))?;
-        line(&mut file, &entry)?;
+        let before = file.metadata()?.len();
+        if let Err(e) = line(&mut file, &entry) {
+            // Where that fails, too, whoever opens it next does it.
+            let _ = file.set_len(before);
+            return Err(e);
+        }
         self.entries.push(entry);
         Ok(())
     }
@@ -132,26 +143,35 @@ impl<'a> Journal<'a> {
 
 /// Head and entries of the journal below `root`; none where there is none.
 pub(super) fn read(root: &Root) -> Result<(Option<JournalHeader>, Vec<Entry>), TuneError> {
+    parse(root).map(|(head, entries, _)| (head, entries))
+}
+
+/// Head and entries of a journal, and the bytes of its whole lines if something stands behind them.
+type Parsed = (Option<JournalHeader>, Vec<Entry>, Option<u64>);
+
+fn parse(root: &Root) -> Result<Parsed, TuneError> {
     let path: PathBuf = root.path(FILE);
-    let text = match fs::read_to_string(&path) {
+    let mut text = match fs::read(&path) {
         Ok(text) => text,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok((None, Vec::new())),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok((None, Vec::new(), None)),
         Err(source) => return Err(TuneError::Journal { path, source }),
     };
+    let whole = text.iter().rposition(|byte| *byte == b'\n');
+    let whole = whole.map_or(0, |at| at + 1);
+    let cut = (whole < text.len()).then_some(whole as u64);
+    text.truncate(whole);
     let bad = |line, reason: serde_json::Error| TuneError::NotAJournal {
         path: root.path(FILE),
         line,
         reason: reason.to_string(),
     };
-    let mut lines = text.split_inclusive('\n').enumerate();
-    // A line that was cut off (power, kill) is of a change that was not made.
-    let Some((_, head)) = lines.next().filter(|(_, line)| line.ends_with('\n')) else {
-        return Ok((None, Vec::new()));
+    let mut lines = text.split_inclusive(|byte| *byte == b'\n').enumerate();
+    let Some((_, head)) = lines.next() else {
+        return Ok((None, Vec::new(), cut));
     };
-    let head = serde_json::from_str(head).map_err(|e| bad(1, e))?;
-    let whole = lines.filter(|(_, line)| line.ends_with('\n'));
-    let entries = whole.map(|(at, line)| serde_json::from_str(line).map_err(|e| bad(at + 1, e)));
-    Ok((Some(head), entries.collect::<Result<_, _>>()?))
+    let head = serde_json::from_slice(head).map_err(|e| bad(1, e))?;
+    let entries = lines.map(|(at, line)| serde_json::from_slice(line).map_err(|e| bad(at + 1, e)));
+    Ok((Some(head), entries.collect::<Result<_, _>>()?, cut))
 }
 
 /// Writes one line, and has it on the disk before it returns.

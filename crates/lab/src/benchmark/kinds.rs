@@ -9,7 +9,7 @@ use crate::report::ReportError;
 use crate::switched::Switched;
 use crate::{comparison, controlled, matched, probed, report, rfc2544};
 use std::path::{Path, PathBuf};
-use taut_results::{Completion, LeftOut};
+use taut_results::{Completion, LeftOut, has};
 
 /// A kind of results folder.
 #[derive(Debug)]
@@ -81,7 +81,7 @@ impl Kind {
 
     fn is(&self, dir: &Path) -> bool {
         match self.known_by {
-            KnownBy::Head(name) => dir.join(name).is_file(),
+            KnownBy::Head(name) => has(dir, name),
             KnownBy::Summary(is) => is(dir),
         }
     }

@@ -62,8 +62,8 @@ pub struct Results<B: Benchmark> {
 /// # Errors
 /// When the head is missing or unreadable.
 pub(crate) fn read_results<B: Benchmark>(dir: &Path) -> Result<Results<B>, ResultsError> {
-    let head = read_head(&dir.join(B::HEAD), B::SCHEMA)?;
-    let (outcomes, problems) = read_each(&dir.join(B::OUTCOMES))?;
+    let head = read_head(dir, B::HEAD, B::SCHEMA)?;
+    let (outcomes, problems) = read_each(dir, B::OUTCOMES)?;
     Ok(Results {
         head,
         outcomes,

@@ -22,7 +22,7 @@ pub use shown::{PUBLISHED, is_published, outcome, rows, runs};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use taut_control::{Kpis, Record};
-use taut_results::{ResultsError, read_head, refuse_results, write_json, write_whole};
+use taut_results::{ResultsError, read, read_head, refuse_results, write_json, write_whole};
 use taut_traffic::control::{Datagrams, End};
 
 /// File that the folder is known by.
@@ -104,8 +104,8 @@ impl ControlReport {
     /// There are none, or they are damaged.
     pub fn read_records(dir: &Path) -> Result<Vec<Record>, ResultsError> {
         let path = dir.join(ROUNDS);
-        let text = std::fs::read_to_string(&path).map_err(ResultsError::io(&path))?;
-        read_rounds(&text).map_err(|e| ResultsError::Samples {
+        let text = read(dir, ROUNDS)?;
+        read_rounds(&String::from_utf8_lossy(&text)).map_err(|e| ResultsError::Samples {
             path,
             reason: e.to_string(),
         })
@@ -116,6 +116,6 @@ impl ControlReport {
     /// # Errors
     /// There is none, or it is damaged.
     pub fn read(dir: &Path) -> Result<Self, ResultsError> {
-        read_head(&dir.join(HEAD), SCHEMA)
+        read_head(dir, HEAD, SCHEMA)
     }
 }

@@ -33,7 +33,7 @@ struct Page<'a> {
 
 /// Whether a folder is one of `taut control run --out`.
 pub fn is_controlled(dir: &Path) -> bool {
-    dir.join(ROUNDS).is_file() && ControlReport::read(dir).is_ok()
+    taut_results::has(dir, ROUNDS) && ControlReport::read(dir).is_ok()
 }
 
 /// Writes `figures/` and `report.html` into the folder `dir` of `taut control run --out`, from what lies there, and returns the page's
@@ -283,6 +283,14 @@ mod tests {
         report.end = End::Periods;
         report.write(dir, &found.records).unwrap();
         std::fs::read_to_string(write_report(dir).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn nothing_outside_of_a_folder_is_read_made_or_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path().join("out");
+        folder("robot", &dir);
+        crate::strangers::check(&dir);
     }
 
     #[test]

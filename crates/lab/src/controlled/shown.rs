@@ -16,7 +16,7 @@ pub fn outcome(report: &ControlReport) -> String {
             .fallen_s
             .map_or("fell".to_owned(), |s| format!("fell after {s:.2} s")),
         End::Gone => "the controller went, the plant was left at 0".to_owned(),
-        End::NobodyAnswered => "no command came".to_owned(),
+        End::NobodyAnswered => "no command came in time".to_owned(),
         End::Stopped => "stopped".to_owned(),
     };
     format!(

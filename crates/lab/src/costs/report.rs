@@ -9,7 +9,7 @@ use crate::report::ReportError;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use taut_measure::quantity::{rate, share, three_digits};
-use taut_results::write_whole;
+use taut_results::{InsidePath, ResultsError, write_whole};
 
 /// `summary.json`.
 #[derive(Serialize)]
@@ -70,12 +70,16 @@ fn runs(results: &Results) -> String {
 
 /// Writes the models that there are as `models/PORT.toml`.
 fn write_models(dir: &Path, ports: &[PortModel]) -> Result<(), ReportError> {
-    let folder = dir.join("models");
-    std::fs::create_dir_all(&folder).map_err(taut_results::ResultsError::io(folder.clone()))?;
     for port in ports {
         if let Some(text) = port.model.as_ref().and_then(|m| toml::to_string(m).ok()) {
-            let path = folder.join(format!("{}.toml", port.port));
-            write_whole(&path, text.as_bytes())?;
+            // Its name by itself is one of a file: with an ending, `..` would be one.
+            let name = InsidePath::one(&port.port)
+                .and_then(|name| InsidePath::new(&format!("models/{name}.toml")))
+                .map_err(|source| ResultsError::NotInside {
+                    path: dir.to_owned(),
+                    source,
+                })?;
+            name.write(dir, text.as_bytes())?;
         }
     }
     Ok(())
@@ -174,7 +178,7 @@ fn short(value: f64) -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::super::{Costs, made_up};
-    use crate::benchmark::show;
+    use crate::benchmark::{Benchmark, show};
 
     #[test]
     fn a_folder_becomes_a_page_with_figures_models_and_all_published_checks() {
@@ -235,6 +239,44 @@ mod tests {
         // The same folder gives the same page.
         show::<Costs>(folder.path(), None).unwrap();
         assert_eq!(page, std::fs::read_to_string(&shown.page).unwrap());
+    }
+
+    #[test]
+    fn nothing_outside_of_a_folder_is_read_made_or_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        made_up::write(folder.path());
+        crate::strangers::check(folder.path());
+        let outside = tempfile::tempdir().unwrap();
+        let precious = outside.path().join("x.toml");
+        let head = folder.path().join(Costs::HEAD);
+        let text = std::fs::read_to_string(&head).unwrap();
+        let points = folder.path().join("points");
+        let names = [
+            format!("{}/x", outside.path().display()),
+            format!("../../../../../../..{}/x", outside.path().display()),
+            "below/x".to_owned(),
+            "..".to_owned(),
+            String::new(),
+        ];
+        for name in names {
+            std::fs::write(&precious, "precious = 1").unwrap();
+            let with = |text: &str| text.replace("\"null\"", &format!("{name:?}"));
+            assert_ne!(with(&text), text);
+            std::fs::write(&head, with(&text)).unwrap();
+            let place = tempfile::tempdir().unwrap();
+            made_up::write(place.path());
+            for entry in std::fs::read_dir(&points).unwrap() {
+                let path = entry.unwrap().path();
+                let point = std::fs::read_to_string(&path).unwrap();
+                let to = place.path().join("points").join(path.file_name().unwrap());
+                std::fs::write(to, with(&point)).unwrap();
+            }
+            std::fs::copy(&head, place.path().join(Costs::HEAD)).unwrap();
+            let refused = show::<Costs>(place.path(), None).unwrap_err().to_string();
+            assert!(refused.contains("no name of a file inside"), "{refused}");
+            let kept = std::fs::read_to_string(&precious).unwrap();
+            assert_eq!(kept, "precious = 1", "{name}");
+        }
     }
 
     #[test]

@@ -84,6 +84,7 @@ mod tests {
             device_id: "a".to_owned(),
             repetition,
             dir: "a".into(),
+            name: taut_results::InsidePath::new("a").unwrap(),
             cbr: None,
             sweep,
             interruptions: None,

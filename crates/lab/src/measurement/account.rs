@@ -293,9 +293,15 @@ fn finish_samples(
     let mut first = None;
     let finished = threads.into_iter().zip(accounts);
     let samples = finished.map(|(thread, account)| {
-        let (kept, problem) = thread.join();
-        first = first.take().or(problem);
-        Kept { kept, account }
+        let written = thread.join();
+        first = first.take().or(written.problem);
+        Kept {
+            kept: written.rows,
+            account: SamplerAccount {
+                not_kept: account.not_kept + written.lost,
+                ..account
+            },
+        }
     });
     (samples.collect(), first)
 }

@@ -189,9 +189,9 @@ pub struct StreamSummary {
     pub send_slip_ns: Option<Summary>,
     /// Account of the sequence numbers (RFC 4737); none in folders of versions that did not keep it.
     pub sequence: Option<SequenceReport>,
-    /// Gaps between packets sent, ns.
+    /// Gaps between packets sent, all of them, ns.
     pub send_gap_ns: Option<GapSummary>,
-    /// Gaps in which the machine had the generator's core, ns.
+    /// Those among them in which the machine had the generator's core, ns.
     pub interrupted_send_gap_ns: Option<GapSummary>,
     /// Samples in the folder; none where none are kept.
     pub samples: Option<Kept>,

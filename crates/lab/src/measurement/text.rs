@@ -132,14 +132,15 @@ fn measured(stream: &StreamSummary, unknown_stamps: bool, lines: &mut Vec<String
     }
     if let Some(gaps) = &stream.send_gap_ns {
         let interrupted = stream.interrupted_send_gap_ns.as_ref();
+        let interrupted = interrupted.map_or(0, |gaps| gaps.count);
         lines.push(format!(
-            "send gap   asked {}  mean {}  median error {}  mean squared error {:.0} ns\u{b2}  (n = {}; {} more while the machine had the core)",
+            "send gap   asked {}  mean {}  median error {}  mean squared error {:.0} ns\u{b2}  (n = {}; the machine had the core in {interrupted} of them, {:.1} %)",
             time(gaps.asked_gap_ns),
             time(gaps.mean_gap_ns),
             time(gaps.median_absolute_error_ns as f64),
             gaps.mean_squared_error_ns2,
             gaps.count,
-            interrupted.map_or(0, |gaps| gaps.count)
+            100.0 * interrupted as f64 / gaps.count.max(1) as f64
         ));
     }
     if let Some(slowest) = &stream.slowest {
@@ -147,7 +148,7 @@ fn measured(stream: &StreamSummary, unknown_stamps: bool, lines: &mut Vec<String
     }
     if let Some(Kept { kept, account }) = stream.samples {
         lines.push(format!(
-            "samples    {kept} packets written, {} not (the writing side could not keep up), {} came back too late for theirs",
+            "samples    {kept} packets written, {} not (the disk was too slow or did not take them), {} came back too late for theirs",
             account.not_kept, account.too_late
         ));
     }

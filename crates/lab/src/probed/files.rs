@@ -87,10 +87,9 @@ impl ProbeFolder {
     ) -> Result<PathBuf, ReportError> {
         let mut problem = self.problem;
         if let Some(writer) = self.writer {
-            match writer.finish(problem.is_some()) {
-                Ok(rows) => report.samples = Some(rows),
-                Err(error) => problem = problem.or(Some(error)),
-            }
+            let (rows, why) = writer.end(problem.is_some());
+            report.samples = Some(rows);
+            problem = problem.or(why);
         }
         if rtt.count() > 0 {
             let written = self.recording.write_histogram(0, rtt, begun, duration);

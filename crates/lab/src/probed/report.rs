@@ -35,7 +35,7 @@ struct Kept {
 
 /// Whether a folder is one of `taut probe client --out`.
 pub fn is_probed(dir: &Path) -> bool {
-    read_json::<ProbeReport>(&dir.join("summary.json")).is_ok()
+    read_json::<ProbeReport>(dir, "summary.json").is_ok()
 }
 
 /// Writes `figures/` and `report.html` into the folder `dir` of `taut probe client --out`, from what lies there, and returns
@@ -44,7 +44,7 @@ pub fn is_probed(dir: &Path) -> bool {
 /// # Errors
 /// When the folder cannot be read or written.
 pub fn write(dir: &Path) -> Result<PathBuf, ReportError> {
-    let report: ProbeReport = read_json(&dir.join("summary.json"))?;
+    let report: ProbeReport = read_json(dir, "summary.json")?;
     let kept = Kept::read(dir, &report);
     let figures = draw(&report, &kept);
     let page = page(&report, &kept, &figures).render()?;
@@ -65,13 +65,13 @@ impl Kept {
         let rtt = match report.probes.received {
             // Then there is no log.
             0 => LatencyHistogram::new(),
-            _ => histogram(&dir.join(RECORDED_LATENCIES)).unwrap_or_else(|e| {
+            _ => histogram(dir, RECORDED_LATENCIES).unwrap_or_else(|e| {
                 problems.push(e);
                 LatencyHistogram::new()
             }),
         };
         let mut collector = Collector::new(report.samples.unwrap_or(0));
-        let timeline = match each_kept_sample(dir, |sample| collector.record(sample, None)) {
+        let timeline = match each_kept_sample(dir, "", |sample| collector.record(sample, None)) {
             Ok(true) => Some(collector.finish()),
             Ok(false) if report.samples.is_some() => {
                 problems.push(format!("{}: the samples are gone", dir.display()));
@@ -359,6 +359,15 @@ mod tests {
 
     fn figure(dir: &Path, name: &str) -> String {
         std::fs::read_to_string(dir.join("figures").join(name)).unwrap()
+    }
+
+    #[test]
+    fn nothing_outside_of_a_folder_is_read_made_or_replaced() {
+        for format in [PacketFormat::Parquet, PacketFormat::Csv] {
+            let dir = tempfile::tempdir().unwrap();
+            filled(dir.path(), Some(format), Some(200));
+            crate::strangers::check(dir.path());
+        }
     }
 
     #[test]

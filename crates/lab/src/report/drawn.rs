@@ -1,8 +1,7 @@
 //! A figure of a report, drawn, and its files.
 
-use std::fs;
 use std::path::Path;
-use taut_results::{ResultsError, write_json, write_whole};
+use taut_results::{ResultsError, write};
 
 /// A figure with its name (of its files too), caption and SVG text.
 pub struct Drawn {
@@ -20,13 +19,12 @@ pub struct Drawn {
 
 /// Writes `figures/` into the results folder `dir`.
 pub(crate) fn write_figures(dir: &Path, figures: &[Drawn]) -> Result<(), ResultsError> {
-    let folder = dir.join("figures");
-    fs::create_dir_all(&folder).map_err(ResultsError::io(folder.clone()))?;
     for figure in figures {
-        let path = folder.join(format!("{}.svg", figure.name));
-        write_whole(&path, figure.svg.as_bytes())?;
+        let name = format!("figures/{}", figure.name);
+        write(dir, &format!("{name}.svg"), figure.svg.as_bytes())?;
         if let Some(data) = &figure.data {
-            write_json(&folder.join(format!("{}.json", figure.name)), data)?;
+            let text = format!("{data:#}\n");
+            write(dir, &format!("{name}.json"), text.as_bytes())?;
         }
     }
     Ok(())

@@ -21,6 +21,9 @@ pub const STYLE: &str = include_str!("report.css");
 /// What shows the values under the pointer: JavaScript.
 pub const HOVER: &str = include_str!("hover.js");
 
+/// All scripts that run in pages of reports.
+pub const SCRIPTS: [&str; 2] = [HOVER, include_str!("sliders.js")];
+
 use std::path::Path;
 
 use serde::Serialize;
@@ -129,6 +132,12 @@ mod tests {
     }
 
     #[test]
+    fn nothing_outside_of_a_folder_is_read_made_or_replaced() {
+        let (_parent, dir) = made_up();
+        crate::strangers::check(&dir);
+    }
+
+    #[test]
     fn the_same_folder_gives_the_same_bytes() {
         let (_parent, dir) = made_up();
         write(&dir).unwrap();
@@ -164,7 +173,7 @@ mod tests {
         fs::remove_file(dir.join("experiment.json")).unwrap();
         std::os::unix::fs::symlink("/dev/zero", dir.join("experiment.json")).unwrap();
         let message = write(&dir).unwrap_err().to_string();
-        assert!(message.contains("not a plain file"), "{message}");
+        assert!(message.contains("is a link"), "{message}");
     }
 
     #[test]

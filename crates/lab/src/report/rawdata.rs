@@ -17,9 +17,8 @@ pub fn files(results: &Results) -> Vec<Files> {
     let mut out: Vec<Files> = Vec::new();
     for run in &results.runs {
         let names = ["cbr.json", "latency.hlog", "samples.parquet", "sweep.json"];
-        let there = names.into_iter().filter(|name| run.dir.join(name).exists());
-        let from_here = run.dir.strip_prefix(&results.dir).unwrap_or(&run.dir);
-        let links = there.map(|name| from_here.join(name).display().to_string());
+        let there = names.into_iter().filter(|name| run.has(name));
+        let links = there.map(|name| format!("{}/{name}", run.name));
         match out.last_mut() {
             Some(last) if last.device == run.device_id => last.links.extend(links),
             _ => out.push(Files {

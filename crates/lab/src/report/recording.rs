@@ -14,7 +14,9 @@ use crate::evaluate::SlowestPackets;
 use crate::measurement::{StreamSummary, TrafficSummary};
 use taut_figure::{Column, Distribution, Item, Series, Style, percentiles, timeline};
 use taut_measure::quantity::{count, rate, share, time};
-use taut_results::{RECORDED_LATENCIES, RECORDED_SLOWEST, ResultsError, read_json, stream_folders};
+use taut_results::{
+    RECORDED_LATENCIES, RECORDED_SLOWEST, ResultsError, has, read_json, stream_names,
+};
 
 #[derive(Template)]
 #[template(path = "recording.html")]
@@ -40,7 +42,7 @@ struct Stream<'a> {
 
 /// Whether a folder is one of `taut generate --out`.
 pub fn is_recording(dir: &Path) -> bool {
-    read_json::<Value>(&dir.join("summary.json")).is_ok_and(|summary| summary["event"] == "summary")
+    read_json::<Value>(dir, "summary.json").is_ok_and(|summary| summary["event"] == "summary")
 }
 
 /// Writes `figures/` and `report.html` into the folder `dir` of `taut generate --out`, from what lies there, and returns
@@ -49,7 +51,7 @@ pub fn is_recording(dir: &Path) -> bool {
 /// # Errors
 /// When the folder cannot be read or written.
 pub fn write_recording(dir: &Path) -> Result<PathBuf, ReportError> {
-    let summary: TrafficSummary = read_json(&dir.join("summary.json"))?;
+    let summary: TrafficSummary = read_json(dir, "summary.json")?;
     let mut problems = Vec::new();
     let streams = streams(dir, &summary, &mut problems);
     let figures = draw(&streams);
@@ -64,17 +66,21 @@ fn streams<'a>(
 ) -> Vec<Stream<'a>> {
     let all = &summary.streams;
     let names: Vec<String> = all.iter().map(|stream| stream.name.clone()).collect();
-    let folders = stream_folders(dir, &names);
+    let folders = stream_names(&names);
     all.iter()
         .zip(folders)
         .map(|(summary, folder)| {
-            let latency = histogram(&folder.join(RECORDED_LATENCIES)).unwrap_or_else(|e| {
+            let named = |file: &str| match folder.as_str() {
+                "" => file.to_owned(),
+                folder => format!("{folder}/{file}"),
+            };
+            let latency = histogram(dir, &named(RECORDED_LATENCIES)).unwrap_or_else(|e| {
                 problems.push(e);
                 LatencyHistogram::new()
             });
             // There is none where nothing came back or nothing was noted.
-            let path = folder.join(RECORDED_SLOWEST);
-            let slowest = path.is_file().then(|| read_json(&path));
+            let slowest = named(RECORDED_SLOWEST);
+            let slowest = has(dir, &slowest).then(|| read_json(dir, &slowest));
             let slowest = slowest.and_then(|read: Result<_, ResultsError>| {
                 read.map_err(|e| problems.push(e.to_string())).ok()
             });
@@ -88,11 +94,10 @@ fn streams<'a>(
         .collect()
 }
 
-/// The latencies of a histogram log; why not, in a sentence.
-pub(crate) fn histogram(path: &Path) -> Result<LatencyHistogram, String> {
-    let wrong = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
-    let log = std::fs::read(path).map_err(|e| wrong(&e))?;
-    LatencyHistogram::read_hlog(&log).map_err(|e| wrong(&e))
+/// The latencies of a histogram log of a results folder; why not, in a sentence.
+pub(crate) fn histogram(dir: &Path, name: &str) -> Result<LatencyHistogram, String> {
+    let log = taut_results::read(dir, name).map_err(|e| e.to_string())?;
+    LatencyHistogram::read_hlog(&log).map_err(|e| format!("{}: {e}", dir.join(name).display()))
 }
 
 fn page<'a>(
@@ -324,6 +329,13 @@ mod tests {
             ],
         };
         write_json(&dir.join(RECORDED_SLOWEST), &slowest).unwrap();
+    }
+
+    #[test]
+    fn nothing_outside_of_a_folder_is_read_made_or_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        recording(dir.path());
+        crate::strangers::check(dir.path());
     }
 
     #[test]

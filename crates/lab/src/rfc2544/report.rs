@@ -522,6 +522,12 @@ mod tests {
     }
 
     #[test]
+    fn nothing_outside_of_a_folder_is_read_made_or_replaced() {
+        let (_parent, dir) = made_up::folder(Completion::Finished);
+        crate::strangers::check(&dir);
+    }
+
+    #[test]
     fn damaged_files_are_named_and_the_rest_is_shown() {
         let (_parent, dir) = made_up::folder(Completion::Finished);
         fs::write(dir.join("trials/64/loss-1.json"), "{\"size\": ").unwrap();

@@ -12,12 +12,12 @@
 use crate::evaluate::SlowestPackets;
 use serde::{Deserialize, Serialize};
 use std::fs;
-use std::io::{BufRead, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use taut_measure::{LatencyHistogram, Method, Summary, ThroughputResult};
 use taut_results::{
-    Manifest, Mode, ResultsError, histogram, read_each, read_head, read_json, refuse_results,
+    Manifest, Mode, ResultsError, histogram, read, read_each, read_head, read_json, refuse_results,
     write_json, write_whole,
 };
 use taut_tap::Inside;
@@ -407,41 +407,47 @@ impl Results {
     /// When `bench.json` is missing or unreadable.
     pub fn load(dir: &Path) -> Result<Self, ResultsError> {
         let mut results = Self {
-            head: read_head(&dir.join(HEAD), Head::SCHEMA)?,
+            head: read_head(dir, HEAD, Head::SCHEMA)?,
             units: Vec::new(),
             intervals: Vec::new(),
             soak: None,
             problems: Vec::new(),
         };
         for size in results.head.sizes.clone() {
-            results.load_size(&dir.join("trials").join(size_folder(&size)));
+            results.load_size(dir, &format!("trials/{}", size_folder(&size)));
         }
-        results.load_soak(&dir.join("soak"));
+        results.load_soak(dir);
         Ok(results)
     }
 
-    fn load_size(&mut self, dir: &Path) {
+    fn load_size(&mut self, dir: &Path, below: &str) {
         // A size that was not begun has no folder.
-        let (units, problems) = read_each(dir).unwrap_or_default();
+        let (units, problems) = read_each(dir, below).unwrap_or_default();
         self.units.extend(units);
         self.problems.extend(problems);
     }
 
     fn load_soak(&mut self, dir: &Path) {
-        let path = dir.join("intervals.jsonl");
-        let Ok(file) = fs::File::open(&path) else {
-            return;
+        let name = "soak/intervals.jsonl";
+        let text = match read(dir, name) {
+            Ok(text) => text,
+            Err(ResultsError::Io { source, .. })
+                if source.kind() == std::io::ErrorKind::NotFound =>
+            {
+                return;
+            }
+            Err(e) => return self.problems.push(e.to_string()),
         };
-        for (line, text) in (1..).zip(std::io::BufReader::new(file).lines()) {
-            let read = text.map_err(|e| e.to_string());
-            match read.and_then(|text| serde_json::from_str(&text).map_err(|e| e.to_string())) {
+        let lines = text.split_inclusive(|byte| *byte == b'\n');
+        for (line, text) in (1..).zip(lines) {
+            match serde_json::from_slice(text) {
                 Ok(interval) => self.intervals.push(interval),
                 Err(e) => self
                     .problems
-                    .push(format!("{}:{line}: {e}", path.display())),
+                    .push(format!("{}:{line}: {e}", dir.join(name).display())),
             }
         }
-        match read_json(&dir.join("soak.json")) {
+        match read_json(dir, "soak/soak.json") {
             Ok(soak) => self.soak = Some(soak),
             Err(e) => self.problems.push(e.to_string()),
         }

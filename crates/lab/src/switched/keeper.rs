@@ -349,7 +349,7 @@ fn wait_for_enter(stop: &AtomicBool) -> Result<(), Failed> {
     let lines = LINES.get_or_init(|| {
         let (tell, told) = channel();
         std::thread::spawn(move || {
-            for line in std::io::stdin().lock().lines() {
+            for line in std::io::stdin().lock().split(b'\n') {
                 if line.is_err() || tell.send(()).is_err() {
                     break;
                 }

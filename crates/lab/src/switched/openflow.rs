@@ -5,15 +5,20 @@ use crate::benchmark::Failed;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Display};
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use taut_sys::spawn_background;
 
 const VERSION: u8 = 4;
 const HEADER_BYTES: usize = 8;
 /// Time that an answer may take: a million rules before it are long in the making.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// Messages that were heard and wait to be asked for.
+const MOST_HEARD: usize = 64;
 /// Messages are handed over in pieces of about this size.
 const PIECE_BYTES: usize = 60_000;
 
@@ -22,6 +27,8 @@ mod kind {
     pub const ERROR: u8 = 1;
     pub const ECHO_REQUEST: u8 = 2;
     pub const ECHO_REPLY: u8 = 3;
+    pub const PACKET_IN: u8 = 10;
+    pub const PORT_STATUS: u8 = 12;
     pub const FLOW_MOD: u8 = 14;
     pub const GROUP_MOD: u8 = 15;
     pub const MULTIPART_REQUEST: u8 = 18;
@@ -148,16 +155,96 @@ impl Display for Rule {
 }
 
 /// Bytes to a switch and from it.
-trait Line: Read + Write + Send {}
-impl Line for TcpStream {}
-impl Line for UnixStream {}
+trait Line: Read + Write + Send {
+    /// A second end of the same line.
+    fn second(&self) -> std::io::Result<Box<dyn Line>>;
+
+    fn close(&self);
+}
+
+impl Line for TcpStream {
+    fn second(&self) -> std::io::Result<Box<dyn Line>> {
+        Ok(Box::new(self.try_clone()?))
+    }
+
+    fn close(&self) {
+        let _ = self.shutdown(Shutdown::Both);
+    }
+}
+
+impl Line for UnixStream {
+    fn second(&self) -> std::io::Result<Box<dyn Line>> {
+        Ok(Box::new(self.try_clone()?))
+    }
+
+    fn close(&self) {
+        let _ = self.shutdown(Shutdown::Both);
+    }
+}
+
+/// Version, kind, number and body of a message.
+type Message = (u8, u8, u32, Vec<u8>);
 
 /// Connection to a switch.
 pub(super) struct Controller {
-    line: Box<dyn Line>,
+    /// Whoever writes a message writes all of it.
+    line: Arc<Mutex<Box<dyn Line>>>,
+    /// What the thread beside has heard.
+    heard: Receiver<std::io::Result<Message>>,
     /// Number of the last message.
     last: u32,
     output: Vec<u8>,
+}
+
+impl Drop for Controller {
+    fn drop(&mut self) {
+        // The thread beside ends with the line.
+        self.line
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .close();
+    }
+}
+
+/// Hears what a switch says, and answers whether it is there for a controller that is busy with something else: switches give up those
+/// that are silent.
+fn hear(
+    mut line: Box<dyn Line>,
+    answers: &Mutex<Box<dyn Line>>,
+    heard: &SyncSender<std::io::Result<Message>>,
+) {
+    loop {
+        let said = match read(&mut line) {
+            Ok((_, kind::ECHO_REQUEST, number, body)) => {
+                let mut answer = vec![VERSION, kind::ECHO_REPLY, 0, 0];
+                answer.extend(number.to_be_bytes());
+                answer.extend(body);
+                length_at(&mut answer, 0, 2);
+                let mut answers = answers.lock().unwrap_or_else(PoisonError::into_inner);
+                match answers.write_all(&answer) {
+                    Ok(()) => continue,
+                    Err(e) => Err(e),
+                }
+            }
+            // Nobody has asked for these.
+            Ok((_, kind::PACKET_IN..=kind::PORT_STATUS, ..)) => continue,
+            said => said,
+        };
+        let is_over = said.is_err();
+        if heard.send(said).is_err() || is_over {
+            return;
+        }
+    }
+}
+
+fn read(line: &mut dyn Read) -> std::io::Result<Message> {
+    let mut head = [0; HEADER_BYTES];
+    line.read_exact(&mut head)?;
+    let length = usize::from(u16::from_be_bytes([head[2], head[3]]));
+    let mut body = vec![0; length.saturating_sub(HEADER_BYTES)];
+    line.read_exact(&mut body)?;
+    let number = u32::from_be_bytes([head[4], head[5], head[6], head[7]]);
+    Ok((head[0], head[1], number, body))
 }
 
 impl Controller {
@@ -192,20 +279,14 @@ impl Controller {
             Address::Tcp(address) => {
                 let stream = TcpStream::connect_timeout(address, CALL)?;
                 stream.set_nodelay(true)?;
-                stream.set_read_timeout(Some(PATIENCE))?;
                 Box::new(stream)
             }
             Address::Unix(path) => {
                 let stream = UnixStream::connect(path)?;
-                stream.set_read_timeout(Some(PATIENCE))?;
                 Box::new(stream)
             }
         };
-        let mut controller = Self {
-            line,
-            last: 0,
-            output: Vec::new(),
-        };
+        let mut controller = Self::on(line)?;
         controller.message(kind::HELLO, |body| {
             // The versions that it speaks, as bits.
             body.extend([0, 1, 0, 8]);
@@ -220,6 +301,21 @@ impl Controller {
         Ok(controller)
     }
 
+    /// A controller that has said nothing yet.
+    fn on(line: Box<dyn Line>) -> std::io::Result<Self> {
+        let (tell, heard) = sync_channel(MOST_HEARD);
+        let (ears, line) = (line.second()?, Arc::new(Mutex::new(line)));
+        let answers = Arc::clone(&line);
+        spawn_background("controller-ears", move || hear(ears, &answers, &tell))
+            .map_err(std::io::Error::other)?;
+        Ok(Self {
+            line,
+            heard,
+            last: 0,
+            output: Vec::new(),
+        })
+    }
+
     /// Adds a message to what is to be sent, and returns its number.
     fn message(&mut self, kind: u8, body: impl FnOnce(&mut Vec<u8>)) -> u32 {
         self.last += 1;
@@ -232,20 +328,17 @@ impl Controller {
     }
 
     fn flush(&mut self) -> std::io::Result<()> {
-        let done = self.line.write_all(&self.output);
+        let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
+        let done = line.write_all(&self.output);
+        drop(line);
         self.output.clear();
         done
     }
 
-    /// Version, kind, number and body of the next message.
-    fn read(&mut self) -> std::io::Result<(u8, u8, u32, Vec<u8>)> {
-        let mut head = [0; HEADER_BYTES];
-        self.line.read_exact(&mut head)?;
-        let length = usize::from(u16::from_be_bytes([head[2], head[3]]));
-        let mut body = vec![0; length.saturating_sub(HEADER_BYTES)];
-        self.line.read_exact(&mut body)?;
-        let number = u32::from_be_bytes([head[4], head[5], head[6], head[7]]);
-        Ok((head[0], head[1], number, body))
+    /// The next message.
+    fn read(&mut self) -> std::io::Result<Message> {
+        let late = |_| std::io::Error::from(ErrorKind::TimedOut);
+        self.heard.recv_timeout(PATIENCE).map_err(late)?
     }
 
     /// Sends all that waits, and reads until the answer of this kind and number.
@@ -264,14 +357,6 @@ impl Controller {
                         word(0),
                         word(2)
                     )));
-                }
-                kind::ECHO_REQUEST => {
-                    let start = self.output.len();
-                    self.output.extend([VERSION, kind::ECHO_REPLY, 0, 0]);
-                    self.output.extend(of.to_be_bytes());
-                    self.output.extend(body);
-                    length_at(&mut self.output, start, start + 2);
-                    self.flush()?;
                 }
                 _ if said == kind && of == number => return Ok(body),
                 _ => {}
@@ -576,14 +661,39 @@ mod tests {
         messages
     }
 
+    #[test]
+    fn a_switch_that_asks_a_busy_controller_whether_it_is_there_is_answered() {
+        let (line, mut switch) = UnixStream::pair().unwrap();
+        let mut controller = Controller::on(Box::new(line)).unwrap();
+        let packet = [4, kind::PACKET_IN, 0, 9, 0, 0, 0, 0, 7];
+        for _ in 0..200 {
+            switch.write_all(&packet).unwrap();
+        }
+        switch
+            .write_all(&[4, kind::ECHO_REQUEST, 0, 9, 0, 0, 0, 5, 6])
+            .unwrap();
+        let mut answer = [0; 9];
+        switch.read_exact(&mut answer).unwrap();
+        assert_eq!(answer, [4, kind::ECHO_REPLY, 0, 9, 0, 0, 0, 5, 6]);
+        switch
+            .write_all(&[4, kind::BARRIER_REPLY, 0, 8, 0, 0, 0, 1])
+            .unwrap();
+        controller.barrier().unwrap();
+        drop(controller);
+        let mut left = Vec::new();
+        switch.read_to_end(&mut left).unwrap();
+        assert_eq!(left, [4, kind::BARRIER_REQUEST, 0, 8, 0, 0, 0, 1]);
+    }
+
     /// A controller on a line that leads nowhere, which has greeted.
     fn controller() -> Controller {
         let (line, _) = UnixStream::pair().unwrap();
-        let mut controller = Controller {
-            line: Box::new(line),
-            last: 0,
-            output: Vec::new(),
-        };
+        on(line)
+    }
+
+    /// A controller that has greeted, on that line.
+    fn on(line: UnixStream) -> Controller {
+        let mut controller = Controller::on(Box::new(line)).unwrap();
         controller.message(kind::HELLO, |body| body.extend([0, 1, 0, 8, 0, 0, 0, 16]));
         controller
     }
@@ -629,8 +739,14 @@ mod tests {
                 ..Asked::default()
             },
         ];
+        let is_ip =
+            |action: &Action| matches!(action, Action::SetDscp(_) | Action::SetDestination(_));
         for (priority, rule) in (1..).zip(&rules) {
             for asked in asked {
+                // A field is set of packets that have it.
+                if asked == Asked::default() && rule.actions.iter().any(is_ip) {
+                    continue;
+                }
                 let rule = Rule {
                     priority,
                     asked,
@@ -686,10 +802,7 @@ mod tests {
                 said = answer.len();
             }
         });
-        let mut controller = Controller {
-            line: Box::new(line),
-            ..controller()
-        };
+        let mut controller = on(line);
         let rule = |cookie| Rule {
             cookie,
             priority: cookie as u16,

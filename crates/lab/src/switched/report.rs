@@ -468,6 +468,13 @@ mod tests {
     }
 
     #[test]
+    fn nothing_outside_of_a_folder_is_read_made_or_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path());
+        crate::strangers::check(folder.path());
+    }
+
+    #[test]
     fn a_folder_with_nothing_in_it_is_a_page_all_the_same() {
         let folder = tempfile::tempdir().unwrap();
         write(folder.path());

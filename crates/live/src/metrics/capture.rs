@@ -83,7 +83,7 @@ pub fn capture_metrics(status: &Status, ports: &[AtPort]) -> String {
         for (cause, value) in [
             ("overrun", counters.rx_overrun),
             ("malformed", counters.rx_malformed),
-            ("too long", counters.rx_too_long),
+            ("too_long", counters.rx_too_long),
         ] {
             text.sample(&[("port", port), ("cause", cause)], value as f64);
         }
@@ -101,11 +101,29 @@ pub fn capture_metrics(status: &Status, ports: &[AtPort]) -> String {
             "taut_capture_dumps_limited",
             "Dumps that it has not begun, as there were too many in a minute.",
         ),
+        (
+            "taut_capture_dumped_packets",
+            "Packets of a trigger's dumps whose bytes were written.",
+        ),
+        (
+            "taut_capture_dump_lost_packets",
+            "Packets of a trigger's dumps that could not be written.",
+        ),
     ];
     for (at, (name, help)) in families.into_iter().enumerate() {
-        text.family(name, Kind::Counter, "", help);
+        let unit = match name.ends_with("_packets") {
+            true => "packets",
+            false => "",
+        };
+        text.family(name, Kind::Counter, unit, help);
         for trigger in &status.triggers {
-            let values = [trigger.fired, trigger.begun, trigger.limited];
+            let values = [
+                trigger.fired,
+                trigger.begun,
+                trigger.limited,
+                trigger.written,
+                trigger.lost,
+            ];
             text.sample(&[("trigger", &trigger.name)], values[at] as f64);
         }
     }
@@ -241,7 +259,7 @@ mod tests {
             "kept": {"packets": 5, "bytes": 500}, "overwritten": {"packets": 1, "bytes": 100},
             "lost": {"packets": 2, "bytes": 200}, "oldest_ns": 1_000_000_000, "now_ns": 3_500_000_000_u64,
             "passed_over": 0, "not_looked_at": 7, "dumping": [], "dumps": [], "trouble": [],
-            "triggers": [{"name": "a", "fired": 3, "begun": 2, "limited": 1}],
+            "triggers": [{"name": "a", "fired": 3, "begun": 2, "limited": 1, "written": 8, "lost": 6}],
             "disk": null, "flows": null,
         });
         let port = AtPort {
@@ -264,6 +282,8 @@ mod tests {
             "taut_capture_port_lost_packets_total{port=\"af_packet:eth0\",cause=\"overrun\"} 9",
             "taut_capture_triggers_fired_total{trigger=\"a\"} 3",
             "taut_capture_dumps_begun_total{trigger=\"a\"} 2",
+            "taut_capture_dumped_packets_total{trigger=\"a\"} 8",
+            "taut_capture_dump_lost_packets_total{trigger=\"a\"} 6",
             "taut_capture_look_back_seconds 2.5",
         ] {
             assert!(without.lines().any(|l| l == line), "{line} in {without}");

@@ -1,5 +1,6 @@
 //! The state of a chain and its segments as OpenMetrics.
 
+use super::exposition::one_word;
 use super::functions::function_metrics;
 use super::{Exposition, Kind};
 use taut_engine::{Count, CountersView};
@@ -102,7 +103,7 @@ pub fn chain_metrics(chain: &str, segments: &[SegmentView<'_>]) -> String {
             let labels = [
                 ("chain", chain),
                 ("segment", segment.name),
-                ("cause", cause),
+                ("cause", &one_word(cause)),
             ];
             text.sample(&labels, value as f64);
         }
@@ -148,7 +149,7 @@ mod tests {
             "taut_chain_restarts_total{chain=\"edge\",segment=\"1-nat\"} 3",
             "taut_chain_lost_while_down_packets_total{chain=\"edge\",segment=\"2-aes\"} 7",
             "taut_chain_received_packets_total{chain=\"edge\",segment=\"1-nat\"} 5",
-            "taut_chain_dropped_packets_total{chain=\"edge\",segment=\"1-nat\",cause=\"tx full\"} 2",
+            "taut_chain_dropped_packets_total{chain=\"edge\",segment=\"1-nat\",cause=\"tx_full\"} 2",
         ] {
             assert!(text.lines().any(|l| l == line), "{line} in {text}");
         }

@@ -1,18 +1,35 @@
 //! An endpoint that answers `GET /metrics` with what it is told to.
 
-use crate::http::{EndpointError, Reply, Server};
+use super::exposition::plain;
+use crate::http::{EndpointError, Reply, Server, is_no_name};
 use std::borrow::Cow;
 use std::net::SocketAddr;
 
-/// What OpenMetrics 1.0 is called.
-const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// Media type of OpenMetrics, and the type that its version 1.0 is called.
+const OPENMETRICS: &str = "application/openmetrics-text";
+const OPENMETRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// Type of the text format of Prometheus.
+const PLAIN_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// Whether a client takes OpenMetrics (the field `Accept`, RFC 9110 section 12.5.1); nobody but those who name it does.
+fn takes_openmetrics(accept: &str) -> bool {
+    accept.split(',').any(|one| {
+        let mut parts = one.split(';').map(str::trim);
+        let is_it = parts
+            .next()
+            .is_some_and(|it| it.eq_ignore_ascii_case(OPENMETRICS));
+        let weight = parts.find_map(|it| it.strip_prefix("q=")?.parse::<f64>().ok());
+        is_it && weight.is_none_or(|weight| weight > 0.0)
+    })
+}
 
 /// A listening endpoint; gone when dropped.
 #[derive(Debug)]
 pub struct Endpoint(Server);
 
 impl Endpoint {
-    /// Listens at `address` and answers with what `render` gives at that moment.
+    /// Listens at `address` and answers with what `render` gives at that moment: OpenMetrics, or the same in the text format of
+    /// Prometheus for who does not name OpenMetrics in its field `Accept`.
     ///
     /// # Errors
     /// When the address is none or taken.
@@ -21,13 +38,27 @@ impl Endpoint {
         render: impl Fn() -> String + Send + Sync + 'static,
     ) -> Result<Self, EndpointError> {
         let server = Server::start("metrics", address, move |request| {
+            // A page of another site can come by a name of its own that it has lead here. Who scrapes from elsewhere may use names.
+            let is_name = |host| !is_no_name(host);
+            if request.is_from_here && request.field("Host").is_some_and(is_name) {
+                let text =
+                    "from this machine the metrics are there by the address only, and by localhost";
+                return Reply::text("421 Misdirected Request", text);
+            }
             match (request.method, request.path) {
-                ("GET" | "HEAD", "/metrics") => Reply {
-                    status: "200 OK",
-                    kind: CONTENT_TYPE,
-                    fields: Cow::Borrowed(""),
-                    body: render().into_bytes(),
-                },
+                ("GET" | "HEAD", "/metrics") => {
+                    let text = render();
+                    let (kind, text) = match request.field("Accept") {
+                        Some(accept) if takes_openmetrics(accept) => (OPENMETRICS_TYPE, text),
+                        _ => (PLAIN_TYPE, plain(&text)),
+                    };
+                    Reply {
+                        status: "200 OK",
+                        kind,
+                        fields: Cow::Borrowed("Vary: Accept\r\n"),
+                        body: text.into_bytes(),
+                    }
+                }
                 ("GET" | "HEAD", _) => Reply::text("404 Not Found", "the metrics are at /metrics"),
                 _ => Reply {
                     fields: Cow::Borrowed("Allow: GET, HEAD\r\n"),
@@ -62,15 +93,38 @@ mod tests {
     #[test]
     fn metrics_are_given_out_and_other_requests_told_where_they_are() {
         let endpoint = Endpoint::serve("127.0.0.1:0", || "x 1\n# EOF\n".to_string()).unwrap();
-        let found = ask(&endpoint, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
-        assert!(found.starts_with("HTTP/1.1 200 OK\r\n"), "{found}");
-        assert!(found.contains("openmetrics-text; version=1.0.0"), "{found}");
-        assert!(found.contains("Content-Length: 10\r\n"), "{found}");
-        assert!(found.ends_with("\r\n\r\nx 1\n# EOF\n"), "{found}");
+        // Prometheus names both, and likes OpenMetrics better.
+        for accept in [
+            "application/openmetrics-text",
+            "application/openmetrics-text;version=1.0.0;q=0.6,text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
+        ] {
+            let found = ask(
+                &endpoint,
+                &format!("GET /metrics HTTP/1.1\r\nAccept: {accept}\r\n\r\n"),
+            );
+            assert!(found.starts_with("HTTP/1.1 200 OK\r\n"), "{found}");
+            assert!(found.contains("openmetrics-text; version=1.0.0"), "{found}");
+            assert!(found.contains("Content-Length: 10\r\n"), "{found}");
+            assert!(found.ends_with("\r\n\r\nx 1\n# EOF\n"), "{found}");
+        }
+        for accept in [
+            "",
+            "Accept: */*\r\n",
+            "Accept: text/plain;version=0.0.4\r\n",
+            "Accept: application/openmetrics-text;q=0, text/plain\r\n",
+        ] {
+            let found = ask(&endpoint, &format!("GET /metrics HTTP/1.1\r\n{accept}\r\n"));
+            assert!(found.contains("text/plain; version=0.0.4"), "{found}");
+            assert!(found.ends_with("\r\n\r\nx 1\n"), "{found}");
+        }
         let head = ask(&endpoint, "HEAD /metrics HTTP/1.1\r\n\r\n");
         assert!(head.ends_with("\r\n\r\n"), "{head}");
         assert!(ask(&endpoint, "GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404"));
         assert!(ask(&endpoint, "POST /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405"));
+        let rebound = "GET /metrics HTTP/1.1\r\nHost: example.org:9100\r\n\r\n";
+        let refused = ask(&endpoint, rebound);
+        assert!(refused.starts_with("HTTP/1.1 421 "), "{refused}");
+        assert!(!refused.contains("x 1"), "{refused}");
         // A client that says nothing and goes does no harm.
         drop(TcpStream::connect(endpoint.address()).unwrap());
         assert!(ask(&endpoint, "GET /metrics?a=b HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 200"));

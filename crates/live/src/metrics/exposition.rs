@@ -111,6 +111,45 @@ impl Exposition {
     }
 }
 
+/// A name of several words as one word, such as label values are: `tx full` as `tx_full`.
+pub(super) fn one_word(name: &str) -> String {
+    let words = name.split(|c: char| !c.is_ascii_alphanumeric());
+    let words: Vec<_> = words.filter(|word| !word.is_empty()).collect();
+    words.join("_").to_ascii_lowercase()
+}
+
+/// The same in the text format 0.0.4 of Prometheus, for those who do not ask for OpenMetrics: families are called as their
+/// samples are, and have no units.
+pub(super) fn plain(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    let mut suffix = "";
+    for line in text.lines() {
+        let words: Vec<&str> = line.splitn(4, ' ').collect();
+        // Writing to memory does not fail.
+        let _ = match words[..] {
+            ["#", "EOF"] | ["#", "UNIT", ..] => Ok(()),
+            ["#", "TYPE", name, kind] => {
+                suffix = if kind == Kind::Counter.name() {
+                    "_total"
+                } else {
+                    ""
+                };
+                writeln!(plain, "# TYPE {name}{suffix} {kind}")
+            }
+            // Quotes stand for themselves there.
+            ["#", "HELP", name, help] => {
+                writeln!(
+                    plain,
+                    "# HELP {name}{suffix} {}",
+                    help.replace("\\\"", "\"")
+                )
+            }
+            _ => writeln!(plain, "{line}"),
+        };
+    }
+    plain
+}
+
 fn number(value: f64) -> String {
     if value.is_nan() {
         "NaN".to_string()
@@ -156,7 +195,32 @@ mod tests {
             b_seconds_bucket{stream=\"x\",le=\"+Inf\"} 5\nb_seconds_count{stream=\"x\"} 5\n\
             b_seconds_sum{stream=\"x\"} 2.25\n\
             # TYPE c gauge\n# HELP c Now.\nc 0.5\n# EOF\n";
-        assert_eq!(text.finish(), want);
+        let text = text.finish();
+        assert_eq!(text, want);
+        let want = "# TYPE a_packets_total counter\n# HELP a_packets_total All \"of\" them.\\nReally.\n\
+            a_packets_total 3\na_packets_total{stream=\"a\\\"b\\\\c\\nd\",port=\"1\"} 1000000000\n\
+            # TYPE b_seconds histogram\n# HELP b_seconds Times.\n\
+            b_seconds_bucket{stream=\"x\",le=\"0.000001\"} 1\nb_seconds_bucket{stream=\"x\",le=\"0.5\"} 4\n\
+            b_seconds_bucket{stream=\"x\",le=\"+Inf\"} 5\nb_seconds_count{stream=\"x\"} 5\n\
+            b_seconds_sum{stream=\"x\"} 2.25\n\
+            # TYPE c gauge\n# HELP c Now.\nc 0.5\n";
+        assert_eq!(plain(&text), want);
+    }
+
+    #[test]
+    fn label_values_are_one_word() {
+        for (name, word) in [
+            ("tx full", "tx_full"),
+            (
+                "dropped: from or to an address",
+                "dropped_from_or_to_an_address",
+            ),
+            ("unknown TEID, untold", "unknown_teid_untold"),
+            ("dropped_by_rule", "dropped_by_rule"),
+            (" ", ""),
+        ] {
+            assert_eq!(one_word(name), word);
+        }
     }
 
     #[test]

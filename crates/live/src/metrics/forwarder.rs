@@ -1,11 +1,16 @@
 //! A worker's counters as OpenMetrics.
 
+use super::exposition::one_word;
 use super::functions::function_metrics;
 use super::{Exposition, Kind};
 use taut_engine::{Count, CountersView};
 
-/// The metrics of a worker at this moment, with what its functions count for others.
-pub fn forwarder_metrics(counters: &CountersView, functions: &[Count]) -> String {
+/// The metrics of workers at this moment, whose clock has so many ticks a second, with what their functions count for others.
+pub fn forwarder_metrics(
+    counters: &CountersView,
+    functions: &[Count],
+    ticks_per_second: f64,
+) -> String {
     let mut text = Exposition::new();
     let totals = [
         (
@@ -67,22 +72,29 @@ pub fn forwarder_metrics(counters: &CountersView, functions: &[Count]) -> String
         "Lost in this process, by cause.",
     );
     for (cause, value) in counters.dropped_causes() {
-        text.sample(&[("cause", cause)], value as f64);
+        text.sample(&[("cause", &one_word(cause))], value as f64);
     }
-    text.single(
-        "taut_forward_busy_ratio",
-        Kind::Gauge,
-        "ratio",
-        "Share of time spent on packets since the start.",
-        counters.busy(),
-    );
-    text.single(
-        "taut_forward_interrupted_ratio",
-        Kind::Gauge,
-        "ratio",
-        "Share of time in which the core was taken away since the start.",
-        counters.interrupted(),
-    );
+    let times = [
+        (
+            "taut_forward_worker_seconds",
+            "Time that workers have run, all of them together.",
+            counters.total_ticks,
+        ),
+        (
+            "taut_forward_busy_seconds",
+            "Time that they have spent on packets.",
+            counters.busy_ticks,
+        ),
+        (
+            "taut_forward_interrupted_seconds",
+            "Time in which their cores were taken away.",
+            counters.interrupted_ticks,
+        ),
+    ];
+    for (name, help, ticks) in times {
+        let seconds = ticks as f64 / ticks_per_second;
+        text.single(name, Kind::Counter, "seconds", help, seconds);
+    }
     function_metrics(&mut text, "taut_forward", &[(&[], functions)]);
     text.finish()
 }
@@ -102,13 +114,14 @@ mod tests {
             interrupted_ticks: 2,
             ..CountersView::default()
         };
-        let text = forwarder_metrics(&counters, &[]);
+        let text = forwarder_metrics(&counters, &[], 4.0);
         for line in [
             "taut_forward_received_packets_total 5",
-            "taut_forward_dropped_packets_total{cause=\"tx full\"} 2",
-            "taut_forward_busy_ratio 0.25",
+            "taut_forward_dropped_packets_total{cause=\"tx_full\"} 2",
+            "taut_forward_worker_seconds_total 1",
+            "taut_forward_busy_seconds_total 0.25",
             "taut_forward_interruptions_total 3",
-            "taut_forward_interrupted_ratio 0.5",
+            "taut_forward_interrupted_seconds_total 0.5",
             "# UNIT taut_forward_sent_bytes bytes",
         ] {
             assert!(text.lines().any(|l| l == line), "{line} in {text}");

@@ -1,5 +1,6 @@
 //! What functions count for others, as OpenMetrics.
 
+use super::exposition::one_word;
 use super::{Exposition, Kind};
 use taut_engine::{Count, CountKind};
 
@@ -9,51 +10,71 @@ type Labelled<'a> = (&'a [(&'a str, &'a str)], &'a [Count]);
 /// Appends a family for each kind of count that there is, below names that begin with `prefix`: counts of several,
 /// each with labels of its own.
 pub(super) fn function_metrics(text: &mut Exposition, prefix: &str, each: &[Labelled<'_>]) {
-    let families = [
+    let families: [(&[CountKind], &str, &str, &str, &str); 3] = [
         (
-            CountKind::Outcome,
+            &[CountKind::Outcome, CountKind::Drop],
             "function_packets",
             "packets",
             "outcome",
             "Seen by functions that tell what became of them, by outcome.",
         ),
         (
-            CountKind::Event,
+            &[CountKind::Event],
             "function_events",
             "",
             "event",
             "Of functions that tell, by event.",
         ),
         (
-            CountKind::Rule,
+            &[CountKind::Rule],
             "rule_hits",
             "",
             "rule",
             "Packets that a rule fitted, since rules were read.",
         ),
     ];
-    for (kind, name, unit, label, help) in families {
+    for (kinds, name, unit, label, help) in families {
         let mut all = each.iter().flat_map(|(_, counts)| counts.iter());
-        if !all.any(|it| it.kind == kind) {
+        if !all.any(|it| kinds.contains(&it.kind)) {
             continue;
         }
         text.family(&format!("{prefix}_{name}"), Kind::Counter, unit, help);
         for (labels, counts) in each {
-            for count in counts.iter().filter(|it| it.kind == kind) {
-                let own = [
-                    ("function", &*count.function),
-                    (label, &*count.name),
-                    ("message", &*count.about),
-                ];
-                let own = if count.about.is_empty() {
+            for (function, name, about, count) in in_one_word(counts, kinds) {
+                let own = [("function", function), (label, &*name), ("message", about)];
+                let own = if about.is_empty() {
                     &own[..2]
                 } else {
                     &own[..]
                 };
-                text.sample(&[*labels, own].concat(), count.count as f64);
+                text.sample(&[*labels, own].concat(), count as f64);
             }
         }
     }
+}
+
+/// Counts of these kinds, each with function, name and text; names that become the same as one word are counted together, as
+/// no two samples may have the same labels.
+fn in_one_word<'a>(
+    counts: &'a [Count],
+    kinds: &[CountKind],
+) -> Vec<(&'a str, String, &'a str, u64)> {
+    let mut sums: Vec<(&str, String, &str, u64)> = Vec::new();
+    for count in counts.iter().filter(|it| kinds.contains(&it.kind)) {
+        // Rules have numbers, and there may be thousands of them.
+        let name = match count.kind {
+            CountKind::Rule => count.name.clone(),
+            _ => one_word(&count.name),
+        };
+        let same = |sum: &&mut (&str, String, &str, u64)| {
+            count.kind != CountKind::Rule && sum.0 == count.function && sum.1 == name
+        };
+        match sums.iter_mut().find(same) {
+            Some(sum) => sum.3 += count.count,
+            None => sums.push((&count.function, name, &count.about, count.count)),
+        }
+    }
+    sums
 }
 
 #[cfg(test)]
@@ -74,6 +95,8 @@ mod tests {
     fn each_kind_is_a_family_and_none_is_nothing() {
         let counts = [
             count(CountKind::Outcome, "passed", ""),
+            count(CountKind::Drop, "slow path: no route", ""),
+            count(CountKind::Drop, "slow path: (no) route", ""),
             count(CountKind::Rule, "1:7", "a \"bad\" name"),
         ];
         let mut text = Exposition::new();
@@ -86,6 +109,7 @@ mod tests {
         let want = "# TYPE taut_chain_function_packets counter\n# UNIT taut_chain_function_packets packets\n\
             # HELP taut_chain_function_packets Seen by functions that tell what became of them, by outcome.\n\
             taut_chain_function_packets_total{segment=\"1-ips\",function=\"ips\",outcome=\"passed\"} 3\n\
+            taut_chain_function_packets_total{segment=\"1-ips\",function=\"ips\",outcome=\"slow_path_no_route\"} 6\n\
             # TYPE taut_chain_rule_hits counter\n\
             # HELP taut_chain_rule_hits Packets that a rule fitted, since rules were read.\n\
             taut_chain_rule_hits_total{segment=\"1-ips\",function=\"ips\",rule=\"1:7\",message=\"a \\\"bad\\\" name\"} 3\n\

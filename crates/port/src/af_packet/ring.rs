@@ -348,6 +348,38 @@ mod tests {
         }
     }
 
+    /// Every place and length that a header can name, and lengths that wrap a sum around.
+    #[test]
+    fn no_header_leads_out_of_its_frame() {
+        let mut kernel = Kernel::new(2);
+        let first = kernel.base().as_ptr() as usize;
+        let mut ring = rx(&mut kernel);
+        let mut given = 0_u64;
+        let lengths =
+            (0..=FRAME_BYTES as u32 + 2).chain([0xffff, 0x1_0000, u32::MAX - 100, u32::MAX]);
+        for len in lengths {
+            for mac in 0..=u16::MAX {
+                let header = kernel.header();
+                (header.tp_len, header.tp_snaplen, header.tp_mac) = (len, len, mac);
+                header.tp_status = FILLED;
+                ring.0.head = 0;
+                match ring.next() {
+                    Some(Arrival::Frame(frame)) => {
+                        let at = frame.data.as_ptr() as usize - first;
+                        assert!(at >= RX_OVERHEAD_BYTES && frame.len == len as u16);
+                        assert!(at + usize::from(frame.len) <= FRAME_BYTES);
+                        assert_eq!(at - usize::from(frame.headroom), RX_OVERHEAD_BYTES);
+                        ring.give_back(frame.slot);
+                        given += 1;
+                    }
+                    other => assert_eq!(other, Some(Arrival::Malformed)),
+                }
+            }
+        }
+        let room = (FRAME_BYTES - RX_OVERHEAD_BYTES) as u64;
+        assert_eq!(given, (room + 1) * (room + 2) / 2);
+    }
+
     #[test]
     fn a_removed_vlan_tag_is_reported_with_its_type_or_the_usual_one() {
         for (status, want) in [

@@ -747,6 +747,44 @@ mod tests {
         }
     }
 
+    /// Every address in the packet memory and around it, with all lengths about what is left of its slot.
+    #[test]
+    fn no_description_of_a_frame_leads_out_of_its_slot() {
+        let mut books = books();
+        let (stride, slots) = (books.pool.stride_bytes(), books.pool.slots());
+        let base = books.pool.memory().unwrap().base().as_ptr() as usize;
+        while let Some(packet) = books.pool.take(0) {
+            books.lend(packet);
+        }
+        let addresses = (0..3 * stride as u64)
+            .chain((slots as u64 - 1) * stride as u64..(slots as u64 + 2) * stride as u64)
+            .chain([u64::MAX - stride as u64, u64::MAX - 1, u64::MAX, 1 << 48]);
+        for addr in addresses {
+            let (slot, offset) = (addr / stride as u64, addr as usize % stride);
+            let left = stride - offset;
+            for len in [0, 1, left - 1, left, left + 1, 0xffff, 0x1_0000] {
+                let frame = XdpDesc {
+                    addr,
+                    len: len as u32,
+                    options: XdpDescOptions::empty(),
+                };
+                let is_lent = books.lent.get(slot as usize).copied();
+                let is_there = is_lent == Some(true) && len <= left;
+                let Some(packet) = books.received(frame) else {
+                    assert!(!is_there, "{addr} {len}");
+                    continue;
+                };
+                let at = packet.data().as_ptr() as usize - base;
+                assert!(is_there && at == addr as usize && packet.len() == len);
+                assert!(at % stride + len <= stride);
+                // Once only, until it is lent again.
+                assert!(books.received(frame).is_none());
+                books.lend(packet);
+            }
+        }
+        books.close(|| true);
+    }
+
     #[test]
     fn no_frame_is_lent_again_before_the_driver_has_let_go() {
         let mut books = books();

@@ -163,12 +163,18 @@ impl Connection {
     #[inline(always)]
     pub(super) fn bytes(&self, region: u16, offset: u32, len: usize) -> Option<NonNull<u8>> {
         let region = self.regions.mapped.get(usize::from(region))?;
-        if offset as usize + len > region.len() {
+        if !lies_inside(offset, len, region.len()) {
             return None;
         }
         // SAFETY: inside the mapping, as just checked.
         Some(unsafe { region.base().add(offset as usize) })
     }
+}
+
+/// Whether `len` bytes at `offset` lie inside a region of that many bytes, whatever a peer says of both.
+#[inline(always)]
+const fn lies_inside(offset: u32, len: usize, region_bytes: usize) -> bool {
+    offset as usize <= region_bytes && len <= region_bytes - offset as usize
 }
 
 /// The hand-overs to the data paths of all workers that share a port.
@@ -269,4 +275,26 @@ pub(super) fn interrupt_file() -> Result<OwnedFd, PortError> {
     use rustix::event::{EventfdFlags, eventfd};
     eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
         .map_err(|e| PortError::system("making a ring's interrupt file", e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every pair of values around a region's end, and those that wrap a sum around.
+    #[test]
+    fn no_offset_and_length_of_any_peer_reach_beyond_a_region() {
+        let largest = u32::MAX as usize;
+        for region_bytes in [0, 1, 64, 300, largest] {
+            let near = |end: usize| (0..=400).chain(end.saturating_sub(400)..=end);
+            let lengths = || near(largest).chain([usize::MAX - 1, usize::MAX]);
+            for offset in near(largest).chain(near(region_bytes)) {
+                for len in lengths().chain(near(region_bytes)) {
+                    let end = offset as u128 + len as u128;
+                    let is_inside = lies_inside(offset as u32, len, region_bytes);
+                    assert_eq!(is_inside, end <= region_bytes as u128, "{offset} {len}");
+                }
+            }
+        }
+    }
 }

@@ -390,6 +390,13 @@ impl Port for MemifPort {
     fn counters(&mut self) -> PortCounters {
         self.queue.counters()
     }
+
+    /// A client's own memory is the server's as well, wherever in it a frame lies: only a server can keep frames from its peer.
+    fn own_bytes(&mut self, wanted: bool) {
+        if let Queue::Server(queue) = &mut self.queue {
+            queue.copies = wanted;
+        }
+    }
 }
 
 /// Lets `receive` fill `batch` from the rings in turn, each time from the next one on, so that none is left behind.

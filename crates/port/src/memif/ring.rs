@@ -242,6 +242,31 @@ pub(crate) mod tests {
     // SAFETY: every access to a ring is atomic.
     unsafe impl Send for Other {}
 
+    /// All indices, in rings of all sizes; and all moves of an index, from where arithmetic wraps.
+    #[test]
+    fn no_index_of_any_peer_leaves_the_ring() {
+        for log2_size in MIN_LOG2_RING_SIZE..=MAX_LOG2_RING_SIZE {
+            let heap = HeapRing::new(log2_size);
+            let (ring, bytes) = (heap.ring(), Ring::bytes(log2_size));
+            let start = std::ptr::from_ref(ring.header()) as usize;
+            for index in 0..=u16::MAX {
+                assert!(ring.place(index) < usize::from(ring.size()));
+                let words = std::ptr::from_ref(ring.words(index)) as usize;
+                assert!(words - start >= size_of::<Header>());
+                assert!(words - start + 16 <= bytes);
+            }
+        }
+        for seen in [0, 1, 31, 0x7fff, 0x8000, 0xfffe, 0xffff] {
+            for most in [0, 1, 31, 32, 1 << 14] {
+                for now in 0..=u16::MAX {
+                    let by = (u32::from(now) + 0x1_0000 - u32::from(seen)) % 0x1_0000;
+                    let may = by <= u32::from(most);
+                    assert_eq!(Ring::advance(now, seen, most), may.then_some(by as u16));
+                }
+            }
+        }
+    }
+
     #[test]
     fn the_layout_is_the_protocols() {
         assert_eq!(size_of::<Header>(), 128);

@@ -11,8 +11,10 @@ use std::ptr::NonNull;
 use taut_sys::Alarm;
 
 pub(super) struct ServerQueue {
-    /// Pool for frames that come in pieces.
+    /// Pool for frames that come in pieces, and for those that the client must not be able to change.
     pool: PoolHandle,
+    /// Whether all frames are copied.
+    pub(super) copies: bool,
     rings: Option<Rings>,
     knocker: &'static Knocker,
     pub(super) counters: PortCounters,
@@ -51,6 +53,7 @@ impl ServerQueue {
     pub(super) fn new(pool: PoolHandle, knocker: &'static Knocker) -> Self {
         Self {
             pool,
+            copies: false,
             rings: None,
             knocker,
             counters: PortCounters::default(),
@@ -124,7 +127,8 @@ impl ServerQueue {
             if rx.ledger.has_returned() {
                 rx.give_back();
             }
-            rx.receive(batch, connection, &self.pool, &mut self.counters)
+            let copies = self.copies;
+            rx.receive(batch, connection, &self.pool, copies, &mut self.counters)
         };
         if let [rx] = rx.as_mut_slice() {
             return receive(rx, batch);
@@ -169,6 +173,7 @@ impl Receiving {
         batch: &mut Batch,
         connection: &Connection,
         pool: &PoolHandle,
+        copies: bool,
         counters: &mut PortCounters,
     ) -> usize {
         let head = self.ring.head();
@@ -187,7 +192,7 @@ impl Receiving {
         let mut in_place = 0;
         while filled > 0 && batch.room() > 0 {
             let d = self.ring.read(self.next);
-            if d.flags & FLAG_NEXT != 0 {
+            if copies || d.flags & FLAG_NEXT != 0 {
                 let pieces = self.gather(filled, batch, connection, pool, counters);
                 if pieces == 0 {
                     break;
@@ -226,8 +231,8 @@ impl Receiving {
         received
     }
 
-    /// Copies a frame that lies in several buffers into one of the pool. Returns how many descriptors
-    /// it took; 0 if its end has not arrived.
+    /// Copies a frame, which may lie in several buffers, into one of the pool. Returns how many descriptors
+    /// it took; 0 if its end has not arrived, or the pool has no packet left.
     #[cold]
     fn gather(
         &mut self,
@@ -252,8 +257,12 @@ impl Receiving {
             pieces += 1;
             total = total.saturating_add(d.length as usize);
             if d.flags & FLAG_NEXT == 0 {
-                let whole = u16::try_from(total).ok().and_then(|len| pool.take(len));
+                let fits = u16::try_from(total).ok();
+                let fits = fits.filter(|len| usize::from(*len) <= pool.room());
+                let whole = fits.and_then(|len| pool.take(len));
                 match whole {
+                    // It waits until packets are back.
+                    None if fits.is_some() => return 0,
                     None => counters.rx_too_long += 1,
                     Some(mut packet) => {
                         if self.copy_pieces(pieces, connection, packet.bytes_mut()) {

@@ -178,6 +178,29 @@ fn packets_in_place_keep_a_vanished_clients_memory_until_they_are_dropped() {
 }
 
 #[test]
+fn frames_that_nobody_else_may_change_are_copied() {
+    let (_folder, path) = folder();
+    let [mut server, mut client] = pair(&path, 64);
+    pass(&mut client, &mut *server.0, 100);
+    for copies in [true, false] {
+        server.0.own_bytes(copies);
+        let mut out = Batch::new();
+        client.1.pool().fill(&mut out, 3, 60);
+        client.0.tx(&mut out);
+        let mut arrived = Batch::new();
+        eventually("arriving", || {
+            server.0.rx(&mut arrived);
+            arrived.len() == 3
+        });
+        let in_ring = arrived.packets().iter().filter(|it| it.is_in_ring());
+        assert_eq!(in_ring.count(), if copies { 0 } else { 3 });
+    }
+    server.0.own_bytes(true);
+    pass(&mut client, &mut *server.0, 10_000);
+    assert_eq!(server.1.pool().outstanding(), 0);
+}
+
+#[test]
 fn a_vanished_server_is_noticed_and_found_again() {
     let (_folder, path) = folder();
     let [server, mut client] = pair(&path, 64);

@@ -1,4 +1,4 @@
-//! A pair between two threads of one data plane, in which every frame bears a note of 48 bits.
+//! A pair between two threads of one data plane, in which every frame bears a note of 52 bits.
 
 use super::ring::ROOM_BYTES;
 use super::{OPEN, PairPort};
@@ -26,7 +26,7 @@ impl Lane {
         })
     }
 
-    /// Copies a frame, for the other end to see after [`Lane::publish`], with a note of 48 bits. False if there is no room, or nobody there.
+    /// Copies a frame, for the other end to see after [`Lane::publish`], with a note of 52 bits. False if there is no room, or nobody there.
     #[inline]
     pub fn push(&mut self, frame: &[u8], note: u64) -> bool {
         let pushed = frame.len() <= ROOM_BYTES
@@ -90,7 +90,7 @@ mod tests {
     #[test]
     fn frames_cross_with_their_notes_until_the_ring_is_full() {
         let mut near = Lane::open("lane under test", 32).unwrap();
-        let note = |number: u8| (1 << 48) - 1 - u64::from(number);
+        let note = |number: u8| (1 << 52) - 1 - u64::from(number);
         assert!(!near.push(&[0; 60], note(0)), "nobody is there");
         let mut far = Lane::open("lane under test", 32).unwrap();
         let sent: Vec<u64> = (0..32).map(note).collect();

@@ -23,6 +23,10 @@ const STRIDE_BYTES: usize = 2112;
 /// Longest frame in bytes.
 pub(super) const ROOM_BYTES: usize = STRIDE_BYTES - HEADROOM_BYTES as usize;
 
+/// Binary digits of a frame's length; a note has the rest of a head's 64.
+const LENGTH_BITS: u32 = 12;
+const _: () = assert!(ROOM_BYTES < 1 << LENGTH_BITS);
+
 /// An index on two cache lines of its own: processors fetch them in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
@@ -32,7 +36,7 @@ struct Index(AtomicU32);
 #[derive(Debug)]
 pub(super) struct Ring {
     slots: Mapping,
-    /// Head of each slot: bytes of the frame in the lowest 16 bits, and the sender's note above.
+    /// Head of each slot: bytes of the frame in the lowest [`LENGTH_BITS`], and the sender's note above.
     heads: Box<[AtomicU64]>,
     head: Index,
     tail: Index,
@@ -97,7 +101,7 @@ impl Sender {
         }
     }
 
-    /// Copies `frame` (at most [`ROOM_BYTES`]) into the next slot, with a note of 48 bits, for the receiver to see after
+    /// Copies `frame` (at most [`ROOM_BYTES`]) into the next slot, with a note of 52 bits, for the receiver to see after
     /// [`Sender::publish`]. False if there is none free.
     #[inline(always)]
     pub(super) fn push(&mut self, frame: &[u8], note: u64) -> bool {
@@ -115,7 +119,7 @@ impl Sender {
         }
         let place = ring.place(self.head);
         // Relaxed: the head that is published next covers it.
-        ring.heads[place].store(note << 16 | frame.len() as u64, Ordering::Relaxed);
+        ring.heads[place].store(note << LENGTH_BITS | frame.len() as u64, Ordering::Relaxed);
         // SAFETY: the slot is free, so ours alone; the frame fits into it.
         unsafe { copy_frame(NonNull::from(frame).cast(), ring.data(place), frame.len()) };
         self.head = self.head.wrapping_add(1);
@@ -180,8 +184,8 @@ impl Receiver {
         Some(Arrived {
             place: place as u32,
             data: ring.data(place),
-            len: head as u16,
-            note: head >> 16,
+            len: (head & ((1 << LENGTH_BITS) - 1)) as u16,
+            note: head >> LENGTH_BITS,
         })
     }
 
@@ -288,6 +292,21 @@ mod tests {
     }
 
     /// Run under Miri this also checks the memory orderings.
+    /// All sizes that a ring can have, and indices around where they wrap.
+    #[test]
+    fn no_index_leaves_the_ring() {
+        for log2_size in 5..=14 {
+            let ring = Ring::new(1 << log2_size).unwrap();
+            let end = (ring.size() as usize - 1) * STRIDE_BYTES + usize::from(HEADROOM_BYTES);
+            let first = ring.data(0).as_ptr() as usize - usize::from(HEADROOM_BYTES);
+            for index in (0..1 << 16).chain(u32::MAX - (1 << 16)..=u32::MAX) {
+                let place = ring.place(index);
+                assert!(place < ring.size() as usize);
+                assert!(ring.data(place).as_ptr() as usize - first <= end);
+            }
+        }
+    }
+
     #[test]
     fn two_threads_pass_frames_in_order_and_whole() {
         let total: u32 = if cfg!(miri) { 200 } else { 200_000 };

@@ -2,6 +2,7 @@
 //!
 //! pcap as in draft-ietf-opsawg-pcap, pcapng as in draft-ietf-opsawg-pcapng.
 
+use super::link::{CARRIED, LinkType};
 use std::fmt;
 
 /// Longest frame in bytes that a port hands on; longer ones are passed over.
@@ -227,7 +228,13 @@ enum Format {
 /// assert!(scanner.step(b"GIF89a").is_err());
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Scanner(Format);
+pub struct Scanner {
+    format: Format,
+    /// Whether link types are carried that can be made Ethernet.
+    of_packets: bool,
+    /// Link type of the last frame.
+    link: LinkType,
+}
 
 impl Default for Scanner {
     fn default() -> Self {
@@ -236,9 +243,26 @@ impl Default for Scanner {
 }
 
 impl Scanner {
-    /// A scanner at the start of a file.
+    /// A scanner at the start of a file, which wants frames of Ethernet.
     pub fn new() -> Self {
-        Self(Format::Unknown)
+        Self {
+            format: Format::Unknown,
+            of_packets: false,
+            link: LinkType::Ethernet,
+        }
+    }
+
+    /// A scanner at the start of a file that takes all link types which [`super::link`] knows.
+    pub(super) fn of_packets() -> Self {
+        Self {
+            of_packets: true,
+            ..Self::new()
+        }
+    }
+
+    /// Returns the link type of the frame that the last step found.
+    pub(super) fn link(&self) -> LinkType {
+        self.link
     }
 
     /// Reads what stands at the start of `bytes`, which begin where the last record ended. After [`Step::More`] nothing
@@ -247,10 +271,17 @@ impl Scanner {
     /// # Errors
     /// What cannot be right there.
     pub fn step(&mut self, bytes: &[u8]) -> Result<Step, Fault> {
-        match &mut self.0 {
+        match &mut self.format {
             Format::Unknown => self.first(bytes),
             Format::Pcap { order, nanoseconds } => record(*order, *nanoseconds, bytes),
-            Format::Pcapng { order, sources } => block(order, sources, bytes),
+            Format::Pcapng { order, sources } => {
+                let mut found = None;
+                let step = block(order, sources, bytes, &mut found)?;
+                if let Some(link_type) = found {
+                    self.link = self.carried(link_type)?;
+                }
+                Ok(step)
+            }
         }
     }
 
@@ -261,9 +292,9 @@ impl Scanner {
         };
         if magic == SECTION_HEADER.to_le_bytes() {
             let (mut order, mut sources) = (Order::Little, Vec::new());
-            let step = block(&mut order, &mut sources, bytes)?;
+            let step = block(&mut order, &mut sources, bytes, &mut None)?;
             if !matches!(step, Step::More(_)) {
-                self.0 = Format::Pcapng { order, sources };
+                self.format = Format::Pcapng { order, sources };
             }
             return Ok(step);
         }
@@ -283,9 +314,25 @@ impl Scanner {
         }
         // The upper half may tell of check sequences.
         let link_type = order.u32(bytes, 20) as u16;
-        check_link_type(link_type)?;
-        self.0 = Format::Pcap { order, nanoseconds };
+        self.link = self.carried(link_type)?;
+        self.format = Format::Pcap { order, nanoseconds };
         Ok(no_frame(FILE_HEADER_BYTES as u64))
+    }
+
+    /// The link type of that number, if frames of it are carried.
+    fn carried(&self, link_type: u16) -> Result<LinkType, Fault> {
+        let known = LinkType::of(link_type);
+        known
+            .filter(|it| self.of_packets || *it == LinkType::Ethernet)
+            .ok_or_else(|| Fault {
+                reason: match self.of_packets {
+                    true => format!("a capture of link type {link_type}; carried are {CARRIED}"),
+                    false => format!(
+                        "a capture of link type {link_type}, and only Ethernet ({ETHERNET}) is carried"
+                    ),
+                },
+                is_of_its_kind: true,
+            })
     }
 }
 
@@ -294,18 +341,6 @@ fn no_frame(size: u64) -> Step {
         over: Over::NoFrame,
         size,
     }
-}
-
-fn check_link_type(link_type: u16) -> Result<(), Fault> {
-    if link_type == ETHERNET {
-        return Ok(());
-    }
-    Err(Fault {
-        reason: format!(
-            "a capture of link type {link_type}, and only Ethernet ({ETHERNET}) is carried"
-        ),
-        is_of_its_kind: true,
-    })
 }
 
 /// Guesses what a file that is no capture may be.
@@ -382,8 +417,13 @@ fn record(order: Order, nanoseconds: bool, bytes: &[u8]) -> Result<Step, Fault> 
     })
 }
 
-/// Reads one block of a pcapng file.
-fn block(order: &mut Order, sources: &mut Vec<Source>, bytes: &[u8]) -> Result<Step, Fault> {
+/// Reads one block of a pcapng file, and the number of the link type of a frame in it.
+fn block(
+    order: &mut Order,
+    sources: &mut Vec<Source>,
+    bytes: &[u8],
+    link_type: &mut Option<u16>,
+) -> Result<Step, Fault> {
     if bytes.len() < 12 {
         return Ok(Step::More(12));
     }
@@ -427,7 +467,7 @@ fn block(order: &mut Order, sources: &mut Vec<Source>, bytes: &[u8]) -> Result<S
             Ok(no_frame(size))
         }
         ENHANCED_PACKET | OLD_PACKET | SIMPLE_PACKET => {
-            packet(order_here, kind, sources, bytes, total)
+            packet(order_here, kind, sources, bytes, total, link_type)
         }
         _ => Ok(no_frame(size)),
     }
@@ -508,6 +548,7 @@ fn packet(
     sources: &[Source],
     bytes: &[u8],
     total: usize,
+    link_type: &mut Option<u16>,
 ) -> Result<Step, Fault> {
     let before = if kind == SIMPLE_PACKET {
         SIMPLE_HEADER_BYTES
@@ -532,7 +573,7 @@ fn packet(
             "a frame of interface {number}, which is not described"
         ));
     };
-    check_link_type(source.link_type)?;
+    *link_type = Some(source.link_type);
     let (captured, whole) = if kind == SIMPLE_PACKET {
         let whole = order.u32(bytes, 8);
         let limit = match source.snap_bytes {

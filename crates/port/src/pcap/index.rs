@@ -3,6 +3,7 @@
 //! Each block starts with a record: what did not fit into the last one is read again, not copied.
 
 use super::format::{Fault, Over, Scanner, Step};
+use super::link::{NoFrame, as_ethernet};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -48,6 +49,8 @@ pub struct Entry {
     pub headroom: u16,
     /// Nanoseconds after the first frame of all; times that run backwards are due at once.
     pub due_ns: u64,
+    /// Time of capture, ns since 1970; 0 where the file does not say.
+    pub time_ns: u64,
 }
 
 /// End of a capture.
@@ -72,6 +75,8 @@ pub struct Filled {
     pub cut_frames: u64,
     /// Frames passed over because they are too long.
     pub long_frames: u64,
+    /// Packets passed over because they have no place in an Ethernet frame.
+    pub other_frames: u64,
     /// End of the capture; set in the last block.
     pub end: Option<End>,
 }
@@ -102,7 +107,7 @@ impl<S: Source> Index<S> {
     pub fn new(source: S, rounds: u64) -> Self {
         Self {
             source,
-            scanner: Scanner::new(),
+            scanner: Scanner::of_packets(),
             offset: 0,
             last_record: 0,
             rounds,
@@ -156,13 +161,21 @@ impl<S: Source> Index<S> {
                     size,
                 } => {
                     let due_ns = self.due(time_ns);
-                    filled.entries.push(Entry {
-                        at: (at + before) as u32,
-                        len: len as u16,
-                        headroom: before as u16,
-                        due_ns,
-                    });
-                    self.found += 1;
+                    let record = &mut block[at..at + before + len];
+                    match as_ethernet(self.scanner.link(), record, before) {
+                        Ok((before, len)) => {
+                            self.found += 1;
+                            filled.entries.push(Entry {
+                                at: (at + before) as u32,
+                                len: len as u16,
+                                headroom: before as u16,
+                                due_ns,
+                                time_ns: time_ns.unwrap_or_default(),
+                            });
+                        }
+                        Err(NoFrame::Other) => filled.other_frames += 1,
+                        Err(NoFrame::TooLong) => filled.long_frames += 1,
+                    }
                     size
                 }
                 Step::Pass { over, size } => {
@@ -211,7 +224,7 @@ impl<S: Source> Index<S> {
         if self.rounds == 0 || self.found == 0 {
             return Some(End::Whole);
         }
-        self.scanner = Scanner::new();
+        self.scanner = Scanner::of_packets();
         self.offset = 0;
         self.last_record = 0;
         self.found = 0;

@@ -9,6 +9,7 @@ pub mod annotated;
 mod blocks;
 pub mod format;
 pub mod index;
+mod link;
 mod reader;
 mod record;
 #[cfg(test)]
@@ -27,7 +28,7 @@ use record::Format;
 use std::fs::{File, OpenOptions};
 use std::path::Path;
 use std::time::Duration;
-use taut_sys::{Clock, Locked};
+use taut_sys::{Clock, Locked, StampClock};
 use writer::Writer;
 
 /// `pcap:FILE[,role=read|write][,out=FILE][,timing=fast|original][,repeat=N][,format=pcap|pcapng]`.
@@ -243,6 +244,14 @@ impl Port for PcapPort {
             },
             None => Link::Up,
         }
+    }
+
+    fn arrival_stamps(&self) -> &[u64] {
+        self.input.as_ref().map_or(&[], |it| it.reader.times_ns())
+    }
+
+    fn stamp_clock(&self) -> Option<StampClock> {
+        self.input.as_ref().map(|_| StampClock::Recorded)
     }
 
     fn counters(&mut self) -> PortCounters {

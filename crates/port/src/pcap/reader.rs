@@ -4,7 +4,7 @@
 use super::blocks::{BLOCKS, Blocks};
 use super::index::{End, Entry, Filled, Index};
 use super::unpacked::CaptureFile;
-use crate::{Batch, Packet, PoolHandle, PortCounters, PortError};
+use crate::{BATCH_CAPACITY, Batch, Packet, PoolHandle, PortCounters, PortError};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::thread::JoinHandle;
@@ -32,6 +32,8 @@ pub(super) struct Reader {
     /// Ledger of what packets hold; keeps the blocks.
     ledger: PoolHandle,
     pace: Pace,
+    /// Times of capture of the frames that were delivered last.
+    times_ns: Vec<u64>,
     /// End of the file, once every frame of it has been delivered.
     ended: Option<End>,
 }
@@ -119,6 +121,7 @@ impl Reader {
             current: None,
             in_use: [0; BLOCKS],
             lists: Default::default(),
+            times_ns: Vec::with_capacity(BATCH_CAPACITY),
             pace: Pace {
                 ns_per_tick: clock.map_or(0.0, |c| c.to_ns(1 << 32) / (1_u64 << 32) as f64),
                 start_ticks: None,
@@ -132,6 +135,11 @@ impl Reader {
         self.ended.as_ref()
     }
 
+    /// Returns when the frames that were delivered last were captured, ns since 1970; 0 where the file does not say.
+    pub(super) fn times_ns(&self) -> &[u64] {
+        &self.times_ns
+    }
+
     /// Delivers what is due.
     #[inline]
     pub(super) fn rx(&mut self, batch: &mut Batch, counters: &mut PortCounters) -> usize {
@@ -141,6 +149,7 @@ impl Reader {
         let now_ns = self.pace.now_ns();
         let before = batch.len();
         let mut bytes = 0;
+        self.times_ns.clear();
         while batch.room() > 0 {
             let Some(current) = &mut self.current else {
                 if self.next_block(counters) {
@@ -156,6 +165,7 @@ impl Reader {
                 break;
             }
             current.next += 1;
+            self.times_ns.push(entry.time_ns);
             bytes += u64::from(entry.len);
             let number = current.number;
             // SAFETY: the index checked that the frame and the header before it lie in the block. The
@@ -212,7 +222,7 @@ impl Reader {
         }
         match self.full.try_recv() {
             Ok((number, filled)) => {
-                counters.rx_malformed += filled.cut_frames;
+                counters.rx_malformed += filled.cut_frames + filled.other_frames;
                 counters.rx_too_long += filled.long_frames;
                 // One more, so that it stays until it has been gone through.
                 self.in_use[number] = filled.entries.len() as u32 + 1;
@@ -266,6 +276,7 @@ fn read_ahead(
             let next = index.fill(unsafe { blocks.bytes(number) }, list);
             filled.cut_frames += next.cut_frames;
             filled.long_frames += next.long_frames;
+            filled.other_frames += next.other_frames;
             filled.end = next.end;
             if !next.entries.is_empty() || filled.end.is_some() {
                 filled.entries = next.entries;

@@ -220,6 +220,45 @@ fn frames_that_are_cut_or_too_long_are_counted_and_the_others_come() {
 }
 
 #[test]
+fn packets_without_ethernet_come_in_frames_of_it_and_bear_the_time_of_capture() {
+    let files = Files::new();
+    // IP of either version, and something else.
+    let packets = [&[0x45, 7, 7][..], &[0x60, 8], &[0x10, 9]];
+    for (name, link_type_at) in [("in.pcap", 20), ("in.pcapng", 28 + 8)] {
+        let format = if name.ends_with("ng") {
+            Format::Pcapng
+        } else {
+            Format::Pcap
+        };
+        let mut bytes = format.start();
+        bytes[link_type_at..link_type_at + 2].copy_from_slice(&101_u16.to_le_bytes());
+        for (packet, time_ns) in packets.into_iter().zip([1_700_000_000_000_000_000, 5, 6]) {
+            format.append(&mut bytes, packet, time_ns);
+        }
+        fs::write(files.path(name), &bytes).unwrap();
+        let mut port = open(&files.spec(name, "")).unwrap();
+        let mut batch = Batch::new();
+        while batch.len() < 2 {
+            port.port.rx(&mut batch);
+        }
+        let frames: Vec<_> = batch
+            .packets()
+            .iter()
+            .map(|it| it.bytes().to_vec())
+            .collect();
+        let header = |kind: [u8; 2]| [&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1][..], &kind].concat();
+        assert_eq!(frames[0], [&header([8, 0]), packets[0]].concat());
+        assert_eq!(frames[1], [&header([0x86, 0xdd]), packets[1]].concat());
+        assert_eq!(port.port.arrival_stamps(), [1_700_000_000_000_000_000, 5]);
+        assert_eq!(
+            port.port.stamp_clock(),
+            Some(taut_sys::StampClock::Recorded)
+        );
+        assert_eq!(port.port.counters().rx_malformed, 1);
+    }
+}
+
+#[test]
 fn of_a_file_that_breaks_off_everything_whole_is_delivered() {
     let files = Files::new();
     for name in ["in.pcap", "in.pcapng"] {
@@ -283,13 +322,13 @@ fn damage_is_named_with_file_and_byte_after_what_came_before_it() {
 fn what_is_no_capture_is_refused_at_once() {
     let files = Files::new();
     let mut other = Format::Pcap.start();
-    other[20] = 101;
+    other[20] = 105;
     for (content, want) in [
         (&b""[..], "empty"),
         (b"\xd4\xc3\xb2", "empty, or ends before"),
         (b"GIF89a, says the file", "is neither pcap nor pcapng"),
         (b"\x1f\x8b\x08\x00\x00\x00", "gunzip"),
-        (&other, "link type 101"),
+        (&other, "link type 105"),
     ] {
         fs::write(files.path("file"), content).unwrap();
         let error = refused(&files.spec("file", ""));

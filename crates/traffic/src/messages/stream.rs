@@ -1,27 +1,52 @@
 //! Messages over TCP, each behind its length in two bytes.
+//!
+//! Nothing here blocks but [`Messages::wait`], and no peer can keep others from their turn: connections are opened in the
+//! background, peers are heard in turn, and one that has been silent for long makes room.
 
 use super::{MOST_MESSAGE_BYTES, Messages, Received, is_for_now};
-use std::collections::HashMap;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, ipproto, socket_with};
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use taut_sys::Alarm;
 
 /// Bytes of a length.
 const LENGTH_BYTES: usize = 2;
 /// Bytes that wait to be sent to a peer, at most: what is beyond is refused, as by a UDP socket.
 const MOST_WAITING: usize = 4 << 20;
-/// Peers at a time.
+/// Peers at a time. One more takes the place of a silent one.
 const MOST_PEERS: usize = 64;
 /// Bytes that are read at a time.
 const READ_BYTES: usize = 1 << 16;
-/// Longest time to wait for a connection.
+/// Longest time that opening a connection may take.
 const CONNECT: Duration = Duration::from_secs(3);
+/// Time after which a peer that neither says nor takes anything is left.
+const SILENT: Duration = Duration::from_secs(60);
+/// Time between looks at what nothing wakes us for.
+const SOON: Duration = Duration::from_millis(1);
+
+/// How far a connection has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Standing {
+    /// Somebody has connected, and has said nothing yet.
+    Unheard,
+    /// Somebody has connected and said something.
+    Heard,
+    /// We have called, and nobody has answered yet.
+    Calling,
+    /// We have called, and the connection is there.
+    Called,
+}
 
 #[derive(Debug)]
 struct Peer {
+    address: SocketAddr,
     stream: TcpStream,
+    standing: Standing,
+    /// When it was called, and from then on last said or took anything.
+    last: Instant,
     /// What came and is not yet a whole message; what of it was handed out.
     read: Vec<u8>,
     taken: usize,
@@ -33,7 +58,13 @@ struct Peer {
 #[derive(Debug)]
 pub(super) struct StreamMessages {
     listener: TcpListener,
-    peers: HashMap<SocketAddr, Peer>,
+    peers: Vec<Peer>,
+    /// Place of the peer whose turn it is to be heard.
+    turn: usize,
+    /// Whether connections may wait that cannot be taken now: the listener says nothing new then.
+    is_full: bool,
+    /// Why the latest call failed, if nobody was told yet.
+    failed: Option<io::Error>,
     alarm: Alarm,
     buffer: Vec<u8>,
 }
@@ -44,55 +75,150 @@ impl StreamMessages {
         listener.set_nonblocking(true)?;
         Ok(Self {
             listener,
-            peers: HashMap::new(),
+            peers: Vec::new(),
+            turn: 0,
+            is_full: false,
+            failed: None,
             alarm: Alarm::default(),
             buffer: vec![0; READ_BYTES],
         })
     }
 
-    fn add(&mut self, stream: TcpStream, peer: SocketAddr) -> io::Result<()> {
+    fn add(
+        &mut self,
+        stream: TcpStream,
+        address: SocketAddr,
+        standing: Standing,
+    ) -> io::Result<()> {
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
-        self.peers.insert(
-            peer,
-            Peer {
-                stream,
-                read: Vec::new(),
-                taken: 0,
-                unsent: Vec::new(),
-                is_over: false,
-            },
-        );
+        // One from the same address is over, or somebody would have to use it twice.
+        self.peers.retain(|it| it.address != address);
+        self.peers.push(Peer {
+            address,
+            stream,
+            standing,
+            last: Instant::now(),
+            read: Vec::new(),
+            taken: 0,
+            unsent: Vec::new(),
+            is_over: false,
+        });
         Ok(())
     }
 
-    /// Takes connections that wait, and sends what waits.
-    fn pump(&mut self) {
-        while self.peers.len() < MOST_PEERS
-            && let Ok((stream, peer)) = self.listener.accept()
-        {
-            // One that is gone again is none.
-            let _ = self.add(stream, peer);
+    /// Begins to open a connection; what is sent meanwhile waits.
+    fn call(&mut self, to: SocketAddr) -> io::Result<()> {
+        if !self.has_room() {
+            return Err(io::ErrorKind::WouldBlock.into());
         }
-        for peer in self.peers.values_mut() {
-            peer.flush();
+        let family = match to {
+            SocketAddr::V4(_) => AddressFamily::INET,
+            SocketAddr::V6(_) => AddressFamily::INET6,
+        };
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket = socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
+        match connect(&socket, &to) {
+            Ok(()) | Err(Errno::INPROGRESS) => {}
+            Err(e) => return Err(e.into()),
+        }
+        self.add(TcpStream::from(socket), to, Standing::Calling)
+    }
+
+    /// Whether there is a place for one more peer; the one that has been silent for longest makes room, those first that have
+    /// never said anything, and none that we have called.
+    fn has_room(&mut self) -> bool {
+        if self.peers.len() < MOST_PEERS {
+            return true;
+        }
+        let others = self.peers.iter().enumerate();
+        let oldest = others
+            .filter(|(_, it)| it.standing <= Standing::Heard)
+            .min_by_key(|(_, it)| (it.standing, it.last));
+        match oldest.map(|(place, _)| place) {
+            Some(place) => {
+                self.peers.remove(place);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Takes connections that wait, sends what waits, and leaves who is gone or silent.
+    fn pump(&mut self) {
+        self.is_full = false;
+        for _ in 0..MOST_PEERS {
+            // What cannot be taken (no room, no descriptors) stays with the kernel, and is looked at again soon.
+            match self.listener.accept() {
+                Ok((stream, peer)) if self.has_room() => {
+                    // One that is gone again is none.
+                    let _ = self.add(stream, peer, Standing::Unheard);
+                }
+                Ok(_) => {}
+                Err(e) if is_for_now(&e) || e.kind() == io::ErrorKind::ConnectionAborted => break,
+                Err(_) => {
+                    self.is_full = true;
+                    break;
+                }
+            }
+        }
+        for peer in &mut self.peers {
+            if let Err(e) = peer.look_after() {
+                self.failed = Some(e);
+            }
         }
         self.peers
-            .retain(|_, peer| !peer.is_over || peer.whole().is_some());
+            .retain(|peer| !peer.is_over || peer.whole().is_some());
     }
 }
 
 impl Peer {
-    fn flush(&mut self) {
+    /// Sends what waits, and ends what has taken too long.
+    ///
+    /// # Errors
+    /// When we have called, and the connection could not be opened.
+    fn look_after(&mut self) -> io::Result<()> {
+        if self.is_over {
+            return Ok(());
+        }
+        let silent = self.last.elapsed();
+        let flushed = self.flush();
+        if self.standing == Standing::Calling {
+            flushed?;
+            if self.standing == Standing::Calling && silent > CONNECT {
+                self.end();
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+        } else if silent > SILENT {
+            self.end();
+        }
+        Ok(())
+    }
+
+    /// Sends what waits, as far as the kernel takes it.
+    fn flush(&mut self) -> io::Result<()> {
         while !self.unsent.is_empty() {
             match self.stream.write(&self.unsent) {
-                Ok(0) => self.end(),
-                Ok(sent) => {
+                Ok(sent @ 1..) => {
                     self.unsent.drain(..sent);
+                    self.has_moved();
                 }
-                Err(e) if is_for_now(&e) => return,
-                Err(_) => self.end(),
+                Err(e) if is_for_now(&e) => return Ok(()),
+                Ok(_) => self.end(),
+                Err(e) => {
+                    self.end();
+                    return Err(e);
+                }
             }
+        }
+        Ok(())
+    }
+
+    /// Notes that the peer has said or taken something.
+    fn has_moved(&mut self) {
+        self.last = Instant::now();
+        if self.standing == Standing::Calling {
+            self.standing = Standing::Called;
         }
     }
 
@@ -110,18 +236,19 @@ impl Peer {
     }
 
     fn read(&mut self, buffer: &mut [u8]) {
-        if self.is_over {
+        if self.is_over || self.standing == Standing::Calling {
             return;
         }
         match self.stream.read(buffer) {
-            Ok(0) => self.is_over = true,
+            Ok(0) => self.end(),
             Ok(length) => {
                 self.read.drain(..self.taken);
                 self.taken = 0;
                 self.read.extend_from_slice(&buffer[..length]);
+                self.has_moved();
             }
             Err(e) if is_for_now(&e) => {}
-            Err(_) => self.is_over = true,
+            Err(_) => self.end(),
         }
     }
 }
@@ -135,27 +262,34 @@ impl Messages for StreamMessages {
         if message.len() > MOST_MESSAGE_BYTES {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        if self.peers.get(&to).is_none_or(|it| it.is_over) {
-            let stream = TcpStream::connect_timeout(&to, CONNECT)?;
-            self.add(stream, to)?;
+        let there = |peers: &[Peer]| peers.iter().position(|it| it.address == to);
+        if there(&self.peers).is_none() {
+            self.call(to)?;
         }
-        let Some(peer) = self.peers.get_mut(&to) else {
+        let place = there(&self.peers).ok_or(io::ErrorKind::NotConnected)?;
+        let peer = &mut self.peers[place];
+        // Whoever is gone is not called back for an answer: its messages were read before, and nobody is there any more.
+        if peer.is_over {
             return Err(io::ErrorKind::NotConnected.into());
-        };
-        peer.flush();
+        }
+        peer.flush()?;
         if peer.unsent.len() + message.len() > MOST_WAITING {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         peer.unsent
             .extend_from_slice(&(message.len() as u16).to_be_bytes());
         peer.unsent.extend_from_slice(message);
-        peer.flush();
-        Ok(())
+        peer.flush()
     }
 
     fn receive(&mut self, message: &mut [u8]) -> io::Result<Option<Received>> {
         self.pump();
-        for (from, peer) in &mut self.peers {
+        if let Some(e) = self.failed.take() {
+            return Err(e);
+        }
+        let peers = self.peers.len();
+        for place in (0..peers).map(|step| (self.turn + step) % peers) {
+            let peer = &mut self.peers[place];
             if peer.whole().is_none() {
                 peer.read(&mut self.buffer);
             }
@@ -165,9 +299,13 @@ impl Messages for StreamMessages {
             let length = range.len().min(message.len());
             message[..length].copy_from_slice(&peer.read[range.start..][..length]);
             peer.taken = range.end;
+            if peer.standing == Standing::Unheard {
+                peer.standing = Standing::Heard;
+            }
+            self.turn = place + 1;
             return Ok(Some(Received {
                 length,
-                from: *from,
+                from: peer.address,
                 stamp: None,
             }));
         }
@@ -177,15 +315,206 @@ impl Messages for StreamMessages {
     fn wait(&mut self, at_most: Duration) {
         self.pump();
         self.alarm.clear();
-        self.alarm.watch(self.listener.as_fd());
-        let mut waits = false;
-        for peer in self.peers.values().filter(|it| !it.is_over) {
+        if !self.is_full {
+            self.alarm.watch(self.listener.as_fd());
+        }
+        let mut waits = self.is_full;
+        for peer in self.peers.iter().filter(|it| !it.is_over) {
             self.alarm.watch(peer.stream.as_fd());
             waits |= !peer.unsent.is_empty();
         }
         // What the kernel does not take yet it takes soon.
-        let soon = Duration::from_millis(1);
         self.alarm
-            .wait(if waits { at_most.min(soon) } else { at_most });
+            .wait(if waits { at_most.min(SOON) } else { at_most });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use rustix::net::sockopt::set_socket_linger;
+    use rustix::net::{bind, listen};
+
+    const HERE: &str = "127.0.0.1:0";
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    fn here() -> (StreamMessages, SocketAddr) {
+        let messages = StreamMessages::open(HERE.parse().unwrap()).unwrap();
+        let at = messages.address().unwrap();
+        (messages, at)
+    }
+
+    fn framed(message: &[u8]) -> Vec<u8> {
+        [&(message.len() as u16).to_be_bytes()[..], message].concat()
+    }
+
+    fn next(messages: &mut StreamMessages) -> (Vec<u8>, SocketAddr) {
+        let begun = Instant::now();
+        let mut message = [0; 100];
+        while begun.elapsed() < PATIENCE {
+            if let Ok(Some(received)) = messages.receive(&mut message) {
+                return (message[..received.length].to_vec(), received.from);
+            }
+            messages.wait(Duration::from_millis(10));
+        }
+        panic!("no message came: {messages:?}");
+    }
+
+    /// A port at which connections are answered by nobody, and what keeps it so.
+    fn nobody_answers() -> (SocketAddr, Vec<std::os::fd::OwnedFd>) {
+        let socket = || {
+            let flags = SocketFlags::NONBLOCK;
+            socket_with(AddressFamily::INET, SocketType::STREAM, flags, None).unwrap()
+        };
+        let listener = socket();
+        bind(&listener, &HERE.parse::<SocketAddr>().unwrap()).unwrap();
+        listen(&listener, 0).unwrap();
+        let listener = TcpListener::from(listener);
+        let at = listener.local_addr().unwrap();
+        let mut kept: Vec<_> = (0..8).map(|_| socket()).collect();
+        for socket in &kept {
+            let _ = connect(socket, &at);
+        }
+        kept.push(listener.into());
+        (at, kept)
+    }
+
+    #[test]
+    fn answers_to_who_is_gone_are_refused_at_once_and_call_nobody() {
+        let (mut messages, at) = here();
+        let mut client = TcpStream::connect(at).unwrap();
+        client.write_all(&framed(b"question").repeat(100)).unwrap();
+        let (_, from) = next(&mut messages);
+        set_socket_linger(&client, Some(Duration::ZERO)).unwrap();
+        drop(client);
+        let listener = TcpListener::bind(from).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let mut refused = 0;
+        for _ in 1..100 {
+            assert_eq!(next(&mut messages).0, b"question");
+            let sent = messages.send_to(b"answer", from);
+            refused += usize::from(sent.is_err());
+        }
+        // The kernel may take a few before it knows.
+        assert!(refused > 50, "{refused}");
+        assert!(listener.accept().is_err());
+    }
+
+    #[test]
+    fn others_are_heard_while_a_connection_is_being_opened() {
+        let (mut messages, at) = here();
+        let (nobody, _kept) = nobody_answers();
+        let begun = Instant::now();
+        messages.send_to(b"hello", nobody).unwrap();
+        let mut client = TcpStream::connect(at).unwrap();
+        client.write_all(&framed(b"question")).unwrap();
+        let (_, from) = next(&mut messages);
+        messages.send_to(b"answer", from).unwrap();
+        let mut answer = [0; 8];
+        client.read_exact(&mut answer).unwrap();
+        assert_eq!(answer[..], framed(b"answer"));
+        let is_calling = |messages: &StreamMessages| {
+            let mut peers = messages.peers.iter();
+            peers.any(|it| it.standing == Standing::Calling)
+        };
+        assert!(is_calling(&messages) || begun.elapsed() > CONNECT);
+        // That it was in vain is said once.
+        let mut message = [0; 100];
+        let failed = loop {
+            assert!(begun.elapsed() < PATIENCE, "{messages:?}");
+            match messages.receive(&mut message) {
+                Err(e) => break e,
+                Ok(_) => messages.wait(Duration::from_millis(10)),
+            }
+        };
+        assert_eq!(failed.kind(), io::ErrorKind::TimedOut);
+        assert!(!is_calling(&messages) && messages.receive(&mut message).is_ok());
+    }
+
+    #[test]
+    fn a_call_that_is_refused_is_told_and_made_anew() {
+        let (mut messages, _) = here();
+        let closed = TcpListener::bind(HERE).unwrap();
+        let to = closed.local_addr().unwrap();
+        drop(closed);
+        let refused = messages.send_to(b"hello", to).or_else(|e| match e.kind() {
+            io::ErrorKind::ConnectionRefused => Ok(()),
+            _ => Err(e),
+        });
+        refused.unwrap();
+        let begun = Instant::now();
+        let mut message = [0; 100];
+        while !messages.peers.is_empty() && begun.elapsed() < PATIENCE {
+            if let Err(e) = messages.receive(&mut message) {
+                assert_eq!(e.kind(), io::ErrorKind::ConnectionRefused);
+            }
+        }
+        let listener = TcpListener::bind(to).unwrap();
+        messages.send_to(b"hello", to).unwrap();
+        let (mut client, _) = listener.accept().unwrap();
+        let mut hello = [0; 7];
+        while messages.peers[0].standing == Standing::Calling {
+            messages.wait(Duration::from_millis(10));
+        }
+        client.read_exact(&mut hello).unwrap();
+        assert_eq!(hello[..], framed(b"hello"));
+    }
+
+    #[test]
+    fn silent_connections_make_room_and_end_when_they_have_been_silent_for_long() {
+        let (mut messages, at) = here();
+        let mut first = TcpStream::connect(at).unwrap();
+        first.write_all(&framed(b"first")).unwrap();
+        let (_, first_from) = next(&mut messages);
+        let silent: Vec<_> = (0..2 * MOST_PEERS)
+            .map(|_| TcpStream::connect(at).unwrap())
+            .collect();
+        let mut last = TcpStream::connect(at).unwrap();
+        last.write_all(&framed(b"last")).unwrap();
+        let (message, last_from) = next(&mut messages);
+        assert_eq!(
+            (message, messages.peers.len()),
+            (b"last".to_vec(), MOST_PEERS)
+        );
+        // The one that had said something is still there.
+        messages.send_to(b"answer", first_from).unwrap();
+        for peer in &mut messages.peers {
+            if peer.address != last_from {
+                peer.last = peer.last.checked_sub(SILENT + CONNECT).unwrap();
+            }
+        }
+        messages.pump();
+        let left: Vec<_> = messages.peers.iter().map(|it| it.address).collect();
+        assert_eq!(left, [last_from]);
+        drop(silent);
+    }
+
+    #[test]
+    fn who_asks_much_at_once_has_no_more_turns_than_others() {
+        let (mut messages, at) = here();
+        let mut much = TcpStream::connect(at).unwrap();
+        much.write_all(&framed(b"much").repeat(2_000)).unwrap();
+        next(&mut messages);
+        let mut little = TcpStream::connect(at).unwrap();
+        little.write_all(&framed(b"little")).unwrap();
+        let (mut begun, mut turns) = (Instant::now(), 0);
+        loop {
+            assert!(begun.elapsed() < PATIENCE);
+            if messages.peers.len() < 2 {
+                messages.pump();
+                begun = Instant::now();
+                continue;
+            }
+            turns += 1;
+            if next(&mut messages).0 == b"little" {
+                break;
+            }
+            // Its bytes may be on their way for a while.
+            let mut peeked = [0];
+            let there = messages.peers[1].stream.peek(&mut peeked);
+            turns = if there.is_ok() { turns } else { 0 };
+        }
+        assert!(turns <= 2, "{turns}");
     }
 }

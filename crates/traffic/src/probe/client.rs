@@ -381,7 +381,10 @@ impl ProbeSession {
                 _ => Taken::Malformed,
             }),
             Err(e) => match e.kind() {
-                ErrorKind::WouldBlock | ErrorKind::Interrupted => Ok(Taken::Nothing),
+                // Also a call over TCP that nobody answers: more probes make another.
+                ErrorKind::WouldBlock | ErrorKind::Interrupted | ErrorKind::TimedOut => {
+                    Ok(Taken::Nothing)
+                }
                 _ if is_from_afar(&e) => Ok(Taken::Unreachable),
                 _ => Err(e),
             },

@@ -98,9 +98,9 @@ pub struct Summaries {
     pub jitter: JitterRecorder,
     /// Loss, duplicates, order.
     pub sequence: SequenceTracker,
-    /// Gaps between sent packets against those asked for, but for the ones in `interrupted_gaps`.
+    /// Gaps between sent packets against those asked for, all of them.
     pub gaps: GapRecorder,
-    /// Gaps in which the machine had taken the core away.
+    /// Those among them in which the machine had taken the core away.
     pub interrupted_gaps: GapRecorder,
     /// Time at which the last packet was due and time at which it was sent, ticks after the start.
     last: Option<(u64, u64)>,
@@ -134,12 +134,11 @@ impl Record for Summaries {
         if let Some((last_due, last_sent)) = self.last.replace((due_ticks, sent_ticks)) {
             let gap_ns = sent_ticks.saturating_sub(last_sent) as f64 * self.ns_per_tick;
             let asked_ns = due_ticks.saturating_sub(last_due) as f64 * self.ns_per_tick;
-            let gaps = if std::mem::take(&mut self.interrupted) {
-                &mut self.interrupted_gaps
-            } else {
-                &mut self.gaps
-            };
-            gaps.record_asked(gap_ns.round() as u64, asked_ns);
+            let gap_ns = gap_ns.round() as u64;
+            self.gaps.record_asked(gap_ns, asked_ns);
+            if std::mem::take(&mut self.interrupted) {
+                self.interrupted_gaps.record_asked(gap_ns, asked_ns);
+            }
         }
         self.send_delay
             .record((send_delay_ticks as f64 * self.ns_per_tick) as u64);
@@ -169,5 +168,37 @@ impl Record for Summaries {
     #[inline(always)]
     fn interrupted(&mut self) {
         self.interrupted = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn gaps_are_of_all_packets_also_where_the_machine_had_the_core() {
+        let clock = Clock {
+            hz: 1e9,
+            error_ppm: 0.0,
+        };
+        let mut summaries = Summaries::new(&clock);
+        // Due each microsecond; the machine takes the core for 8 of them, and what is late is sent close together.
+        for number in 0..=1000_u64 {
+            let due = number * 1000;
+            let send_delay = match number % 10 {
+                at @ 1..9 => (9 - at) * 900,
+                _ => 0,
+            };
+            if number % 10 == 1 {
+                summaries.interrupted();
+            }
+            summaries.sent(number, due, send_delay);
+        }
+        let all = summaries.gaps.summary().unwrap();
+        assert_eq!((all.count, all.mean_gap_ns), (1000, 1000.0), "{all:?}");
+        assert_eq!(all.asked_gap_ns, 1000.0);
+        let interrupted = summaries.interrupted_gaps.summary().unwrap();
+        assert_eq!((interrupted.count, interrupted.mean_gap_ns), (100, 8200.0));
     }
 }

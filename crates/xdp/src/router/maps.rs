@@ -154,6 +154,7 @@ impl KernelRouter {
         let mut constants = Vec::new();
         constants.extend((interfaces.len() as u32).to_ne_bytes());
         constants.extend((from as u32).to_ne_bytes());
+        constants.extend(self.settings.flow_seed.to_ne_bytes());
         for interface in interfaces {
             constants.extend(interface.mac);
             constants.extend(interface.mtu.to_ne_bytes());

@@ -32,6 +32,8 @@ pub struct RouterInterface {
 pub struct RouterSettings {
     /// The interfaces, by number of the port: [`MOST_INTERFACES`] at most.
     pub interfaces: Vec<RouterInterface>,
+    /// Number that the hash of a flow begins with.
+    pub flow_seed: u64,
     /// Blocks of the table of IPv4, for /24 networks with longer prefixes in them.
     pub blocks_v4: usize,
     /// Next hops there can be, with number 0, which is no route.

@@ -22,8 +22,20 @@ counted! {
     SentAgain: "requests sent again",
     /// Responses that had to go before their time, as there was no memory for more.
     Forgotten: "responses forgotten early",
-    /// Sessions or rules beyond a limit.
+    /// Sessions or rules beyond a limit (cause 75).
     Full: "refused for want of resources",
+    /// Requests about a session that is not there (cause 65).
+    NoSession: "refused for want of the session",
+    /// Requests of a peer without an association (cause 72).
+    NoAssociation: "refused for want of an association",
+    /// Rules that cannot be, or name what is not there (cause 73).
+    WrongRule: "refused for a rule",
+    /// Requests that lack an element, or have one that is wrong or of the wrong length (causes 66, 68, 69).
+    WrongElement: "refused for an element",
+    /// Requests for what is not there (causes 71 and 76).
+    Unsupported: "refused as not supported",
+    /// Requests that could not be done, as the data path or the kernel takes no changes (cause 77).
+    Failed: "refused for a failure",
     /// Heartbeats that were sent as often as they may be, and never answered.
     Unanswered: "heartbeats unanswered",
     /// Peers that have said nothing for as long as they may, and lost their sessions.

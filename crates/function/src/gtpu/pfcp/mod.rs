@@ -16,6 +16,7 @@ pub(super) use node::Node;
 pub(super) use settings::{Settings, Terms};
 
 use super::control::Control;
+use rustix::net::sockopt;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,6 +27,11 @@ use taut_sys::spawn_background;
 
 /// How soon the thread sees that it is to end, or that a peer is to hear of us.
 const LOOK: Duration = Duration::from_millis(50);
+
+/// How soon the thread looks again where there was more than it does at a time.
+const SOON: Duration = Duration::from_millis(1);
+/// Room for what arrives while the thread does something else, some thousand datagrams, as each takes more than its length.
+const RECEIVE_BYTES: usize = 4 << 20;
 
 /// The thread that answers. Dropping it ends it.
 pub(super) struct Server {
@@ -40,6 +46,10 @@ impl Server {
         let listen = || {
             let socket = UdpSocket::bind(address)?;
             socket.set_read_timeout(Some(LOOK))?;
+            // Only root may have so much; what others get is less.
+            if sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BYTES).is_err() {
+                let _ = sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BYTES);
+            }
             Ok(socket)
         };
         let socket = listen().map_err(|e: std::io::Error| PortError::system(what(), e))?;
@@ -71,19 +81,27 @@ fn lock(control: &Mutex<Control>) -> std::sync::MutexGuard<'_, Control> {
 
 fn serve(socket: &UdpSocket, mut node: Node, control: &Mutex<Control>, stop: &AtomicBool) {
     let mut datagram = vec![0; 1 << 16];
-    let mut next_look = Instant::now();
+    let (mut next_look, mut waits) = (Instant::now(), LOOK);
     while !stop.load(Ordering::Relaxed) {
         let received = socket.recv_from(&mut datagram);
         let now = Instant::now();
         if let Ok((length, from)) = received {
             answer(socket, &mut node, control, &datagram[..length], from, now);
         }
-        if now >= next_look {
-            next_look = now + LOOK;
-            for (to, message) in node.look(now, &mut lock(control)) {
-                // It is sent again where nothing comes back.
-                let _ = socket.send_to(&message, to);
+        let messages = if now >= next_look {
+            let messages = node.look(now, &mut lock(control));
+            let wait = if node.is_behind() { SOON } else { LOOK };
+            if wait != waits && socket.set_read_timeout(Some(wait)).is_ok() {
+                waits = wait;
             }
+            next_look = now + wait;
+            messages
+        } else {
+            node.due(now)
+        };
+        for (to, message) in messages {
+            // It is sent again where nothing comes back.
+            let _ = socket.send_to(&message, to);
         }
     }
 }

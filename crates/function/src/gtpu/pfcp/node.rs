@@ -34,8 +34,9 @@ const USAGE: u8 = 2;
 const DROP_BUFFERED: u8 = 1;
 const PATH_FAILURE: u8 = 1;
 const PATH_RECOVERY: u8 = 2;
-/// Events of workers that are looked at before the next message is.
-const MOST_EVENTS: usize = 4096;
+/// Events of workers and timers that are looked at before the next message is: the table is nobody else's meanwhile, and what peers
+/// send has to wait.
+const MOST_AT_A_TIME: usize = 512;
 
 struct Peer {
     /// Address at which the peer hears of us.
@@ -76,6 +77,8 @@ pub(in super::super) struct Node {
     /// When to tell of packets that are kept: session and forwarding rule.
     delays: BTreeSet<(Instant, u64, u32)>,
     echoes: Echoes,
+    /// There was more to look at than is done at a time.
+    is_behind: bool,
     /// Chooses tunnel identifiers.
     pub random: fastrand::Rng,
     counts: Arc<Counts>,
@@ -165,7 +168,7 @@ impl Node {
             heard: now,
             next_heartbeat: now,
             heartbeat: None,
-            requests: Requests::default(),
+            requests: Requests::new(terms.peer_sessions),
         };
         let peers = terms
             .peers
@@ -183,6 +186,7 @@ impl Node {
             timers: Timers::default(),
             delays: BTreeSet::new(),
             echoes: Echoes::default(),
+            is_behind: false,
             random: fastrand::Rng::new(),
             counts,
         }
@@ -339,13 +343,7 @@ impl Node {
             messages.extend(writer.finish().ok().map(|message| (peer.address, message)));
         }
         self.look_at_packets(now, control);
-        let mut given_up = 0;
-        let again = (self.terms.response_time, self.terms.repeats);
-        for peer in self.peers.values_mut() {
-            let due = peer.requests.look(now, again, &mut given_up);
-            messages.extend(due.into_iter().map(|message| (peer.address, message)));
-        }
-        self.counts.add(Counted::GivenUp, given_up);
+        messages.extend(self.due(now));
         for address in silent {
             self.counts.add(Counted::Silent, 1);
             self.forget(address, control);
@@ -357,10 +355,33 @@ impl Node {
         messages
     }
 
+    /// Returns the requests of this node that are due, with where they go: new ones as far as a peer has answered those before,
+    /// and those that are sent again. What a peer answers makes room for more, so look here again.
+    pub fn due(&mut self, now: Instant) -> Vec<(SocketAddr, Vec<u8>)> {
+        let (mut messages, mut given_up) = (Vec::new(), 0);
+        let again = (self.terms.response_time, self.terms.repeats);
+        for peer in self.peers.values_mut() {
+            while let Some(message) = peer.requests.next(now, again, &mut given_up) {
+                messages.push((peer.address, message));
+            }
+        }
+        if given_up > 0 {
+            self.counts.add(Counted::GivenUp, given_up);
+        }
+        messages
+    }
+
+    /// Whether there was more to look at than is done at a time, so that the next look is due at once.
+    pub fn is_behind(&self) -> bool {
+        self.is_behind
+    }
+
     /// Reports what workers, timers and peers of tunnels have to tell.
     fn look_at_packets(&mut self, now: Instant, control: &mut Control) {
         let moment = self.moment(now, control);
-        for _ in 0..MOST_EVENTS {
+        let mut left = MOST_AT_A_TIME;
+        while left > 0 {
+            left -= 1;
             match control.event() {
                 None => break,
                 Some(Event::Used { session, rule }) => self.look_at_usage(session, rule, &moment),
@@ -373,22 +394,26 @@ impl Node {
                 Some(Event::Echoed { remote }) => {
                     let echo = self.terms.echo;
                     let became = echo.and_then(|echo| self.echoes.answered(remote, now, &echo));
-                    self.tell_of_peer(became, now);
+                    self.tell_of_peer(became);
                 }
             }
         }
-        while let Some((session, rule)) = self.timers.next_until(now) {
+        while left > 0
+            && let Some((session, rule)) = self.timers.next_until(now)
+        {
+            left -= 1;
             self.look_at_usage(session, rule, &moment);
         }
+        self.is_behind = left == 0;
         while let Some((due, session, rule)) = self.delays.first().copied()
             && due <= now
         {
             self.delays.pop_first();
-            self.tell_of_downlink(session, rule, now);
+            self.tell_of_downlink(session, rule);
         }
         if let Some(echo) = self.terms.echo {
             for became in self.echoes.look(now, &echo, control) {
-                self.tell_of_peer(Some(became), now);
+                self.tell_of_peer(Some(became));
                 if let Became::Lost(remote) = became
                     && echo.drops_sessions
                 {
@@ -426,12 +451,12 @@ impl Node {
         if let Some(report) = report {
             self.counts.add(Counted::UsageReports, 1);
             let kind = ElementType::USAGE_REPORT_IN_REQUEST;
-            self.report(seid, USAGE, kind, &report, moment.now);
+            self.report(seid, USAGE, kind, &report);
         }
     }
 
     /// Tells the control plane that packets are kept for a forwarding rule, if they still are to be.
-    fn tell_of_downlink(&mut self, seid: u64, rule: u32, now: Instant) {
+    fn tell_of_downlink(&mut self, seid: u64, rule: u32) {
         let Some(session) = self.sessions.get(&seid) else {
             return;
         };
@@ -444,18 +469,11 @@ impl Node {
         }
         self.counts.add(Counted::DownlinkReports, 1);
         let kind = ElementType::DOWNLINK_DATA_REPORT;
-        self.report(seid, DOWNLINK_DATA, kind, &report, now);
+        self.report(seid, DOWNLINK_DATA, kind, &report);
     }
 
     /// Sends a report about a session to its control plane.
-    fn report(
-        &mut self,
-        seid: u64,
-        report_type: u8,
-        kind: ElementType,
-        report: &Writer,
-        now: Instant,
-    ) {
+    fn report(&mut self, seid: u64, report_type: u8, kind: ElementType, report: &Writer) {
         let Some(session) = self.sessions.get(&seid) else {
             return;
         };
@@ -465,7 +483,7 @@ impl Node {
         let mut writer = Writer::message(request, Some(cp_seid), sequence);
         writer.element(ElementType::REPORT_TYPE, &[report_type]);
         writer.grouped(kind, report);
-        self.request(to, sequence, writer, now);
+        self.request(to, sequence, writer);
     }
 
     fn sequence(&mut self) -> u32 {
@@ -474,17 +492,17 @@ impl Node {
         sequence
     }
 
-    fn request(&mut self, to: Option<IpAddr>, sequence: u32, writer: Writer, now: Instant) {
+    fn request(&mut self, to: Option<IpAddr>, sequence: u32, writer: Writer) {
         let peer = to.and_then(|to| self.peers.get_mut(&to));
         let message = writer.finish().ok();
         let is_under_way = peer
             .zip(message)
-            .is_some_and(|(peer, message)| peer.requests.add(sequence, message, now));
+            .is_some_and(|(peer, message)| peer.requests.add(sequence, message));
         self.counts.add(Counted::GivenUp, u64::from(!is_under_way));
     }
 
     /// Tells all associated peers that a peer of tunnels was lost, or answers again (section 7.4.5).
-    fn tell_of_peer(&mut self, became: Option<Became>, now: Instant) {
+    fn tell_of_peer(&mut self, became: Option<Became>) {
         let (report_type, kind, remote) = match became {
             None => return,
             Some(Became::Lost(remote)) => {
@@ -514,7 +532,7 @@ impl Node {
             let mut report = Writer::group();
             report.element(ElementType::REMOTE_GTPU_PEER, &emit_gtpu_peer(remote));
             writer.grouped(kind, &report);
-            self.request(Some(to), sequence, writer, now);
+            self.request(Some(to), sequence, writer);
         }
     }
 
@@ -613,7 +631,7 @@ impl Node {
             }
             MessageType::SESSION_REPORT_REQUEST => {
                 let mut writer = Writer::message(response, Some(0), sequence);
-                writer.element(ElementType::CAUSE, &[Cause::SERVICE_NOT_SUPPORTED.0]);
+                self.write_outcome(&mut writer, Err(Refusal::new(Cause::SERVICE_NOT_SUPPORTED)));
                 Some(writer)
             }
             MessageType::HEARTBEAT_RESPONSE => {
@@ -646,9 +664,7 @@ impl Node {
             writer.element(ElementType::CAUSE, &[Cause::ACCEPTED.0]);
             return;
         };
-        if refusal.cause == Cause::NO_RESOURCES {
-            self.counts.add(Counted::Full, 1);
-        }
+        self.counts.add(refused(refusal.cause), 1);
         writer.element(ElementType::CAUSE, &[refusal.cause.0]);
         if let Some(offending) = refusal.offending {
             writer.element(ElementType::OFFENDING_IE, &offending.0.to_be_bytes());
@@ -656,6 +672,13 @@ impl Node {
         if let Some(failed) = refusal.failed {
             writer.element(ElementType::FAILED_RULE_ID, &failed.emit());
         }
+    }
+
+    fn no_session(&self, response: MessageType, sequence: u32) -> Writer {
+        // Section 7.2.2.4.2: the sender's number for it is not known either.
+        let mut writer = Writer::message(response, Some(0), sequence);
+        self.write_outcome(&mut writer, Err(Refusal::new(Cause::SESSION_NOT_FOUND)));
+        writer
     }
 
     /// Notices that a peer has started anew: its sessions are no more.
@@ -792,7 +815,7 @@ impl Node {
     ) -> Writer {
         let response = message.message_type.response();
         let Some((seid, mut session)) = self.session(message, from) else {
-            return no_session(response, message.sequence);
+            return self.no_session(response, message.sequence);
         };
         let made = (|| {
             // The control plane may move the session to another number of its own.
@@ -826,7 +849,7 @@ impl Node {
     ) -> Writer {
         let response = message.message_type.response();
         let Some((seid, mut session)) = self.session(message, from) else {
-            return no_session(response, message.sequence);
+            return self.no_session(response, message.sequence);
         };
         let done = clear(&session, control);
         let mut reports = Vec::new();
@@ -897,11 +920,11 @@ impl Node {
         let asked = session.apply(message.elements, &mut chooser, self.terms.rules, moment)?;
         let own = control.own().to_vec();
         let number = |taken: &[u32]| control.sorting_number(taken);
-        let followed = session.follow(&own, self.terms.applications, number)?;
-        let (before, after) = (session.followed.bearers.len(), followed.bearers.len());
         let peer = session.owner.and_then(|owner| self.peers.get(&owner));
-        let others = peer.map_or(0, |peer| peer.bearers) - before;
-        if after > before && others + after > self.terms.peer_bearers {
+        let others = peer.map_or(0, |peer| peer.bearers) - session.followed.bearers.len();
+        let most = self.terms.peer_bearers.saturating_sub(others);
+        let followed = session.follow(&own, self.terms.applications, most, number)?;
+        if followed.bearers.len() > most {
             return Err(Refusal::new(Cause::NO_RESOURCES));
         }
         let mut wishes = session.wishes(&followed, &asked.ended, &own);
@@ -965,6 +988,21 @@ fn element<'a>(
     look(&whole, element_type)
 }
 
+/// What a request is counted as that was refused for that cause.
+fn refused(cause: Cause) -> Counted {
+    match cause {
+        Cause::NO_RESOURCES => Counted::Full,
+        Cause::SESSION_NOT_FOUND => Counted::NoSession,
+        Cause::NO_ASSOCIATION => Counted::NoAssociation,
+        Cause::RULE_FAILURE => Counted::WrongRule,
+        Cause::MANDATORY_IE_MISSING | Cause::MANDATORY_IE_INCORRECT | Cause::INVALID_LENGTH => {
+            Counted::WrongElement
+        }
+        Cause::INVALID_F_TEID_ALLOCATION | Cause::SERVICE_NOT_SUPPORTED => Counted::Unsupported,
+        _ => Counted::Failed,
+    }
+}
+
 fn node_id(message: &Message<'_>) -> Result<(), Refusal> {
     let id = element(message, ElementType::NODE_ID)?;
     let id = id.ok_or(Refusal::missing(ElementType::NODE_ID))?;
@@ -982,11 +1020,4 @@ fn write_created(writer: &mut Writer, created: &[CreatedPdr]) {
         group.element(ElementType::F_TEID, &teid.emit());
         writer.grouped(ElementType::CREATED_PDR, &group);
     }
-}
-
-fn no_session(response: MessageType, sequence: u32) -> Writer {
-    // Section 7.2.2.4.2: the sender's number for it is not known either.
-    let mut writer = Writer::message(response, Some(0), sequence);
-    writer.element(ElementType::CAUSE, &[Cause::SESSION_NOT_FOUND.0]);
-    writer
 }

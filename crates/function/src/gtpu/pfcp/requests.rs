@@ -1,69 +1,147 @@
 //! Requests that this node makes of itself: sent again until they are answered or given up (3GPP TS 29.244
-//! section 6.4).
+//! section 6.4), and only some at a time, so that neither end's socket has more datagrams to keep than it has room for.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-/// Requests to one peer that may wait for their answers: beyond, it is told nothing more.
+/// Requests to one peer that may wait, for each of its sessions, and at least: beyond, it is told nothing more.
+const MOST_OF_SESSION: usize = 2;
 const MOST: usize = 4096;
+/// Requests to one peer that are on their way at a time. The usual buffer of a socket has room for twice as many.
+pub(super) const WINDOW: usize = 128;
 
 struct Request {
-    sequence: u32,
     message: Vec<u8>,
     sent: u32,
-    due: Instant,
 }
 
 /// Requests to one peer.
-#[derive(Default)]
-pub(super) struct Requests(VecDeque<Request>);
+pub(super) struct Requests {
+    most: usize,
+    /// Requests that were never sent, by their sequence numbers.
+    new: VecDeque<(u32, Vec<u8>)>,
+    /// Requests that were sent and not answered.
+    sent: BTreeMap<u32, Request>,
+    /// When to look at those that were sent, soonest first, as all wait for the same time: sequence number, and how often the request
+    /// had been sent.
+    due: VecDeque<(Instant, u32, u32)>,
+}
 
 impl Requests {
-    /// Has a request sent with the next look; false if there are too many already.
-    pub fn add(&mut self, sequence: u32, message: Vec<u8>, now: Instant) -> bool {
-        let has_room = self.0.len() < MOST;
+    /// Makes room for what a peer of so many sessions is told.
+    pub fn new(sessions: usize) -> Self {
+        Self {
+            most: MOST.max(MOST_OF_SESSION * sessions),
+            new: VecDeque::new(),
+            sent: BTreeMap::new(),
+            due: VecDeque::new(),
+        }
+    }
+
+    /// Has a request sent when it is its turn; false if there are too many already.
+    pub fn add(&mut self, sequence: u32, message: Vec<u8>) -> bool {
+        let has_room = self.new.len() + self.sent.len() < self.most;
         if has_room {
-            self.0.push_back(Request {
-                sequence,
-                message,
-                sent: 0,
-                due: now,
-            });
+            self.new.push_back((sequence, message));
         }
         has_room
     }
 
     /// Takes the request out that was answered; false if there is none.
     pub fn answered(&mut self, sequence: u32) -> bool {
-        let place = self.0.iter().position(|it| it.sequence == sequence);
-        place.is_some_and(|place| self.0.remove(place).is_some())
+        self.sent.remove(&sequence).is_some()
     }
 
-    /// Returns what is to be sent now; `given_up` counts those that were sent `repeats` times after the first one.
-    pub fn look(
+    /// Returns the next message that is to be sent now, if there is one; `given_up` counts those that were sent `repeats` times after
+    /// the first one.
+    pub fn next(
         &mut self,
         now: Instant,
         (time, repeats): (Duration, u32),
         given_up: &mut u64,
-    ) -> Vec<Vec<u8>> {
-        let mut messages = Vec::new();
-        self.0.retain_mut(|request| {
-            if now < request.due {
-                return true;
-            }
+    ) -> Option<Vec<u8>> {
+        while let Some((due, sequence, times)) = self.due.front().copied()
+            && due <= now
+        {
+            self.due.pop_front();
+            let Some(request) = self.sent.get_mut(&sequence).filter(|it| it.sent == times) else {
+                continue;
+            };
             if request.sent > repeats {
                 *given_up += 1;
-                return false;
+                self.sent.remove(&sequence);
+                continue;
             }
             request.sent += 1;
-            request.due = now + time;
-            messages.push(request.message.clone());
-            true
-        });
-        messages
+            self.due.push_back((now + time, sequence, request.sent));
+            return Some(request.message.clone());
+        }
+        if self.sent.len() >= WINDOW {
+            return None;
+        }
+        let (sequence, message) = self.new.pop_front()?;
+        if self.due.len() >= 4 * WINDOW {
+            // Most of them are answered.
+            let sent = &self.sent;
+            let waits =
+                |at: &(Instant, u32, u32)| sent.get(&at.1).is_some_and(|it| it.sent == at.2);
+            self.due.retain(waits);
+        }
+        let request = Request {
+            message: message.clone(),
+            sent: 1,
+        };
+        self.sent.insert(sequence, request);
+        self.due.push_back((now + time, sequence, 1));
+        Some(message)
     }
 
     pub fn clear(&mut self) {
-        self.0.clear();
+        self.new.clear();
+        self.sent.clear();
+        self.due.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIME: Duration = Duration::from_secs(3);
+
+    fn taken(requests: &mut Requests, now: Instant, given_up: &mut u64) -> Vec<u8> {
+        let next = || requests.next(now, (TIME, 1), given_up);
+        std::iter::from_fn(next).map(|message| message[0]).collect()
+    }
+
+    #[test]
+    fn only_a_window_is_on_its_way_and_answers_make_room_for_more() {
+        let (mut requests, mut given_up) = (Requests::new(0), 0);
+        let now = Instant::now();
+        for sequence in 0..MOST as u32 {
+            assert!(requests.add(sequence, vec![sequence as u8]));
+        }
+        assert!(!requests.add(MOST as u32, vec![0]));
+        let first = taken(&mut requests, now, &mut given_up);
+        assert_eq!(first, (0..WINDOW as u8).collect::<Vec<_>>());
+        assert!(taken(&mut requests, now, &mut given_up).is_empty());
+        assert!(requests.answered(5) && !requests.answered(5));
+        assert!(requests.add(MOST as u32, vec![7]));
+        assert_eq!(taken(&mut requests, now, &mut given_up), [WINDOW as u8]);
+        // All but that one again, and then they are given up, and others come.
+        let again = taken(&mut requests, now + TIME, &mut given_up);
+        assert_eq!((again.len(), given_up), (WINDOW, 0));
+        let others = taken(&mut requests, now + 2 * TIME, &mut given_up);
+        assert_eq!((others.len(), given_up), (WINDOW, WINDOW as u64));
+        // However many are answered in their time, only those on their way are remembered.
+        requests.clear();
+        for sequence in 0..MOST as u32 {
+            requests.add(sequence, vec![1]);
+            taken(&mut requests, now + 2 * TIME, &mut given_up);
+            requests.answered(sequence);
+            assert!(requests.due.len() <= 4 * WINDOW);
+        }
+        requests.clear();
+        assert!(taken(&mut requests, now + 9 * TIME, &mut given_up).is_empty());
     }
 }

@@ -531,11 +531,13 @@ impl Session {
         Ok(pdr)
     }
 
-    /// Returns what follows from the rules; `number` chooses numbers for sortings, none of those that are taken.
+    /// Returns what follows from the rules, of `most_bearers` at most; `number` chooses numbers for sortings, none of those that are
+    /// taken.
     pub fn follow(
         &self,
         own: &[IpAddr],
         applications: Applications,
+        most_bearers: usize,
         mut number: impl FnMut(&[u32]) -> Option<u32>,
     ) -> Result<Followed, Refusal> {
         let known = self
@@ -548,10 +550,15 @@ impl Session {
             user(|pdr| pdr.v4.map(IpAddr::V4)),
             user(|pdr| pdr.v6.map(IpAddr::V6)),
         ];
+        let all_users: Vec<Match> = users.into_iter().flatten().map(Match::User).collect();
+        let access = self.pdrs.values().filter(|pdr| pdr.source == ACCESS);
+        let all_tunnels: BTreeSet<u32> = access.filter_map(|pdr| pdr.teid).collect();
+        let all_tunnels: Vec<Match> = all_tunnels.into_iter().map(Match::Teid).collect();
         let mut rules: Vec<_> = self.pdrs.iter().collect();
         // Where nobody asks which application packets are of, rules for one come last.
         rules.sort_by_key(|(id, pdr)| (pdr.filters.has_application, pdr.precedence, **id));
         let mut of_match: BTreeMap<Match, Vec<(u16, Choice, Limited)>> = BTreeMap::new();
+        let mut bearers = 0;
         for (id, pdr) in rules {
             let failed = Refusal::rule(FailedRule::Pdr(*id));
             if pdr.filters.has_application && applications == Applications::Refuse {
@@ -560,42 +567,42 @@ impl Session {
             let from_network = matches!(pdr.source, CORE | N6_LAN);
             let is_for_all = pdr.filters == Filters::default();
             // A rule for some flows may name neither tunnel nor user: it is about those of its session.
-            let matches: Vec<Match> = match pdr.teid {
+            let its_users: Vec<_> = pdr.users().collect();
+            let its_matches: Vec<Match> = match pdr.teid {
                 Some(teid) => vec![Match::Teid(teid)],
-                None if from_network && pdr.users().next().is_some() => {
-                    pdr.users().map(Match::User).collect()
-                }
-                None if from_network => users.into_iter().flatten().map(Match::User).collect(),
-                None if is_for_all => Vec::new(),
-                None => {
-                    let access = self.pdrs.values().filter(|pdr| pdr.source == ACCESS);
-                    let tunnels: BTreeSet<_> = access.filter_map(|pdr| pdr.teid).collect();
-                    tunnels.into_iter().map(Match::Teid).collect()
-                }
+                None if from_network => its_users.iter().copied().map(Match::User).collect(),
+                None => Vec::new(),
+            };
+            let matches = match &its_matches[..] {
+                [] if from_network => &all_users,
+                [] if !is_for_all => &all_tunnels,
+                its_matches => its_matches,
             };
             let is_tunnel = matches.iter().any(|m| matches!(m, Match::Teid(_)));
             let action = self.action(*id, pdr, is_tunnel, own)?;
             let limits = self.limits(*id, pdr)?;
             let choice = self.choice(pdr, &known).ok_or(failed)?;
-            for matched in matches {
+            for matched in matches.iter().copied() {
                 if matched.key() == 0 {
                     return Err(failed);
                 }
-                let mut choice = choice.clone();
-                let its_users: Vec<_> = pdr.users().collect();
-                if choice
-                    .filters
-                    .iter()
-                    .any(|filter| filter.takes_all(&its_users))
-                {
-                    choice.filters.clear();
-                }
                 let list = of_match.entry(matched).or_default();
                 // Behind one that takes all packets none is asked.
-                if list.last().is_none_or(|(_, last, _)| !last.takes_all()) {
-                    let bearer = Bearer { matched, action };
-                    list.push((*id, choice, Limited { bearer, limits }));
+                if list.last().is_some_and(|(_, last, _)| last.takes_all()) {
+                    continue;
                 }
+                // Rules times tunnels may be many more than either: looked at before they are made.
+                bearers += 1;
+                if list.len() == MOST_CHOICES || bearers > most_bearers {
+                    return Err(Refusal::new(Cause::NO_RESOURCES));
+                }
+                let mut choice = choice.clone();
+                let mut filters = choice.filters.iter();
+                if filters.any(|filter| filter.takes_all(&its_users)) {
+                    choice.filters.clear();
+                }
+                let bearer = Bearer { matched, action };
+                list.push((*id, choice, Limited { bearer, limits }));
             }
         }
         let mut followed = Followed::default();
@@ -688,7 +695,8 @@ impl Session {
             } else {
                 qer.downlink_closed
             };
-            qfi = qfi.or(qer.qfi);
+            // 0 is what a rule says that is not about marks, beside one that is.
+            qfi = qfi.filter(|qfi| *qfi != 0).or(qer.qfi).or(qfi);
         }
         let action = Self::forwarding(far_id, far, qfi, is_tunnel, own)?;
         Ok(if is_closed { Action::Block } else { action })
@@ -874,9 +882,11 @@ impl Far {
                 && let Some(creation) = look(&parameters, ElementType::OUTER_HEADER_CREATION)?
             {
                 let creation = OuterHeaderCreation::parse(creation.value)?;
-                let creation = creation.filter(|creation| creation.teid != 0);
-                let failed = Refusal::rule(FailedRule::Far(id));
-                self.creation = Some(creation.ok_or(failed)?);
+                self.creation = creation.filter(|creation| creation.teid != 0);
+                // Where nothing is forwarded it does not matter what is no tunnel (table 7.5.2.3-1): control planes write zeros.
+                if self.creation.is_none() && self.action & APPLY_FORWARD != 0 {
+                    return Err(Refusal::rule(FailedRule::Far(id)));
+                }
             }
         }
         Ok(self)

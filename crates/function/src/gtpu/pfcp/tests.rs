@@ -5,8 +5,9 @@ mod scapy;
 use super::super::change::Change;
 use super::super::change::{Receiver, changes};
 use super::super::held::HeldInAll;
+use super::super::peers::Peers;
 use super::super::policing::SharedMeters;
-use super::super::{Action, Bearer, Limits, Match, Path, Sorting, Wish};
+use super::super::{Action, Bearer, Limits, Match, Path, Sorting, Together, Wish};
 use super::*;
 use std::net::IpAddr;
 use taut_wire::pfcp::{
@@ -290,8 +291,11 @@ impl Core {
                 vec![ip(OWN)],
                 room,
                 sender,
-                SharedMeters::new(room),
-                HeldInAll::new(16),
+                Together {
+                    meters: SharedMeters::new(room),
+                    held: HeldInAll::new(16),
+                    peers: Peers::new(),
+                },
             ),
             receiver,
             sequence: 0,

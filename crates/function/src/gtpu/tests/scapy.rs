@@ -23,7 +23,7 @@ const WANTED: [(&str, Outcome, Option<u8>); 24] = [
     ("unknown-teid", Outcome::UnknownTeid, Some(26)),
     ("end-marker", Outcome::Consumed, None),
     ("echo-request", Outcome::EchoAnswered, Some(2)),
-    ("echo-response", Outcome::Consumed, None),
+    ("echo-response", Outcome::EchoUnasked, None),
     ("error-indication", Outcome::ErrorIndication, None),
     (
         "extension-headers-notification",

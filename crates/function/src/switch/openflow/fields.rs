@@ -1,6 +1,7 @@
 //! Fields of packets as OpenFlow writes them, OXM. (OpenFlow 1.3.5, sections 7.2.3.2 to 7.2.3.8.)
 
 use super::wire::{Reader, Writer, Wrong};
+use crate::switch::action::{Action, Of};
 use crate::switch::key::{Field, Key, TAGGED};
 use taut_wire::{EtherType, IpProtocol};
 
@@ -184,6 +185,22 @@ impl Known {
         }
     }
 
+    /// The packets that have the field.
+    fn of(&self) -> Of {
+        match self.needs {
+            Needs::Nothing | Needs::Tag => Of::Any,
+            Needs::Ip => Of::Ip,
+            Needs::Type(EtherType::IPV6) => Of::Ipv6,
+            Needs::Type(EtherType::ARP) => Of::Arp,
+            Needs::Type(_) => Of::Ipv4,
+            Needs::Protocol(IpProtocol::UDP) => Of::Udp,
+            Needs::Protocol(IpProtocol::SCTP) => Of::Sctp,
+            Needs::Protocol(_) => Of::Tcp,
+            Needs::Message(EtherType::IPV6, _) => Of::Icmpv6,
+            Needs::Message(..) => Of::Icmp,
+        }
+    }
+
     /// Our value of one on the wire; ports are counted from 1 there.
     fn value(&self, value: u128) -> Result<u128, Wrong> {
         if self.field == Field::InPort {
@@ -293,8 +310,8 @@ pub(super) fn write_fields(writer: &mut Writer, wanted: impl Fn(Field) -> bool) 
     }
 }
 
-/// Reads a field that is to be set, and its value.
-pub(super) fn read_set(body: &[u8]) -> Result<(Field, u128), Wrong> {
+/// Reads a field that is to be set: which, of which packets, and its value.
+pub(super) fn read_set(body: &[u8]) -> Result<(Field, Of, u128), Wrong> {
     let mut reader = Reader(body);
     let (known, value, mask) = read_field(&mut reader).map_err(|wrong| match wrong {
         Wrong::BAD_FIELD => Wrong::BAD_SET_TYPE,
@@ -304,20 +321,50 @@ pub(super) fn read_set(body: &[u8]) -> Result<(Field, u128), Wrong> {
         return Err(Wrong::BAD_SET_TYPE);
     }
     let value = known.value(value).map_err(|_| Wrong::BAD_SET_VALUE)?;
-    Ok((known.field, value))
+    Ok((known.field, known.of(), value))
 }
 
-/// Writes a field that is set, by what the rule asks for besides.
-pub(super) fn write_set(writer: &mut Writer, field: Field, value: u128, asked: (&Key, &Key)) {
-    let mut of_field = all().filter(|it| it.field == field);
-    let fits = of_field
-        .clone()
-        .find(|it| it.may_be_asked(asked.0, asked.1));
-    if let Some(known) = fits.or_else(|| of_field.next()) {
+/// Writes a field that is set.
+pub(super) fn write_set(writer: &mut Writer, field: Field, of: Of, value: u128) {
+    // What a file of rules says of more packets than a message can.
+    let of = match of {
+        Of::Ipv4OrArp => Of::Ipv4,
+        Of::Ports => Of::Tcp,
+        of => of,
+    };
+    if let Some(known) = all().find(|it| it.field == field && it.of() == of) {
         writer
             .u16(known.class)
             .u8(known.number << 1)
             .u8(known.bytes as u8);
         writer.number(value, known.bytes);
     }
+}
+
+/// Whether packets that a rule asks for have the fields that these actions set, one after the other: tags come and go between.
+/// (Section 7.2.5.)
+pub(super) fn check_fields_set(
+    actions: &[Action],
+    (value, mask): (&mut Key, &mut Key),
+) -> Result<(), Wrong> {
+    let tagged = u128::from(TAGGED);
+    for action in actions {
+        match *action {
+            Action::PushVlan(_) | Action::PopVlan => {
+                let is_pushed = matches!(action, Action::PushVlan(_));
+                mask.set(Field::VlanId, tagged);
+                value.set(Field::VlanId, if is_pushed { tagged } else { 0 });
+            }
+            Action::Set(field, of, _) => {
+                let known = all().find(|it| it.field == field && it.of() == of);
+                let has_tag = value.get(Field::VlanId) & mask.get(Field::VlanId) & tagged != 0;
+                let has_it = known.is_some_and(|it| it.may_be_asked(value, mask));
+                if !has_it || field == Field::VlanId && !has_tag {
+                    return Err(Wrong::MATCH_INCONSISTENT);
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }

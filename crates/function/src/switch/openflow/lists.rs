@@ -1,10 +1,12 @@
 //! Actions, instructions and buckets as OpenFlow writes them. (OpenFlow 1.3.5, sections 7.2.4, 7.2.5 and 7.3.4.3.)
 
-use super::fields::{read_set, write_set};
+use super::fields::{check_fields_set, read_set, write_set};
 use super::wire::{Reader, Writer, Wrong};
-use crate::switch::action::{Action, CUSTOMER_TAG, SERVICE_TAG, steps};
-use crate::switch::control::{Bucket, MOST_BUCKETS, Refused, Rule, TABLES};
-use crate::switch::key::Key;
+use crate::switch::action::{
+    Action, ActionsError, CUSTOMER_TAG, Instructions, Of, SERVICE_TAG, To, steps,
+};
+use crate::switch::control::{Bucket, MOST_BUCKETS, Refused, TABLES};
+use crate::switch::key::{Field, Key};
 use taut_wire::EtherType;
 
 /// Numbers that are no ports.
@@ -55,6 +57,18 @@ pub(super) fn port(number: u32, ports: usize) -> Option<u8> {
     (usize::from(port) < ports).then_some(port)
 }
 
+/// The number by which messages know where an action sends packets.
+pub(super) fn number_of(to: To) -> u32 {
+    match to {
+        To::Port(port) => u32::from(port) + 1,
+        To::InPort => reserved::IN_PORT,
+        To::Flood => reserved::FLOOD,
+        To::All => reserved::ALL,
+        To::Normal => reserved::NORMAL,
+        To::Controller => reserved::CONTROLLER,
+    }
+}
+
 /// Reads actions to the end.
 pub(super) fn read_actions(mut reader: Reader<'_>, ports: usize) -> Result<Listed, Wrong> {
     let mut listed = Listed::default();
@@ -72,17 +86,19 @@ pub(super) fn read_actions(mut reader: Reader<'_>, ports: usize) -> Result<Liste
         let action = match kind {
             OUTPUT => {
                 exact(12)?;
-                match body.u32()? {
-                    reserved::IN_PORT => Action::InPort,
-                    reserved::NORMAL => Action::Normal,
-                    reserved::FLOOD | reserved::ALL => Action::Flood,
-                    reserved::CONTROLLER => Action::Controller,
+                let to = match body.u32()? {
+                    reserved::IN_PORT => To::InPort,
+                    reserved::NORMAL => To::Normal,
+                    reserved::FLOOD => To::Flood,
+                    reserved::ALL => To::All,
+                    reserved::CONTROLLER => To::Controller,
                     reserved::TABLE => {
                         listed.through_tables = true;
                         continue;
                     }
-                    number => Action::Output(port(number, ports).ok_or(Wrong::BAD_OUT_PORT)?),
-                }
+                    number => To::Port(port(number, ports).ok_or(Wrong::BAD_OUT_PORT)?),
+                };
+                Action::Output(to, body.u16()?)
             }
             PUSH_VLAN => {
                 exact(4)?;
@@ -108,15 +124,15 @@ pub(super) fn read_actions(mut reader: Reader<'_>, ports: usize) -> Result<Liste
             SET_TTL => {
                 exact(4)?;
                 let ttl = u128::from(body.u8()?);
-                Action::Set(crate::switch::key::Field::Ttl, ttl)
+                Action::Set(Field::Ttl, Of::Ip, ttl)
             }
             DECREMENT_TTL => {
                 exact(4)?;
                 Action::DecrementTtl
             }
             SET_FIELD => {
-                let (field, value) = read_set(body.0)?;
-                let action = Action::Set(field, value);
+                let (field, of, value) = read_set(body.0)?;
+                let action = Action::Set(field, of, value);
                 if steps(&[action], 0).is_err() {
                     return Err(Wrong::BAD_SET_TYPE);
                 }
@@ -130,37 +146,29 @@ pub(super) fn read_actions(mut reader: Reader<'_>, ports: usize) -> Result<Liste
 }
 
 /// Writes actions; what is no action there (meters, tables) is left out.
-pub(super) fn write_actions(writer: &mut Writer, actions: &[Action], asked: (&Key, &Key)) {
+pub(super) fn write_actions<'a>(
+    writer: &mut Writer,
+    actions: impl IntoIterator<Item = &'a Action>,
+) {
     for action in actions {
         let start = writer.0.len();
-        let output = |writer: &mut Writer, port: u32| {
-            let most = if port == reserved::CONTROLLER {
-                0xffff
-            } else {
-                0
-            };
-            writer.u16(OUTPUT).u16(16).u32(port).u16(most).zeros(6);
-        };
         let short = |writer: &mut Writer, kind: u16, argument: u32| {
             writer.u16(kind).u16(8).u32(argument);
         };
         match *action {
-            Action::Output(port) => output(writer, u32::from(port) + 1),
-            Action::InPort => output(writer, reserved::IN_PORT),
-            Action::Flood => output(writer, reserved::FLOOD),
-            Action::Normal => output(writer, reserved::NORMAL),
-            Action::Controller => output(writer, reserved::CONTROLLER),
+            Action::Output(to, most) => {
+                writer.u16(OUTPUT).u16(16).u32(number_of(to)).u16(most);
+                writer.zeros(6);
+            }
             Action::Queue(queue) => short(writer, SET_QUEUE, u32::from(queue)),
             Action::Group(id) => short(writer, GROUP, id),
             Action::DecrementTtl => short(writer, DECREMENT_TTL, 0),
             Action::PushVlan(kind) => short(writer, PUSH_VLAN, u32::from(kind.0) << 16),
             Action::PopVlan => short(writer, POP_VLAN, 0),
-            Action::Set(crate::switch::key::Field::Ttl, ttl) => {
-                short(writer, SET_TTL, (ttl as u32) << 24)
-            }
-            Action::Set(field, value) => {
+            Action::Set(Field::Ttl, _, ttl) => short(writer, SET_TTL, (ttl as u32) << 24),
+            Action::Set(field, of, value) => {
                 writer.u16(SET_FIELD).u16(0);
-                write_set(writer, field, value, asked);
+                write_set(writer, field, of, value);
                 writer.pad(start);
                 writer.length_at(start, start + 2);
             }
@@ -179,12 +187,14 @@ const METER: u16 = 6;
 pub(super) const INSTRUCTIONS: [u16; 5] =
     [GOTO, WRITE_ACTIONS, APPLY_ACTIONS, CLEAR_ACTIONS, METER];
 
-/// Reads instructions to the end, as one list of actions. What is written for later is done at once where nothing follows.
+/// Reads instructions to the end, of a rule that asks for this.
 pub(super) fn read_instructions(
     mut reader: Reader<'_>,
     ports: usize,
-) -> Result<Vec<Action>, Wrong> {
-    let (mut meter, mut apply, mut write, mut goto) = (None, Vec::new(), Vec::new(), None);
+    (mut value, mut mask): (Key, Key),
+) -> Result<Instructions, Wrong> {
+    let (mut meter, mut goto) = (None, None);
+    let mut does = Instructions::default();
     let bad = Wrong::BAD_INSTRUCTION_LENGTH;
     while !reader.is_empty() {
         let head = reader.bytes(4, bad)?;
@@ -194,7 +204,6 @@ pub(super) fn read_instructions(
             return Err(bad);
         }
         let mut body = Reader(reader.bytes(length.checked_sub(4).ok_or(bad)?, bad)?);
-        body.bytes(0, bad)?;
         match kind {
             GOTO => {
                 let table = body.u8()?;
@@ -211,45 +220,55 @@ pub(super) fn read_instructions(
                     return Err(Wrong::BAD_OUT_PORT);
                 }
                 match kind {
-                    APPLY_ACTIONS => apply = listed.actions,
-                    _ => write = listed.actions,
+                    APPLY_ACTIONS => does.apply = listed.actions,
+                    _ => does.write = listed.actions,
                 }
             }
-            // Nothing is ever left written by a table before.
-            CLEAR_ACTIONS => {}
+            CLEAR_ACTIONS => does.clears = true,
             2 => return Err(Wrong::UNSUPPORTED_INSTRUCTION),
             _ => return Err(Wrong::BAD_INSTRUCTION),
         }
     }
-    if goto.is_some() && !write.is_empty() {
-        return Err(Wrong::UNSUPPORTED_INSTRUCTION);
+    check_fields_set(&does.apply, (&mut value, &mut mask))?;
+    // A set changes tags before it sets fields. (Section 5.10.)
+    let mut written = does.write.clone();
+    written.sort_by_key(|action| match action {
+        Action::PopVlan => 0,
+        Action::PushVlan(_) => 1,
+        _ => 2,
+    });
+    check_fields_set(&written, (&mut value, &mut mask))?;
+    if let Some(meter) = meter {
+        does.apply.insert(0, meter);
     }
-    // A set of actions changes a packet before it sends it. (Section 5.10.)
-    write.sort_by_key(|action| action.sends());
-    let mut actions: Vec<Action> = meter.into_iter().collect();
-    actions.append(&mut apply);
-    actions.append(&mut write);
-    actions.extend(goto);
-    Ok(actions)
+    does.apply.extend(goto);
+    Ok(does)
 }
 
-pub(super) fn write_instructions(writer: &mut Writer, rule: &Rule) {
-    for action in &rule.actions {
+pub(super) fn write_instructions(writer: &mut Writer, does: &Instructions) {
+    for action in &does.apply {
         if let Action::Meter(id) = action {
             writer.u16(METER).u16(8).u32(*id);
         }
     }
-    let is_applied = |action: &Action| !matches!(action, Action::Meter(_) | Action::Goto(_));
-    if rule.actions.iter().any(is_applied) {
-        let start = writer.0.len();
-        writer.u16(APPLY_ACTIONS).u16(0).zeros(4);
-        write_actions(writer, &rule.actions, (&rule.value, &rule.mask));
-        writer.length_at(start, start + 2);
+    write_list(writer, APPLY_ACTIONS, &does.apply);
+    if does.clears {
+        writer.u16(CLEAR_ACTIONS).u16(8).zeros(4);
     }
-    for action in &rule.actions {
-        if let Action::Goto(table) = action {
-            writer.u16(GOTO).u16(8).u8(*table).zeros(3);
-        }
+    write_list(writer, WRITE_ACTIONS, &does.write);
+    if let Some(Action::Goto(table)) = does.apply.last() {
+        writer.u16(GOTO).u16(8).u8(*table).zeros(3);
+    }
+}
+
+/// Writes an instruction that has actions, if it has any.
+fn write_list(writer: &mut Writer, kind: u16, actions: &[Action]) {
+    let is_action = |action: &Action| !matches!(action, Action::Meter(_) | Action::Goto(_));
+    if actions.iter().any(is_action) {
+        let start = writer.0.len();
+        writer.u16(kind).u16(0).zeros(4);
+        write_actions(writer, actions);
+        writer.length_at(start, start + 2);
     }
 }
 
@@ -293,8 +312,7 @@ pub(super) fn write_buckets(writer: &mut Writer, buckets: &[Bucket]) {
             .u32(watch)
             .u32(reserved::ANY)
             .zeros(4);
-        let nothing = Key::default();
-        write_actions(writer, &bucket.actions, (&nothing, &nothing));
+        write_actions(writer, &bucket.actions);
         writer.length_at(start, start);
     }
 }
@@ -304,6 +322,8 @@ pub(super) fn of_rule(refused: Refused) -> Wrong {
     match refused {
         Refused::TableFull | Refused::TooManyMasks => Wrong::TABLE_FULL,
         Refused::NoSuchTable => Wrong::BAD_TABLE,
+        Refused::Actions(ActionsError::GoesBack) => Wrong::BAD_NEXT_TABLE,
+        Refused::Actions(ActionsError::TooMany) => Wrong::TOO_MANY_ACTIONS,
         Refused::Actions(_) => Wrong::UNSUPPORTED_ORDER,
         Refused::NoSuchGroup => Wrong::BAD_OUT_GROUP,
         Refused::NoSuchMeter => Wrong::UNKNOWN_METER,
@@ -317,6 +337,7 @@ pub(super) fn of_group(refused: Refused) -> Wrong {
         Refused::Exists => Wrong::GROUP_EXISTS,
         Refused::NoSuchGroup => Wrong::UNKNOWN_GROUP,
         Refused::TooMany => Wrong::OUT_OF_GROUPS,
+        Refused::Chained => Wrong::CHAINING_UNSUPPORTED,
         Refused::NotOneBucket | Refused::BadBucket => Wrong::BAD_BUCKET,
         Refused::NoWeight => Wrong::INVALID_GROUP,
         Refused::WatchesNothing => Wrong::BAD_WATCH,

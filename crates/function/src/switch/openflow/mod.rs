@@ -10,4 +10,4 @@ mod session;
 mod tests;
 mod wire;
 
-pub(super) use session::{Gone, PacketOut, Plant, Session};
+pub(super) use session::{Gone, PacketOut, Plant, Session, Shown, Why};

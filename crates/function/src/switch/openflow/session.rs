@@ -2,27 +2,47 @@
 //! sections 6 and 7.)
 
 use super::fields::{read_match, write_fields, write_match};
+use super::lists;
 use super::lists::{
-    ACTIONS, INSTRUCTIONS, Listed, of_group, of_meter, of_rule, read_actions, read_buckets,
+    ACTIONS, INSTRUCTIONS, of_group, of_meter, of_rule, read_actions, read_buckets,
     read_instructions, reserved, write_buckets, write_instructions,
 };
 use super::wire::{Reader, Writer, Wrong};
-use crate::switch::action::Action;
+use crate::switch::action::{Action, ETHERNET_BYTES, Instructions, Of, TAG_BYTES};
 use crate::switch::control::{
     Control, Group, GroupKind, Kept, Limit, MOST_GROUPS, MOST_METERS, Meter, Refused, Rule, RuleId,
     TABLES,
 };
 use crate::switch::key::{Field, Key};
+use crate::switch::server::Facts;
+use crate::switch::shape::{GroupState, MeterState};
 use std::collections::HashMap;
+use std::time::{Duration, Instant};
 
 const VERSION: u8 = 4;
 const HEADER: usize = 8;
 const ALL_TABLES: u8 = 0xff;
 const NO_BUFFER: u32 = 0xffff_ffff;
-/// Bytes that may wait for a peer that does not read.
-const MOST_OUTPUT_BYTES: usize = 64 << 20;
-/// A part of an answer that has several is about so long.
-const PART_BYTES: usize = 48 << 10;
+/// A peer is heard no further while so many bytes wait for it: it has to read what it has asked for.
+const HEARD_OUTPUT_BYTES: usize = 256 << 10;
+/// Bytes that may wait for a peer, whatever it is told of: so many, and so many for each rule that there may be. Then all rules can go at
+/// once, and it is told of each.
+const MOST_OUTPUT_BYTES: usize = 1 << 20;
+const RULE_OUTPUT_BYTES: usize = 256;
+/// But no more than this.
+const LARGEST_OUTPUT_BYTES: usize = 64 << 20;
+/// Longest frame that there is room for on its way from a controller to the worker.
+pub(super) const MOST_FRAME_BYTES: usize = 1984;
+/// Longest message, and the part of an answer that others follow.
+const PART_BYTES: usize = 60_000;
+/// Others have their turn once a peer has had so many rules looked at, and the message that it was at.
+const MOST_LOOKED: u64 = 1 << 16;
+/// A peer that was not heard for so long is asked whether it is there,
+const ASKED_AFTER: Duration = Duration::from_secs(5);
+/// and is given up when it was not heard, or has read nothing of what waits for it, for so long.
+const GIVEN_UP_AFTER: Duration = Duration::from_secs(15);
+/// Time that it has for its greeting.
+const GREETING: Duration = Duration::from_secs(5);
 
 mod kind {
     pub const HELLO: u8 = 0;
@@ -37,6 +57,7 @@ mod kind {
     pub const SET_CONFIG: u8 = 9;
     pub const PACKET_IN: u8 = 10;
     pub const FLOW_REMOVED: u8 = 11;
+    pub const PORT_STATUS: u8 = 12;
     pub const PACKET_OUT: u8 = 13;
     pub const FLOW_MOD: u8 = 14;
     pub const GROUP_MOD: u8 = 15;
@@ -48,8 +69,18 @@ mod kind {
     pub const BARRIER_REPLY: u8 = 21;
     pub const ROLE_REQUEST: u8 = 24;
     pub const ROLE_REPLY: u8 = 25;
+    pub const GET_ASYNC: u8 = 26;
+    pub const ASYNC: u8 = 27;
+    pub const SET_ASYNC: u8 = 28;
     pub const METER_MOD: u8 = 29;
 }
+
+/// Rows of what a peer is told of.
+const PACKETS: usize = 0;
+const PORTS: usize = 1;
+const RULES: usize = 2;
+/// What a peer is told of that has not said otherwise: all, but a slave only of ports. (Section 6.3.5.)
+const TOLD: [[u32; 2]; 3] = [[0b111, 0], [0b111, 0b111], [0b1111, 0]];
 
 /// Flags of rules.
 const SEND_REMOVED: u16 = 1;
@@ -70,8 +101,8 @@ pub(in super::super) struct Plant<'a> {
     pub control: &'a mut Control,
     /// Ports of the chain.
     pub ports: usize,
-    /// Whether the link of each is up.
-    pub is_up: &'a dyn Fn(u8) -> bool,
+    /// Links and counters of the ports.
+    pub facts: &'a Facts,
     pub datapath: u64,
     /// Largest number of an election that a controller has won.
     pub generation: &'a mut Option<u64>,
@@ -93,6 +124,28 @@ pub(in super::super) struct PacketOut {
     pub frame: Vec<u8>,
 }
 
+/// Reasons why a packet is shown. (Section 7.4.1.)
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in super::super) enum Why {
+    /// No rule is for it, but the one for what no other is for.
+    NoMatch = 0,
+    /// A rule says so.
+    Action = 1,
+}
+
+/// Facts of a packet that is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in super::super) struct Shown {
+    /// Port that it came in through, if any.
+    pub in_port: Option<u8>,
+    pub table: u8,
+    pub why: Why,
+    /// The rule's.
+    pub cookie: u64,
+    /// Whether a rule, or a message, says so.
+    pub has_rule: bool,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
     Equal = 1,
@@ -106,20 +159,48 @@ pub(in super::super) struct Over(pub &'static str);
 
 #[derive(Debug)]
 pub(in super::super) struct Session {
+    /// Messages that were not heard yet: fewer than are read at a time, and one.
     input: Vec<u8>,
     output: Writer,
+    /// Bytes that may wait in `output`.
+    most_output: usize,
+    /// Whether it was to be told of what there was no room for.
+    is_behind: bool,
     has_greeted: bool,
     role: Role,
+    /// Reasons for which it is told of something, as bits: of packets, ports, rules that went; each for a slave as well.
+    told: [[u32; 2]; 3],
+    /// Bytes that it wants to see of a packet that no rule is for.
+    most_shown: u16,
+    /// An answer of which parts are missing.
+    listing: Option<Listing>,
+    begun: Instant,
+    /// When it was heard last.
+    heard: Instant,
+    /// Whether it was asked since then whether it is there.
+    is_asked: bool,
+    /// When it last read something, or nothing waited for it.
+    has_read: Instant,
 }
 
 impl Session {
-    /// Begins with what the switch says first.
-    pub fn new() -> Self {
+    /// Begins with what the switch says first, to whom so many rules may be told of at once.
+    pub fn new(rules: usize, now: Instant) -> Self {
+        let most_output = MOST_OUTPUT_BYTES + rules.saturating_mul(RULE_OUTPUT_BYTES);
         let mut session = Self {
             input: Vec::new(),
             output: Writer::default(),
+            most_output: most_output.min(LARGEST_OUTPUT_BYTES),
+            is_behind: false,
             has_greeted: false,
             role: Role::Equal,
+            told: TOLD,
+            most_shown: u16::MAX,
+            listing: None,
+            begun: now,
+            heard: now,
+            is_asked: false,
+            has_read: now,
         };
         let start = session.begin(kind::HELLO, 0);
         // The versions that it speaks, as bits.
@@ -128,9 +209,15 @@ impl Session {
         session
     }
 
-    /// Bytes for the peer; whoever sends some takes them out.
-    pub fn output(&mut self) -> &mut Vec<u8> {
-        &mut self.output.0
+    /// Bytes for the peer.
+    pub fn output(&self) -> &[u8] {
+        &self.output.0
+    }
+
+    /// So many bytes of the output are on their way.
+    pub fn was_sent(&mut self, many: usize, now: Instant) {
+        self.output.0.drain(..many.min(self.output.0.len()));
+        self.has_read = now;
     }
 
     pub fn depose(&mut self) {
@@ -139,22 +226,95 @@ impl Session {
         }
     }
 
-    /// Hears what the peer says, in whatever pieces.
-    pub fn take(&mut self, bytes: &[u8], plant: &mut Plant<'_>) -> Result<(), Over> {
-        let heard = self.hear(bytes, plant);
+    /// Whether it takes more bytes: it has come to the end of those that it has, and the peer reads what it has asked for.
+    pub fn listens(&self) -> bool {
+        !self.has_more() && !self.is_full()
+    }
+
+    /// Whether there is something left to do that needs no more bytes.
+    pub fn has_more(&self) -> bool {
+        self.listing.is_some() || self.next_length().is_some_and(|it| it <= self.input.len())
+    }
+
+    /// Whether it goes on when it is asked to.
+    pub fn goes_on(&self) -> bool {
+        self.has_more() && !self.is_full()
+    }
+
+    fn is_full(&self) -> bool {
+        self.output.0.len() >= HEARD_OUTPUT_BYTES
+    }
+
+    /// Length of the message that the input begins with; one that is no message has that of a header.
+    fn next_length(&self) -> Option<usize> {
+        let head = self.input.first_chunk::<HEADER>()?;
+        let is_heard = self.has_greeted || head[1] == kind::HELLO;
+        let length = usize::from(u16::from_be_bytes([head[2], head[3]]));
+        Some(if is_heard { length.max(HEADER) } else { HEADER })
+    }
+
+    /// Asks a peer that is silent whether it is there. Called a few times a second.
+    ///
+    /// # Errors
+    /// When it has had enough time.
+    pub fn tick(&mut self, now: Instant) -> Result<(), Over> {
+        if self.is_behind {
+            return Err(Over("it does not read what it is told"));
+        }
+        if !self.has_greeted {
+            let is_late = now.saturating_duration_since(self.begun) >= GREETING;
+            return match is_late {
+                true => Err(Over("it does not greet")),
+                false => Ok(()),
+            };
+        }
+        if self.output.0.is_empty() {
+            self.has_read = now;
+        } else if now.saturating_duration_since(self.has_read) >= GIVEN_UP_AFTER {
+            return Err(Over("it does not read what it has asked for"));
+        }
+        let silent = now.saturating_duration_since(self.heard);
+        // Who is not listened to, as it has to read first, is not silent.
+        if self.is_full() {
+            self.heard = now;
+        } else if silent >= GIVEN_UP_AFTER {
+            return Err(Over("it is not there any more"));
+        } else if silent >= ASKED_AFTER && !self.is_asked {
+            self.is_asked = true;
+            let start = self.begin(kind::ECHO_REQUEST, 0);
+            self.end(start);
+        }
+        Ok(())
+    }
+
+    /// Hears what the peer says, in whatever pieces, and goes on with what it has said, as far as it is its turn.
+    pub fn take(&mut self, bytes: &[u8], now: Instant, plant: &mut Plant<'_>) -> Result<(), Over> {
+        if !bytes.is_empty() {
+            (self.heard, self.is_asked) = (now, false);
+            self.input.extend_from_slice(bytes);
+        }
+        let input = std::mem::take(&mut self.input);
+        let mut left = &input[..];
+        let heard = self.hear(&mut left, plant);
+        let many = input.len() - left.len();
+        self.input = input;
+        self.input.drain(..many);
         // What came together is in force together.
         plant.control.tell();
         heard
     }
 
-    fn hear(&mut self, bytes: &[u8], plant: &mut Plant<'_>) -> Result<(), Over> {
-        let mut input = std::mem::take(&mut self.input);
-        let mut left = bytes;
-        if !input.is_empty() {
-            input.extend_from_slice(bytes);
-            left = &input[..];
-        }
-        while let Some(head) = left.first_chunk::<HEADER>() {
+    fn hear(&mut self, left: &mut &[u8], plant: &mut Plant<'_>) -> Result<(), Over> {
+        let begun = plant.control.looked();
+        loop {
+            self.list(plant);
+            let is_enough = plant.control.looked() - begun >= MOST_LOOKED;
+            if is_enough || self.is_full() || self.listing.is_some() {
+                return Ok(());
+            }
+            let Some(head) = left.first_chunk::<HEADER>() else {
+                return Ok(());
+            };
             let length = usize::from(u16::from_be_bytes([head[2], head[3]]));
             if length < HEADER {
                 return Err(Over("a message is shorter than its header"));
@@ -167,16 +327,11 @@ impl Session {
                 return Err(Over("it does not begin with a greeting"));
             }
             let Some((message, rest)) = left.split_at_checked(length) else {
-                break;
+                return Ok(());
             };
-            left = rest;
+            *left = rest;
             self.message(message, plant)?;
-            if self.output.0.len() > MOST_OUTPUT_BYTES {
-                return Err(Over("it does not read what it has asked for"));
-            }
         }
-        self.input = left.to_vec();
-        Ok(())
     }
 
     fn message(&mut self, message: &[u8], plant: &mut Plant<'_>) -> Result<(), Over> {
@@ -254,7 +409,7 @@ impl Session {
             return Err(Wrong::IS_SLAVE);
         }
         match kind {
-            kind::ERROR | kind::ECHO_REPLY | kind::SET_CONFIG | kind::TABLE_MOD => Ok(()),
+            kind::ERROR | kind::ECHO_REPLY | kind::TABLE_MOD => Ok(()),
             kind::ECHO_REQUEST => {
                 let start = self.begin(kind::ECHO_REPLY, xid);
                 self.output.0.extend(reader.0);
@@ -277,8 +432,33 @@ impl Session {
             }
             kind::GET_CONFIG => {
                 let start = self.begin(kind::CONFIG, xid);
-                self.output.u16(0).u16(0xffff);
+                self.output.u16(0).u16(self.most_shown);
                 self.end(start);
+                Ok(())
+            }
+            kind::SET_CONFIG => {
+                let (flags, most_shown) = (reader.u16()?, reader.u16()?);
+                // Fragments are neither dropped nor put together.
+                if flags != 0 {
+                    return Err(Wrong::BAD_CONFIG_FLAGS);
+                }
+                self.most_shown = most_shown;
+                Ok(())
+            }
+            kind::GET_ASYNC => {
+                let start = self.begin(kind::ASYNC, xid);
+                for reasons in self.told.as_flattened() {
+                    self.output.u32(*reasons);
+                }
+                self.end(start);
+                Ok(())
+            }
+            kind::SET_ASYNC => {
+                let mut told = TOLD;
+                for reasons in told.as_flattened_mut() {
+                    *reasons = reader.u32()?;
+                }
+                self.told = told;
                 Ok(())
             }
             kind::BARRIER_REQUEST => {
@@ -333,30 +513,66 @@ impl Session {
         Ok(())
     }
 
-    /// Tells of a packet that rules, or the lack of one, have had shown.
-    pub fn packet_in(&mut self, in_port: u8, table: u8, by_rule: bool, frame: &[u8]) {
-        if self.role == Role::Slave
-            || !self.has_greeted
-            || self.output.0.len() > MOST_OUTPUT_BYTES / 2
-        {
+    /// Whether the peer is told of something for that reason.
+    fn is_told(&self, row: usize, reason: u8) -> bool {
+        let reasons = self.told[row][usize::from(self.role == Role::Slave)];
+        self.has_greeted && reasons >> reason & 1 == 1
+    }
+
+    /// Tells of a port whose link came or went.
+    pub fn port_status(&mut self, port: u8, is_up: bool) {
+        const MODIFIED: u8 = 2;
+        if !self.is_told(PORTS, MODIFIED) {
             return;
         }
-        let frame = &frame[..frame.len().min(65_000)];
+        if self.output.0.len() >= self.most_output {
+            self.is_behind = true;
+            return;
+        }
+        let start = self.begin(kind::PORT_STATUS, 0);
+        self.output.u8(MODIFIED).zeros(7);
+        write_port(&mut self.output, port, is_up);
+        self.end(start);
+    }
+
+    /// Tells of a packet that is shown. False where it does not, as the peer does not read.
+    pub fn packet_in(&mut self, shown: Shown, frame: &[u8]) -> bool {
+        if !self.is_told(PACKETS, shown.why as u8) {
+            return true;
+        }
+        if self.output.0.len() > MOST_OUTPUT_BYTES {
+            return false;
+        }
         let start = self.begin(kind::PACKET_IN, 0);
         self.output.u32(NO_BUFFER).u16(frame.len() as u16);
-        self.output.u8(u8::from(by_rule)).u8(table).u64(u64::MAX);
+        // What a rule shows could not be asked for later: it is shown whole. (Sections 7.3.2 and 7.4.1.)
+        let frame = match shown.has_rule {
+            true => frame,
+            false => &frame[..frame.len().min(usize::from(self.most_shown))],
+        };
+        self.output
+            .u8(shown.why as u8)
+            .u8(shown.table)
+            .u64(shown.cookie);
         let (mut value, mut mask) = (Key::default(), Key::default());
-        value.set(Field::InPort, u128::from(in_port));
-        mask.set(Field::InPort, Field::InPort.whole());
+        if let Some(in_port) = shown.in_port {
+            value.set(Field::InPort, u128::from(in_port));
+            mask.set(Field::InPort, Field::InPort.whole());
+        }
         write_match(&mut self.output, &value, &mask);
         self.output.zeros(2).0.extend(frame);
         self.end(start);
+        true
     }
 
     /// Tells of a rule that went, if it was made to be told of.
     pub fn flow_removed(&mut self, kept: &Kept, count: (u64, u64), why: Gone) {
         let rule = &kept.rule;
-        if rule.flags & SEND_REMOVED == 0 || self.role == Role::Slave || !self.has_greeted {
+        if rule.flags & SEND_REMOVED == 0 || !self.is_told(RULES, why as u8) {
+            return;
+        }
+        if self.output.0.len() >= self.most_output {
+            self.is_behind = true;
             return;
         }
         let start = self.begin(kind::FLOW_REMOVED, 0);
@@ -390,31 +606,24 @@ impl Session {
         if flags != 0 {
             return Err(Wrong::BAD_MULTIPART);
         }
-        let mut reply = Reply {
-            session: self,
-            xid,
-            kind,
-            start: None,
-        };
+        if let Some(what) = Subject::of(kind, &mut reader, plant)? {
+            self.listing = Some(Listing {
+                xid,
+                kind,
+                what,
+                next: 0,
+            });
+            return Ok(());
+        }
+        let mut reply = Reply::new(self, xid, kind);
         match kind {
             0 => reply.entry(|writer| {
                 writer.text("taut", 256).text(std::env::consts::ARCH, 256);
                 writer.text(concat!("taut ", env!("CARGO_PKG_VERSION")), 256);
                 writer.text("none", 32).text("switch", 256);
             }),
-            1 => {
-                let asked = Asked::read(&mut reader, plant.ports)?;
-                for (id, kept) in plant
-                    .control
-                    .rules()
-                    .filter(|(_, kept)| asked.fits(&kept.rule))
-                {
-                    let count = plant.control.count(id);
-                    reply.entry(|writer| write_flow(writer, kept, count));
-                }
-            }
             2 => {
-                let asked = Asked::read(&mut reader, plant.ports)?;
+                let asked = Asked::read(&mut reader)?;
                 let rules = plant
                     .control
                     .rules()
@@ -452,54 +661,25 @@ impl Session {
             4 => {
                 let asked = reader.u32()?;
                 for port in wanted_ports(asked, plant.ports)? {
+                    let [received, sent] = plant.facts.port_counts(port);
+                    let age = plant.facts.begun.elapsed();
                     reply.entry(|writer| {
                         writer.u32(u32::from(port) + 1).zeros(4);
-                        // The chain counts them: none of the twelve counters is known here.
-                        (0..12).for_each(|_| {
+                        writer
+                            .u64(received.0)
+                            .u64(sent.0)
+                            .u64(received.1)
+                            .u64(sent.1);
+                        // What is lost on the line the chain counts: none of the other eight counters is known here.
+                        (0..8).for_each(|_| {
                             writer.u64(u64::MAX);
                         });
-                        writer.u32(0).u32(0);
+                        write_age(writer, age);
                     });
                 }
             }
             // Queues, which the chain counts.
             5 => {}
-            6 | 7 => {
-                let asked = match kind {
-                    6 => reader.u32()?,
-                    _ => reserved::ALL_GROUPS,
-                };
-                let uses = uses(plant.control, |action| match action {
-                    Action::Group(id) => Some(*id),
-                    _ => None,
-                });
-                for (group, state) in plant.control.groups() {
-                    if asked != reserved::ALL_GROUPS && asked != group.id {
-                        continue;
-                    }
-                    let used = uses.get(&group.id).copied().unwrap_or(0);
-                    reply.entry(|writer| {
-                        let start = writer.0.len();
-                        if kind == 7 {
-                            writer
-                                .u16(0)
-                                .u8(group_type(group.kind))
-                                .zeros(1)
-                                .u32(group.id);
-                            write_buckets(writer, &group.buckets);
-                        } else {
-                            let (packets, bytes) = state.count.read();
-                            writer.u16(0).zeros(2).u32(group.id).u32(used).zeros(4);
-                            writer.u64(packets).u64(bytes).u32(0).u32(0);
-                            for bucket in &state.buckets {
-                                let (packets, bytes) = bucket.count.read();
-                                writer.u64(packets).u64(bytes);
-                            }
-                        }
-                        writer.length_at(start, start);
-                    });
-                }
-            }
             8 => reply.entry(|writer| {
                 // All four types; weights, and ports that must live. Actions by their numbers.
                 writer.u32(0b1111).u32(0b0011);
@@ -511,43 +691,6 @@ impl Session {
                     writer.u32(actions);
                 }
             }),
-            9 | 10 => {
-                let asked = reader.u32()?;
-                let uses = uses(plant.control, |action| match action {
-                    Action::Meter(id) => Some(*id),
-                    _ => None,
-                });
-                for (meter, state) in plant.control.meters() {
-                    if asked != reserved::ANY && asked != meter.id {
-                        continue;
-                    }
-                    let used = uses.get(&meter.id).copied().unwrap_or(0);
-                    reply.entry(|writer| {
-                        let start = writer.0.len();
-                        if kind == 10 {
-                            let (rate, flag) = match meter.rate {
-                                Limit::Kbps(rate) => (rate, 1),
-                                Limit::Pps(rate) => (rate, 2),
-                            };
-                            let burst = if meter.burst.is_some() { 4 } else { 0 };
-                            writer.u16(0).u16(flag | burst).u32(meter.id);
-                            writer
-                                .u16(1)
-                                .u16(16)
-                                .u32(rate)
-                                .u32(meter.burst.unwrap_or(0))
-                                .zeros(4);
-                            writer.length_at(start, start);
-                        } else {
-                            let (came, dropped) = (state.came.read(), state.dropped.read());
-                            writer.u32(meter.id).u16(0).zeros(6).u32(used);
-                            writer.u64(came.0).u64(came.1).u32(0).u32(0);
-                            writer.u64(dropped.0).u64(dropped.1);
-                            writer.length_at(start, start + 4);
-                        }
-                    });
-                }
-            }
             11 => reply.entry(|writer| {
                 // Bands that drop; rates in kbit/s and packets, with bursts and statistics; one band.
                 writer
@@ -579,16 +722,9 @@ impl Session {
                 }
             }
             13 => {
-                let is_up = plant.is_up;
                 for port in wanted_ports(reserved::ANY, plant.ports)? {
-                    reply.entry(|writer| {
-                        writer.u32(u32::from(port) + 1).zeros(4);
-                        writer.0.extend([2, 0, 0, 0, 0, port]);
-                        writer.zeros(2).text(&format!("port{port}"), 16);
-                        // Its link is down, or it lives.
-                        writer.u32(0).u32(if is_up(port) { 4 } else { 1 });
-                        writer.zeros(24);
-                    });
+                    let is_up = plant.facts.is_up(port);
+                    reply.entry(|writer| write_port(writer, port, is_up));
                 }
             }
             _ => return Err(Wrong::BAD_MULTIPART),
@@ -598,26 +734,147 @@ impl Session {
     }
 }
 
-/// An answer of several parts, each of which is a message.
+/// An answer of several parts, each of which is a message. It is given as the peer reads: what waits for it stays short, however many
+/// rules there are.
+#[derive(Debug)]
+struct Listing {
+    xid: u32,
+    kind: u16,
+    what: Subject,
+    /// Number of the rule, group or meter that is next.
+    next: u32,
+}
+
+/// What an answer lists.
+#[derive(Debug)]
+enum Subject {
+    Rules(Asked),
+    /// All groups, or one, and how many rules use each.
+    Groups(Option<u32>, HashMap<u32, u32>),
+    Meters(Option<u32>, HashMap<u32, u32>),
+}
+
+impl Subject {
+    /// None for answers that are short.
+    fn of(kind: u16, reader: &mut Reader<'_>, plant: &Plant<'_>) -> Result<Option<Self>, Wrong> {
+        let one = |asked: u32, all: u32| (asked != all).then_some(asked);
+        Ok(Some(match kind {
+            1 => Self::Rules(Asked::read(reader)?),
+            6 | 7 => {
+                let asked = match kind {
+                    6 => reader.u32()?,
+                    _ => reserved::ALL_GROUPS,
+                };
+                let uses = uses(plant.control, |action| match action {
+                    Action::Group(id) => Some(*id),
+                    _ => None,
+                });
+                Self::Groups(one(asked, reserved::ALL_GROUPS), uses)
+            }
+            9 | 10 => {
+                let asked = reader.u32()?;
+                let uses = uses(plant.control, |action| match action {
+                    Action::Meter(id) => Some(*id),
+                    _ => None,
+                });
+                Self::Meters(one(asked, reserved::ANY), uses)
+            }
+            _ => return Ok(None),
+        }))
+    }
+}
+
+impl Session {
+    /// Goes on with an answer, as far as there is room and it is its turn.
+    fn list(&mut self, plant: &Plant<'_>) {
+        let Some(mut listing) = self.listing.take() else {
+            return;
+        };
+        let kind = listing.kind;
+        let begun = plant.control.looked();
+        let mut reply = Reply::new(self, listing.xid, kind);
+        let is_whole = loop {
+            if reply.session.is_full() || plant.control.looked() - begun >= MOST_LOOKED {
+                break false;
+            }
+            let next = &mut listing.next;
+            let has_more = match &listing.what {
+                Subject::Rules(asked) => plant.control.next_rules(next, |id, kept| {
+                    if asked.fits(&kept.rule) {
+                        let count = plant.control.count(id);
+                        reply.entry(|writer| write_flow(writer, kept, count));
+                    }
+                }),
+                Subject::Groups(one, uses) => match plant.control.next_group(*next) {
+                    Some((group, state)) => {
+                        if one.is_none_or(|id| id == group.id) {
+                            let used = uses.get(&group.id).copied().unwrap_or(0);
+                            reply.entry(|writer| write_group(writer, kind, group, state, used));
+                        }
+                        let behind = group.id.checked_add(1);
+                        *next = behind.unwrap_or_default();
+                        behind.is_some()
+                    }
+                    None => false,
+                },
+                Subject::Meters(one, uses) => match plant.control.next_meter(*next) {
+                    Some((meter, state)) => {
+                        if one.is_none_or(|id| id == meter.id) {
+                            let used = uses.get(&meter.id).copied().unwrap_or(0);
+                            reply.entry(|writer| write_meter(writer, kind, meter, state, used));
+                        }
+                        let behind = meter.id.checked_add(1);
+                        *next = behind.unwrap_or_default();
+                        behind.is_some()
+                    }
+                    None => false,
+                },
+            };
+            if !has_more {
+                break true;
+            }
+        };
+        if is_whole {
+            reply.finish();
+        } else {
+            reply.pause();
+            self.listing = Some(listing);
+        }
+    }
+}
+
+/// An answer as it is written.
 struct Reply<'a> {
     session: &'a mut Session,
     xid: u32,
     kind: u16,
     /// Where the part begins that is being written.
     start: Option<usize>,
+    /// The entry that is being written.
+    entry: Writer,
 }
 
-impl Reply<'_> {
+impl<'a> Reply<'a> {
+    fn new(session: &'a mut Session, xid: u32, kind: u16) -> Self {
+        Self {
+            session,
+            xid,
+            kind,
+            start: None,
+            entry: Writer::default(),
+        }
+    }
+
+    /// Adds an entry, which has less than [`PART_BYTES`], to the part that is being written, or to a new one if it does not fit.
     fn entry(&mut self, write: impl FnOnce(&mut Writer)) {
-        let length = |it: &Self, start| it.session.output.0.len() - start;
-        if let Some(start) = self.start.filter(|start| length(self, *start) > PART_BYTES) {
-            // There are more.
-            self.session.output.0[start + HEADER + 3] = 1;
-            self.session.end(start);
-            self.start = None;
+        self.entry.0.clear();
+        write(&mut self.entry);
+        let length = |start| self.session.output.0.len() - start + self.entry.0.len();
+        if self.start.is_some_and(|start| length(start) > PART_BYTES) {
+            self.pause();
         }
         self.begin();
-        write(&mut self.session.output);
+        self.session.output.0.extend_from_slice(&self.entry.0);
     }
 
     fn begin(&mut self) {
@@ -628,6 +885,15 @@ impl Reply<'_> {
         }
     }
 
+    /// Ends the part that is being written: more follow.
+    fn pause(&mut self) {
+        if let Some(start) = self.start.take() {
+            self.session.output.0[start + HEADER + 3] = 1;
+            self.session.end(start);
+        }
+    }
+
+    /// Ends the answer.
     fn finish(mut self) {
         self.begin();
         if let Some(start) = self.start {
@@ -636,11 +902,55 @@ impl Reply<'_> {
     }
 }
 
+fn write_group(writer: &mut Writer, kind: u16, group: &Group, state: &GroupState, used: u32) {
+    let start = writer.0.len();
+    if kind == 7 {
+        writer
+            .u16(0)
+            .u8(group_type(group.kind))
+            .zeros(1)
+            .u32(group.id);
+        write_buckets(writer, &group.buckets);
+    } else {
+        let (packets, bytes) = state.count.read();
+        writer.u16(0).zeros(2).u32(group.id).u32(used).zeros(4);
+        writer.u64(packets).u64(bytes);
+        write_age(writer, state.made.elapsed());
+        for bucket in &state.buckets {
+            let (packets, bytes) = bucket.count.read();
+            writer.u64(packets).u64(bytes);
+        }
+    }
+    writer.length_at(start, start);
+}
+
+fn write_meter(writer: &mut Writer, kind: u16, meter: &Meter, state: &MeterState, used: u32) {
+    let start = writer.0.len();
+    if kind == 10 {
+        let (rate, flag) = match meter.rate {
+            Limit::Kbps(rate) => (rate, 1),
+            Limit::Pps(rate) => (rate, 2),
+        };
+        let burst = if meter.burst.is_some() { 4 } else { 0 };
+        writer.u16(0).u16(flag | burst).u32(meter.id);
+        writer.u16(1).u16(16).u32(rate);
+        writer.u32(meter.burst.unwrap_or(0)).zeros(4);
+        writer.length_at(start, start);
+    } else {
+        let (came, dropped) = (state.came.read(), state.dropped.read());
+        writer.u32(meter.id).u16(0).zeros(6).u32(used);
+        writer.u64(came.0).u64(came.1);
+        write_age(writer, state.made.elapsed());
+        writer.u64(dropped.0).u64(dropped.1);
+        writer.length_at(start, start + 4);
+    }
+}
+
 fn wanted_ports(asked: u32, ports: usize) -> Result<std::ops::Range<u8>, Wrong> {
     match asked {
         reserved::ANY => Ok(0..ports.min(255) as u8),
         number => {
-            let port = super::lists::port(number, ports).ok_or(Wrong(1, 11))?;
+            let port = lists::port(number, ports).ok_or(Wrong(1, 11))?;
             Ok(port..port + 1)
         }
     }
@@ -663,15 +973,30 @@ fn write_flow(writer: &mut Writer, kept: &Kept, count: (u64, u64)) {
         .zeros(4);
     writer.u64(rule.cookie).u64(count.0).u64(count.1);
     write_match(writer, &rule.value, &rule.mask);
-    write_instructions(writer, rule);
+    write_instructions(writer, &rule.does);
     writer.length_at(start, start);
+}
+
+/// Writes a port as it is.
+fn write_port(writer: &mut Writer, port: u8, is_up: bool) {
+    writer.u32(u32::from(port) + 1).zeros(4);
+    writer.0.extend([2, 0, 0, 0, 0, port]);
+    writer.zeros(2).text(&format!("port{port}"), 16);
+    // Its link is down, or it lives.
+    writer.u32(0).u32(if is_up { 4 } else { 1 });
+    writer.zeros(24);
+}
+
+/// Writes a time as seconds, and what is left of one.
+fn write_age(writer: &mut Writer, age: Duration) {
+    writer.u32(age.as_secs() as u32).u32(age.subsec_nanos());
 }
 
 /// How many rules use each of the groups or meters that `of` finds.
 fn uses(control: &Control, of: impl Fn(&Action) -> Option<u32>) -> HashMap<u32, u32> {
     let mut uses = HashMap::new();
     for (_, kept) in control.rules() {
-        for id in kept.rule.actions.iter().filter_map(&of) {
+        for id in kept.rule.does.all().filter_map(&of) {
             *uses.entry(id).or_default() += 1;
         }
     }
@@ -704,7 +1029,8 @@ fn write_abilities(writer: &mut Writer, table: u8) {
         property(kind, &|writer| write_fields(writer, |_| true));
     }
     for kind in [12, 14] {
-        let can_be_set = |field| crate::switch::action::steps(&[Action::Set(field, 0)], 0).is_ok();
+        let can_be_set =
+            |field| crate::switch::action::steps(&[Action::Set(field, Of::Any, 0)], 0).is_ok();
         property(kind, &|writer| write_fields(writer, can_be_set));
     }
 }
@@ -732,7 +1058,7 @@ struct Asked {
 
 impl Asked {
     /// As a question for statistics has it.
-    fn read(reader: &mut Reader<'_>, _ports: usize) -> Result<Self, Wrong> {
+    fn read(reader: &mut Reader<'_>) -> Result<Self, Wrong> {
         let table = reader.u8()?;
         reader.skip(3)?;
         let (out_port, out_group) = (reader.u32()?, reader.u32()?);
@@ -753,12 +1079,8 @@ impl Asked {
     /// Whether a rule asks for this or for more, and leads to where is asked about.
     fn fits(&self, rule: &Rule) -> bool {
         let leads_to = |port: u32| {
-            rule.actions.iter().any(|action| match action {
-                Action::Output(own) => u32::from(*own) + 1 == port,
-                Action::Controller => port == reserved::CONTROLLER,
-                Action::Flood => matches!(port, reserved::FLOOD | reserved::ALL),
-                Action::Normal => port == reserved::NORMAL,
-                Action::InPort => port == reserved::IN_PORT,
+            rule.does.all().any(|action| match action {
+                Action::Output(to, _) => lists::number_of(*to) == port,
                 _ => false,
             })
         };
@@ -769,7 +1091,7 @@ impl Asked {
             && self.out_port.is_none_or(leads_to)
             && self
                 .out_group
-                .is_none_or(|id| rule.actions.contains(&Action::Group(id)))
+                .is_none_or(|id| rule.does.all().any(|it| *it == Action::Group(id)))
     }
 }
 
@@ -781,8 +1103,12 @@ fn flow_mod(reader: &mut Reader<'_>, plant: &mut Plant<'_>) -> Result<(), Wrong>
         (reader.u32()?, reader.u32()?, reader.u32()?, reader.u16()?);
     reader.skip(2)?;
     let (value, mask) = read_match(reader)?;
-    let actions = read_instructions(*reader, plant.ports)?;
     let is_deletion = matches!(command, 3 | 4);
+    let does = match is_deletion {
+        // What it would do says nothing about it.
+        true => Instructions::default(),
+        false => read_instructions(*reader, plant.ports, (value, mask))?,
+    };
     if buffer != NO_BUFFER && !is_deletion {
         return Err(Wrong::BUFFER_UNKNOWN);
     }
@@ -821,7 +1147,7 @@ fn flow_mod(reader: &mut Reader<'_>, plant: &mut Plant<'_>) -> Result<(), Wrong>
                 priority,
                 value,
                 mask,
-                actions,
+                does,
                 cookie,
                 flags,
                 idle_s,
@@ -836,7 +1162,7 @@ fn flow_mod(reader: &mut Reader<'_>, plant: &mut Plant<'_>) -> Result<(), Wrong>
         }
         1 | 2 => {
             for id in about(control) {
-                control.change(id, actions.clone()).map_err(of_rule)?;
+                control.change(id, does.clone()).map_err(of_rule)?;
                 if flags & RESET_COUNTS != 0 {
                     control.clear_count(id);
                 }
@@ -860,15 +1186,13 @@ fn group_mod(reader: &mut Reader<'_>, plant: &mut Plant<'_>) -> Result<(), Wrong
     reader.skip(1)?;
     let id = reader.u32()?;
     if command == 2 {
-        let ids: Vec<u32> = plant.control.groups().map(|(group, _)| group.id).collect();
-        let wanted = |it: &u32| id == reserved::ALL_GROUPS || *it == id;
-        for id in ids.into_iter().filter(wanted) {
-            let gone = plant.control.remove_group(id);
-            let gone = gone
-                .into_iter()
-                .map(|(id, kept)| (id, kept, Gone::WithGroup));
-            plant.removed.extend(gone);
-        }
+        let gone = plant
+            .control
+            .remove_groups(|it| id == reserved::ALL_GROUPS || it == id);
+        let gone = gone
+            .into_iter()
+            .map(|(id, kept)| (id, kept, Gone::WithGroup));
+        plant.removed.extend(gone);
         return Ok(());
     }
     if id >= 0xffff_ff00 {
@@ -896,15 +1220,11 @@ fn group_mod(reader: &mut Reader<'_>, plant: &mut Plant<'_>) -> Result<(), Wrong
 fn meter_mod(reader: &mut Reader<'_>, plant: &mut Plant<'_>) -> Result<(), Wrong> {
     let (command, flags, id) = (reader.u16()?, reader.u16()?, reader.u32()?);
     if command == 2 {
-        let ids: Vec<u32> = plant.control.meters().map(|(meter, _)| meter.id).collect();
-        for id in ids
-            .into_iter()
-            .filter(|it| id == reserved::ANY || *it == id)
-        {
-            let gone = plant.control.remove_meter(id);
-            let gone = gone.into_iter().map(|(id, kept)| (id, kept, Gone::Deleted));
-            plant.removed.extend(gone);
-        }
+        let gone = plant
+            .control
+            .remove_meters(|it| id == reserved::ANY || it == id);
+        let gone = gone.into_iter().map(|(id, kept)| (id, kept, Gone::Deleted));
+        plant.removed.extend(gone);
         return Ok(());
     }
     if id == 0 || id > 0xffff_0000 {
@@ -943,13 +1263,18 @@ fn packet_out(reader: &mut Reader<'_>, plant: &mut Plant<'_>) -> Result<(), Wron
         return Err(Wrong::BUFFER_UNKNOWN);
     }
     let actions = Reader(reader.bytes(usize::from(length), Wrong::BAD_LENGTH)?);
-    let Listed {
+    let lists::Listed {
         actions,
         through_tables,
     } = read_actions(actions, plant.ports)?;
     crate::switch::action::steps(&actions, 0).map_err(|why| of_rule(Refused::Actions(why)))?;
+    let is_push = |action: &&Action| matches!(action, Action::PushVlan(_));
+    let longest = reader.0.len() + TAG_BYTES * actions.iter().filter(is_push).count();
+    if reader.0.len() < ETHERNET_BYTES || longest > MOST_FRAME_BYTES {
+        return Err(Wrong::BAD_PACKET);
+    }
     plant.sent.push(PacketOut {
-        in_port: super::lists::port(in_port, plant.ports),
+        in_port: lists::port(in_port, plant.ports),
         actions,
         through_tables,
         frame: reader.0.to_vec(),

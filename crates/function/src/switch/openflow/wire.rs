@@ -12,12 +12,15 @@ impl Wrong {
     pub const BAD_LENGTH: Self = Self(1, 6);
     pub const BUFFER_UNKNOWN: Self = Self(1, 8);
     pub const IS_SLAVE: Self = Self(1, 10);
+    pub const BAD_PACKET: Self = Self(1, 12);
     pub const BAD_ACTION: Self = Self(2, 0);
     pub const BAD_ACTION_LENGTH: Self = Self(2, 1);
     pub const BAD_OUT_PORT: Self = Self(2, 4);
     pub const BAD_ARGUMENT: Self = Self(2, 5);
-    pub const BAD_QUEUE: Self = Self(2, 7);
+    pub const TOO_MANY_ACTIONS: Self = Self(2, 7);
+    pub const BAD_QUEUE: Self = Self(2, 8);
     pub const BAD_OUT_GROUP: Self = Self(2, 9);
+    pub const MATCH_INCONSISTENT: Self = Self(2, 10);
     pub const UNSUPPORTED_ORDER: Self = Self(2, 11);
     pub const BAD_SET_TYPE: Self = Self(2, 13);
     pub const BAD_SET_LENGTH: Self = Self(2, 14);
@@ -42,6 +45,7 @@ impl Wrong {
     pub const INVALID_GROUP: Self = Self(6, 1);
     pub const OUT_OF_GROUPS: Self = Self(6, 3);
     pub const OUT_OF_BUCKETS: Self = Self(6, 4);
+    pub const CHAINING_UNSUPPORTED: Self = Self(6, 5);
     pub const WATCH_UNSUPPORTED: Self = Self(6, 6);
     pub const UNKNOWN_GROUP: Self = Self(6, 8);
     pub const BAD_GROUP_TYPE: Self = Self(6, 10);
@@ -49,6 +53,7 @@ impl Wrong {
     pub const BAD_BUCKET: Self = Self(6, 12);
     pub const BAD_WATCH: Self = Self(6, 13);
     pub const PORT_MOD_FORBIDDEN: Self = Self(7, 4);
+    pub const BAD_CONFIG_FLAGS: Self = Self(10, 0);
     pub const STALE_ROLE: Self = Self(11, 0);
     pub const BAD_ROLE: Self = Self(11, 2);
     pub const METER_FAILED: Self = Self(12, 0);

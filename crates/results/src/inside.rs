@@ -1,7 +1,8 @@
 //! Names that others have written: a place inside a folder, and nowhere else. Whatever a file of results names is reached
-//! through [`InsidePath`], so that no name leads out of the folder, and no link in it either.
+//! through [`InsidePath`], so that no name leads out of the folder, and no link in it either: folders of results come from strangers, too.
 
-use crate::agent::{checksum_of, files_below};
+use crate::ResultsError;
+use crate::folder::write_whole;
 use rustix::fs::{FileType, Mode, OFlags, fstat, open, openat};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -40,6 +41,17 @@ impl InsidePath {
             return Ok(Self(name.to_owned()));
         }
         Err(NotInside::of(name))
+    }
+
+    /// Takes the name of a file or folder that lies in the folder itself, not further below.
+    ///
+    /// # Errors
+    /// The name is none that [`InsidePath::new`] takes, or has a `/` in it.
+    pub fn one(name: &str) -> Result<Self, NotInside> {
+        match name.contains('/') {
+            true => Err(NotInside::of(name)),
+            false => Self::new(name),
+        }
     }
 
     /// Takes a path, which must be text.
@@ -82,6 +94,19 @@ impl InsidePath {
         }
     }
 
+    /// Replaces the file of this name in `folder`, whole or not at all, with the folders above it. A link of this name is replaced
+    /// itself.
+    ///
+    /// # Errors
+    /// A part of the name is a link, or the file system refuses.
+    pub fn write(&self, folder: &Path, text: &[u8]) -> Result<(), ResultsError> {
+        let path = self.in_folder(folder);
+        if let Some(above) = self.above() {
+            above.make_folder(folder).map_err(ResultsError::io(&path))?;
+        }
+        write_whole(&path, text)
+    }
+
     /// Reads all of the plain file of this name in `folder`, of at most `most` bytes.
     ///
     /// # Errors
@@ -97,12 +122,14 @@ impl InsidePath {
         Ok(bytes)
     }
 
-    /// The SHA-256 of the plain file of this name in `folder`.
-    ///
-    /// # Errors
-    /// As [`InsidePath::open`].
-    pub fn checksum(&self, folder: &Path) -> io::Result<String> {
-        checksum_of(self.open(folder)?)
+    /// Whether there is a plain file of this name in `folder`, and no link on the way.
+    pub fn is_file(&self, folder: &Path) -> bool {
+        self.open(folder).is_ok()
+    }
+
+    /// Whether there is a folder of this name in `folder`, and no link on the way.
+    pub fn is_folder(&self, folder: &Path) -> bool {
+        self.walk(folder, OFlags::DIRECTORY).is_ok()
     }
 
     /// Makes a file of this name in `folder`, which this program has made itself, with the folders above it.
@@ -115,16 +142,25 @@ impl InsidePath {
         File::create_new(path)
     }
 
-    /// The folder of this name in `folder`, made if it is not there. No part of the name may be a link.
+    /// The folder of this name in `folder`, made if it is not there, with those above it. No part of the name may be a link.
     ///
     /// # Errors
     /// Something else has the name, or the file system refuses.
     pub fn make_folder(&self, folder: &Path) -> io::Result<PathBuf> {
+        if let Some(above) = self.above() {
+            above.make_folder(folder)?;
+        }
         let path = self.in_folder(folder);
         match fs::create_dir(&path) {
             Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(e),
             _ => self.walk(folder, OFlags::DIRECTORY).map(|_| path),
         }
+    }
+
+    /// The folder that it lies in; none if that is the folder that it is inside of.
+    fn above(&self) -> Option<Self> {
+        let (above, _) = self.0.rsplit_once('/')?;
+        Some(Self(above.to_owned()))
     }
 
     /// The files below the folder of this name in `folder`, named from `folder`; none if it is not there. Links, and files with
@@ -169,13 +205,13 @@ impl InsidePath {
 
 impl NotInside {
     /// Makes the error that `name` is none, as a text that can be shown.
-    pub(crate) fn of(name: &str) -> Self {
+    pub fn of(name: &str) -> Self {
         let shown: String = name.chars().take(80).collect();
         Self(shown.escape_debug().to_string())
     }
 
     /// Returns any name as a text that can be shown.
-    pub(crate) fn shown(name: &str) -> String {
+    pub fn shown(name: &str) -> String {
         format!("`{}`", Self::of(name).0)
     }
 }
@@ -198,6 +234,29 @@ impl std::fmt::Display for InsidePath {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.0)
     }
+}
+
+/// Returns every plain file below `folder`, as paths relative to it, sorted. No link is followed.
+///
+/// # Errors
+/// A folder cannot be read.
+pub fn files_below(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    let mut folders = vec![PathBuf::new()];
+    while let Some(relative) = folders.pop() {
+        for entry in fs::read_dir(folder.join(&relative))? {
+            let entry = entry?;
+            let path = relative.join(entry.file_name());
+            let kind = entry.file_type()?;
+            if kind.is_dir() {
+                folders.push(path);
+            } else if kind.is_file() {
+                files.push(path);
+            }
+        }
+    }
+    files.sort();
+    Ok(files)
 }
 
 #[cfg(test)]

@@ -1,0 +1,187 @@
+//! A table of the GTP-U peers at the other ends of paths, for frames that the gateway makes itself: the port that a peer's last frame
+//! came in by, the peer's MAC address, the port that packets to it last left through, and its unanswered echo requests.
+//!
+//! All workers share it, as frames of a peer may come to any of them. Each word stands for itself, and an old one does for a moment, so
+//! that no order is needed (`Relaxed` throughout).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use taut_wire::Mac;
+
+/// Paths there can be: numbers of 16 bits, of which 0 is none's.
+const PATHS: usize = 1 << 16;
+/// Ports there can be.
+const PORTS: usize = 1 << 8;
+/// Digits of a MAC address.
+const MAC_DIGITS: u32 = 48;
+const MAC_MASK: u64 = (1 << MAC_DIGITS) - 1;
+/// Bit of a word that says something.
+const IS_KNOWN: u64 = 1 << 63;
+/// Bit of the words of requests: the one before the last was not answered either.
+const IS_SECOND_KNOWN: u64 = 1 << 62;
+
+/// A peer as its frames have shown it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Heard {
+    /// The port that its last frame came in by.
+    pub port: usize,
+    /// The MAC address that the frame came from.
+    pub mac: Mac,
+    /// The MAC address that frames go to which come in by that port.
+    pub own: Mac,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// Port and MAC address that the last frame came from.
+    heard: AtomicU64,
+    /// Sequence numbers of the last two echo requests.
+    asked: AtomicU64,
+    /// The port that the last packet left through, and one more.
+    left: AtomicU16,
+}
+
+#[derive(Debug)]
+struct All {
+    /// What is known of paths, by number.
+    paths: Box<[Known]>,
+    /// MAC addresses that frames of peers go to, by port.
+    own: [AtomicU64; PORTS],
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Peers(Arc<All>);
+
+impl Peers {
+    pub fn new() -> Self {
+        Self(Arc::new(All {
+            paths: (0..PATHS).map(|_| Known::default()).collect(),
+            own: std::array::from_fn(|_| AtomicU64::new(0)),
+        }))
+    }
+
+    /// Forgets what was known of the path of that number, which is another one's now.
+    pub fn forget(&self, path: u16) {
+        let known = &self.0.paths[usize::from(path)];
+        known.heard.store(0, Ordering::Relaxed);
+        known.asked.store(0, Ordering::Relaxed);
+        known.left.store(0, Ordering::Relaxed);
+    }
+
+    /// Notes that a frame of the path's other end came in by that port, from one MAC address to another.
+    pub fn hear(&self, path: u16, port: usize, (from, to): (Mac, Mac)) {
+        let Some(own) = self.0.own.get(port) else {
+            return;
+        };
+        let heard = IS_KNOWN | (port as u64) << MAC_DIGITS | number(from);
+        write(&self.0.paths[usize::from(path)].heard, heard);
+        write(own, number(to));
+    }
+
+    /// What the last frame of the path's other end has shown, if there was one.
+    pub fn heard(&self, path: u16) -> Option<Heard> {
+        let word = self.0.paths[usize::from(path)]
+            .heard
+            .load(Ordering::Relaxed);
+        let port = (word >> MAC_DIGITS) as u8;
+        (word & IS_KNOWN != 0).then(|| Heard {
+            port: usize::from(port),
+            mac: mac(word),
+            own: mac(self.0.own[usize::from(port)].load(Ordering::Relaxed)),
+        })
+    }
+
+    /// Notes that packets of the path leave through that port.
+    pub fn leaves(&self, path: u16, port: usize) {
+        let port = u16::try_from(port).ok().and_then(|it| it.checked_add(1));
+        let left = &self.0.paths[usize::from(path)].left;
+        left.store(port.unwrap_or(0), Ordering::Relaxed);
+    }
+
+    /// The port that packets of the path left through last, if any have.
+    pub fn left(&self, path: u16) -> Option<usize> {
+        let left = self.0.paths[usize::from(path)].left.load(Ordering::Relaxed);
+        usize::from(left).checked_sub(1)
+    }
+
+    /// Notes that the path's other end is asked whether it is there.
+    pub fn ask(&self, path: u16, sequence: u16) {
+        let asked = &self.0.paths[usize::from(path)].asked;
+        let before = asked.load(Ordering::Relaxed);
+        let before = match before & IS_KNOWN {
+            0 => 0,
+            _ => IS_SECOND_KNOWN | (before & 0xffff) << 16,
+        };
+        asked.store(IS_KNOWN | before | u64::from(sequence), Ordering::Relaxed);
+    }
+
+    /// Whether an echo response of that sequence number answers one of the last two requests, and is the first one that does.
+    pub fn is_answer(&self, path: u16, sequence: u16) -> bool {
+        let asked = &self.0.paths[usize::from(path)].asked;
+        let word = asked.load(Ordering::Relaxed);
+        let is_it = |bit: u64, at: u32| word & bit != 0 && (word >> at) as u16 == sequence;
+        (is_it(IS_KNOWN, 0) || is_it(IS_SECOND_KNOWN, 16))
+            && asked
+                .compare_exchange(word, 0, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+    }
+}
+
+/// Writes a word where it says something else: others read it from their caches.
+fn write(to: &AtomicU64, word: u64) {
+    if to.load(Ordering::Relaxed) != word {
+        to.store(word, Ordering::Relaxed);
+    }
+}
+
+fn number(Mac([a, b, c, d, e, f]): Mac) -> u64 {
+    u64::from_be_bytes([0, 0, a, b, c, d, e, f])
+}
+
+fn mac(word: u64) -> Mac {
+    let [_, _, a, b, c, d, e, f] = (word & MAC_MASK).to_be_bytes();
+    Mac([a, b, c, d, e, f])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FROM: Mac = Mac([2, 0, 0, 0, 0, 7]);
+    const TO: Mac = Mac([0xfe, 1, 2, 3, 4, 5]);
+
+    #[test]
+    fn a_peer_is_where_it_was_heard_last_until_its_number_is_anothers() {
+        let peers = Peers::new();
+        assert_eq!((peers.heard(9), peers.left(9)), (None, None));
+        peers.hear(9, 0, (TO, FROM));
+        peers.hear(9, 254, (FROM, TO));
+        peers.leaves(9, 0);
+        let heard = Heard {
+            port: 254,
+            mac: FROM,
+            own: TO,
+        };
+        assert_eq!((peers.heard(9), peers.left(9)), (Some(heard), Some(0)));
+        assert_eq!((peers.heard(8), peers.left(u16::MAX)), (None, None));
+        // No port has that number.
+        peers.hear(8, 256, (FROM, TO));
+        assert_eq!(peers.heard(8), None);
+        peers.forget(9);
+        assert_eq!((peers.heard(9), peers.left(9)), (None, None));
+    }
+
+    #[test]
+    fn only_the_first_response_to_one_of_the_last_two_requests_is_an_answer() {
+        let peers = Peers::new();
+        assert!(!peers.is_answer(9, 0), "nobody has asked");
+        peers.ask(9, 0);
+        assert!(!peers.is_answer(9, 1) && !peers.is_answer(8, 0));
+        assert!(peers.is_answer(9, 0) && !peers.is_answer(9, 0));
+        for sequence in [5, 6, u16::MAX] {
+            peers.ask(9, sequence);
+        }
+        assert!(!peers.is_answer(9, 5));
+        assert!(peers.is_answer(9, 6) && !peers.is_answer(9, u16::MAX));
+    }
+}

@@ -1,0 +1,227 @@
+//! The step of connections: what the receiver of a segment takes of it, and which of its bytes are new in their stream.
+
+use super::ask::Asking;
+use super::flow::{Flow, Flows, Settled};
+use super::lend::Messages;
+use super::normalise::{Facts, TCP};
+use super::outcome::{Note, Outcome};
+use taut_inspect::anomaly::Anomaly;
+use taut_inspect::arena::{Arena, CHUNK_BYTES};
+use taut_inspect::buffer::Application;
+use taut_inspect::evaluate::Packet;
+use taut_inspect::recognise::Recognition;
+use taut_inspect::stream::{Segment, StreamLimits, is_before};
+use taut_inspect::tcp::{ACK, Change, RST, Refusal, SYN, SegmentHead};
+
+/// Port of DNS.
+pub(super) const DNS: u16 = 53;
+/// Flows that are asked for memory for one segment at most.
+const ASKED_FOR_ROOM: usize = 4;
+
+/// What becomes of a packet that must not pass, and why.
+pub(super) type Refused = (Outcome, &'static str);
+
+/// What becomes of a segment that its receiver does not take.
+pub(super) fn refused(refusal: Refusal) -> Refused {
+    match refusal {
+        Refusal::Flags => (Outcome::DroppedFlags, "flags that no end of TCP sends"),
+        Refusal::Window => OUTSIDE,
+        Refusal::Acknowledgement => (
+            Outcome::DroppedAcknowledgement,
+            "acknowledges what was never sent",
+        ),
+        Refusal::Timestamp => (Outcome::DroppedWindow, "segment with an old timestamp"),
+        Refusal::Opening => (Outcome::DroppedOpening, "opening that nobody has answered"),
+        Refusal::Midstream => (Outcome::DroppedMidstream, "connection not seen to begin"),
+        Refusal::Over => (Outcome::DroppedOver, "data behind the end of a connection"),
+    }
+}
+
+const OUTSIDE: Refused = (Outcome::DroppedWindow, "segment outside of the window");
+
+/// How the protocol of a new flow is found out.
+pub(super) fn recognition_of(packet: &Packet<'_>) -> Recognition {
+    let is_dns = packet.source_port == DNS || packet.destination_port == DNS;
+    Recognition::new((is_dns && packet.protocol == TCP).then_some(Application::Dns))
+}
+
+/// Whether a packet opens a connection, and brings nothing else.
+pub(super) fn is_opening(facts: &Facts<'_>) -> bool {
+    let opens = |it: &SegmentHead| it.flags & (SYN | ACK) == SYN && it.len == 0;
+    facts.segment.as_ref().is_some_and(opens)
+}
+
+/// Whether the first packet of a flow comes from its server: who answers a handshake is it; where the opening was not seen it is taken to
+/// be the end with the lower port.
+pub(super) fn is_of_server(facts: &Facts<'_>) -> bool {
+    match facts.segment {
+        Some(head) if head.flags & SYN == 0 => {
+            facts.packet.source_port < facts.packet.destination_port
+        }
+        _ => is_answer(facts),
+    }
+}
+
+/// Whether a packet opens a connection, with data or without.
+pub(super) fn opens(facts: &Facts<'_>) -> bool {
+    let opens = |it: &SegmentHead| it.flags & (SYN | ACK) == SYN;
+    facts.segment.as_ref().is_some_and(opens)
+}
+
+/// Whether a packet answers an opening.
+pub(super) fn is_answer(facts: &Facts<'_>) -> bool {
+    let answers = |it: &SegmentHead| it.flags & (SYN | ACK) == SYN | ACK;
+    facts.segment.as_ref().is_some_and(answers)
+}
+
+/// Gives back all memory and parsers that a flow borrows.
+pub(super) fn release(flow: &mut Flow, arena: &mut Arena, messages: &mut Messages) {
+    for stream in &mut flow.streams {
+        stream.close(arena);
+    }
+    messages.end(flow);
+}
+
+/// Begins what a segment of that direction has begun: a connection, or streams. Returns whether the flow is looked into.
+pub(super) fn begin(
+    flow: &mut Flow,
+    change: &Change,
+    direction: usize,
+    arena: &mut Arena,
+    messages: &mut Messages,
+) -> bool {
+    let mut begins = change.begins;
+    let is_answered = begins.iter().all(Option::is_some);
+    if is_answered && direction == 0 {
+        // Who answers is the server.
+        flow.turn();
+        begins.swap(0, 1);
+    }
+    if is_answered && (change.is_new || flow.settled != Settled::No) {
+        release(flow, arena, messages);
+        flow.reconnect();
+    }
+    if flow.settled != Settled::No {
+        return false;
+    }
+    for (at, first) in begins.into_iter().enumerate() {
+        let Some(first) = first else { continue };
+        let stream = &mut flow.streams[at];
+        if stream.is_started() && stream.first() == first {
+            continue;
+        }
+        if stream.taken() > 1 {
+            // What was read so far was of an opening that nobody has answered.
+            messages.end(flow);
+            flow.forget_application();
+        }
+        let stream = &mut flow.streams[at];
+        stream.close(arena);
+        stream.start(first);
+    }
+    true
+}
+
+/// Sees to memory for a segment of so many bytes: flows that hold much give theirs back.
+pub(super) fn make_room(
+    flows: &mut Flows,
+    arena: &mut Arena,
+    place: usize,
+    len: usize,
+    in_line: bool,
+) {
+    for _ in 0..ASKED_FOR_ROOM {
+        // A byte may take a chunk of its own in front of what came early, and one behind that.
+        if arena.has(len / CHUNK_BYTES + 4) {
+            return;
+        }
+        flows.make_room(arena, place, in_line);
+    }
+}
+
+/// Takes a segment that its receiver takes: new bytes of the stream are asked about. Returns what is to be said against it.
+pub(super) fn take(
+    flow: &mut Flow,
+    asking: &mut Asking<'_>,
+    arena: &mut Arena,
+    limits: &StreamLimits,
+    head: &SegmentHead,
+    change: &Change,
+    payload: &[u8],
+) -> Option<Refused> {
+    let direction = usize::from(!asking.ask.packet.to_server);
+    if let Some(number) = change.acknowledged {
+        // Bytes of the other end that never came here are given up, and what came early behind them is read.
+        let anomalies = std::mem::take(&mut asking.ask.packet.anomalies);
+        asking.ask.packet = turned(&asking.ask.packet);
+        let mut stream = std::mem::take(&mut flow.streams[1 - direction]);
+        // In line the receiver cannot have what never came here: who says so is not believed, and the bytes are waited for.
+        let number = match limits.in_line && !flow.has_unread && is_before(stream.next(), number) {
+            true => stream.next(),
+            false => number,
+        };
+        stream.acknowledge(arena, number, limits, &mut |piece| {
+            asking.piece(flow, 1 - direction, &piece);
+        });
+        flow.streams[1 - direction] = stream;
+        if flow.connection.is_done(1 - direction) {
+            asking.end_of_direction(flow);
+        }
+        asking.ask.packet = turned(&asking.ask.packet);
+        asking.ask.packet.anomalies = anomalies;
+        asking.ask.is_asked = false;
+    }
+    let is_syn = head.flags & SYN != 0;
+    // What a reset says of itself is no part of the stream (RFC 9293 section 3.5.3).
+    let is_of_stream = head.flags & RST == 0 && (!is_syn || flow.streams[direction].is_started());
+    if payload.is_empty() || !is_of_stream {
+        return asking.unfinished(flow, head).filter(|_| limits.in_line);
+    }
+    let sequence = head.sequence.wrapping_add(u32::from(is_syn));
+    // The stream is lent out of the flow while its bytes are looked at.
+    let mut stream = std::mem::take(&mut flow.streams[direction]);
+    let segment = stream.push(arena, sequence, payload, limits, &mut |piece| {
+        asking.piece(flow, direction, &piece);
+    });
+    asking.ask.packet.stream_bytes[direction] = stream.taken();
+    flow.streams[direction] = stream;
+    let refused = |outcome, reason| limits.in_line.then_some((outcome, reason));
+    match segment {
+        Segment::InOrder | Segment::Old | Segment::Overlap => {
+            asking.unfinished(flow, head).filter(|_| limits.in_line)
+        }
+        Segment::OutOfOrder(_) => {
+            asking.ask.counters.note(Note::OutOfOrder, 1);
+            None
+        }
+        Segment::Differs => {
+            asking.ask.packet.anomalies |= Anomaly::Overlap.bit();
+            if asking.ask.is_asked {
+                asking.ask.about_odd(flow, payload);
+            }
+            refused(Outcome::DroppedOverlap, "stream overlap with other bytes")
+                .filter(|_| limits.overlap == taut_inspect::overlap::Overlap::Drop)
+        }
+        Segment::Unknown => refused(
+            Outcome::DroppedUnknown,
+            "stream repeats bytes that were forgotten",
+        ),
+        Segment::NoMemory => {
+            asking.ask.counters.note(Note::NoMemory, 1);
+            refused(Outcome::DroppedNoMemory, "no memory for a stream")
+        }
+        Segment::TooFar => refused(OUTSIDE.0, OUTSIDE.1),
+    }
+}
+
+/// What a packet of the other direction would be.
+fn turned<'a>(packet: &Packet<'a>) -> Packet<'a> {
+    Packet {
+        source: packet.destination,
+        source_port: packet.destination_port,
+        destination: packet.source,
+        destination_port: packet.source_port,
+        to_server: !packet.to_server,
+        ..*packet
+    }
+}

@@ -1,0 +1,422 @@
+//! The first step of the inspection: what of a frame its receiver would take for a packet, and what rules can ask of its headers.
+
+use super::outcome::Outcome;
+use taut_inspect::anomaly::Anomaly;
+use taut_inspect::evaluate::{Packet, Vlans};
+use taut_inspect::tcp::{SegmentHead, scale_of, timestamp_of};
+use taut_wire::checksum::update_u16;
+use taut_wire::{Headers, Layer3, Sum};
+
+/// Protocol number of TCP.
+pub(super) const TCP: u8 = 6;
+/// Protocol number of UDP.
+pub(super) const UDP: u8 = 17;
+const ICMP: u8 = 1;
+const ICMPV6: u8 = 58;
+
+/// What was read of a packet.
+pub(super) struct Facts<'a> {
+    pub packet: Packet<'a>,
+    /// What judging a segment of TCP needs.
+    pub segment: Option<SegmentHead>,
+    pub payload: &'a [u8],
+}
+
+/// What a frame is for the inspection.
+pub(super) enum Look<'a> {
+    /// There is nothing to look into; it passes or is dropped as its outcome says.
+    Done(Outcome),
+    /// It is a packet with a wrong checksum, which nobody takes.
+    Damaged(Facts<'a>, Anomaly),
+    /// It is a fragment, with the right checksum in its own header.
+    Fragment,
+    Packet(Facts<'a>),
+}
+
+/// Looks at the headers of a frame; `checks`: whether checksums are looked at. What an end host would not take is not a packet.
+pub(super) fn look<'a>(headers: &Headers, frame: &'a [u8], vlans: Vlans, checks: bool) -> Look<'a> {
+    if headers.layer3() == Layer3::Other && headers.fault().is_none() {
+        return Look::Done(Outcome::NotIp);
+    }
+    if headers.fault().is_some() {
+        return Look::Done(Outcome::Malformed);
+    }
+    if checks && !has_right_header(headers, frame) {
+        let facts = facts(headers, frame, vlans).filter(|_| !headers.is_fragment());
+        return facts.map_or(Look::Done(Outcome::DroppedChecksum), |facts| {
+            Look::Damaged(facts, Anomaly::HeaderChecksum)
+        });
+    }
+    if headers.is_fragment() {
+        return Look::Fragment;
+    }
+    match facts(headers, frame, vlans) {
+        None => Look::Done(Outcome::Malformed),
+        Some(facts) if checks && !has_right_checksum(headers, frame) => {
+            Look::Damaged(facts, Anomaly::Checksum)
+        }
+        Some(facts) => Look::Packet(facts),
+    }
+}
+
+/// Whether the checksum of an IPv4 header is right; other headers have none.
+fn has_right_header(headers: &Headers, frame: &[u8]) -> bool {
+    if headers.layer3() != Layer3::Ipv4 {
+        return true;
+    }
+    let header = frame.get(headers.ip()..headers.transport());
+    header.is_some_and(|header| Sum::of(header).is_valid())
+}
+
+/// The receiver at the end of a packet's route, which its checksum is about (RFC 9293 section 3.1): the last one of a source route
+/// (RFC 791 section 3.1). None where a routing header of IPv6 leads on, whose last one is not looked for.
+fn last_receiver<'a>(headers: &Headers, frame: &'a [u8]) -> Option<&'a [u8]> {
+    const LOOSE: u8 = 131;
+    const STRICT: u8 = 137;
+    const ROUTING: u8 = 43;
+    let ip = frame.get(headers.ip()..headers.transport())?;
+    if headers.layer3() == Layer3::Ipv6 {
+        let (mut next, mut at) = (*ip.get(6)?, 40);
+        while let Some(&[following, units, _, segments_left]) = ip.get(at..at + 4) {
+            if next == ROUTING && segments_left > 0 {
+                return None;
+            }
+            // Units of eight bytes, but for the fragment header and the one with keys.
+            at += match next {
+                44 => 8,
+                51 => usize::from(units) * 4 + 8,
+                _ => usize::from(units) * 8 + 8,
+            };
+            next = following;
+        }
+        return ip.get(24..40);
+    }
+    let mut options = ip.get(20..)?;
+    while let [kind, rest @ ..] = options {
+        options = match (kind, rest) {
+            (0, _) => break,
+            (1, _) => rest,
+            (_, [len, ..]) if *len >= 2 => {
+                let option = options.get(..usize::from(*len)).unwrap_or_default();
+                let leads_on = option.get(2).is_some_and(|place| place < len);
+                if matches!(*kind, LOOSE | STRICT) && leads_on {
+                    return option.last_chunk::<4>().map(|it| &it[..]);
+                }
+                options.get(usize::from(*len)..).unwrap_or_default()
+            }
+            _ => break,
+        };
+    }
+    ip.get(16..20)
+}
+
+/// Whether the checksum of the header of layer 4 is right; UDP over IPv4 may have none (RFC 768).
+fn has_right_checksum(headers: &Headers, frame: &[u8]) -> bool {
+    let protocol = headers.protocol().0;
+    let mut transport = headers.transport_in(frame);
+    let has_addresses = match (protocol, headers.layer3()) {
+        (ICMP, Layer3::Ipv4) => false,
+        (TCP, _) | (ICMPV6, Layer3::Ipv6) => true,
+        (UDP, layer3) => {
+            let Some(&[_, _, _, _, high, low, sum, more]) = transport.first_chunk() else {
+                return false;
+            };
+            if (sum, more) == (0, 0) {
+                return layer3 == Layer3::Ipv4;
+            }
+            let len = usize::from(u16::from_be_bytes([high, low]));
+            let Some(datagram) = transport.get(..len) else {
+                return false;
+            };
+            transport = datagram;
+            true
+        }
+        _ => return true,
+    };
+    let mut sum = Sum::of(transport);
+    if has_addresses {
+        let ip = frame.get(headers.ip()..).unwrap_or_default();
+        let is_v4 = headers.layer3() == Layer3::Ipv4;
+        let (sender, receiver) = if is_v4 {
+            (12..16, 16..20)
+        } else {
+            (8..24, 24..40)
+        };
+        let receiver = match headers.transport() - headers.ip() {
+            20 if is_v4 => ip.get(receiver),
+            40 => ip.get(receiver),
+            _ => match last_receiver(headers, frame) {
+                None => return true,
+                last => last,
+            },
+        };
+        sum = sum
+            .combine(Sum::of(ip.get(sender).unwrap_or_default()))
+            .combine(Sum::of(receiver.unwrap_or_default()))
+            .add_u16(u16::from(protocol))
+            .add_u32(transport.len() as u32);
+    }
+    sum.is_valid()
+}
+
+/// What rules can ask of a fragment by itself.
+pub(super) fn of_fragment<'a>(
+    headers: &Headers,
+    frame: &'a [u8],
+    vlans: Vlans,
+) -> Option<Facts<'a>> {
+    let mut packet = of_network(headers, frame, vlans)?;
+    let payload = headers.transport_in(frame);
+    packet.payload_len = payload.len();
+    Some(Facts {
+        packet,
+        segment: None,
+        payload,
+    })
+}
+
+/// What rules can ask of the header of IP.
+fn of_network<'a>(headers: &Headers, frame: &'a [u8], vlans: Vlans) -> Option<Packet<'a>> {
+    let (source, destination) = headers.addresses_in(frame);
+    let mut packet = Packet {
+        protocol: headers.protocol().0,
+        source,
+        destination,
+        vlans,
+        ..Packet::default()
+    };
+    packet.ip_header = frame.get(headers.ip()..headers.transport())?;
+    of_ip(headers, frame, &mut packet)?;
+    Some(packet)
+}
+
+/// What rules can ask of the headers, and the payload behind them.
+fn facts<'a>(headers: &Headers, frame: &'a [u8], vlans: Vlans) -> Option<Facts<'a>> {
+    let mut packet = of_network(headers, frame, vlans)?;
+    (packet.source_port, packet.destination_port) = headers.ports().unwrap_or_default();
+    let transport = headers.transport_in(frame);
+    let mut segment = None;
+    let payload = match packet.protocol {
+        TCP => {
+            let (head, payload) = of_tcp(transport, &mut packet)?;
+            segment = Some(head);
+            payload
+        }
+        UDP => {
+            let udp = transport.first_chunk::<8>()?;
+            let len = usize::from(u16::from_be_bytes([udp[4], udp[5]]));
+            packet.transport_header = udp;
+            transport.get(8..len)?
+        }
+        ICMP | ICMPV6 => {
+            let icmp = transport.first_chunk::<4>()?;
+            packet.icmp = (icmp[0], icmp[1]);
+            let is_echo = matches!(
+                (packet.protocol, icmp[0]),
+                (ICMP, 0 | 8) | (ICMPV6, 128 | 129)
+            );
+            packet.icmp_echo = transport.get(4..8).filter(|_| is_echo).map(|it| {
+                (
+                    u16::from_be_bytes([it[0], it[1]]),
+                    u16::from_be_bytes([it[2], it[3]]),
+                )
+            });
+            packet.transport_header = transport.get(..8).unwrap_or(icmp);
+            transport.get(8..).or_else(|| transport.get(4..))?
+        }
+        _ => transport,
+    };
+    packet.payload_len = payload.len();
+    Some(Facts {
+        packet,
+        segment,
+        payload,
+    })
+}
+
+fn of_ip<'a>(headers: &Headers, frame: &'a [u8], packet: &mut Packet<'a>) -> Option<()> {
+    match headers.layer3() {
+        Layer3::Ipv4 => {
+            let ip = frame.get(headers.ip()..headers.transport())?;
+            let fixed = ip.first_chunk::<20>()?;
+            packet.tos = fixed[1];
+            packet.ip_id = u16::from_be_bytes([fixed[4], fixed[5]]);
+            let fragment = u16::from_be_bytes([fixed[6], fixed[7]]);
+            // In the order of Snort's letters: more, do not fragment, reserved.
+            packet.fragment_bits =
+                (fragment >> 13 & 1 | (fragment >> 14 & 1) << 1 | (fragment >> 15) << 2) as u8;
+            packet.fragment_offset = fragment & 0x1fff;
+            packet.ttl = fixed[8];
+            packet.ip_options = &ip[20..];
+        }
+        _ => {
+            let fixed = frame.get(headers.ip()..)?.first_chunk::<40>()?;
+            packet.tos = fixed[0] << 4 | fixed[1] >> 4;
+            packet.ttl = fixed[7];
+        }
+    }
+    Some(())
+}
+
+fn of_tcp<'a>(transport: &'a [u8], packet: &mut Packet<'a>) -> Option<(SegmentHead, &'a [u8])> {
+    let tcp = transport.first_chunk::<20>()?;
+    let header = usize::from(tcp[12] >> 4) * 4;
+    let options = transport.get(20..header)?;
+    let payload = &transport[header..];
+    packet.transport_header = &transport[..header];
+    packet.tcp_sequence = u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]]);
+    packet.tcp_acknowledgement = u32::from_be_bytes([tcp[8], tcp[9], tcp[10], tcp[11]]);
+    packet.tcp_flags = tcp[13];
+    packet.tcp_window = u16::from_be_bytes([tcp[14], tcp[15]]);
+    let is_syn = tcp[13] & taut_inspect::tcp::SYN != 0;
+    let head = SegmentHead {
+        flags: tcp[13],
+        sequence: packet.tcp_sequence,
+        acknowledgement: packet.tcp_acknowledgement,
+        window: packet.tcp_window,
+        scale: scale_of(options).filter(|_| is_syn),
+        timestamp: timestamp_of(options),
+        len: payload.len(),
+    };
+    Some((head, payload))
+}
+
+/// The VLANs of a frame, the outer one in the higher bits, and the pair of ports that it came in through: flows are those of one.
+pub(super) fn network_of(vlans: Vlans, from_port: usize) -> u32 {
+    let mut ids = vlans.ids().map(u32::from);
+    let [outer, inner] = [0; 2].map(|none| ids.next().unwrap_or(none));
+    (from_port as u32 / 2) << 24 | outer << 12 | inner
+}
+
+/// Numbers of the VLANs in the link header of a frame.
+pub(super) fn vlans_of(link: &[u8]) -> Vlans {
+    let mut vlans = Vlans::default();
+    let tags = link.get(12..).unwrap_or_default();
+    for tag in tags.chunks_exact(4) {
+        vlans.push(u16::from_be_bytes([tag[2] & 0x0f, tag[3]]));
+    }
+    vlans
+}
+
+/// Raises the time to live, or hop limit, of a packet to that number.
+pub(super) fn raise_ttl(headers: &Headers, frame: &mut [u8], least: u8) {
+    let ip = headers.ip();
+    match headers.layer3() {
+        Layer3::Ipv4 => {
+            let Some(fixed) = frame
+                .get_mut(ip..)
+                .and_then(|it| it.first_chunk_mut::<20>())
+            else {
+                return;
+            };
+            if fixed[8] < least {
+                let word = |ttl: u8| u16::from_be_bytes([ttl, fixed[9]]);
+                let sum = u16::from_be_bytes([fixed[10], fixed[11]]);
+                let sum = update_u16(sum, word(fixed[8]), word(least));
+                fixed[10..12].copy_from_slice(&sum.to_be_bytes());
+                fixed[8] = least;
+            }
+        }
+        Layer3::Ipv6 => {
+            if let Some(hops) = frame.get_mut(ip + 7) {
+                *hops = (*hops).max(least);
+            }
+        }
+        Layer3::Other => {}
+    }
+}
+
+/// Takes the mark of urgent data from a segment: its receiver reads it as any data, and in its place, as rules have.
+pub(super) fn clear_urgent(headers: &Headers, frame: &mut [u8]) {
+    let at = headers.transport();
+    let Some(tcp) = frame
+        .get_mut(at..)
+        .and_then(|it| it.first_chunk_mut::<20>())
+    else {
+        return;
+    };
+    let flags = u16::from_be_bytes([tcp[12], tcp[13]]);
+    let urgent = u16::from_be_bytes([tcp[18], tcp[19]]);
+    let cleared = flags & !u16::from(taut_inspect::tcp::URG);
+    let sum = u16::from_be_bytes([tcp[16], tcp[17]]);
+    let sum = update_u16(update_u16(sum, flags, cleared), urgent, 0);
+    tcp[12..14].copy_from_slice(&cleared.to_be_bytes());
+    tcp[16..18].copy_from_slice(&sum.to_be_bytes());
+    tcp[18..20].fill(0);
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use taut_wire::{Protocol, UdpFlow};
+
+    fn outcome(frame: &[u8], checks: bool) -> Option<Outcome> {
+        match look(&Headers::of(frame), frame, Vlans::default(), checks) {
+            Look::Done(outcome) => Some(outcome),
+            Look::Damaged(..) => Some(Outcome::DroppedChecksum),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn no_bit_of_a_packet_can_be_turned_without_notice() {
+        for protocol in [Protocol::Udp, Protocol::Tcp] {
+            let frame = UdpFlow::default().frame_as(protocol, None, 100).unwrap();
+            assert_eq!(outcome(&frame, true), None);
+            let end = Headers::of(&frame).end();
+            for bit in 14 * 8..end * 8 {
+                let mut frame = frame.clone();
+                frame[bit / 8] ^= 1 << (bit % 8);
+                // Without its fragment bits it is another kind of packet, and its checksum is wrong then as well.
+                assert!(outcome(&frame, true).is_some(), "{protocol:?} {bit}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_changed_keeps_its_checksums() {
+        let mut frame = UdpFlow::default()
+            .frame_as(Protocol::Tcp, None, 100)
+            .unwrap();
+        let headers = Headers::of(&frame);
+        let at = headers.transport();
+        let marked = u16::from_be_bytes([frame[at + 12], frame[at + 13]]);
+        let sum = u16::from_be_bytes([frame[at + 16], frame[at + 17]]);
+        let sum = update_u16(update_u16(sum, marked, marked | 0x20), 0, 7);
+        frame[at + 13] |= 0x20;
+        frame[at + 19] = 7;
+        frame[at + 16..at + 18].copy_from_slice(&sum.to_be_bytes());
+        assert_eq!(outcome(&frame, true), None);
+        clear_urgent(&headers, &mut frame);
+        raise_ttl(&headers, &mut frame, 200);
+        assert_eq!(outcome(&frame, true), None);
+        assert_eq!(
+            (frame[at + 13] & 0x20, frame[at + 19], frame[14 + 8]),
+            (0, 0, 200)
+        );
+        raise_ttl(&headers, &mut frame, 100);
+        assert_eq!(frame[14 + 8], 200);
+    }
+
+    #[test]
+    fn networks_are_told_apart_by_tags_and_ports() {
+        let plain = UdpFlow::default()
+            .frame_as(Protocol::Udp, None, 64)
+            .unwrap();
+        let tagged = |tags: &[u8]| [&plain[..12], tags, &plain[12..]].concat();
+        let one = tagged(&[0x81, 0, 0x20, 5]);
+        let two = tagged(&[0x88, 0xa8, 0, 7, 0x81, 0, 0, 5]);
+        let of = |frame: &[u8]| vlans_of(&frame[..Headers::of(frame).ip()]);
+        let network = |frame: &[u8], port| network_of(of(frame), port);
+        assert_eq!(network(&plain, 1), 0);
+        assert_eq!(network(&plain, 2), 1 << 24);
+        assert_eq!(network(&one, 0), 5 << 12);
+        assert_eq!(network(&two, 0), 7 << 12 | 5);
+        let vlans = |frame: &[u8]| of(frame).ids().collect::<Vec<_>>();
+        assert_eq!(
+            (vlans(&plain), vlans(&one), vlans(&two)),
+            (vec![], vec![5], vec![7, 5])
+        );
+    }
+}

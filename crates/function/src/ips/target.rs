@@ -1,0 +1,296 @@
+//! Where events go: a file that is appended to, or whoever listens at a socket. What is not taken is counted, and never
+//! kept: a full disk, a reader that is slow or gone and a file that was removed cost no memory, and writing goes on when
+//! they are over.
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use std::fs::{File, OpenOptions, symlink_metadata};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+/// A socket that nobody listened at is tried again after this, and a file is looked for at its path.
+const AGAIN: Duration = Duration::from_secs(1);
+/// Time that a reader may take for what is written at a time.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Opens a file to append to. Links are not followed: who may write into the folder must not have root write elsewhere.
+pub(super) fn append_to(path: &str) -> io::Result<File> {
+    let flags = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
+    OpenOptions::new()
+        .create(true)
+        .read(true)
+        .append(true)
+        .mode(0o640)
+        .custom_flags(flags)
+        .open(path)
+}
+
+/// Whether a file was removed from its path, or another one is there.
+pub(super) fn is_gone(file: &File, path: &str) -> bool {
+    let Ok(ours) = file.metadata() else {
+        return false;
+    };
+    let is_other = match symlink_metadata(path) {
+        Ok(there) => (there.dev(), there.ino()) != (ours.dev(), ours.ino()),
+        Err(error) => error.kind() == ErrorKind::NotFound,
+    };
+    ours.is_file() && is_other
+}
+
+/// Where lines go.
+pub(super) struct Target {
+    path: String,
+    sink: Sink,
+    /// Time at which the path was last looked at.
+    looked: Option<Instant>,
+    /// End of a line whose beginning was written: it comes first, so that readers find whole lines.
+    rest: Vec<u8>,
+}
+
+enum Sink {
+    File(File),
+    /// A socket, while somebody listens.
+    Socket(Option<UnixStream>),
+}
+
+impl Target {
+    /// Opens a file, or names the socket behind `unix:`.
+    ///
+    /// # Errors
+    /// When the file cannot be opened.
+    pub fn open(text: &str) -> io::Result<Self> {
+        let (path, sink) = match text.strip_prefix("unix:") {
+            Some(path) => (path, Sink::Socket(None)),
+            None => (text, Sink::File(append_to(text)?)),
+        };
+        Ok(Self {
+            path: path.to_string(),
+            sink,
+            looked: None,
+            rest: Vec::new(),
+        })
+    }
+
+    /// Writes whole lines, and returns how many of them were not taken, with one before whose end nobody takes any more.
+    pub fn write(&mut self, lines: &[u8]) -> u64 {
+        let cut = self.look();
+        let (taken, lost) = match &mut self.sink {
+            Sink::File(file) => write(file, &mut self.rest, lines),
+            Sink::Socket(Some(stream)) => write(stream, &mut self.rest, lines),
+            Sink::Socket(None) => return cut + count(lines),
+        };
+        match (&mut self.sink, taken) {
+            (Sink::Socket(stream), Err(error)) if !is_slow(&error) => {
+                *stream = None;
+                cut + lost + self.give_up()
+            }
+            _ => cut + lost,
+        }
+    }
+
+    /// Gives up the end of a line whose beginning was written, and returns how many there were.
+    pub fn give_up(&mut self) -> u64 {
+        u64::from(!std::mem::take(&mut self.rest).is_empty())
+    }
+
+    /// Looks from time to time whether the file is still there, or somebody listens again; returns how many lines were cut
+    /// for that.
+    fn look(&mut self) -> u64 {
+        if self.looked.is_some_and(|it| it.elapsed() < AGAIN) {
+            return 0;
+        }
+        self.looked = Some(Instant::now());
+        match &mut self.sink {
+            Sink::File(file) if is_gone(file, &self.path) => match append_to(&self.path) {
+                Ok(new) => *file = new,
+                Err(_) => return 0,
+            },
+            Sink::Socket(stream @ None) => {
+                *stream = listener(&self.path).ok();
+                return 0;
+            }
+            _ => return 0,
+        }
+        self.give_up()
+    }
+}
+
+/// Connects to whoever listens at that path, without waiting for it.
+fn listener(path: &str) -> io::Result<UnixStream> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    connect(&socket, &SocketAddrUnix::new(path)?)?;
+    let stream = UnixStream::from(socket);
+    stream.set_nonblocking(false)?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    Ok(stream)
+}
+
+/// Whether whoever reads has not read what there was before.
+fn is_slow(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
+}
+
+fn count(lines: &[u8]) -> u64 {
+    lines.iter().filter(|&&byte| byte == b'\n').count() as u64
+}
+
+/// Writes the end of an earlier line and then whole lines, as far as they are taken. Of a line that is taken in part, the
+/// end becomes `rest`. Returns how many lines were not taken, and why.
+fn write(sink: &mut impl Write, rest: &mut Vec<u8>, lines: &[u8]) -> (io::Result<()>, u64) {
+    let until = Instant::now() + PATIENCE;
+    let (taken, result) = put(sink, rest, until);
+    rest.drain(..taken);
+    if result.is_err() {
+        return (result, count(lines));
+    }
+    let (taken, result) = put(sink, lines, until);
+    let (before, behind) = lines.split_at(taken);
+    if before.last().is_none_or(|&byte| byte == b'\n') {
+        return (result, count(behind));
+    }
+    let end = behind.iter().position(|&byte| byte == b'\n');
+    let (end, lost) = behind.split_at(end.map_or(behind.len(), |at| at + 1));
+    rest.extend_from_slice(end);
+    (result, count(lost))
+}
+
+/// Writes bytes as far as they are taken within that time.
+fn put(sink: &mut impl Write, bytes: &[u8], until: Instant) -> (usize, io::Result<()>) {
+    let mut taken = 0;
+    while taken < bytes.len() {
+        match sink.write(&bytes[taken..]) {
+            Ok(0) => return (taken, Err(ErrorKind::WriteZero.into())),
+            Ok(more) => taken += more,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return (taken, Err(error)),
+        }
+        if taken < bytes.len() && Instant::now() > until {
+            return (taken, Err(ErrorKind::TimedOut.into()));
+        }
+    }
+    (taken, Ok(()))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+    use std::io::{BufRead, BufReader, Read};
+    use std::os::unix::net::UnixListener;
+
+    /// A disk with room for so many bytes.
+    struct Disk {
+        there: Vec<u8>,
+        room: usize,
+    }
+
+    impl Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let taken = bytes.len().min(self.room - self.there.len());
+            if taken == 0 {
+                return Err(ErrorKind::StorageFull.into());
+            }
+            self.there.extend_from_slice(&bytes[..taken]);
+            Ok(taken)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    proptest! {
+        /// Wherever the disk is full, and for however long: whole lines, and all others counted.
+        #[test]
+        fn a_disk_that_was_full_has_whole_lines_and_the_others_are_counted(
+            writes in proptest::collection::vec((0..5_usize, 0..60_usize), 1..20),
+        ) {
+            let mut disk = Disk { there: Vec::new(), room: 0 };
+            let (mut rest, mut lost, mut number) = (Vec::new(), 0, 0_u64);
+            for (lines, more_room) in writes {
+                disk.room += more_room;
+                let text: String = (0..lines).map(|_| { number += 1; format!("line {number}\n") }).collect();
+                lost += write(&mut disk, &mut rest, text.as_bytes()).1;
+                prop_assert!(rest.len() < 16);
+            }
+            disk.room = usize::MAX;
+            lost += write(&mut disk, &mut rest, b"").1;
+            prop_assert!(rest.is_empty());
+            let text = String::from_utf8(disk.there).unwrap();
+            prop_assert!(text.is_empty() || text.ends_with('\n'));
+            let numbers: Vec<u64> = text.lines().map(|it| it.strip_prefix("line ").unwrap().parse().unwrap()).collect();
+            prop_assert!(numbers.is_sorted_by(|a, b| a < b));
+            prop_assert_eq!(numbers.len() as u64 + lost, number);
+        }
+    }
+
+    #[test]
+    fn a_file_that_was_removed_is_made_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("eve.json");
+        let text = path.to_str().unwrap();
+        let mut target = Target::open(text).unwrap();
+        assert_eq!(target.write(b"one\n"), 0);
+        std::fs::rename(&path, folder.path().join("old")).unwrap();
+        target.looked = None;
+        assert_eq!(target.write(b"two\n"), 0);
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "two\n");
+        // What stands there now is not written to: it leads elsewhere.
+        std::fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink(folder.path().join("elsewhere"), &path).unwrap();
+        target.looked = None;
+        assert_eq!(target.write(b"three\n"), 0);
+        assert!(!folder.path().join("elsewhere").exists());
+    }
+
+    #[test]
+    fn a_full_device_loses_lines_and_takes_no_memory() {
+        let Ok(mut target) = Target::open("/dev/full") else {
+            return;
+        };
+        assert_eq!(target.write(b"one\ntwo\n"), 2);
+        assert_eq!((target.rest.len(), target.give_up()), (0, 0));
+    }
+
+    #[test]
+    fn readers_that_are_slow_or_gone_lose_lines_and_others_find_whole_ones() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("sock");
+        let mut target = Target::open(&format!("unix:{}", path.display())).unwrap();
+        assert_eq!(target.write(b"nobody\n"), 1);
+        let listening = UnixListener::bind(&path).unwrap();
+        target.looked = None;
+        let line = [&[b'x'; 9_999][..], b"\n"].concat();
+        let mut written = 0;
+        // Who reads nothing is full at some time.
+        let lost = loop {
+            written += 1;
+            match target.write(&line) {
+                0 if target.rest.is_empty() => {}
+                lost => break lost,
+            }
+        };
+        assert_eq!(target.write(&line), 1);
+        let (reader, _) = listening.accept().unwrap();
+        let mut lines = BufReader::new(reader).lines();
+        for _ in 0..written - 2 {
+            assert_eq!(lines.next().unwrap().unwrap().len(), 9_999);
+        }
+        assert_eq!(target.write(b"on it goes\n"), 0);
+        let next = lines.find(|it| it.as_ref().unwrap().len() != 9_999);
+        assert_eq!(next.unwrap().unwrap(), "on it goes");
+        drop(lines);
+        assert_eq!(target.write(b"gone\n"), 1);
+        target.looked = None;
+        assert_eq!(target.write(b"again\n"), 0);
+        let (mut reader, _) = listening.accept().unwrap();
+        drop(target);
+        let mut text = String::new();
+        reader.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "again\n");
+        assert!(lost <= 1);
+    }
+}

@@ -1,0 +1,80 @@
+//! The checksum of SCTP, which is no sum: kept right when a word of a packet changes. (RFC 9260, section 6.8 and appendix A: CRC32c.)
+
+/// The polynomial, its highest power in the lowest bit.
+const POLYNOMIAL: u32 = 0x82f6_3b78;
+/// The polynomial 1.
+const ONE: u32 = 1 << 31;
+
+/// x to the power of 2 to the power of each place.
+const POWERS: [u32; 32] = {
+    let mut powers = [ONE >> 1; 32];
+    let mut place = 1;
+    while place < 32 {
+        powers[place] = product(powers[place - 1], powers[place - 1]);
+        place += 1;
+    }
+    powers
+};
+
+/// The product of two polynomials.
+const fn product(one: u32, other: u32) -> u32 {
+    let (mut sum, mut shifted, mut place) = (0, other, 32);
+    while place > 0 {
+        place -= 1;
+        if one >> place & 1 == 1 {
+            sum ^= shifted;
+        }
+        shifted = shifted >> 1 ^ if shifted & 1 == 1 { POLYNOMIAL } else { 0 };
+    }
+    sum
+}
+
+/// The bits of a packet's checksum that change when 16 bits of it do, behind which it has so many bytes. One that was wrong stays
+/// wrong.
+pub(super) fn change(old: u16, new: u16, bytes_behind: usize) -> u32 {
+    // The register behind the two bytes in which both differ, from which on the rest of both is the same: so many zeros.
+    let [first, second] = (old ^ new).to_be_bytes();
+    let mut register = u32::from(first) | u32::from(second) << 8;
+    for _ in 0..16 {
+        register = register >> 1 ^ if register & 1 == 1 { POLYNOMIAL } else { 0 };
+    }
+    let bits = (bytes_behind as u32).wrapping_mul(8);
+    let powers = POWERS.iter().enumerate();
+    let factors = powers.filter(|(place, _)| bits >> place & 1 == 1);
+    factors.fold(register, |register, (_, power)| product(*power, register))
+}
+
+#[cfg(test)]
+pub(super) fn checksum(packet: &[u8]) -> u32 {
+    let whole = packet.iter().fold(u32::MAX, |register, byte| {
+        (0..8).fold(register ^ u32::from(*byte), |register, _| {
+            register >> 1 ^ if register & 1 == 1 { POLYNOMIAL } else { 0 }
+        })
+    });
+    !whole
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_checksum_changes_as_it_would_if_it_were_made_anew() {
+        // The check value of the catalogue of CRCs.
+        assert_eq!(checksum(b"123456789"), 0xe306_9283);
+        let mut random = fastrand::Rng::with_seed(3);
+        for length in [2, 3, 12, 13, 64, 1480, 9000] {
+            let mut packet = vec![0; length];
+            random.fill(&mut packet);
+            let before = checksum(&packet);
+            let at = random.usize(..length - 1);
+            let (old, new) = (
+                u16::from_be_bytes([packet[at], packet[at + 1]]),
+                random.u16(..),
+            );
+            packet[at..at + 2].copy_from_slice(&new.to_be_bytes());
+            let changed = change(old, new, length - at - 2);
+            assert_eq!(before ^ changed, checksum(&packet), "{length}");
+        }
+    }
+}

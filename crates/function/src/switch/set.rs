@@ -1,0 +1,79 @@
+//! The set of actions that a packet takes along from table to table. (OpenFlow 1.3.5, section 5.10.)
+
+use super::action::step;
+use super::key::Field;
+
+/// Places of what a set has, in the order in which it is done.
+const POP: usize = 0;
+const PUSH: usize = 1;
+const HOPS: usize = 2;
+const FIELDS: usize = 3;
+const QUEUE: usize = FIELDS + Field::ALL.len();
+const GROUP: usize = QUEUE + 1;
+const OUTPUT: usize = GROUP + 1;
+const PLACES: usize = OUTPUT + 1;
+
+/// One action of each kind, as the steps that it takes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ActionSet {
+    /// 0 where there is none.
+    steps: [u64; PLACES],
+    /// The two words behind the steps that set addresses.
+    addresses: [[u64; 2]; 2],
+}
+
+impl ActionSet {
+    pub const EMPTY: Self = Self {
+        steps: [0; PLACES],
+        addresses: [[0; 2]; 2],
+    };
+
+    /// Writes an action, instead of the one of its kind; `rest` has the words behind its step.
+    pub fn write(&mut self, word: u64, rest: &mut impl Iterator<Item = u64>) {
+        let word = word & !step::WRITTEN;
+        let place = match word & step::KIND {
+            step::POP_VLAN => POP,
+            step::PUSH_VLAN => PUSH,
+            step::DECREMENT_TTL => HOPS,
+            step::QUEUE => QUEUE,
+            step::GROUP => GROUP,
+            step::SET => {
+                let field = step::field(word);
+                if step::is_long(word) {
+                    let words = [rest.next().unwrap_or(0), rest.next().unwrap_or(0)];
+                    self.addresses[usize::from(field == Some(Field::Destination))] = words;
+                }
+                let all = Field::ALL.iter();
+                FIELDS + all.take_while(|it| Some(**it) != field).count()
+            }
+            _ => OUTPUT,
+        };
+        if let Some(own) = self.steps.get_mut(place) {
+            *own = word;
+        }
+    }
+
+    /// The steps of the set. A group goes before an output.
+    pub fn steps(&self) -> impl Iterator<Item = u64> + use<> {
+        let Self {
+            mut steps,
+            addresses,
+        } = *self;
+        if steps[GROUP] != 0 {
+            steps[OUTPUT] = 0;
+        }
+        let steps = steps.into_iter().filter(|word| *word != 0);
+        steps.flat_map(move |word| {
+            let is_long = word & step::KIND == step::SET && step::is_long(word);
+            let is_destination = step::field(word) == Some(Field::Destination);
+            let address = addresses[usize::from(is_destination)];
+            let behind = is_long.then_some(address).into_iter().flatten();
+            std::iter::once(word).chain(behind)
+        })
+    }
+
+    /// Whether the set changes the packet.
+    pub fn changes(&self) -> bool {
+        self.steps.iter().any(|word| step::changes(*word))
+    }
+}

@@ -1,0 +1,42 @@
+//! Reads fields of fixed and told lengths, one behind the other.
+
+/// The bytes of a message that are still to be read.
+#[derive(Debug, Clone, Copy)]
+pub struct Cursor<'a>(pub &'a [u8]);
+
+impl<'a> Cursor<'a> {
+    /// Takes so many bytes, if there are as many.
+    pub fn take(&mut self, bytes: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(bytes)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    /// Takes a number of that many bytes, most significant byte first.
+    pub fn number(&mut self, bytes: usize) -> Option<u64> {
+        let fold = |all: u64, &byte: &u8| all << 8 | u64::from(byte);
+        Some(self.take(bytes)?.iter().fold(0, fold))
+    }
+
+    /// Takes a string with its length in front, a number of that many bytes.
+    pub fn string(&mut self, bytes: usize) -> Option<&'a [u8]> {
+        let len = self.number(bytes)?;
+        self.take(usize::try_from(len).ok()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_read_as_long_as_there_are_bytes() {
+        let mut cursor = Cursor(b"\x01\x02\x00\x03abcd");
+        assert_eq!(cursor.number(2), Some(0x0102));
+        assert_eq!(cursor.string(2), Some(&b"abc"[..]));
+        assert_eq!(cursor.take(2), None);
+        assert_eq!(cursor.take(1), Some(&b"d"[..]));
+        assert_eq!(cursor.number(1), None);
+        assert_eq!(Cursor(b"\x09ab").string(1), None);
+    }
+}

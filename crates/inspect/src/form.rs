@@ -1,0 +1,391 @@
+//! The form of options and headers, apart from their meaning: which options want a value, which have none, which may be there
+//! once, how large numbers may be, and protocols that others know.
+
+use crate::read::{Placed, Read, wrong};
+use crate::rule::Within;
+use crate::syntax::WrittenOption;
+
+/// The largest number of one byte.
+pub(crate) const BYTE: i64 = u8::MAX as i64;
+/// The largest number of two bytes.
+pub(crate) const SHORT: i64 = u16::MAX as i64;
+/// The largest number of a VLAN (IEEE 802.1Q).
+pub(crate) const VLAN: i64 = 0xfff;
+/// The largest place of a fragment, in units of eight bytes (RFC 791 section 3.1).
+pub(crate) const FRAGMENT_OFFSET: i64 = 0x1fff;
+
+/// Options that mean nothing without a value, and do not say so when it is read.
+const WITH_VALUE: [&str; 14] = [
+    "app-layer-protocol",
+    "classtype",
+    "detection_filter",
+    "flags",
+    "flow",
+    "fragbits",
+    "metadata",
+    "msg",
+    "reference",
+    "service",
+    "ssl_version",
+    "tcp.flags",
+    "threshold",
+    "tls.version",
+];
+
+/// Options without a value.
+const WITHOUT_VALUE: [&str; 8] = [
+    "bypass",
+    "dotprefix",
+    "endswith",
+    "noalert",
+    "nocase",
+    "rawbytes",
+    "sameip",
+    "startswith",
+];
+
+/// Options of which a rule has one at most.
+const ONCE: [&str; 9] = [
+    "classtype",
+    "detection_filter",
+    "flow",
+    "gid",
+    "msg",
+    "priority",
+    "rev",
+    "sid",
+    "threshold",
+];
+
+/// Protocols that Snort or Suricata has rules about, and taut has not.
+const ELSEWHERE: [&str; 41] = [
+    "arp",
+    "bittorrent-dht",
+    "dhcp",
+    "dnp3",
+    "doh2",
+    "enip",
+    "esp",
+    "ether",
+    "file",
+    "ftp-data",
+    "gre",
+    "icmpv6-pkt",
+    "imap",
+    "irc",
+    "jabber",
+    "krb5",
+    "ldap",
+    "llmnr",
+    "mdns",
+    "modbus",
+    "msn",
+    "netbios",
+    "netflow",
+    "nfs",
+    "pgsql",
+    "pkthdr",
+    "pop3",
+    "quic",
+    "rdp",
+    "rfb",
+    "rpc",
+    "s7comm",
+    "sctp",
+    "snmp",
+    "telnet",
+    "template",
+    "tftp",
+    "user",
+    "vxlan",
+    "websocket",
+    "wireguard",
+];
+
+/// Says whether others have rules about that protocol.
+pub(crate) fn is_known_elsewhere(protocol: &str) -> bool {
+    ELSEWHERE.contains(&protocol)
+}
+
+/// Says whether that is an action with what it is about behind a colon, as Suricata has them for firewalls: `drop:flow`.
+pub(crate) fn is_scoped(action: &str) -> bool {
+    let action = action.split_once(':').map(|it| it.0);
+    matches!(
+        action,
+        Some("accept" | "alert" | "drop" | "pass" | "reject")
+    )
+}
+
+/// Checks the form of a rule's options.
+pub(crate) fn check(options: &[WrittenOption<'_>]) -> Placed<()> {
+    for (number, option) in options.iter().enumerate() {
+        let is_again = || options[..number].iter().any(|it| it.name == option.name);
+        let reason = if ONCE.contains(&option.name) && is_again() {
+            Some("it is there twice")
+        } else {
+            wrong_with(option)
+        };
+        if let Some(reason) = reason {
+            return Err((option.at, format!("{}: {reason}", option.name)));
+        }
+    }
+    Ok(())
+}
+
+/// What is wrong with the form of an option.
+fn wrong_with(option: &WrittenOption<'_>) -> Option<&'static str> {
+    let is_of_word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    match (option.name, option.value) {
+        (_, Some("")) => Some("want a value behind the colon"),
+        (name, None) if WITH_VALUE.contains(&name) => Some("want a value"),
+        (name, Some(_)) if WITHOUT_VALUE.contains(&name) => Some("want no value"),
+        ("msg", Some(value))
+            if value.len() < 2 || !value.starts_with('"') || !value.ends_with('"') =>
+        {
+            Some("want a text in quotes")
+        }
+        ("classtype", Some(value)) if value.contains(|c| !is_of_word(c)) => Some("want one word"),
+        ("reference", Some(value)) if value.split(',').any(|part| part.trim().is_empty()) => {
+            Some("want a kind and a place, such as url,example.org")
+        }
+        _ => None,
+    }
+}
+
+/// Checks that a comparison is with numbers from 0 to `most`, and that a number fits it.
+pub(crate) fn up_to(most: i64, asked: Within) -> Read<Within> {
+    let can_be = |end: i64, open: i64| end == open || (0..=most).contains(&end);
+    if !can_be(asked.least, i64::MIN) || !can_be(asked.most, i64::MAX) {
+        return match most {
+            i64::MAX => wrong("want a number of 0 at least"),
+            most => wrong(format!("want numbers from 0 to {most}")),
+        };
+    }
+    if asked.least > asked.most {
+        return wrong("there is no such number");
+    }
+    Ok(asked)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use crate::read::{Options, Reading};
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    fn read(text: &str) -> Reading {
+        let mut reading = Reading::default();
+        reading.read(text, &Options::default());
+        reading
+    }
+
+    /// The mistake of a rule in the second of three lines, whose neighbours load.
+    fn mistake(rule: &str) -> String {
+        let beside =
+            |id| format!("alert udp any any -> any any (content:\"a\"; nocase; sid:{id};)");
+        let reading = read(&format!("{}\n{rule}\n{}", beside(1), beside(3)));
+        let ids: Vec<_> = reading.rules.iter().map(|it| it.about.id).collect();
+        assert_eq!((&ids[..], reading.left_out), (&[1, 3][..], 0), "{rule}");
+        assert_eq!((reading.mistakes.len(), reading.mistaken), (1, 1), "{rule}");
+        reading.mistakes[0].1.to_string()
+    }
+
+    const HEADER: &str = "drop icmp any any -> any any ";
+
+    #[test]
+    fn options_that_cannot_be_so_are_mistakes_at_their_place() {
+        for (option, reason) in [
+            ("itype:999", "itype: want numbers from 0 to 255"),
+            ("itype:-1", "itype: want numbers from 0 to 255"),
+            ("itype:>255", "itype: want numbers from 0 to 255"),
+            ("icode:256", "icode: want numbers from 0 to 255"),
+            ("icode:0<>300", "icode: want numbers from 0 to 255"),
+            ("ttl:<257", "ttl: want numbers from 0 to 255"),
+            ("ttl:9-3", "ttl: there is no such number"),
+            ("tos:!256", "tos: want numbers from 0 to 255"),
+            ("id:65536", "id: want numbers from 0 to 65535"),
+            ("window:65536", "window: want numbers from 0 to 65535"),
+            ("vlan.id:4096", "vlan.id: want numbers from 0 to 4095"),
+            ("vlan.id:1,3", "vlan.id: tag 3: want -3 to 2"),
+            ("vlan.layers:4", "vlan.layers: want numbers from 0 to 3"),
+            ("fragoffset:8192", "fragoffset: want numbers from 0 to 8191"),
+            ("ip_proto:256", "ip_proto: want numbers from 0 to 255"),
+            ("icmp_id:65536", "icmp_id: 65536 is too much"),
+            ("dsize:65536", "dsize: want numbers from 0 to 65535"),
+            ("dsize:<0", "dsize: want numbers from 0 to 65535"),
+            ("dsize:5<>6", "dsize: there is no such number"),
+            (
+                "dsize:>9223372036854775807",
+                "dsize: 9223372036854775807 is too much",
+            ),
+            (
+                "urilen:>9223372036854775807",
+                "urilen: 9223372036854775807 is too much",
+            ),
+            ("bsize:<0", "bsize: want a number of 0 at least"),
+            ("content:", "content: want a value behind the colon"),
+            ("nocase:", "nocase: want a value behind the colon"),
+            ("nocase:1", "nocase: want no value"),
+            ("flags", "flags: want a value"),
+            ("msg", "msg: want a value"),
+            ("msg:a", "msg: want a text in quotes"),
+            ("msg:\"", "a quote that is not closed"),
+            ("classtype:a b", "classtype: want one word"),
+            ("reference:url,", "reference: want a kind and a place"),
+            ("flowbits:isset,a|", "flowbits: a bit without a name"),
+            ("xbits:set,,track ip_src", "xbits: a bit without a name"),
+            ("content:\"\"", "content: no bytes"),
+            ("sid:3", "sid: it is there twice"),
+            ("rev:2", "rev: it is there twice"),
+        ] {
+            let said = mistake(&format!("{HEADER}(sid:2; rev:1; {option};)"));
+            let column = if option == "msg:\"" { 49 } else { 45 };
+            assert!(
+                said.starts_with(&format!("2:{column}: {reason}")),
+                "{option}: {said}"
+            );
+            // And in a line of its own.
+            let said = mistake(&format!("{HEADER}(sid:2; rev:1; \\\n  {option};)"));
+            let column = column - 42;
+            assert!(
+                said.starts_with(&format!("3:{column}: {reason}")),
+                "{option}: {said}"
+            );
+        }
+        for option in ["itype:255", "ttl:<256", "dsize:>65534", "tos:0", "flags:0"] {
+            let reading = read(&format!("{HEADER}({option}; sid:2;)"));
+            assert_eq!((reading.rules.len(), reading.mistaken), (1, 0), "{option}");
+        }
+    }
+
+    #[test]
+    fn headers_that_cannot_be_so_are_mistakes_at_their_place() {
+        for (header, column, reason) in [
+            (
+                "drop udp $HOME_NET any -> any any",
+                10,
+                "$HOME_NET stands for nothing",
+            ),
+            (
+                "drop udp any any -> any $HTTP_PORTS",
+                25,
+                "$HTTP_PORTS stands for nothing",
+            ),
+            (
+                "drop udp any any -> any 65536",
+                25,
+                "\"65536\": want a port",
+            ),
+            ("drop udp any any -> any +80", 25, "\"+80\": want a port"),
+            ("drop udp any !any -> any 80", 14, "!any: nothing is left"),
+            ("drop udp any any -> !any 80", 21, "!any: nothing is left"),
+            (
+                "drop udp any any -> 10.0.0.256 80",
+                21,
+                "\"10.0.0.256\": want an address",
+            ),
+            ("drop udp any any -> any", 6, "want addresses and ports"),
+            (
+                "drop udp any any ~> any any",
+                18,
+                "\"~>\": want ->, <> or =>",
+            ),
+            ("drop upd any any -> any any", 6, "\"upd\" is no protocol"),
+            ("dorp udp any any -> any any", 1, "\"dorp\": want alert"),
+        ] {
+            let said = mistake(&format!("{header} (content:\"a\"; sid:2;)"));
+            assert!(
+                said.starts_with(&format!("2:{column}: {reason}")),
+                "{header}: {said}"
+            );
+        }
+    }
+
+    #[test]
+    fn protocols_and_hooks_of_others_leave_their_rules_out() {
+        for (protocol, why) in [
+            ("snmp", "snmp: not a protocol that taut reads"),
+            ("krb5", "krb5: not a protocol that taut reads"),
+            ("tcp:flow_start", "hook tcp:flow_start"),
+        ] {
+            let reading = read(&format!("alert {protocol} any any -> any any (sid:5;)"));
+            assert_eq!((reading.left_out, reading.mistaken), (1, 0), "{protocol}");
+            assert_eq!(reading.not_understood[why], [5]);
+        }
+    }
+
+    #[test]
+    fn actions_of_firewalls_leave_their_rules_out() {
+        for action in ["accept:hook", "drop:flow"] {
+            let reading = read(&format!("{action} tcp any any -> any any (sid:5;)"));
+            assert_eq!((reading.left_out, reading.mistaken), (1, 0), "{action}");
+            assert_eq!(reading.not_understood[&format!("action {action}")], [5]);
+        }
+    }
+
+    #[test]
+    fn mistakes_beyond_a_fixed_number_are_counted_only() {
+        let reading = read(&"x\n".repeat(crate::read::MOST_MISTAKES + 7));
+        assert_eq!(reading.mistakes.len(), crate::read::MOST_MISTAKES);
+        assert_eq!(reading.mistaken, crate::read::MOST_MISTAKES + 7);
+    }
+
+    /// What is put into rules, or in the place of a part of them.
+    const PIECES: [&str; 22] = [
+        "\"",
+        ";",
+        "\\",
+        "(",
+        ")",
+        ":",
+        ",",
+        "!",
+        "#",
+        "$X",
+        "|",
+        "/",
+        " ",
+        "ä",
+        "content:\"a\"",
+        "->",
+        "pcre:\"/",
+        "\\\"",
+        "; sid:",
+        "99999999999999999999",
+        "alert udp ",
+        "\u{0}",
+    ];
+
+    proptest! {
+        #[test]
+        fn edits_of_a_rule_change_no_other(
+            which in 0usize..crate::sample::RULES,
+            edits in prop::collection::vec((any::<prop::sample::Index>(), 0usize..9, 0..PIECES.len() + 1), 1..5),
+        ) {
+            let text = crate::sample::rules();
+            let mut lines: Vec<String> = text.lines().skip(1).map(str::to_string).collect();
+            // Few around it: reading is most of what this takes.
+            let from = which.saturating_sub(3);
+            lines = lines.drain(from..(which + 4).min(crate::sample::RULES)).collect();
+            let edited = which - from;
+            let rule = &mut lines[edited];
+            for (place, less, piece) in edits {
+                let ends: Vec<usize> = rule.char_indices().map(|it| it.0).collect();
+                let begin = if ends.is_empty() { 0 } else { *place.get(&ends) };
+                let end = ends.iter().copied().find(|&it| it >= begin + less).unwrap_or(rule.len());
+                rule.replace_range(begin..end, PIECES.get(piece).copied().unwrap_or_default());
+            }
+            let number = |at: usize| 9_000_001 + (from + at) as u32;
+            let reading = read(&lines.join("\n"));
+            let found: BTreeSet<u32> = reading.rules.iter().map(|it| it.about.id).collect();
+            for other in (0..lines.len()).filter(|&it| it != edited) {
+                prop_assert!(found.contains(&number(other)), "{}", lines[edited]);
+            }
+            prop_assert!(reading.rules.len() <= lines.len());
+            let all = reading.rules.len() + reading.left_out + reading.mistaken + reading.doubled;
+            let is_none = lines[edited].trim_start().starts_with('#') || lines[edited].trim().is_empty();
+            prop_assert!(all >= lines.len() - usize::from(is_none), "{}", lines[edited]);
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! A datagram that is not whole yet: its bytes lie in chunks by their offset, so that a fragment finds its place without a search.
+
+use super::fragment::{Fragment, Key, write_lengths};
+use super::{FragmentFault, MOST_BYTES, MOST_FRAGMENTS, Overlap};
+use crate::arena::{Arena, CHUNK_BYTES, NONE};
+
+/// Bytes that offsets of fragments count in.
+const UNIT_BYTES: usize = 8;
+/// Chunks of the payload of the longest datagram.
+const PAYLOAD_CHUNKS: usize = MOST_BYTES.div_ceil(CHUNK_BYTES);
+/// Chunks of the longest datagram, with its headers.
+pub(super) const MOST_CHUNKS: usize = PAYLOAD_CHUNKS + 1;
+
+/// Chunks, and which units of each are there.
+#[derive(Debug)]
+pub(super) struct Memory {
+    arena: Arena,
+    /// One bit for each unit of a chunk.
+    present: Box<[u64]>,
+}
+
+const _: () = assert!(CHUNK_BYTES / UNIT_BYTES == u64::BITS as usize);
+
+/// What laying bytes down has come to.
+#[derive(Debug, Default, Clone, Copy)]
+struct Laid {
+    /// Bytes that were not there yet.
+    new: usize,
+    /// Whether others were, and not the same.
+    differs: bool,
+}
+
+impl Memory {
+    pub fn new(bytes: usize) -> Self {
+        let arena = Arena::new(bytes);
+        Self {
+            present: vec![0; arena.chunks()].into(),
+            arena,
+        }
+    }
+
+    /// Number of chunks in use.
+    pub fn used(&self) -> usize {
+        self.arena.used()
+    }
+
+    /// Number of chunks that are free.
+    pub fn free(&self) -> usize {
+        self.arena.chunks() - self.arena.used()
+    }
+
+    /// Number of all chunks.
+    pub fn chunks(&self) -> usize {
+        self.arena.chunks()
+    }
+
+    fn take(&mut self) -> Result<u32, FragmentFault> {
+        let chunk = self.arena.take().ok_or(FragmentFault::NoMemory)?;
+        self.present[chunk as usize] = 0;
+        Ok(chunk)
+    }
+
+    /// Copies those bytes into a chunk whose units are not there yet, and compares the others.
+    fn lay(&mut self, chunk: u32, at: usize, bytes: &[u8]) -> Laid {
+        let first = at / UNIT_BYTES;
+        let units = bytes.len().div_ceil(UNIT_BYTES) as u32;
+        let wanted = (u64::MAX >> (u64::BITS - units)) << first;
+        let present = self.present[chunk as usize];
+        self.present[chunk as usize] |= wanted;
+        let place = &mut self.arena.bytes_mut(chunk)[at..at + bytes.len()];
+        let mut laid = Laid::default();
+        if present & wanted == 0 {
+            place.copy_from_slice(bytes);
+            laid.new = bytes.len();
+            return laid;
+        }
+        let places = place.chunks_mut(UNIT_BYTES);
+        for (unit, (place, bytes)) in (first..).zip(places.zip(bytes.chunks(UNIT_BYTES))) {
+            if present >> unit & 1 == 1 {
+                laid.differs |= place != bytes;
+            } else {
+                place.copy_from_slice(bytes);
+                laid.new += bytes.len();
+            }
+        }
+        laid
+    }
+}
+
+/// What became of a fragment that was not dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Taken {
+    Kept,
+    Duplicate,
+    /// It made the datagram whole, which has that many bytes with its headers.
+    Whole(usize),
+}
+
+/// A datagram that is not whole yet, or that was given up.
+#[derive(Debug, Clone)]
+pub(super) struct Datagram {
+    pub key: Key,
+    pub since_ns: u64,
+    /// Lists that it is in: of its hash, and of its source.
+    pub chain: u32,
+    pub source: u32,
+    pub is_given_up: bool,
+    /// Whether the last fragment had bytes that another one has.
+    pub overlaps: bool,
+    /// Fragments that brought bytes.
+    fragments: u16,
+    /// Bytes of payload, if the last fragment is there.
+    end: Option<usize>,
+    /// Offset of the byte behind the last one that is there.
+    reach: usize,
+    /// Number of bytes that are there.
+    present: usize,
+    /// Chunk with the headers of the first fragment, made those of the whole packet but for lengths and checksum.
+    headers: u32,
+    header_bytes: usize,
+    /// Those that count for the length of the packet.
+    counted_bytes: usize,
+    /// Protocol that the first fragment says.
+    protocol: u8,
+    /// Chunks by their offset.
+    chunks: [u32; PAYLOAD_CHUNKS],
+}
+
+impl Datagram {
+    pub fn new(key: Key, since_ns: u64, chain: u32, source: u32) -> Self {
+        Self {
+            key,
+            since_ns,
+            chain,
+            source,
+            is_given_up: false,
+            overlaps: false,
+            fragments: 0,
+            end: None,
+            reach: 0,
+            present: 0,
+            headers: NONE,
+            header_bytes: 0,
+            counted_bytes: 0,
+            protocol: 0,
+            chunks: [NONE; PAYLOAD_CHUNKS],
+        }
+    }
+
+    /// Checks what a fragment says of the whole against what others have said, and returns the chunks that it takes.
+    pub fn check(&self, fragment: &Fragment<'_>, overlap: Overlap) -> Result<usize, FragmentFault> {
+        fragment.check()?;
+        let end = fragment.end();
+        let counted_bytes = self.counted_bytes.max(fragment.counted_bytes());
+        if counted_bytes + self.reach.max(end) > MOST_BYTES {
+            return Err(FragmentFault::TooLong);
+        }
+        let contradicts_end = match self.end {
+            Some(known) if fragment.has_more => end >= known,
+            Some(known) => end != known,
+            None => !fragment.has_more && end <= self.reach,
+        };
+        let (begins, has_begun) = (fragment.offset == 0, self.headers != NONE);
+        if contradicts_end || begins && has_begun && fragment.protocol != self.protocol {
+            return Err(match overlap {
+                Overlap::Drop => FragmentFault::Overlap,
+                Overlap::First => FragmentFault::Contradiction,
+            });
+        }
+        let chunks = &self.chunks[fragment.offset / CHUNK_BYTES..end.div_ceil(CHUNK_BYTES)];
+        let missing = chunks.iter().filter(|chunk| **chunk == NONE).count();
+        Ok(missing + usize::from(begins && !has_begun))
+    }
+
+    /// Keeps a checked fragment, and writes the datagram to `whole` if that is it.
+    pub fn keep(
+        &mut self,
+        memory: &mut Memory,
+        fragment: &Fragment<'_>,
+        overlap: Overlap,
+        whole: &mut [u8],
+    ) -> Result<Taken, FragmentFault> {
+        let laid = self.lay(memory, fragment)?;
+        self.overlaps = laid.new < fragment.payload.len();
+        if laid.differs && overlap == Overlap::Drop {
+            return Err(FragmentFault::Overlap);
+        }
+        if laid.new == 0 && !laid.differs {
+            return Ok(Taken::Duplicate);
+        }
+        self.fragments += 1;
+        if usize::from(self.fragments) > MOST_FRAGMENTS {
+            return Err(FragmentFault::TooMany);
+        }
+        if fragment.offset == 0 && self.headers == NONE {
+            self.headers = memory.take()?;
+            fragment.write_headers(memory.arena.bytes_mut(self.headers));
+            self.header_bytes = fragment.header_bytes();
+            self.counted_bytes = fragment.counted_bytes();
+            self.protocol = fragment.protocol;
+        }
+        if self.end == Some(self.present) {
+            return Ok(Taken::Whole(self.write_whole(memory, whole)));
+        }
+        Ok(Taken::Kept)
+    }
+
+    fn lay(&mut self, memory: &mut Memory, fragment: &Fragment<'_>) -> Result<Laid, FragmentFault> {
+        let mut all = Laid::default();
+        let (mut at, mut rest) = (fragment.offset, fragment.payload);
+        while !rest.is_empty() {
+            let within = at % CHUNK_BYTES;
+            let (bytes, behind) = rest.split_at(rest.len().min(CHUNK_BYTES - within));
+            let chunk = &mut self.chunks[at / CHUNK_BYTES];
+            if *chunk == NONE {
+                *chunk = memory.take()?;
+            }
+            let laid = memory.lay(*chunk, within, bytes);
+            all.new += laid.new;
+            all.differs |= laid.differs;
+            (at, rest) = (at + bytes.len(), behind);
+        }
+        self.present += all.new;
+        self.reach = self.reach.max(at);
+        if !fragment.has_more {
+            self.end = Some(at);
+        }
+        Ok(all)
+    }
+
+    fn write_whole(&self, memory: &Memory, to: &mut [u8]) -> usize {
+        let len = self.header_bytes + self.reach;
+        let (headers, mut rest) = to[..len].split_at_mut(self.header_bytes);
+        headers.copy_from_slice(&memory.arena.bytes(self.headers)[..self.header_bytes]);
+        for chunk in &self.chunks {
+            let (place, behind) = rest.split_at_mut(rest.len().min(CHUNK_BYTES));
+            if place.is_empty() {
+                break;
+            }
+            place.copy_from_slice(&memory.arena.bytes(*chunk)[..place.len()]);
+            rest = behind;
+        }
+        write_lengths(&mut to[..len]);
+        len
+    }
+
+    /// Gives all chunks back, and returns their number.
+    pub fn let_go(&mut self, memory: &mut Memory) -> usize {
+        let before = memory.used();
+        for chunk in self.chunks.iter_mut().chain([&mut self.headers]) {
+            if *chunk != NONE {
+                memory.arena.give_back(*chunk);
+                *chunk = NONE;
+            }
+        }
+        before - memory.used()
+    }
+}

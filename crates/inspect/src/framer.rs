@@ -1,0 +1,297 @@
+//! Cuts one direction of a stream into messages, however its segments cut it. A message that lies in one segment is not
+//! copied; of one that is longer than [`MOST_MESSAGE`] the first bytes are given and the others are passed over.
+
+/// The most bytes of a message that are kept.
+pub const MOST_MESSAGE: usize = 16 * 1024 + 16;
+
+/// What is known of the length of the message at the beginning of some bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Length {
+    /// More bytes are wanted to tell.
+    Unknown,
+    /// The message has so many bytes, at least one.
+    Bytes(u64),
+    /// More bytes are wanted to tell, and the end can be found without the first ones, as that of a line can.
+    Open,
+    /// This is no message: the direction cannot be read any more.
+    Fault,
+}
+
+/// A message, or the first bytes of one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Framed<'a> {
+    /// The bytes that are there.
+    pub bytes: &'a [u8],
+    /// Whether these are all.
+    pub is_whole: bool,
+}
+
+/// The place of one direction of a stream.
+#[derive(Debug, Default)]
+pub struct Framer {
+    pending: Vec<u8>,
+    /// Bytes of the present message that are passed over.
+    skip: u64,
+    /// Whether the present message is passed over up to its end, wherever that is.
+    is_open: bool,
+    is_lost: bool,
+}
+
+/// Both directions of a stream.
+#[derive(Debug, Default)]
+pub struct Framers {
+    /// That of the client first.
+    directions: [Framer; 2],
+}
+
+impl Framers {
+    /// Makes them ready for another stream; their memory is kept.
+    pub fn reset(&mut self) {
+        self.directions.iter_mut().for_each(Framer::reset);
+    }
+
+    /// Returns whether neither direction is in the middle of a message.
+    pub fn are_between(&self) -> bool {
+        self.directions.iter().all(Framer::is_between)
+    }
+
+    /// Gives a direction up: nobody knows any more where messages begin.
+    pub fn lose(&mut self, to_server: bool) {
+        self.directions[usize::from(!to_server)].lose();
+    }
+
+    /// Does what [`Framer::push`] does, for a direction.
+    pub fn push(
+        &mut self,
+        to_server: bool,
+        data: &[u8],
+        length: impl Fn(&[u8]) -> Length,
+        each: impl FnMut(Framed<'_>),
+    ) -> bool {
+        self.directions[usize::from(!to_server)].push(data, length, each)
+    }
+}
+
+impl Framer {
+    /// Makes it ready for another stream; its memory is kept.
+    pub fn reset(&mut self) {
+        self.pending.clear();
+        (self.skip, self.is_open, self.is_lost) = (0, false, false);
+    }
+
+    fn is_between(&self) -> bool {
+        self.pending.is_empty() && self.skip == 0 && !self.is_open && !self.is_lost
+    }
+
+    /// Gives the direction up: nobody knows any more where messages begin.
+    pub fn lose(&mut self) {
+        self.pending.clear();
+        self.is_lost = true;
+    }
+
+    /// Takes the next bytes of the stream and calls `each` with every message that is complete. `length` says how long
+    /// the message at the beginning of its bytes is. Returns whether there was a fault, behind which nothing is read.
+    pub fn push(
+        &mut self,
+        mut data: &[u8],
+        length: impl Fn(&[u8]) -> Length,
+        mut each: impl FnMut(Framed<'_>),
+    ) -> bool {
+        loop {
+            let skipped = self.skip.min(data.len() as u64);
+            self.skip -= skipped;
+            // No more than the length of the data.
+            data = &data[skipped as usize..];
+            if self.is_lost || data.is_empty() {
+                return false;
+            }
+            if self.is_open {
+                match length(data) {
+                    Length::Bytes(bytes) => (self.skip, self.is_open) = (bytes, false),
+                    Length::Open => return false,
+                    Length::Unknown | Length::Fault => {
+                        self.lose();
+                        return true;
+                    }
+                }
+                continue;
+            }
+            let before = self.pending.len();
+            if before > 0 {
+                let wanted = match length(&self.pending) {
+                    Length::Bytes(bytes) => bytes.min(MOST_MESSAGE as u64) as usize,
+                    _ => MOST_MESSAGE,
+                };
+                let taken = wanted.saturating_sub(before).min(data.len());
+                self.pending.extend_from_slice(&data[..taken]);
+            }
+            let bytes = if before > 0 { &self.pending } else { data };
+            let (kept, skip) = match length(bytes) {
+                Length::Bytes(all) => {
+                    let kept = all.min(MOST_MESSAGE as u64).max(1);
+                    (kept as usize, all.saturating_sub(kept))
+                }
+                Length::Unknown | Length::Open if bytes.len() < MOST_MESSAGE => (usize::MAX, 0),
+                Length::Open => {
+                    self.is_open = true;
+                    (MOST_MESSAGE, 0)
+                }
+                Length::Unknown | Length::Fault => {
+                    self.lose();
+                    return true;
+                }
+            };
+            let Some(message) = bytes.get(..kept) else {
+                if before == 0 {
+                    self.pending.extend_from_slice(data);
+                }
+                return false;
+            };
+            each(Framed {
+                bytes: message,
+                is_whole: skip == 0 && !self.is_open,
+            });
+            self.skip = skip;
+            self.pending.clear();
+            // What was pending had no end of a message in it.
+            data = &data[kept.saturating_sub(before)..];
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Messages with their length in front, of two bytes and no more than 60000.
+    fn length(bytes: &[u8]) -> Length {
+        match bytes.first_chunk::<2>() {
+            None => Length::Unknown,
+            Some(head) => match u16::from_be_bytes(*head) {
+                60_001.. => Length::Fault,
+                len => Length::Bytes(2 + u64::from(len)),
+            },
+        }
+    }
+
+    fn messages(stream: &[u8], cuts: &[usize]) -> (Vec<(Vec<u8>, bool)>, bool) {
+        let (mut framer, mut found, mut fault) = (Framer::default(), Vec::new(), false);
+        let mut push = |piece: &[u8]| {
+            fault |= framer.push(piece, length, |it| {
+                found.push((it.bytes.to_vec(), it.is_whole));
+            });
+            assert!(framer.pending.len() <= MOST_MESSAGE);
+        };
+        let (mut rest, mut cuts) = (stream, cuts.iter().cycle());
+        while !rest.is_empty() {
+            let cut = cuts.next().map_or(rest.len(), |&cut| cut.min(rest.len()));
+            push(&rest[..cut]);
+            rest = &rest[cut..];
+        }
+        (found, fault)
+    }
+
+    fn message(len: usize) -> Vec<u8> {
+        let mut message = (len as u16).to_be_bytes().to_vec();
+        message.resize(2 + len, len as u8);
+        message
+    }
+
+    #[test]
+    fn long_messages_are_cut_and_those_behind_them_found() {
+        let stream = [message(3), message(50_000), message(0), message(4)].concat();
+        let (found, fault) = messages(&stream, &[]);
+        assert!(!fault);
+        assert_eq!(found.len(), 4);
+        assert_eq!((found[1].0.len(), found[1].1), (MOST_MESSAGE, false));
+        assert_eq!(found[3], (message(4), true));
+        for cut in [1, 2, 3, 1000, MOST_MESSAGE, 30_000] {
+            assert_eq!(messages(&stream, &[cut]), (found.clone(), false), "{cut}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_read_behind_a_fault_or_a_hole() {
+        let stream = [message(3), vec![0xff, 0xff], message(3)].concat();
+        assert_eq!(messages(&stream, &[]), (vec![(message(3), true)], true));
+        let mut framer = Framer::default();
+        framer.lose();
+        assert!(!framer.push(&stream, length, |_| unreachable!()));
+        framer.reset();
+        let mut found = 0;
+        assert!(framer.push(&stream, length, |_| found += 1));
+        assert_eq!(found, 1);
+    }
+
+    #[test]
+    fn long_lines_are_cut_and_those_behind_them_found() {
+        let line = |bytes: &[u8]| match memchr::memchr(b'\n', bytes) {
+            Some(end) => Length::Bytes(end as u64 + 1),
+            None => Length::Open,
+        };
+        for len in [
+            0,
+            1,
+            MOST_MESSAGE - 2,
+            MOST_MESSAGE - 1,
+            MOST_MESSAGE,
+            40_000,
+        ] {
+            let stream = [&[b'x'; 40_000][..len], b"\nmore\n"].concat();
+            for cut in [1, 1000, MOST_MESSAGE, usize::MAX] {
+                let (mut framer, mut found) = (Framer::default(), Vec::new());
+                for piece in stream.chunks(cut) {
+                    let is_lost = framer.push(piece, line, |it| {
+                        found.push((it.bytes.len(), it.is_whole));
+                    });
+                    assert!(!is_lost && framer.pending.len() <= MOST_MESSAGE);
+                }
+                let first = ((len + 1).min(MOST_MESSAGE), len < MOST_MESSAGE);
+                assert_eq!(found, [first, (5, true)], "{len} {cut}");
+                assert!(framer.is_between());
+            }
+        }
+    }
+
+    #[test]
+    fn directions_do_not_know_of_each_other() {
+        let (mut framers, mut found) = (Framers::default(), 0);
+        framers.push(true, &[0], length, |_| unreachable!());
+        framers.push(false, &message(3), length, |_| found += 1);
+        framers.lose(false);
+        framers.push(false, &message(3), length, |_| unreachable!());
+        framers.push(true, &[0], length, |_| found += 1);
+        framers.reset();
+        framers.push(false, &message(3), length, |_| found += 1);
+        assert_eq!(found, 3);
+    }
+
+    #[test]
+    fn a_length_that_never_comes_is_a_fault() {
+        let mut framer = Framer::default();
+        let unknown = |_: &[u8]| Length::Unknown;
+        let faults = (0..MOST_MESSAGE).filter(|_| framer.push(b"x", unknown, |_| {}));
+        assert_eq!(faults.count(), 1);
+    }
+
+    proptest! {
+        #[test]
+        fn cuts_do_not_matter(
+            lens in prop::collection::vec(0usize..60, 0..20),
+            cuts in prop::collection::vec(1usize..50, 1..10),
+        ) {
+            let stream = lens.iter().flat_map(|&len| message(len)).collect::<Vec<_>>();
+            let all = lens.iter().map(|&len| (message(len), true)).collect::<Vec<_>>();
+            prop_assert_eq!(messages(&stream, &cuts), (all, false));
+        }
+
+        #[test]
+        fn no_bytes_break_it(
+            stream in prop::collection::vec(any::<u8>(), 0..300),
+            cuts in prop::collection::vec(1usize..50, 1..10),
+        ) {
+            prop_assert_eq!(messages(&stream, &cuts), messages(&stream, &[]));
+        }
+    }
+}

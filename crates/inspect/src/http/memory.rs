@@ -1,0 +1,77 @@
+//! Memory for bytes of a message: as much as its limit allows, of which the system gives none before it is written to.
+
+use std::ops::{Deref, DerefMut, Range};
+
+/// Bytes that stay with their owner between connections; who has written more gives all of it back.
+const KEPT_BYTES: usize = 16 * 1024;
+
+/// Bytes up to a limit; the first `len` of them are written.
+#[derive(Debug)]
+pub(super) struct Memory {
+    bytes: Box<[u8]>,
+    len: usize,
+    /// The most that was written since it was given.
+    touched: usize,
+}
+
+impl Memory {
+    pub fn new(limit: usize) -> Self {
+        Self {
+            bytes: vec![0; limit].into_boxed_slice(),
+            len: 0,
+            touched: 0,
+        }
+    }
+
+    /// Puts bytes behind those that are there; returns how many found room.
+    pub fn push(&mut self, bytes: &[u8]) -> usize {
+        let taken = bytes.len().min(self.room());
+        self.bytes[self.len..][..taken].copy_from_slice(&bytes[..taken]);
+        self.len += taken;
+        taken
+    }
+
+    /// Puts a copy of some of its bytes behind those that are there.
+    pub fn push_own(&mut self, part: Range<usize>) {
+        let len = part.len().min(self.room());
+        self.bytes
+            .copy_within(part.start..part.start + len, self.len);
+        self.len += len;
+    }
+
+    pub fn room(&self) -> usize {
+        self.bytes.len() - self.len
+    }
+
+    pub fn truncate(&mut self, len: usize) {
+        self.touched = self.touched.max(self.len);
+        self.len = self.len.min(len);
+    }
+
+    /// Forgets the bytes, for another connection: many of them go back to the system.
+    pub fn forget(&mut self) {
+        if self.is_large() {
+            *self = Self::new(self.bytes.len());
+        }
+        self.truncate(0);
+    }
+
+    /// Says whether more was written than stays.
+    pub fn is_large(&self) -> bool {
+        self.touched.max(self.len) > KEPT_BYTES
+    }
+}
+
+impl Deref for Memory {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+impl DerefMut for Memory {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[..self.len]
+    }
+}

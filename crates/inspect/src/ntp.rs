@@ -1,0 +1,92 @@
+//! NTP 3 and 4 (RFC 5905 section 7.3): a message is a datagram.
+
+use crate::buffer::{Buffer, BufferSet};
+use crate::protocols::Findings;
+use crate::record::Record;
+
+/// The port of servers.
+pub(crate) const PORT: u16 = 123;
+/// Bytes of a message without extensions.
+const HEADER: usize = 48;
+
+/// Names of modes, by their numbers.
+pub const MODES: [&str; 8] = [
+    "reserved",
+    "symmetric_active",
+    "symmetric_passive",
+    "client",
+    "server",
+    "broadcast",
+    "control",
+    "private",
+];
+/// The first mode whose messages have another form.
+const CONTROL: u8 = 6;
+
+/// Messages of NTP, which know nothing of each other.
+#[derive(Debug, Default)]
+pub struct Ntp {
+    record: Record,
+}
+
+/// Returns whether a datagram has the length and version of an NTP message.
+pub(crate) fn is_message(bytes: &[u8]) -> bool {
+    bytes.len() >= HEADER && matches!(version(bytes[0]), 3 | 4)
+}
+
+fn version(first: u8) -> u8 {
+    first >> 3 & 7
+}
+
+impl Ntp {
+    /// Takes a datagram and tells of the message that it is.
+    pub fn datagram(&mut self, data: &[u8], found: &mut Findings<impl FnMut(&Record, BufferSet)>) {
+        if !is_message(data) {
+            return found.faults(1);
+        }
+        let record = &mut self.record;
+        record.clear();
+        let mode = data[0] & 7;
+        record.put_number(Buffer::NtpVersion, version(data[0]).into());
+        record.put_number(Buffer::NtpMode, mode.into());
+        if mode < CONTROL {
+            record.put_number(Buffer::NtpStratum, data[1].into());
+            record.put(Buffer::NtpReferenceId, &[&data[12..16]]);
+        }
+        found.tell(record, record.has());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::buffer::Application;
+    use crate::protocols::testing::{numbers, read_datagrams, texts};
+
+    fn message(first: u8) -> Vec<u8> {
+        let mut message = vec![0; HEADER];
+        (message[0], message[1]) = (first, 2);
+        message[12..16].copy_from_slice(b"LOCL");
+        message
+    }
+
+    #[test]
+    fn datagrams_are_messages_of_versions_3_and_4() {
+        let good = [0x1b, 0xe4, 0x26].map(message);
+        let (found, counts) = read_datagrams(Application::Ntp, true, &good);
+        assert_eq!((found.len(), counts.faults), (3, 0));
+        let of = |buffer| [0, 1, 2].map(|at| numbers(&found[at], buffer));
+        assert_eq!(of(Buffer::NtpVersion), [[3], [4], [4]]);
+        assert_eq!(of(Buffer::NtpMode), [[3], [4], [6]]);
+        assert_eq!(of(Buffer::NtpStratum), [vec![2], vec![2], vec![]]);
+        assert_eq!(texts(&found[1], Buffer::NtpReferenceId), ["LOCL"]);
+        let bad = [
+            message(0x13),
+            message(0x2b),
+            message(0x1b)[1..].to_vec(),
+            vec![],
+        ];
+        let (found, counts) = read_datagrams(Application::Ntp, true, &bad);
+        assert_eq!((found.len(), counts.faults), (0, 4));
+    }
+}

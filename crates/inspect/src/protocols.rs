@@ -1,0 +1,366 @@
+//! The protocols above layer 4 whose messages are records: one parser for any of them over TCP, those of datagrams, and
+//! where they put what they find.
+
+use crate::buffer::{Application, BufferSet};
+use crate::dcerpc::DceRpc;
+use crate::ftp::Ftp;
+use crate::http2::Http2;
+use crate::ike::Ike;
+use crate::mqtt::Mqtt;
+use crate::ntp::Ntp;
+use crate::record::Record;
+use crate::sip::Sip;
+use crate::ssh::Ssh;
+
+/// The most messages of one piece of a stream that rules are asked about: as many as a frame of 16 KiB has, so that none goes unread, and
+/// rules are asked for no longer than they have time.
+pub const MOST_MESSAGES: u64 = 8192;
+
+/// The place where a parser puts what it finds in one piece of a stream: it calls `each` with each message and the
+/// buffers of it that are new.
+pub struct Findings<F> {
+    each: F,
+    counts: Counts,
+}
+
+/// The counts of one piece of a stream.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Messages that rules were asked about.
+    pub told: u64,
+    /// Messages beyond [`MOST_MESSAGES`], and those of which a part did not fit.
+    pub left_out: u64,
+    /// Messages that were not as they have to be.
+    pub faults: u64,
+}
+
+impl<F: FnMut(&Record, BufferSet)> Findings<F> {
+    /// Makes one for a piece of a stream.
+    pub(crate) fn new(each: F) -> Self {
+        Self {
+            each,
+            counts: Counts::default(),
+        }
+    }
+
+    /// Tells of a message, of which these buffers are new.
+    pub(crate) fn tell(&mut self, record: &Record, ready: BufferSet) {
+        let is_one_more = self.counts.told == MOST_MESSAGES;
+        self.counts.left_out += u64::from(is_one_more || record.is_cut());
+        if !is_one_more {
+            self.counts.told += 1;
+            (self.each)(record, ready);
+        }
+    }
+
+    /// Returns the counts so far.
+    pub(crate) fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Counts messages that were not as they have to be.
+    pub(crate) fn faults(&mut self, more: u64) {
+        self.counts.faults += more;
+    }
+}
+
+/// The protocols over TCP whose messages are records.
+pub const WITH_RECORDS: [Application; 6] = [
+    Application::DceRpc,
+    Application::Sip,
+    Application::Mqtt,
+    Application::Http2,
+    Application::Ftp,
+    Application::Ssh,
+];
+
+/// The parser of a connection. It is made for a protocol once and then lent to one connection after the other.
+pub enum Parser {
+    /// That of DCE/RPC.
+    DceRpc(Box<DceRpc>),
+    /// That of SIP.
+    Sip(Sip),
+    /// That of MQTT.
+    Mqtt(Mqtt),
+    /// That of HTTP/2.
+    Http2(Box<Http2>),
+    /// That of FTP.
+    Ftp(Ftp),
+    /// That of SSH.
+    Ssh(Ssh),
+}
+
+/// What a parser has to keep for what comes next of its connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rest {
+    /// It is in the middle of something.
+    Within,
+    /// It has nothing to keep: another one can read what comes next.
+    Between,
+    /// Nothing more is read of this connection.
+    Over,
+}
+
+/// Calls a method of whichever parser it is.
+macro_rules! each_parser {
+    ($of:expr, $parser:ident => $call:expr) => {
+        match $of {
+            Parser::DceRpc($parser) => $call,
+            Parser::Sip($parser) => $call,
+            Parser::Mqtt($parser) => $call,
+            Parser::Http2($parser) => $call,
+            Parser::Ftp($parser) => $call,
+            Parser::Ssh($parser) => $call,
+        }
+    };
+}
+
+impl Parser {
+    /// Makes one for a protocol; none if its messages are not records.
+    pub fn new(application: Application) -> Option<Self> {
+        match application {
+            Application::DceRpc => Some(Self::DceRpc(Box::default())),
+            Application::Sip => Some(Self::Sip(Sip::default())),
+            Application::Mqtt => Some(Self::Mqtt(Mqtt::default())),
+            Application::Http2 => Some(Self::Http2(Box::default())),
+            Application::Ftp => Some(Self::Ftp(Ftp::default())),
+            Application::Ssh => Some(Self::Ssh(Ssh::default())),
+            _ => None,
+        }
+    }
+
+    /// Makes it ready for another connection; its memory is kept.
+    pub fn reset(&mut self) {
+        each_parser!(self, parser => parser.reset());
+    }
+
+    /// Gives a direction up, as bytes of it are missing.
+    pub fn gap(&mut self, to_server: bool) {
+        each_parser!(self, parser => parser.gap(to_server));
+    }
+
+    /// Takes the next bytes of a direction and calls `each` with every message that is complete and the buffers of it
+    /// that are new.
+    pub fn push(
+        &mut self,
+        to_server: bool,
+        data: &[u8],
+        each: impl FnMut(&Record, BufferSet),
+    ) -> Counts {
+        let mut found = Findings::new(each);
+        each_parser!(self, parser => parser.push(to_server, data, &mut found));
+        found.counts()
+    }
+
+    /// Returns whether the connection still needs this parser.
+    pub fn rest(&self) -> Rest {
+        match self {
+            Self::Ftp(ftp) => ftp.rest(),
+            Self::Ssh(ssh) => ssh.rest(),
+            _ => Rest::Within,
+        }
+    }
+}
+
+/// The parsers of datagrams, which know nothing of each other.
+#[derive(Debug, Default)]
+pub struct Datagrams {
+    sip: Sip,
+    ntp: Ntp,
+    ike: Ike,
+}
+
+impl Datagrams {
+    /// Takes a datagram of a protocol and calls `each` with the message in it; nothing comes of protocols that are over
+    /// TCP only.
+    pub fn read(
+        &mut self,
+        application: Application,
+        to_server: bool,
+        data: &[u8],
+        each: impl FnMut(&Record, BufferSet),
+    ) -> Counts {
+        let mut found = Findings::new(each);
+        match application {
+            Application::Sip => self.sip.datagram(data, &mut found),
+            Application::Ntp => self.ntp.datagram(data, &mut found),
+            Application::Ike => self.ike.datagram(to_server, data, &mut found),
+            _ => {}
+        }
+        found.counts()
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod testing {
+    //! What tests of parsers have in common.
+
+    use super::*;
+    use crate::buffer::Buffer;
+
+    /// What a message says: its direction and all of its instances.
+    pub type Said = (bool, Vec<(Buffer, Vec<u8>)>);
+
+    /// Gives a parser pieces of both directions and returns what it found, with its counts in all.
+    pub fn read<'a>(
+        parser: &mut Parser,
+        pieces: impl IntoIterator<Item = (bool, &'a [u8])>,
+    ) -> (Vec<Said>, Counts) {
+        let (mut found, mut all) = (Vec::new(), Counts::default());
+        for (to_server, piece) in pieces {
+            let counts = parser.push(to_server, piece, |record, _| {
+                let of = |buffer| record.buffers(buffer).map(move |it| (buffer, it.to_vec()));
+                found.push((to_server, record.has().iter().flat_map(of).collect()));
+            });
+            all.told += counts.told;
+            all.left_out += counts.left_out;
+            all.faults += counts.faults;
+        }
+        (found, all)
+    }
+
+    /// Gives the datagrams of a direction to their parser and returns what it found, with its counts in all.
+    pub fn read_datagrams(
+        application: Application,
+        to_server: bool,
+        datagrams: &[Vec<u8>],
+    ) -> (Vec<Said>, Counts) {
+        let (mut parsers, mut found) = (Datagrams::default(), Vec::new());
+        let mut all = Counts::default();
+        for datagram in datagrams {
+            let counts = parsers.read(application, to_server, datagram, |record, _| {
+                let of = |buffer| record.buffers(buffer).map(move |it| (buffer, it.to_vec()));
+                found.push((to_server, record.has().iter().flat_map(of).collect()));
+            });
+            all.told += counts.told;
+            all.left_out += counts.left_out;
+            all.faults += counts.faults;
+        }
+        (found, all)
+    }
+
+    /// As [`read`], of pieces that are cut after so many bytes in turn.
+    pub fn read_cut(
+        parser: &mut Parser,
+        pieces: &[(bool, Vec<u8>)],
+        cuts: &[usize],
+    ) -> (Vec<Said>, Counts) {
+        let mut cut_pieces = Vec::new();
+        let mut cuts = cuts.iter().cycle();
+        for (to_server, piece) in pieces {
+            let mut rest = &piece[..];
+            while !rest.is_empty() {
+                let cut = cuts
+                    .next()
+                    .map_or(rest.len(), |&cut| cut.clamp(1, rest.len()));
+                cut_pieces.push((*to_server, &rest[..cut]));
+                rest = &rest[cut..];
+            }
+        }
+        read(parser, cut_pieces)
+    }
+
+    /// Checks that what is found does not depend on how the pieces are cut, and returns it.
+    pub fn whole_as_cut(
+        application: Application,
+        pieces: &[(bool, Vec<u8>)],
+    ) -> (Vec<Said>, Counts) {
+        let Some(mut parser) = Parser::new(application) else {
+            return Default::default();
+        };
+        let whole = read_cut(&mut parser, pieces, &[]);
+        let longest = pieces
+            .iter()
+            .map(|(_, piece)| piece.len())
+            .max()
+            .unwrap_or(0);
+        for cut in 1..longest {
+            parser.reset();
+            assert_eq!(
+                read_cut(&mut parser, pieces, &[cut]),
+                whole,
+                "cut after {cut}"
+            );
+        }
+        whole
+    }
+
+    /// The instances of a buffer in a message, as text.
+    pub fn texts(said: &Said, buffer: Buffer) -> Vec<String> {
+        let of = said.1.iter().filter(|it| it.0 == buffer);
+        of.map(|(_, bytes)| String::from_utf8_lossy(bytes).into_owned())
+            .collect()
+    }
+
+    /// The numbers of that kind in a message.
+    pub fn numbers(said: &Said, buffer: Buffer) -> Vec<u64> {
+        let of = said.1.iter().filter(|it| it.0 == buffer);
+        of.filter_map(|(_, bytes)| crate::record::number_of(bytes))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::testing::read_cut;
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn messages_beyond_a_fixed_number_of_one_piece_are_counted_only() {
+        let mut parser = Parser::new(Application::Mqtt).unwrap();
+        let pings = b"\xc0\x00".repeat(MOST_MESSAGES as usize + 100);
+        let mut told = 0;
+        let counts = parser.push(true, &pings, |_, _| told += 1);
+        assert_eq!((counts.told, told), (MOST_MESSAGES, MOST_MESSAGES));
+        assert_eq!(counts.left_out, 100);
+    }
+
+    #[test]
+    fn a_direction_with_a_hole_is_given_up_until_the_next_connection() {
+        for application in WITH_RECORDS {
+            let mut parser = Parser::new(application).unwrap();
+            parser.gap(true);
+            assert_eq!(parser.push(true, b"\xff", |_, _| {}), Counts::default());
+            parser.reset();
+            let garbage = [0xff; 20_000];
+            let counts = parser.push(true, &garbage, |_, _| {});
+            assert!(counts.faults > 0 || application == Application::Http2);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_break_a_parser_of_datagrams(
+            bytes in prop::collection::vec(prop_oneof![any::<u8>(), 0u8..12], 0..200),
+            to_server in any::<bool>(),
+        ) {
+            for application in [Application::Sip, Application::Ntp, Application::Ike] {
+                let counts = Datagrams::default().read(application, to_server, &bytes, |_, _| {});
+                prop_assert!(counts.told <= 1);
+            }
+        }
+
+        #[test]
+        fn no_bytes_break_a_parser(
+            pieces in prop::collection::vec(
+                (any::<bool>(), prop::collection::vec(prop_oneof![any::<u8>(), 0u8..12], 0..200)),
+                0..8,
+            ),
+            cuts in prop::collection::vec(1usize..64, 0..6),
+        ) {
+            for application in WITH_RECORDS {
+                let mut parser = Parser::new(application).unwrap();
+                let whole = read_cut(&mut parser, &pieces, &[]);
+                parser.reset();
+                let cut = read_cut(&mut parser, &pieces, &cuts);
+                // Of one piece no more than a fixed number is told.
+                if whole.1.left_out == 0 {
+                    prop_assert_eq!(cut.1.faults, whole.1.faults, "{:?}", application);
+                    prop_assert_eq!(cut.0, whole.0, "{:?}", application);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! What was read of one message: its buffers and numbers, in memory that is made lazily and bounded.
+//!
+//! Parsers of protocols fill records, rules ask them. A buffer may be there several times, such as the topics of one
+//! subscription; each is an instance of its own. A number is an instance of eight bytes, most significant byte first.
+
+use crate::buffer::{Buffer, BufferSet};
+
+/// The most bytes that a record keeps; what is beyond is cut off.
+pub const MOST_BYTES: usize = 24 * 1024;
+/// The most instances of buffers that a record keeps.
+pub const MOST_INSTANCES: usize = 512;
+
+/// The buffers and numbers of one message.
+#[derive(Debug, Default)]
+pub struct Record {
+    bytes: Vec<u8>,
+    instances: Vec<Instance>,
+    is_cut: bool,
+}
+
+/// A place in the bytes of a record.
+#[derive(Debug, Clone, Copy)]
+struct Instance {
+    buffer: Buffer,
+    from: usize,
+    to: usize,
+}
+
+/// A point to which a record can be taken back.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Mark {
+    bytes: usize,
+    instances: usize,
+}
+
+impl Record {
+    /// Empties it; its memory is kept.
+    pub fn clear(&mut self) {
+        self.take_back(Mark::default());
+        self.is_cut = false;
+    }
+
+    /// Adds an instance of a buffer, in one or several pieces.
+    pub fn put(&mut self, buffer: Buffer, pieces: &[&[u8]]) {
+        if self.instances.len() == MOST_INSTANCES {
+            self.is_cut = true;
+            return;
+        }
+        let from = self.bytes.len();
+        self.instances.push(Instance {
+            buffer,
+            from,
+            to: from,
+        });
+        pieces.iter().for_each(|piece| self.extend(piece));
+    }
+
+    /// Adds bytes to the instance that was added last.
+    pub fn extend(&mut self, piece: &[u8]) {
+        let room = MOST_BYTES - self.bytes.len();
+        self.is_cut |= piece.len() > room;
+        if let Some(last) = self.instances.last_mut() {
+            self.bytes
+                .extend_from_slice(&piece[..piece.len().min(room)]);
+            last.to = self.bytes.len();
+        }
+    }
+
+    /// Adds a number.
+    pub fn put_number(&mut self, buffer: Buffer, number: u64) {
+        self.put(buffer, &[&number.to_be_bytes()]);
+    }
+
+    /// Returns the point up to which it is filled.
+    pub fn mark(&self) -> Mark {
+        Mark {
+            bytes: self.bytes.len(),
+            instances: self.instances.len(),
+        }
+    }
+
+    /// Takes out what was added behind that point.
+    pub fn take_back(&mut self, to: Mark) {
+        self.bytes.truncate(to.bytes);
+        self.instances.truncate(to.instances);
+    }
+
+    /// Says whether something did not fit into it.
+    pub fn is_cut(&self) -> bool {
+        self.is_cut
+    }
+
+    /// Returns the buffers that are in it.
+    pub fn has(&self) -> BufferSet {
+        self.instances.iter().map(|it| it.buffer).collect()
+    }
+
+    /// Returns the first instance of a buffer.
+    pub fn buffer(&self, buffer: Buffer) -> Option<&[u8]> {
+        self.buffer_from(buffer, 0).map(|(bytes, _)| bytes)
+    }
+
+    /// Returns the first instance of a buffer at or behind that place, and the place behind it: 0 is the first place.
+    pub fn buffer_from(&self, buffer: Buffer, place: usize) -> Option<(&[u8], usize)> {
+        let mut rest = self.instances.iter().enumerate().skip(place);
+        let (at, found) = rest.find(|(_, it)| it.buffer == buffer)?;
+        Some((self.bytes.get(found.from..found.to)?, at + 1))
+    }
+
+    /// Returns all instances of a buffer, in their order.
+    pub fn buffers(&self, buffer: Buffer) -> impl Iterator<Item = &[u8]> {
+        let mut place = 0;
+        std::iter::from_fn(move || {
+            let (bytes, behind) = self.buffer_from(buffer, place)?;
+            place = behind;
+            Some(bytes)
+        })
+    }
+
+    /// Returns the first number of that kind.
+    pub fn number(&self, buffer: Buffer) -> Option<u64> {
+        number_of(self.buffer(buffer)?)
+    }
+}
+
+/// Returns the number that an instance holds.
+pub fn number_of(instance: &[u8]) -> Option<u64> {
+    instance.try_into().ok().map(u64::from_be_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instances_of_a_buffer_come_in_their_order() {
+        let mut record = Record::default();
+        record.put(Buffer::SipVia, &[b"one"]);
+        record.put_number(Buffer::MqttQos, 2);
+        record.put(Buffer::SipVia, &[b"t", b"wo"]);
+        assert!(record.buffers(Buffer::SipVia).eq([&b"one"[..], b"two"]));
+        assert_eq!(record.number(Buffer::MqttQos), Some(2));
+        assert_eq!(record.number(Buffer::SipVia), None);
+        assert_eq!(record.buffer(Buffer::SipTo), None);
+        assert!(record.has().iter().eq([Buffer::SipVia, Buffer::MqttQos]));
+    }
+
+    #[test]
+    fn what_comes_behind_a_mark_is_taken_back() {
+        let mut record = Record::default();
+        record.put(Buffer::SipVia, &[b"one"]);
+        let mark = record.mark();
+        record.put(Buffer::SipTo, &[b"two"]);
+        record.take_back(mark);
+        assert!(record.has().iter().eq([Buffer::SipVia]));
+        record.extend(b" more");
+        assert_eq!(record.buffer(Buffer::SipVia), Some(&b"one more"[..]));
+    }
+
+    #[test]
+    fn a_record_is_bounded_in_bytes_and_instances() {
+        let mut record = Record::default();
+        record.put(Buffer::SipVia, &[&[7; MOST_BYTES - 1], b"ab"]);
+        assert!(record.is_cut());
+        assert_eq!(
+            record.buffer(Buffer::SipVia).map(<[u8]>::len),
+            Some(MOST_BYTES)
+        );
+        record.clear();
+        assert!(!record.is_cut());
+        (0..=MOST_INSTANCES).for_each(|_| record.put(Buffer::SipTo, &[]));
+        assert!(record.is_cut());
+        assert_eq!(record.buffers(Buffer::SipTo).count(), MOST_INSTANCES);
+    }
+}

@@ -1,0 +1,143 @@
+//! For tests: results folders that mean harm. Whatever a report reads is put outside of its folder behind a link, or is something
+//! that keeps whoever reads it waiting: nothing outside is read, made or replaced, and nothing hangs.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use crate::benchmark::kind_of;
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+use taut_results::files_below;
+
+/// Folders that reports write.
+const WRITTEN: [&str; 2] = ["figures", "models"];
+
+/// Shows a results folder that is as `folder`, but for each of its parts in turn, which is put elsewhere or made a trap.
+pub(crate) fn check(folder: &Path) {
+    let mut files = files_below(folder).unwrap();
+    let is_written = |file: &PathBuf| {
+        WRITTEN.iter().any(|it| file.starts_with(it)) || file.as_path() == Path::new("report.html")
+    };
+    files.retain(|file| !is_written(file));
+    let honest = shown(&Place::of(folder)).unwrap();
+    // Those of one kind are read alike: of the same name but for numbers, in folders as deep.
+    let kind = |file: &PathBuf| {
+        let name = file.file_name().unwrap().to_string_lossy();
+        let name: String = name.chars().filter(|c| !c.is_ascii_digit()).collect();
+        (file.components().count(), name)
+    };
+    let kinds: BTreeMap<_, _> = files.iter().rev().map(|it| (kind(it), it)).collect();
+    let waits = ["pipe", "/dev/zero", "/proc/self/fd/0"];
+    for (file, waits) in kinds.values().copied().zip(waits.iter().cycle()) {
+        for trap in [*waits, "outside"] {
+            let place = Place::of(folder);
+            let name = place.inside.join(file);
+            match trap {
+                "pipe" => {
+                    fs::remove_file(&name).unwrap();
+                    assert!(
+                        Command::new("mkfifo")
+                            .arg(&name)
+                            .status()
+                            .unwrap()
+                            .success()
+                    );
+                }
+                "outside" => place.put_outside(file),
+                device => {
+                    fs::remove_file(&name).unwrap();
+                    symlink(device, &name).unwrap();
+                }
+            }
+            place.is_harmless(&honest, &format!("{} as {trap}", file.display()));
+        }
+    }
+    let above = |file: &&PathBuf| {
+        file.ancestors()
+            .skip(1)
+            .map(Path::to_owned)
+            .collect::<Vec<_>>()
+    };
+    let folders = kinds.values().flat_map(above);
+    let folders: BTreeMap<usize, PathBuf> =
+        folders.map(|it| (it.components().count(), it)).collect();
+    for below in folders.values().filter(|it| !it.as_os_str().is_empty()) {
+        let place = Place::of(folder);
+        place.put_outside(below);
+        place.is_harmless(&honest, &format!("{} outside", below.display()));
+    }
+    for written in WRITTEN {
+        let place = Place::of(folder);
+        let _ = fs::remove_dir_all(place.inside.join(written));
+        symlink(place.outside.path(), place.inside.join(written)).unwrap();
+        let before = place.contents();
+        let _ = shown(&place);
+        assert_eq!(place.contents(), before, "{written} outside");
+    }
+}
+
+/// A copy of a results folder, and what lies outside of it.
+struct Place {
+    _folder: tempfile::TempDir,
+    inside: PathBuf,
+    outside: tempfile::TempDir,
+}
+
+impl Place {
+    fn of(folder: &Path) -> Self {
+        let at = tempfile::tempdir().unwrap();
+        let inside = at.path().join("in");
+        let copied = Command::new("cp")
+            .arg("-r")
+            .arg(folder)
+            .arg(&inside)
+            .status();
+        assert!(copied.unwrap().success());
+        let outside = tempfile::tempdir().unwrap();
+        fs::write(outside.path().join("secret"), "do not look").unwrap();
+        Self {
+            _folder: at,
+            inside,
+            outside,
+        }
+    }
+
+    fn put_outside(&self, part: &Path) {
+        let (from, to) = (self.inside.join(part), self.outside.path().join("moved"));
+        let moved = Command::new("mv").args([&from, &to]).status();
+        assert!(moved.unwrap().success());
+        symlink(to, from).unwrap();
+    }
+
+    fn contents(&self) -> BTreeMap<PathBuf, Vec<u8>> {
+        let outside = self.outside.path();
+        let files = files_below(outside).unwrap();
+        let read = |file: PathBuf| (file.clone(), fs::read(outside.join(file)).unwrap());
+        files.into_iter().map(read).collect()
+    }
+
+    fn is_harmless(&self, honest: &str, what: &str) {
+        let before = self.contents();
+        let page = shown(self);
+        // What is missing shows, so that what lies outside was not read.
+        assert_ne!(page.as_deref(), Ok(honest), "{what}");
+        assert_eq!(self.contents(), before, "{what}");
+    }
+}
+
+/// The page of the report, or why there is none.
+fn shown(place: &Place) -> Result<String, String> {
+    let (tell, told) = channel();
+    let dir = place.inside.clone();
+    std::thread::spawn(move || {
+        let shown = kind_of(&dir).show(&dir, None).map_err(|e| e.to_string());
+        let page = shown.and_then(|it| fs::read_to_string(it.page).map_err(|e| e.to_string()));
+        let _ = tell.send(page);
+    });
+    told.recv_timeout(Duration::from_secs(120))
+        .expect("it hangs")
+}

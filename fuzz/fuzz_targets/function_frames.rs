@@ -1,0 +1,9 @@
+//! All functions: runts, and frames that are cut or damaged, through chains of one or two of them.
+#![no_main]
+
+#[path = "../bodies/functions.rs"]
+mod functions;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    functions::frames(bytes);
+});

@@ -1,0 +1,18 @@
+//! Many more attacks than `./run test` hides from an inspection.
+
+use super::share_of;
+use crate::support::alone;
+use crate::support::evasion::{Oracle, inspection, prove};
+
+const ATTACKS: u64 = 100_000;
+
+#[test]
+#[ignore = "an hour: ./run soak"]
+fn no_receiver_is_handed_what_a_rule_forbids() {
+    let _turn = alone();
+    let Some(oracle) = Oracle::new(inspection) else {
+        return;
+    };
+    // Other ones than those of `./run test`.
+    prove(oracle, 1_000_000..1_000_000 + share_of(ATTACKS));
+}

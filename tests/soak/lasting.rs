@@ -1,0 +1,506 @@
+//! Half hours of packets at half of what a forwarder holds, while those who drive it change what becomes of them: a control plane by
+//! PFCP, BIRD, a controller by OpenFlow. Every packet is counted, and neither memory nor open files grow. What came of each piece is
+//! printed as a line of JSON.
+
+use super::packets::{number, passed, routed};
+use super::{held_by, loss_free_rate, sending, share_of};
+use crate::support::drivers::{bird, birdc, establishment, group, moved, networks, ofctl, simple};
+use crate::support::hosts::Hosts;
+use crate::support::program::{Finished, Program};
+use crate::support::{Sockets, alone, scratch, taut};
+use serde_json::{Value, json};
+use std::fmt::Write;
+use std::fs;
+use std::net::UdpSocket;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+use taut_model::fit::{Design, Spread, least_squares};
+use taut_wire::pfcp::{Cause, ElementType as E, FTeid, Message, MessageType as M, Seid, Writer};
+
+/// Length of each soak.
+const SECONDS: u64 = 4 * PIECE_SECONDS;
+/// Length of its pieces at most, each with a forwarder of its own.
+const PIECE_SECONDS: u64 = 1800;
+/// Share of the loss-free rate that packets are sent at. Where others need the machine, TAUT_SOAK_RATE is the rate, in packets per second.
+const LOAD: f64 = 0.5;
+/// How often it is looked what the forwarder holds.
+const SAMPLE: Duration = Duration::from_secs(1);
+/// Part of a piece, one in so many, after which memory has come to what it stays at.
+const SETTLING: u32 = 3;
+const LEAST_SECONDS: u64 = 180;
+/// What a least-squares line through resident memory may rise by from there to the end, kilobytes: noise of the allocator.
+const RISE_KB: f64 = 512.0;
+/// Probability that the interval of that line's slope covers the truth.
+const CONFIDENCE: f64 = 0.95;
+
+/// How long whoever drives it may take at the lowest priority beside others.
+const PATIENCE: Duration = Duration::from_secs(900);
+
+/// Changes something about what becomes of packets; returns how many changes that was.
+type Change<'a> = Box<dyn FnMut() -> u64 + 'a>;
+
+/// Runs a command to its end, which is to be a good one.
+fn patiently(command: &mut Command) -> Finished {
+    Program::start(command).finish_within(PATIENCE).success()
+}
+
+struct Soak<'a> {
+    name: &'a str,
+    functions: &'a str,
+    traffic: &'a [&'a str],
+    /// Prepares the forwarder that has just started, in this folder, for the first packet.
+    begin: &'a dyn Fn(&Path) -> Change<'a>,
+    /// Sees that every packet is counted, from the forwarder's summary and what the generator sent and received.
+    account: fn(&Value, u64, u64),
+}
+
+impl Soak<'_> {
+    fn last(&self) {
+        let seconds = share_of(SECONDS).max(LEAST_SECONDS);
+        let asked = std::env::var("TAUT_SOAK_RATE");
+        let rate = asked.map_or_else(|_| self.half_load(), |rate| rate.parse().unwrap());
+        let pieces = seconds.div_ceil(PIECE_SECONDS);
+        for piece in 1..=pieces {
+            let mut row = self.piece(rate, seconds / pieces);
+            row["piece"] = json!(format!("{piece} of {pieces}"));
+            println!("{row}");
+        }
+    }
+
+    fn start(&self, sockets: &Sockets, folder: &Path) -> Program {
+        let ports = sockets
+            .paths()
+            .map(|path| format!("memif:{}", path.display()));
+        let file = folder.join("chain.toml");
+        let chain = format!(
+            "ports = {ports:?}\nwait = \"sleep(50us)\"\n{}",
+            self.functions
+        );
+        fs::write(&file, chain).unwrap();
+        let mut forward = Program::start(
+            taut(&["forward", "--json", "--quiet"])
+                .arg(&file)
+                .current_dir(folder),
+        );
+        forward.wait_for_stdout("started");
+        forward
+    }
+
+    /// Half of the rate that the forwarder holds while nobody changes anything.
+    fn half_load(&self) -> f64 {
+        let (sockets, folder) = (Sockets::new(), scratch());
+        let _forward = self.start(&sockets, folder.path());
+        let _change = (self.begin)(folder.path());
+        loss_free_rate(&sockets.ports("client", ""), self.traffic) * LOAD
+    }
+
+    fn piece(&self, rate: f64, seconds: u64) -> Value {
+        let (sockets, folder) = (Sockets::new(), scratch());
+        let forward = self.start(&sockets, folder.path());
+        let mut change = (self.begin)(folder.path());
+        let generate = format!("generate --rate {rate:.0} --seconds {seconds} --warm-up 0");
+        let line = sending(&generate, &sockets.ports("client", ""), self.traffic);
+        let mut generator = Program::start(&mut taut(&line));
+        let (begun, mut changes) = (Instant::now(), 0);
+        let mut held = Held::default();
+        while generator.is_running() {
+            changes += change();
+            let after = begun.elapsed();
+            if after >= Duration::from_secs(seconds) / SETTLING {
+                held.look(forward.id(), after);
+            }
+        }
+        let summary = generator.finish().last_json();
+        let ended = forward.interrupt().success();
+        assert!(!ended.stderr.contains("panicked"), "{ended:?}");
+        let counted = ended.last_json();
+        let sent = number(&summary["tally"]["sent"]);
+        let received = number(&summary["sequence"]["received_unique"]);
+        let mut row = json!({
+            "soak": self.name, "seconds": seconds, "rate_pps": rate.round(), "sent": sent, "received": received,
+            "refused": summary["tally"]["refused"], "changes": changes, "outcomes": seen(&counted["outcomes"], ""),
+            "dropped": seen(&counted["counters"], "dropped_"),
+        });
+        held.stays(&mut row);
+        (self.account)(&counted, sent, received);
+        row
+    }
+}
+
+/// Counts that are not 0, of those whose names begin so.
+fn seen(counts: &Value, beginning: &str) -> Value {
+    let counts = counts.as_object().unwrap().iter();
+    let seen = counts.filter(|(name, count)| name.starts_with(beginning) && number(count) > 0);
+    Value::Object(
+        seen.map(|(name, count)| (name.clone(), count.clone()))
+            .collect(),
+    )
+}
+
+/// What a process holds, looked at now and then.
+#[derive(Default)]
+struct Held {
+    /// Hours since packets began to be sent, behind a one: the terms of a line.
+    terms: Vec<Vec<f64>>,
+    kilobytes: Vec<f64>,
+    descriptors: Vec<usize>,
+    last: Duration,
+}
+
+impl Held {
+    fn look(&mut self, process: u32, after: Duration) {
+        if after < self.last + SAMPLE {
+            return;
+        }
+        self.last = after;
+        let (descriptors, kilobytes) = held_by(process);
+        self.terms.push(vec![1.0, after.as_secs_f64() / 3600.0]);
+        self.kilobytes.push(kilobytes as f64);
+        self.descriptors.push(descriptors);
+    }
+
+    /// Puts what was held into the row, and sees that it does not grow.
+    fn stays(&self, row: &mut Value) {
+        let names = ["at the start", "an hour"];
+        let design = Design::new(&names, &self.terms, &self.kilobytes, Spread::Absolute).unwrap();
+        let fit = least_squares(&design, CONFIDENCE).unwrap();
+        let slope = &fit.coefficients[1];
+        let most = self.descriptors.iter().max();
+        row["descriptors"] = json!([self.descriptors[0], most]);
+        row["resident_kb"] = json!([self.kilobytes[0], self.kilobytes.last()]);
+        row["slope_kb_an_hour"] = json!([slope.low, slope.value, slope.high]);
+        row["looks"] = json!(self.terms.len());
+        let hours = self.terms[self.terms.len() - 1][1] - self.terms[0][1];
+        assert!(slope.value * hours <= RISE_KB, "memory grows: {row}");
+        assert_eq!(most, self.descriptors.first(), "open files grow: {row}");
+    }
+}
+
+// ---- a gateway and its control plane ----
+
+/// Sessions that there can be at one time, each with a tunnel.
+const SESSIONS: u32 = 1000;
+const BETWEEN_REQUESTS: Duration = Duration::from_millis(2);
+const RESPONSE_TIME: Duration = Duration::from_secs(1);
+/// Times that a request is sent before the gateway is given up.
+const MOST_REQUESTS: usize = 60;
+
+/// A control plane that makes, changes and deletes sessions.
+struct ControlPlane {
+    socket: UdpSocket,
+    sequence: u32,
+    /// The gateway's identifiers of the sessions, by tunnel.
+    sessions: Vec<Option<u64>>,
+    random: fastrand::Rng,
+}
+
+impl ControlPlane {
+    /// With all sessions.
+    fn new(gateway: &str) -> Self {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.connect(gateway).unwrap();
+        socket.set_read_timeout(Some(RESPONSE_TIME)).unwrap();
+        let mut plane = Self {
+            socket,
+            sequence: 0,
+            sessions: Vec::new(),
+            random: fastrand::Rng::with_seed(1),
+        };
+        let node: (E, &[u8]) = (E::NODE_ID, &[0, 127, 0, 0, 1]);
+        let stamp: (E, &[u8]) = (E::RECOVERY_TIME_STAMP, &[0xe0, 0, 0, 1]);
+        plane.ask(|sequence| simple(M::ASSOCIATION_SETUP_REQUEST, None, sequence, &[node, stamp]));
+        for tunnel in 0..SESSIONS {
+            let seid = plane.establish(tunnel);
+            plane.sessions.push(Some(seid));
+        }
+        plane
+    }
+
+    /// Sends a request until it is answered; returns the response, which says that it was done.
+    fn ask(&mut self, request: impl Fn(u32) -> Vec<u8>) -> Vec<u8> {
+        self.sequence += 1;
+        let request = request(self.sequence);
+        let mut response = vec![0; 2048];
+        for _ in 0..MOST_REQUESTS {
+            self.socket.send(&request).unwrap();
+            while let Ok(length) = self.socket.recv(&mut response) {
+                let message = Message::parse(&response[..length]).unwrap();
+                if message.sequence != self.sequence {
+                    continue;
+                }
+                let mut elements = message.elements.map(Result::unwrap);
+                let cause = elements.find(|it| it.element_type == E::CAUSE).unwrap();
+                assert_eq!(cause.value, [Cause::ACCEPTED.0]);
+                response.truncate(length);
+                return response;
+            }
+        }
+        panic!("request {} is not answered", self.sequence);
+    }
+
+    fn establish(&mut self, tunnel: u32) -> u64 {
+        let end = FTeid::Chosen {
+            teid: tunnel + 1,
+            v4: Some([192, 0, 2, 1].into()),
+            v6: None,
+        };
+        let [.., high, low] = tunnel.to_be_bytes();
+        let response = self.ask(|sequence| establishment(sequence, end, [10, 45, high, low]));
+        let message = Message::parse(&response).unwrap();
+        let mut elements = message.elements.map(Result::unwrap);
+        let seid = elements.find(|it| it.element_type == E::F_SEID).unwrap();
+        Seid::parse(seid.value).unwrap().seid
+    }
+
+    fn change(&mut self) {
+        let tunnel = self.random.u32(..SESSIONS);
+        let at = tunnel as usize;
+        let Some(seid) = self.sessions[at] else {
+            self.sessions[at] = Some(self.establish(tunnel));
+            return;
+        };
+        match self.random.u8(..4) {
+            0 => {
+                self.ask(|sequence| simple(M::SESSION_DELETION_REQUEST, Some(seid), sequence, &[]));
+                self.sessions[at] = None;
+            }
+            1 => {
+                self.ask(|sequence| moved(sequence, seid, sequence, [192, 0, 2, 7]));
+            }
+            // What comes through the tunnel is dropped, or forwarded.
+            action => {
+                let id: (E, &[u8]) = (E::FAR_ID, &[0, 0, 0, 1]);
+                let far = group(&[id, (E::APPLY_ACTION, &[action - 1])]);
+                self.ask(|sequence| {
+                    let kind = M::SESSION_MODIFICATION_REQUEST;
+                    let mut message = Writer::message(kind, Some(seid), sequence);
+                    message.grouped(E::UPDATE_FAR, &far);
+                    message.finish().unwrap()
+                });
+            }
+        }
+    }
+}
+
+/// Every packet has one outcome. What is decapsulated leaves through the second port, by which nothing else does.
+fn tunnelled(summary: &Value, sent: u64, received: u64) {
+    let outcomes = summary["outcomes"].as_object().unwrap();
+    let of_packets = outcomes
+        .iter()
+        .filter(|(name, _)| !name.ends_with("beside the above"));
+    let counted: u64 = of_packets.map(|(_, count)| number(count)).sum();
+    let [tunnels, network] = [0, 1].map(|port| &summary["ports"][port]);
+    assert_eq!(number(&tunnels["rx_packets"]), sent, "{summary}");
+    assert_eq!(counted, sent, "{summary}");
+    let lost = number(&network["tx_full"]) + number(&network["tx_failed"]);
+    assert_eq!(
+        number(&outcomes["decapsulated"]),
+        received + lost,
+        "{summary}"
+    );
+    assert_eq!(number(&network["tx_packets"]), received, "{summary}");
+}
+
+#[test]
+#[ignore = "two hours: ./run soak"]
+fn a_gateway_lasts_while_a_control_plane_makes_changes_and_deletes_sessions() {
+    let _turn = alone();
+    // A free port, as other programs may have the usual one.
+    let free = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let gateway = free.local_addr().unwrap().to_string();
+    drop(free);
+    let functions = format!(
+        "[[function]]\nname = \"gtpu\"\naddress = \"192.0.2.1\"\n\
+         pfcp = {{ address = \"{gateway}\", peers = [\"127.0.0.1\"], heartbeat = \"none\" }}\n"
+    );
+    Soak {
+        name: "gateway",
+        functions: &functions,
+        traffic: &[
+            "protocol=gtpu",
+            "outer_src_ip=192.0.2.7",
+            "outer_dst_ip=192.0.2.1",
+            "teid=1-1000 random",
+        ],
+        begin: &|_| {
+            let mut plane = ControlPlane::new(&gateway);
+            Box::new(move || {
+                plane.change();
+                sleep(BETWEEN_REQUESTS);
+                1
+            })
+        },
+        account: tunnelled,
+    }
+    .last();
+}
+
+// ---- a router and BIRD ----
+
+/// Networks that come and go, besides those of the packets.
+const NETWORKS: u32 = 1000;
+const OF_PACKETS: &str = "route 10.0.1.32/27 blackhole;\nroute 10.0.1.16/28 blackhole;\n";
+/// How long routes stay, and are away.
+const BETWEEN_ROUTES: Duration = Duration::from_millis(500);
+/// How long it is waited for routes, which do not come while the port has no link.
+const ROUTES_TIME: Duration = Duration::from_secs(5);
+
+/// A BIRD beside the router that hears of routes by BGP from another one, by a cable of their own.
+struct Announcer {
+    control: PathBuf,
+    router: PathBuf,
+    /// Ended with the soak.
+    _daemons: [Program; 2],
+    announces: bool,
+}
+
+impl Announcer {
+    fn new(hosts: &Hosts, folder: &Path) -> Self {
+        let router = "router id 10.8.0.1;\nprotocol device { scan time 1; }\nprotocol direct { ipv4; interface \"lan\", \"wan\"; }\n\
+             protocol kernel { ipv4 { export where source = RTS_BGP; import none; }; }\n\
+             protocol bgp { local 10.8.0.1 as 65000; neighbor 10.8.0.2 as 65001; connect delay time 1;\n\
+             ipv4 { import all; export none; gateway recursive; }; }\n";
+        let announcer = format!(
+            "router id 10.8.0.2;\nprotocol device {{ }}\nprotocol static announced {{ ipv4;\n{}{OF_PACKETS}}}\n\
+             protocol bgp {{ local 10.8.0.2 as 65001; neighbor 10.8.0.1 as 65000; connect delay time 1;\n\
+             ipv4 {{ import none; export filter {{ bgp_next_hop = 10.0.1.10; accept; }}; }}; }}\n",
+            networks(NETWORKS)
+        );
+        let daemons = [
+            bird(&hosts.all[0], folder, "router", router),
+            bird(&hosts.all[1], folder, "announcer", &announcer),
+        ];
+        Self {
+            control: folder.join("announcer.ctl"),
+            router: folder.join("control.sock"),
+            _daemons: daemons,
+            announces: true,
+        }
+    }
+
+    fn routes(&self) -> u64 {
+        let mut status = taut(&["route", "--control"]);
+        let status = patiently(status.arg(&self.router).args(["status", "--json"]));
+        let status: Value = serde_json::from_str(&status.stdout).unwrap();
+        number(&status["status"]["routes_v4"])
+    }
+
+    /// Has the routes announced, or withdrawn; returns how many the router has more or less since.
+    fn change(&mut self) -> u64 {
+        let before = self.routes();
+        self.announces = !self.announces;
+        let word = if self.announces { "enable" } else { "disable" };
+        patiently(&mut birdc(&self.control, &format!("{word} announced")));
+        let deadline = Instant::now() + ROUTES_TIME;
+        loop {
+            let now = self.routes();
+            if (now >= u64::from(NETWORKS)) == self.announces || Instant::now() > deadline {
+                return now.abs_diff(before);
+            }
+            sleep(BETWEEN_ROUTES / 10);
+        }
+    }
+}
+
+#[test]
+#[ignore = "two hours: ./run soak"]
+fn a_router_lasts_while_bird_makes_routes_come_and_go() {
+    let _turn = alone();
+    let Some(hosts) = Hosts::new(2, &[("bird", "bird2")]) else {
+        return;
+    };
+    hosts.join_two();
+    let functions = format!(
+        "[[function]]\nname = \"route\"\nroutes = \"kernel\"\nnetns = \"{}\"\ncontrol = \"control.sock\"\n\
+         [[function.interface]]\nname = \"lan\"\nmac = \"02:00:00:00:00:a0\"\naddresses = [\"10.0.0.1/24\"]\n\
+         [[function.interface]]\nname = \"wan\"\nmac = \"02:00:00:00:00:a1\"\naddresses = [\"10.0.1.1/24\"]\n",
+        hosts.all[0].0
+    );
+    Soak {
+        name: "router",
+        functions: &functions,
+        traffic: &[
+            "dst_mac=02:00:00:00:00:a0",
+            "src_ip=10.0.0.7",
+            "dst_ip=10.0.1.10-10.0.1.73 random",
+        ],
+        begin: &|folder| {
+            let mut announcer = Announcer::new(&hosts, folder);
+            Box::new(move || {
+                let changes = announcer.change();
+                sleep(BETWEEN_ROUTES);
+                changes
+            })
+        },
+        account: routed,
+    }
+    .last();
+}
+
+// ---- a switch and its controller ----
+
+const RULES: u64 = 100;
+/// Room for rules: a switch has touched all of its memory when so many have come, as it takes new places before it uses old ones again.
+const ROOM: u64 = 1024;
+/// How long rules stay, and are away.
+const BETWEEN_RULES: Duration = Duration::from_millis(500);
+
+/// Rules as `ovs-ofctl` reads them; half of the packets take the first ones.
+fn rules() -> String {
+    (0..RULES).fold(String::new(), |mut text, number| {
+        let actions = ["drop", "output:2", "meter:1,output:2", "group:1"][number as usize % 4];
+        let port = 1000 + number;
+        let _ = writeln!(
+            text,
+            "cookie=7,priority=9,in_port=1,udp,tp_dst={port},actions={actions}"
+        );
+        text
+    })
+}
+
+#[test]
+#[ignore = "two hours: ./run soak"]
+fn a_switch_lasts_while_a_controller_makes_rules_come_and_go() {
+    let _turn = alone();
+    let address = "127.0.0.1:16754";
+    let functions = format!(
+        "[[function]]\nname = \"switch\"\nopenflow = \"{address}\"\nmost_rules = {ROOM}\n\
+         rule = [{{ priority = 1, in_port = 0, actions = [\"output:1\"] }}]\n"
+    );
+    Soak {
+        name: "switch",
+        functions: &functions,
+        traffic: &["dst_port=950-1049 random"],
+        begin: &|folder| {
+            let file = folder.join("rules").display().to_string();
+            fs::write(&file, rules()).unwrap();
+            let say = |words: &[&str]| patiently(&mut ofctl(address, words));
+            say(&["add-meter", "meter=1,pktps,bands=type=drop,rate=1000"]);
+            say(&["add-group", "group_id=1,type=all,bucket=actions=output:2"]);
+            let mut rounds = 0;
+            Box::new(move || {
+                say(&["add-flows", &file]);
+                sleep(BETWEEN_RULES);
+                // The meter and the group change as well, while rules lead to them.
+                rounds += 1;
+                let rate = 1000 + rounds % 1000;
+                say(&[
+                    "mod-meter",
+                    &format!("meter=1,pktps,bands=type=drop,rate={rate}"),
+                ]);
+                say(&[
+                    "mod-group",
+                    "group_id=1,type=select,bucket=actions=output:2",
+                ]);
+                sleep(BETWEEN_RULES);
+                say(&["del-flows", "cookie=7/-1"]);
+                sleep(BETWEEN_RULES);
+                2 * RULES + 2
+            })
+        },
+        account: passed,
+    }
+    .last();
+}

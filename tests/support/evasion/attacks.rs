@@ -1,0 +1,336 @@
+//! Attacks: the bytes that a client sends and a rule forbids, their harmless twins, and the bytes that the server must not be handed.
+
+use fastrand::Rng;
+use serde::{Deserialize, Serialize};
+
+/// Rules that drop each attack; the ports of [`Target`] keep those about raw streams apart.
+pub const RULES: &str = "\
+    drop tcp any any -> any 7000 (msg:\"bytes\"; flow:established,to_server; content:\"EVIL-attack-bytes\"; sid:1;)\n\
+    drop tcp any any -> any 7001 (msg:\"bytes, urgent ones among them\"; content:\"EVIL-attack-bytes\"; sid:2;)\n\
+    drop http any any -> any any (msg:\"path\"; flow:established,to_server; http.uri; content:\"/evil\"; sid:3;)\n\
+    drop tcp any 10000:60000 -> any any (msg:\"bytes of a server\"; flow:established,to_client; content:\"EVIL-attack-bytes\"; sid:6;)\n\
+    drop http any any -> any any (msg:\"request body\"; http.request_body; content:\"cmd=evil\"; sid:4;)\n\
+    drop http any any -> any any (msg:\"response body\"; flow:established,to_client; file.data; content:\"EVIL-file-data\"; sid:5;)\n";
+
+/// What a server's line about a request has in it if it should not have got it.
+pub const FORBIDDEN: [&str; 2] = ["/evil", "cmd=evil"];
+
+/// The program that an attack is aimed at: one of the receiver's servers, or its client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Target {
+    /// A socket of the kernel.
+    Socket,
+    /// A socket that has urgent bytes among the others (SO_OOBINLINE).
+    UrgentInline,
+    /// A socket of the kernel that connects to the sender, which is the server then.
+    Client,
+    Nginx,
+    Apache,
+    Python,
+    Node,
+}
+
+impl Target {
+    /// The port that it listens on; that of a client is not known before it connects.
+    pub fn port(self) -> u16 {
+        match self {
+            Self::Client => 0,
+            Self::Socket => 7000,
+            Self::UrgentInline => 7001,
+            Self::Nginx => 8001,
+            Self::Apache => 8002,
+            Self::Python => 8003,
+            Self::Node => 8004,
+        }
+    }
+}
+
+/// Where the forbidden bytes are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Attack {
+    /// In the sender's stream.
+    Stream,
+    /// In the path of a request.
+    Path,
+    /// In the body of a request.
+    Body,
+    /// In the body of a response, in this encoding.
+    Response(Encoding),
+    /// In the body of a response that the sender makes.
+    Answer,
+}
+
+/// Of a response's body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Encoding {
+    Identity,
+    Gzip,
+    Deflate,
+    Br,
+}
+
+impl Encoding {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Identity => "identity",
+            Self::Gzip => "gzip",
+            Self::Deflate => "deflate",
+            Self::Br => "br",
+        }
+    }
+}
+
+/// How a request is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Form {
+    /// Empty lines in front.
+    EmptyLines(u8),
+    LowerMethod,
+    /// The request target is a whole URL.
+    Absolute,
+    TabAfterMethod,
+    TwoSpaces,
+    /// A header line that goes on in the next one.
+    Folded,
+    /// Ten kilobytes of header lines.
+    ManyHeaders,
+    /// Chunks of so many bytes, with an extension or without.
+    Chunked(u8, bool),
+    /// So many harmless requests in front, sent with it.
+    Pipelined(u8),
+    TwoSlashes,
+    /// Letters of the last segment by numbers, those whose bits are set.
+    Percent(u8),
+    Dots,
+    Query,
+    Version10,
+    /// Lines that end in LF alone.
+    BareLf,
+    /// Header lines with spaces and tabs around their values.
+    SpacedValues,
+}
+
+/// A form drawn at random.
+pub fn random_form(rng: &mut Rng) -> Form {
+    match rng.u8(0..16) {
+        0 => Form::EmptyLines(rng.u8(1..4)),
+        1 => Form::LowerMethod,
+        2 => Form::Absolute,
+        3 => Form::TabAfterMethod,
+        4 => Form::TwoSpaces,
+        5 => Form::Folded,
+        6 => Form::ManyHeaders,
+        7 => Form::Chunked(rng.u8(1..16), rng.bool()),
+        8 => Form::Pipelined(rng.u8(1..5)),
+        9 => Form::TwoSlashes,
+        10 => Form::Percent(rng.u8(1..16)),
+        11 => Form::Dots,
+        12 => Form::Query,
+        13 => Form::Version10,
+        14 => Form::BareLf,
+        _ => Form::SpacedValues,
+    }
+}
+
+/// What a client sends.
+pub fn payload(attack: Attack, forms: &[Form], is_benign: bool, seed: u64) -> Vec<u8> {
+    let word = if is_benign { "good" } else { "evil" };
+    match attack {
+        Attack::Stream => {
+            let mut rng = Rng::with_seed(seed);
+            let mut around = || -> String {
+                let length = rng.usize(0..300);
+                (0..length).map(|_| rng.lowercase()).collect()
+            };
+            let middle = format!("{}-attack-bytes", word.to_uppercase());
+            format!("{}{middle}{}", around(), around()).into_bytes()
+        }
+        Attack::Path => request("GET", &path(word, forms), "", forms),
+        Attack::Body => {
+            let body = format!("first=1&cmd={word}&last=2");
+            request("POST", "/form", &body, forms)
+        }
+        Attack::Response(encoding) => {
+            let path = format!("/file?{}&{word}&{seed}", encoding.name());
+            request("GET", &path, "", forms)
+        }
+        Attack::Answer => answer(word, forms),
+    }
+}
+
+/// Whether a server's line about a request, or a stream, has what is looked for in it.
+pub fn is_handed(attack: Attack, is_benign: bool, got: &[u8], sent: &[u8]) -> bool {
+    let wanted: &[u8] = match (attack, is_benign) {
+        (Attack::Stream, false) => b"EVIL-attack-bytes",
+        (Attack::Stream, true) => b"GOOD-attack-bytes",
+        (Attack::Path, false) => FORBIDDEN[0].as_bytes(),
+        (Attack::Path, true) => b"/good",
+        (Attack::Body, false) => FORBIDDEN[1].as_bytes(),
+        (Attack::Body, true) => b"cmd=good",
+        (Attack::Answer, false) => b"EVIL-file-data",
+        (Attack::Answer, true) => b"GOOD-file-data",
+        // It has come whole, or it does not count.
+        (Attack::Response(_), _) => return !got.is_empty(),
+    };
+    let got = match attack {
+        Attack::Answer => body(got, sent),
+        _ => got.to_vec(),
+    };
+    got.windows(wanted.len()).any(|window| window == wanted)
+}
+
+/// A response.
+fn answer(word: &str, forms: &[Form]) -> Vec<u8> {
+    let body = format!(
+        "{}{}-file-data{0}",
+        "some text\n".repeat(20),
+        word.to_uppercase()
+    );
+    let mut head = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n".to_string();
+    let body = headed(&mut head, &body, forms);
+    format!("{head}\r\n{body}").into_bytes()
+}
+
+/// The body of a response, its chunks joined; nothing where the head is not as it was sent, as nobody knows then where a body is.
+fn body(got: &[u8], sent: &[u8]) -> Vec<u8> {
+    let [got, sent] = [got, sent].map(String::from_utf8_lossy);
+    let (Some((head, mut rest)), Some((sent, _))) =
+        (got.split_once("\r\n\r\n"), sent.split_once("\r\n\r\n"))
+    else {
+        return Vec::new();
+    };
+    if head.trim_start_matches('\0') != sent {
+        return Vec::new();
+    }
+    if !head.contains("chunked") {
+        return rest.as_bytes().to_vec();
+    }
+    let mut joined = String::new();
+    while let Some((line, behind)) = rest.split_once("\r\n") {
+        let digits = line.split(';').next().unwrap_or_default();
+        let length = usize::from_str_radix(digits, 16).unwrap_or(0);
+        let Some((chunk, behind)) = behind.split_at_checked(length).filter(|_| length > 0) else {
+            break;
+        };
+        joined += chunk;
+        rest = behind.strip_prefix("\r\n").unwrap_or(behind);
+    }
+    joined.into_bytes()
+}
+
+fn path(word: &str, forms: &[Form]) -> String {
+    let mut letters: String = word.to_string();
+    let (mut front, mut query) = ("/", "");
+    for form in forms {
+        match form {
+            Form::TwoSlashes => front = "//",
+            Form::Dots => front = "/x/.././",
+            Form::Query => query = "?a=b&c=%20",
+            Form::Percent(bits) => {
+                let letter = |(at, letter): (usize, char)| match bits >> at & 1 {
+                    1 => format!("%{:02x}", u32::from(letter)),
+                    _ => letter.to_string(),
+                };
+                letters = word.chars().enumerate().map(letter).collect();
+            }
+            _ => {}
+        }
+    }
+    format!("{front}{letters}{query}")
+}
+
+fn request(method: &str, target: &str, body: &str, forms: &[Form]) -> Vec<u8> {
+    let has = |form: Form| forms.contains(&form);
+    let method = match has(Form::LowerMethod) {
+        true => method.to_lowercase(),
+        false => method.to_string(),
+    };
+    let behind_method = match (has(Form::TabAfterMethod), has(Form::TwoSpaces)) {
+        (true, _) => "\t",
+        (_, true) => "  ",
+        _ => " ",
+    };
+    let host = if has(Form::Absolute) {
+        "http://receiver"
+    } else {
+        ""
+    };
+    let version = if has(Form::Version10) { "1.0" } else { "1.1" };
+    let gap = if has(Form::SpacedValues) {
+        " \t  "
+    } else {
+        " "
+    };
+    let mut head = format!("{method}{behind_method}{host}{target} HTTP/{version}\r\n");
+    head += &format!("Host:{gap}receiver\r\n");
+    let body = headed(&mut head, body, forms);
+    // What is behind it would wait for an answer otherwise.
+    head += &format!("Connection:{gap}close\r\n");
+    let mut text = format!("{head}\r\n");
+    if has(Form::BareLf) {
+        text = text.replace("\r\n", "\n");
+    }
+    let in_front: String = forms
+        .iter()
+        .map(|form| match form {
+            Form::Pipelined(count) => {
+                "GET /before HTTP/1.1\r\nHost: receiver\r\n\r\n".repeat(usize::from(*count))
+            }
+            Form::EmptyLines(count) => "\r\n".repeat(usize::from(*count)),
+            _ => String::new(),
+        })
+        .collect();
+    format!("{in_front}{text}{body}").into_bytes()
+}
+
+/// Adds header lines as forms say, with those of a body, which is returned as it is written.
+fn headed(head: &mut String, body: &str, forms: &[Form]) -> String {
+    let has = |form: Form| forms.contains(&form);
+    let gap = if has(Form::SpacedValues) {
+        " \t  "
+    } else {
+        " "
+    };
+    if has(Form::Folded) {
+        *head += "X-Folded: one\r\n two\r\n\tthree\r\n";
+    }
+    if has(Form::ManyHeaders) {
+        // Servers take a hundred lines.
+        (0..90).for_each(|n| *head += &format!("X-Many-{n}: {}\r\n", "y".repeat(100)));
+    }
+    let chunked = forms.iter().find_map(|form| match form {
+        Form::Chunked(size, has_extension) => Some((usize::from(*size), *has_extension)),
+        _ => None,
+    });
+    if body.is_empty() {
+        return String::new();
+    }
+    match chunked {
+        None => {
+            *head += &format!("Content-Length:{gap}{}\r\n", body.len());
+            body.to_string()
+        }
+        Some((size, has_extension)) => {
+            *head += &format!("Transfer-Encoding:{gap}chunked\r\n");
+            chunks(body, size, has_extension)
+        }
+    }
+}
+
+fn chunks(body: &str, size: usize, has_extension: bool) -> String {
+    let extension = if has_extension {
+        ";name=\"va;lue\""
+    } else {
+        ""
+    };
+    let chunk = |part: &[u8]| {
+        let part = String::from_utf8_lossy(part);
+        format!("{:x}{extension}\r\n{part}\r\n", part.len())
+    };
+    let all: String = body.as_bytes().chunks(size).map(chunk).collect();
+    format!("{all}0{extension}\r\n\r\n")
+}

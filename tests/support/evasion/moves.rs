@@ -1,0 +1,432 @@
+//! Evasive moves: ways of sending one stream so that an inspector reads another than the receiver does. They are drawn at random, or
+//! read from text.
+
+use super::attacks::{Attack, Encoding, Form, Target, payload, random_form};
+use fastrand::Rng;
+use serde::{Deserialize, Serialize};
+
+/// Milliseconds of a silence; cases with longer ones are sent together.
+const LONG: u16 = 100;
+/// Milliseconds after which an inspection forgets what has ended.
+const FORGOTTEN: u16 = 3200;
+
+/// Why a receiver does not take a segment, or the next router a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Broken {
+    TcpChecksum,
+    /// Of an IPv4 header; IPv6 has none.
+    IpChecksum,
+    /// It ends at the router in front of the receiver.
+    TimeToLive,
+    /// Far in front of the receive window.
+    OldNumber,
+    /// Far behind it.
+    FarNumber,
+    /// Within the receive window, not what comes next.
+    NearNumber,
+    /// It acknowledges what was never sent.
+    FarAcknowledgement,
+    NoAcknowledgement,
+    /// Signed, which the receiver has no key for (RFC 2385).
+    Signed,
+    /// An older timestamp than one before (RFC 7323, PAWS).
+    OldTimestamp,
+    /// A data offset of 16 bytes.
+    ShortHeader,
+}
+
+/// What another end of the connection seems to have sent, through the wrong port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Spoofed {
+    Reset,
+    End,
+    SynAck,
+    Data,
+}
+
+/// How the pieces of a packet follow each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Order {
+    Forward,
+    Backward,
+    /// The last one first, then the others.
+    LastFirst,
+}
+
+/// How a packet is cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cut {
+    /// Bytes of a piece, in units of 8.
+    pub eights: u8,
+    pub order: Order,
+    /// Whether each comes twice.
+    pub twice: bool,
+    /// Whether pieces lie over each other: with other bytes if it is true.
+    pub overlap: Option<bool>,
+}
+
+/// One thing that a sender does. `which` and `at` count segments and thousandths of the stream, as far as there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Move {
+    Split {
+        at: u16,
+    },
+    Pieces {
+        bytes: u8,
+    },
+    Swap {
+        one: u8,
+        other: u8,
+    },
+    Backward,
+    Repeat {
+        which: u8,
+    },
+    /// A segment has some of its neighbours' bytes as well: its own, or others.
+    Overlap {
+        which: u8,
+        before: u8,
+        after: u8,
+        other: bool,
+    },
+    /// The same place twice, with other bytes in one of them; the receiver keeps what came first.
+    Contradict {
+        which: u8,
+        first: bool,
+    },
+    /// Other bytes that the receiver does not take.
+    Decoy {
+        which: u8,
+        broken: Broken,
+        first: bool,
+    },
+    /// A reset that the receiver does not take.
+    Reset {
+        which: u8,
+        broken: Broken,
+    },
+    /// An end that the receiver does not take.
+    End {
+        which: u8,
+        broken: Broken,
+    },
+    Urgent {
+        at: u16,
+    },
+    KeepAlive {
+        which: u8,
+        bytes: u8,
+    },
+    Fragments {
+        which: u8,
+        cut: Cut,
+    },
+    Spoof {
+        which: u8,
+        what: Spoofed,
+    },
+    /// A SYN with another number in the middle, or a SYN+ACK.
+    SynAgain {
+        which: u8,
+        ack: bool,
+    },
+    /// Before the connection opens, a SYN with another number that the receiver does not take.
+    DecoySyn {
+        broken: Broken,
+    },
+    /// A connection that is opened and reset between the same ports before.
+    OpenedBefore,
+    /// The client says first what a server says second.
+    SynAckFirst,
+    /// Bytes in the SYN, the stream's or others; with TCP fast open or without.
+    SynData {
+        bytes: u8,
+        other: bool,
+        fast_open: bool,
+    },
+    NoTimestamps,
+    Window {
+        bytes: u16,
+    },
+    Silence {
+        which: u8,
+        milliseconds: u16,
+    },
+    /// The stream once more between the same ports.
+    Reopen,
+    Http(Form),
+}
+
+impl Move {
+    /// The kind, as the table has it.
+    pub fn kind(&self) -> String {
+        let text = format!("{self:?}");
+        let word = |text: &str| text.split([' ', '{', '(']).next().unwrap().to_string();
+        match self {
+            Self::Decoy { broken, .. } => format!("Decoy {broken:?}"),
+            Self::Reset { broken, .. } => format!("Reset {broken:?}"),
+            Self::End { broken, .. } => format!("End {broken:?}"),
+            Self::DecoySyn { broken } => format!("DecoySyn {broken:?}"),
+            Self::Spoof { what, .. } => format!("Spoof {what:?}"),
+            Self::Http(form) => format!("Http {}", word(&format!("{form:?}"))),
+            Self::Fragments { cut, .. } => match cut.overlap {
+                None => "Fragments".to_string(),
+                Some(other) => {
+                    format!("Fragments overlap {}", if other { "other" } else { "same" })
+                }
+            },
+            Self::Overlap { other: true, .. } => "Overlap other".to_string(),
+            _ => word(&text),
+        }
+    }
+
+    /// Whether an honest network or sender does it.
+    fn is_honest(&self) -> bool {
+        match self {
+            Self::Split { .. }
+            | Self::Pieces { .. }
+            | Self::Swap { .. }
+            | Self::Backward
+            | Self::Repeat { .. }
+            | Self::NoTimestamps => true,
+            Self::KeepAlive { bytes, .. } => *bytes == 0,
+            Self::Overlap { other, .. } => !other,
+            Self::Fragments { cut, .. } => cut.overlap.is_none() && cut.eights > 2,
+            Self::Http(form) => matches!(
+                form,
+                Form::Chunked(..) | Form::Pipelined(_) | Form::ManyHeaders | Form::Query
+            ),
+            _ => false,
+        }
+    }
+}
+
+/// One attack and what is done to hide it, or a harmless stream and what an honest network does to it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Case {
+    pub seed: u64,
+    pub target: Target,
+    pub attack: Attack,
+    pub v6: bool,
+    #[serde(default)]
+    pub benign: bool,
+    pub moves: Vec<Move>,
+}
+
+impl Case {
+    /// The case of a seed.
+    pub fn random(seed: u64, is_benign: bool) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        let (target, attack) = random_attack(&mut rng);
+        let wanted = rng.usize(1..=5);
+        let mut case = Self {
+            seed,
+            target,
+            attack,
+            v6: rng.bool(),
+            benign: is_benign,
+            moves: Vec::new(),
+        };
+        while case.moves.len() < wanted {
+            let is_form = attack != Attack::Stream && rng.u8(0..4) == 0;
+            let next = match is_form {
+                true => Move::Http(random_form(&mut rng)),
+                false => random_move(&mut rng),
+            };
+            if is_benign && !next.is_honest() {
+                continue;
+            }
+            case.moves.push(next);
+            // What seems to have ended is forgotten after a while.
+            if let (Move::Reset { which, .. } | Move::End { which, .. }, 0) = (next, rng.u8(0..12))
+            {
+                case.moves.push(Move::Silence {
+                    which,
+                    milliseconds: FORGOTTEN,
+                });
+            }
+        }
+        case
+    }
+
+    /// Whether a part of it takes long.
+    pub fn is_long(&self) -> bool {
+        let long =
+            |it: &Move| matches!(it, Move::Silence { milliseconds, .. } if *milliseconds > LONG);
+        self.moves.iter().any(long)
+    }
+
+    /// The sender's stream.
+    pub fn payload(&self) -> Vec<u8> {
+        let form = |it: &Move| match it {
+            Move::Http(form) => Some(*form),
+            _ => None,
+        };
+        let forms: Vec<Form> = self.moves.iter().filter_map(form).collect();
+        payload(self.attack, &forms, self.benign, self.seed)
+    }
+}
+
+fn random_attack(rng: &mut Rng) -> (Target, Attack) {
+    let of_all = [Target::Nginx, Target::Apache, Target::Python, Target::Node];
+    let with_body = [Target::Nginx, Target::Python, Target::Node];
+    let encodings = [
+        Encoding::Identity,
+        Encoding::Gzip,
+        Encoding::Deflate,
+        Encoding::Br,
+    ];
+    match rng.u8(0..10) {
+        0..3 => (Target::Socket, Attack::Stream),
+        3 => (Target::UrgentInline, Attack::Stream),
+        4 if rng.bool() => (Target::Client, Attack::Stream),
+        4 => (Target::Client, Attack::Answer),
+        5..7 => (one_of(rng, &of_all), Attack::Path),
+        7..9 => (one_of(rng, &with_body), Attack::Body),
+        _ => (Target::Node, Attack::Response(one_of(rng, &encodings))),
+    }
+}
+
+fn one_of<T: Copy>(rng: &mut Rng, all: &[T]) -> T {
+    all[rng.usize(0..all.len())]
+}
+
+/// What no receiver takes, whatever the segment says.
+const DAMAGED: [Broken; 5] = [
+    Broken::TcpChecksum,
+    Broken::IpChecksum,
+    Broken::TimeToLive,
+    Broken::Signed,
+    Broken::ShortHeader,
+];
+const WRONG_NUMBERS: [Broken; 2] = [Broken::OldNumber, Broken::FarNumber];
+const WRONG_OTHERS: [Broken; 3] = [
+    Broken::FarAcknowledgement,
+    Broken::NoAcknowledgement,
+    Broken::OldTimestamp,
+];
+
+fn random_move(rng: &mut Rng) -> Move {
+    let which = rng.u8(0..8);
+    match rng.u8(0..40) {
+        0..5 => Move::Split {
+            at: rng.u16(0..1000),
+        },
+        5..7 => Move::Pieces {
+            bytes: rng.u8(1..60),
+        },
+        7..9 => Move::Swap {
+            one: which,
+            other: rng.u8(0..8),
+        },
+        9 => Move::Backward,
+        10 => Move::Repeat { which },
+        11..13 => Move::Overlap {
+            which,
+            before: rng.u8(0..20),
+            after: rng.u8(0..20),
+            other: rng.bool(),
+        },
+        13 => Move::Contradict {
+            which,
+            first: rng.bool(),
+        },
+        14 => Move::Urgent {
+            at: rng.u16(0..1000),
+        },
+        15 => Move::KeepAlive {
+            which,
+            bytes: rng.u8(0..2),
+        },
+        16..20 => Move::Fragments {
+            which,
+            cut: random_cut(rng),
+        },
+        20..31 => random_lie(rng, which),
+        _ => random_way(rng, which),
+    }
+}
+
+/// Something in between that the receiver does not take.
+fn random_lie(rng: &mut Rng, which: u8) -> Move {
+    let of_data = [&DAMAGED[..], &WRONG_NUMBERS, &WRONG_OTHERS].concat();
+    let near = [Broken::NearNumber];
+    match rng.u8(0..11) {
+        0..5 => Move::Decoy {
+            which,
+            broken: one_of(rng, &of_data),
+            first: rng.u8(0..4) > 0,
+        },
+        5..8 => Move::Reset {
+            which,
+            broken: one_of(rng, &[&DAMAGED[..], &WRONG_NUMBERS, &near].concat()),
+        },
+        8..10 => Move::End {
+            which,
+            broken: one_of(rng, &[&of_data[..], &near].concat()),
+        },
+        _ => Move::Spoof {
+            which,
+            what: one_of(
+                rng,
+                &[Spoofed::Reset, Spoofed::End, Spoofed::SynAck, Spoofed::Data],
+            ),
+        },
+    }
+}
+
+/// A way to open a connection, or to go on with it.
+fn random_way(rng: &mut Rng, which: u8) -> Move {
+    match rng.u8(0..9) {
+        0 => Move::SynAgain {
+            which,
+            ack: rng.bool(),
+        },
+        1 => Move::DecoySyn {
+            broken: one_of(rng, &DAMAGED),
+        },
+        2 => Move::OpenedBefore,
+        3 => Move::SynAckFirst,
+        4..6 => Move::SynData {
+            bytes: rng.u8(1..100),
+            other: rng.bool(),
+            fast_open: rng.bool(),
+        },
+        6 => Move::NoTimestamps,
+        7 => match rng.u8(0..8) {
+            0 => Move::Silence {
+                which,
+                milliseconds: FORGOTTEN,
+            },
+            1..3 => Move::Window { bytes: 0 },
+            3..5 => Move::Window {
+                bytes: rng.u16(1..2000),
+            },
+            _ => Move::Silence {
+                which,
+                milliseconds: rng.u16(5..=LONG),
+            },
+        },
+        _ => Move::Reopen,
+    }
+}
+
+fn random_cut(rng: &mut Rng) -> Cut {
+    let orders = [Order::Forward, Order::Backward, Order::LastFirst];
+    let overlaps = [None, None, None, Some(false), Some(true)];
+    Cut {
+        // A piece that holds all is an atomic fragment.
+        eights: if rng.u8(0..4) == 0 {
+            255
+        } else {
+            rng.u8(1..30)
+        },
+        order: one_of(rng, &orders),
+        twice: rng.u8(0..4) == 0,
+        overlap: one_of(rng, &overlaps),
+    }
+}
