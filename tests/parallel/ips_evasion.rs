@@ -94,9 +94,7 @@ fn serve(server: &Namespace, folder: &Path) -> Program {
         .arg("-c")
         .arg(folder.join("nginx.conf"));
     let mut serving = Program::start(&mut serve);
-    serving.wait_until("its file of requests", |_, _| {
-        folder.join("requests.log").exists()
-    });
+    serving.wait_for_listener(80);
     serving
 }
 

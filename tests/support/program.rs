@@ -135,6 +135,24 @@ impl Program {
         self.wait_until(text, |_, stderr| stderr.contains(text));
     }
 
+    /// Waits until somebody listens on a TCP port of the program's network. Files that a server has made say nothing of that.
+    #[track_caller]
+    pub fn wait_for_listener(&mut self, port: u16) {
+        const LISTENS: &str = "0A";
+        let port = format!(":{port:04X}");
+        let tables = ["tcp", "tcp6"].map(|it| format!("/proc/{}/net/{it}", self.id()));
+        self.wait_until(&format!("listen on TCP port 0x{}", &port[1..]), |_, _| {
+            tables.iter().any(|table| {
+                let sockets = fs::read_to_string(table).unwrap_or_default();
+                sockets.lines().any(|socket| {
+                    let mut words = socket.split_whitespace().skip(1);
+                    words.next().is_some_and(|local| local.ends_with(&port))
+                        && words.nth(1) == Some(LISTENS)
+                })
+            })
+        });
+    }
+
     #[track_caller]
     fn give_up(&self, why: &str) -> ! {
         panic!(

@@ -43,4 +43,4 @@ const server = http.createServer((request, response) => {
 server.headersTimeout = server.requestTimeout = server.keepAliveTimeout = 1000;
 server.connectionsCheckingInterval = 500;
 server.on("clientError", (_, socket) => socket.destroy());
-server.listen(Number(process.argv[2]), "::", 1024, () => console.log("ready"));
+server.listen(Number(process.argv[2]), "::", 1024);

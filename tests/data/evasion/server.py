@@ -45,5 +45,4 @@ class Server(http.server.ThreadingHTTPServer):
 
 
 server = Server(("::", int(sys.argv[1])), Handler)
-print("ready", flush=True)
 server.serve_forever()

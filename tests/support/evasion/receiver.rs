@@ -274,11 +274,7 @@ fn start(target: Target, namespace: &Namespace, folder: &Path) -> Server {
     }
     let mut program = Program::start(&mut command);
     let has_log = matches!(target, Target::Nginx | Target::Apache);
-    if has_log {
-        program.wait_until("a file of lines about requests", |_, _| log.exists());
-    } else {
-        program.wait_for_stdout("ready");
-    }
+    program.wait_for_listener(target.port());
     Server {
         program,
         log: has_log.then_some(log),

@@ -24,9 +24,19 @@ struct Line {
 impl Line {
     fn new(more: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let more = format!("max_time = \"1s\"\n{more}");
+        let mut more = format!("max_time = \"1s\"\n{more}");
+        // What is soon made, as some tests have hundreds of lines.
+        for (name, value) in [
+            ("flows", "1024"),
+            ("memory", "\"1 MB\""),
+            ("head_limit", "\"8 KiB\""),
+        ] {
+            if !more.contains(&format!("{name} =")) {
+                more.push_str(&format!("\n{name} = {value}"));
+            }
+        }
         Self {
-            function: ips(folder.path(), RULES, &more),
+            function: ips(folder.path(), RULES, &format!("{more}\n")),
             _folder: folder,
             now_ticks: taut_sys::ticks(),
         }
