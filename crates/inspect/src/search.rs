@@ -1,7 +1,10 @@
 //! One search for all patterns of a group: by an automaton of the `aho-corasick` crate, or by Vectorscan where that is
 //! on the machine.
 
-use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
+use aho_corasick::automaton::{Automaton, StateID};
+use aho_corasick::dfa::DFA;
+use aho_corasick::nfa::contiguous::NFA;
+use aho_corasick::{Anchored, BuildError, Span};
 use taut_sys::{PatternDatabase, PatternScratch};
 
 /// What looks for patterns.
@@ -27,10 +30,64 @@ impl Matcher {
 /// Patterns of a group, made ready to be looked for; letters of ASCII fit in either case.
 #[derive(Debug)]
 pub enum Search {
-    /// By an automaton.
-    AhoCorasick(AhoCorasick),
+    /// By an automaton that is a table of states.
+    Table(Started<DFA>),
+    /// By an automaton that is smaller, and follows links from state to state.
+    Links(Started<NFA>),
     /// By Vectorscan.
     Vectorscan(PatternDatabase),
+}
+
+/// An automaton and the state that searches begin in.
+#[derive(Debug)]
+pub struct Started<A> {
+    automaton: A,
+    start: StateID,
+}
+
+impl<A: Automaton> Started<A> {
+    fn new(automaton: Result<A, BuildError>) -> Result<Self, String> {
+        let automaton = automaton.map_err(|e| e.to_string())?;
+        let start = automaton.start_state(Anchored::No);
+        start
+            .map(|start| Self { automaton, start })
+            .map_err(|e| e.to_string())
+    }
+
+    /// Tells of every place at which a pattern ends. The crate's own search comes back for each of them, and is called by way of a table
+    /// of functions, which for most packets takes longer than the search.
+    #[inline]
+    fn find(&self, data: &[u8], each: &mut impl FnMut(usize, usize)) {
+        let Self { automaton, start } = self;
+        let skip = automaton.prefilter();
+        // The next place at which a pattern may begin, where none has begun in front of it.
+        let next = |at: usize| match skip {
+            None => Some(at),
+            Some(skip) => {
+                let rest = Span::from(at..data.len());
+                skip.find_in(data, rest).into_option()
+            }
+        };
+        let Some(mut at) = next(0) else { return };
+        let mut state = *start;
+        while let Some(&byte) = data.get(at) {
+            state = automaton.next_state(Anchored::No, state, byte);
+            at += 1;
+            if !automaton.is_special(state) {
+                continue;
+            }
+            if automaton.is_match(state) {
+                for which in 0..automaton.match_len(state) {
+                    each(automaton.match_pattern(state, which).as_usize(), at);
+                }
+            } else if automaton.is_start(state) {
+                match next(at) {
+                    Some(place) => at = place,
+                    None => return,
+                }
+            }
+        }
+    }
 }
 
 /// Bytes of all patterns of a group up to which they are made a table of states, which is faster, and larger.
@@ -47,18 +104,15 @@ impl Search {
             return made.map_err(|e| e.to_string());
         }
         let bytes: usize = patterns.iter().map(Vec::len).sum();
-        let kind = if bytes <= TABLE_BYTES {
-            AhoCorasickKind::DFA
+        if bytes <= TABLE_BYTES {
+            let mut builder = DFA::builder();
+            let table = builder.ascii_case_insensitive(true).build(patterns);
+            Started::new(table).map(Self::Table)
         } else {
-            AhoCorasickKind::ContiguousNFA
-        };
-        AhoCorasick::builder()
-            .ascii_case_insensitive(true)
-            .match_kind(MatchKind::Standard)
-            .kind(Some(kind))
-            .build(patterns)
-            .map(Self::AhoCorasick)
-            .map_err(|e| e.to_string())
+            let mut builder = NFA::builder();
+            let links = builder.ascii_case_insensitive(true).build(patterns);
+            Started::new(links).map(Self::Links)
+        }
     }
 
     /// Tells of every place at which a pattern ends, by the pattern's place and that of the byte behind it. False if
@@ -71,20 +125,18 @@ impl Search {
         each: &mut impl FnMut(usize, usize),
     ) -> bool {
         match self {
-            Self::AhoCorasick(search) => {
-                for found in search.find_overlapping_iter(data) {
-                    each(found.pattern().as_usize(), found.end());
-                }
-                true
-            }
-            Self::Vectorscan(database) => database.find(&mut scratch.0, data, each),
+            Self::Table(table) => table.find(data, each),
+            Self::Links(links) => links.find(data, each),
+            Self::Vectorscan(database) => return database.find(&mut scratch.0, data, each),
         }
+        true
     }
 
     /// Bytes of memory that it takes.
     pub fn memory_bytes(&self) -> usize {
         match self {
-            Self::AhoCorasick(search) => search.memory_usage(),
+            Self::Table(table) => table.automaton.memory_usage(),
+            Self::Links(links) => links.automaton.memory_usage(),
             Self::Vectorscan(database) => database.memory_bytes(),
         }
     }

@@ -38,6 +38,7 @@ mod prefetch;
 mod private_socket;
 mod stamped_socket;
 mod time_slice;
+mod word_sum;
 
 pub use alarm::Alarm;
 pub use background::{DeadThread, DeathWatch, at_death, dead_threads, spawn as spawn_background};
@@ -72,3 +73,4 @@ pub use stamped_socket::{
     Departure, Station, departure, receive_stamped, stamp_arrivals, stamp_departures,
 };
 pub use time_slice::{SHORTEST_SLICE, request_short_slices};
+pub use word_sum::sum_of_halves;

@@ -15,15 +15,21 @@ impl Sum {
     /// The sum of `bytes` as big-endian 16-bit words, an odd last byte filled up with a zero byte.
     #[inline]
     pub fn of(bytes: &[u8]) -> Self {
-        // Summed in host byte order and swapped once at the end, which RFC 1071 section 2(B) allows.
         // The two halves of each word are added apart, so that no carry is lost and the loop vectorises.
-        let (words, tail) = bytes.as_chunks::<8>();
-        let mut sum = 0u64;
-        for word in words {
-            let word = u64::from_ne_bytes(*word);
-            sum += (word & 0xffff_ffff) + (word >> 32);
-        }
-        let mut tail = tail;
+        Self::by(bytes, |words| {
+            words.iter().fold(0, |sum, word| {
+                let word = u64::from_ne_bytes(*word);
+                sum + ((word & 0xffff_ffff) + (word >> 32))
+            })
+        })
+    }
+
+    /// The same, where `halves` adds the two halves of all words, each a number of 32 bits in the machine's order.
+    #[inline]
+    pub fn by(bytes: &[u8], halves: impl FnOnce(&[[u8; 8]]) -> u64) -> Self {
+        // Summed in host byte order and swapped once at the end, which RFC 1071 section 2(B) allows.
+        let (words, mut tail) = bytes.as_chunks::<8>();
+        let mut sum = halves(words);
         if let Some((bytes, rest)) = tail.split_first_chunk::<4>() {
             sum += u64::from(u32::from_ne_bytes(*bytes));
             tail = rest;

@@ -31,12 +31,12 @@ const MOST_CERTIFICATES: usize = 16;
 pub(super) const MOST_TOLD: usize = 64;
 
 /// A packet about which rules are asked, and what they say.
-pub(super) struct Ask<'a> {
+pub(super) struct Ask<'a, 'p> {
     pub in_force: &'a InForce,
     pub inspector: &'a mut Inspector,
     pub counters: &'a Counters,
     pub events: Option<&'a mut Events>,
-    pub packet: Packet<'a>,
+    pub packet: &'a mut Packet<'p>,
     /// Place of the flow.
     pub place: usize,
     pub verdict: Verdict,
@@ -52,13 +52,13 @@ pub(super) struct Ask<'a> {
 }
 
 /// The same, with what inspectors need to find messages in it.
-pub(super) struct Asking<'a> {
-    pub ask: Ask<'a>,
+pub(super) struct Asking<'a, 'p> {
+    pub ask: Ask<'a, 'p>,
     pub messages: &'a mut Messages,
     pub joined: &'a mut Vec<u8>,
 }
 
-impl Asking<'_> {
+impl Asking<'_, '_> {
     /// Asks about a packet by itself: one of UDP or ICMP, or a segment without new bytes.
     pub fn whole(&mut self, flow: &mut Flow, payload: &[u8]) {
         let Self { ask, messages, .. } = self;
@@ -266,7 +266,7 @@ fn of_flight(to_server: bool) -> BufferSet {
     }
 }
 
-impl Ask<'_> {
+impl Ask<'_, '_> {
     fn is_port(&self, port: u16) -> bool {
         self.packet.source_port == port || self.packet.destination_port == port
     }
@@ -673,7 +673,7 @@ impl Ask<'_> {
         let set = &self.in_force.set;
         let verdict = self.inspector.inspect(
             set,
-            &self.packet,
+            self.packet,
             parts,
             with_packet,
             ready,
@@ -702,7 +702,7 @@ impl Ask<'_> {
         let (bits, now_s) = (&mut flow.bits, self.now_s);
         let verdict = self
             .inspector
-            .inspect_odd(set, &self.packet, &parts, bits, now_s);
+            .inspect_odd(set, self.packet, &parts, bits, now_s);
         self.write_down(flow, &parts, verdict);
     }
 
@@ -720,7 +720,7 @@ impl Ask<'_> {
                 let event = Event {
                     at_ticks: self.now_ticks,
                     flow: flow.id,
-                    ends: Ends::of(&self.packet),
+                    ends: Ends::of(self.packet),
                     application: flow.application,
                     port: self.port,
                     what: What::Alert {

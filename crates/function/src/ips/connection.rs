@@ -142,7 +142,7 @@ pub(super) fn make_room(
 /// Takes a segment that its receiver takes: new bytes of the stream are asked about. Returns what is to be said against it.
 pub(super) fn take(
     flow: &mut Flow,
-    asking: &mut Asking<'_>,
+    asking: &mut Asking<'_, '_>,
     arena: &mut Arena,
     limits: &StreamLimits,
     head: &SegmentHead,
@@ -153,7 +153,7 @@ pub(super) fn take(
     if let Some(number) = change.acknowledged {
         // Bytes of the other end that never came here are given up, and what came early behind them is read.
         let anomalies = std::mem::take(&mut asking.ask.packet.anomalies);
-        asking.ask.packet = turned(&asking.ask.packet);
+        *asking.ask.packet = turned(asking.ask.packet);
         let mut stream = std::mem::take(&mut flow.streams[1 - direction]);
         // In line the receiver cannot have what never came here: who says so is not believed, and the bytes are waited for.
         let number = match limits.in_line && !flow.has_unread && is_before(stream.next(), number) {
@@ -167,7 +167,7 @@ pub(super) fn take(
         if flow.connection.is_done(1 - direction) {
             asking.end_of_direction(flow);
         }
-        asking.ask.packet = turned(&asking.ask.packet);
+        *asking.ask.packet = turned(asking.ask.packet);
         asking.ask.packet.anomalies = anomalies;
         asking.ask.is_asked = false;
     }

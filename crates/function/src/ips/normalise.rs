@@ -1,9 +1,11 @@
 //! The first step of the inspection: what of a frame its receiver would take for a packet, and what rules can ask of its headers.
 
+use super::flow::Key;
 use super::outcome::Outcome;
 use taut_inspect::anomaly::Anomaly;
 use taut_inspect::evaluate::{Packet, Vlans};
 use taut_inspect::tcp::{SegmentHead, scale_of, timestamp_of};
+use taut_sys::sum_of_halves;
 use taut_wire::checksum::update_u16;
 use taut_wire::{Headers, Layer3, Sum};
 
@@ -14,7 +16,8 @@ pub(super) const UDP: u8 = 17;
 const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;
 
-/// What was read of a packet.
+/// What was read of a packet. It is read in place, as it is long, and is not copied on its way through the steps.
+#[derive(Default)]
 pub(super) struct Facts<'a> {
     pub packet: Packet<'a>,
     /// What judging a segment of TCP needs.
@@ -23,18 +26,24 @@ pub(super) struct Facts<'a> {
 }
 
 /// What a frame is for the inspection.
-pub(super) enum Look<'a> {
+pub(super) enum Look {
     /// There is nothing to look into; it passes or is dropped as its outcome says.
     Done(Outcome),
     /// It is a packet with a wrong checksum, which nobody takes.
-    Damaged(Facts<'a>, Anomaly),
+    Damaged(Anomaly),
     /// It is a fragment, with the right checksum in its own header.
     Fragment,
-    Packet(Facts<'a>),
+    Packet,
 }
 
-/// Looks at the headers of a frame; `checks`: whether checksums are looked at. What an end host would not take is not a packet.
-pub(super) fn look<'a>(headers: &Headers, frame: &'a [u8], vlans: Vlans, checks: bool) -> Look<'a> {
+/// Looks at the headers of a frame; `checks`: whether checksums are looked at. What an end host would not take is not a packet. Of what is
+/// one, and of what is damaged, the facts are filled in.
+pub(super) fn look<'a>(
+    headers: &Headers,
+    frame: &'a [u8],
+    checks: bool,
+    facts: &mut Facts<'a>,
+) -> Look {
     if headers.layer3() == Layer3::Other && headers.fault().is_none() {
         return Look::Done(Outcome::NotIp);
     }
@@ -42,20 +51,21 @@ pub(super) fn look<'a>(headers: &Headers, frame: &'a [u8], vlans: Vlans, checks:
         return Look::Done(Outcome::Malformed);
     }
     if checks && !has_right_header(headers, frame) {
-        let facts = facts(headers, frame, vlans).filter(|_| !headers.is_fragment());
-        return facts.map_or(Look::Done(Outcome::DroppedChecksum), |facts| {
-            Look::Damaged(facts, Anomaly::HeaderChecksum)
-        });
+        let is_read = !headers.is_fragment() && facts.read(headers, frame).is_some();
+        return match is_read {
+            true => Look::Damaged(Anomaly::HeaderChecksum),
+            false => Look::Done(Outcome::DroppedChecksum),
+        };
     }
     if headers.is_fragment() {
         return Look::Fragment;
     }
-    match facts(headers, frame, vlans) {
+    match facts.read(headers, frame) {
         None => Look::Done(Outcome::Malformed),
-        Some(facts) if checks && !has_right_checksum(headers, frame) => {
-            Look::Damaged(facts, Anomaly::Checksum)
+        Some(()) if checks && !has_right_checksum(headers, frame) => {
+            Look::Damaged(Anomaly::Checksum)
         }
-        Some(facts) => Look::Packet(facts),
+        Some(()) => Look::Packet,
     }
 }
 
@@ -133,105 +143,102 @@ fn has_right_checksum(headers: &Headers, frame: &[u8]) -> bool {
         }
         _ => return true,
     };
-    let mut sum = Sum::of(transport);
+    let mut sum = Sum::by(transport, sum_of_halves);
     if has_addresses {
         let ip = frame.get(headers.ip()..).unwrap_or_default();
-        let is_v4 = headers.layer3() == Layer3::Ipv4;
-        let (sender, receiver) = if is_v4 {
-            (12..16, 16..20)
-        } else {
-            (8..24, 24..40)
+        // Where nothing stands between, the receiver is the one behind the sender.
+        let (both, sender) = match headers.layer3() == Layer3::Ipv4 {
+            true => (12..20, 12..16),
+            false => (8..40, 8..24),
         };
-        let receiver = match headers.transport() - headers.ip() {
-            20 if is_v4 => ip.get(receiver),
-            40 => ip.get(receiver),
-            _ => match last_receiver(headers, frame) {
+        let addresses = match headers.transport() - headers.ip() == both.end {
+            true => Sum::of(ip.get(both).unwrap_or_default()),
+            false => match last_receiver(headers, frame) {
                 None => return true,
-                last => last,
+                Some(last) => Sum::of(ip.get(sender).unwrap_or_default()).combine(Sum::of(last)),
             },
         };
         sum = sum
-            .combine(Sum::of(ip.get(sender).unwrap_or_default()))
-            .combine(Sum::of(receiver.unwrap_or_default()))
+            .combine(addresses)
             .add_u16(u16::from(protocol))
             .add_u32(transport.len() as u32);
     }
     sum.is_valid()
 }
 
-/// What rules can ask of a fragment by itself.
-pub(super) fn of_fragment<'a>(
-    headers: &Headers,
-    frame: &'a [u8],
-    vlans: Vlans,
-) -> Option<Facts<'a>> {
-    let mut packet = of_network(headers, frame, vlans)?;
-    let payload = headers.transport_in(frame);
-    packet.payload_len = payload.len();
-    Some(Facts {
-        packet,
-        segment: None,
-        payload,
-    })
-}
+impl<'a> Facts<'a> {
+    /// Those of a frame with these VLANs, of which nothing else was read yet.
+    pub fn of_vlans(vlans: Vlans) -> Self {
+        let mut facts = Self::default();
+        facts.packet.vlans = vlans;
+        facts
+    }
 
-/// What rules can ask of the header of IP.
-fn of_network<'a>(headers: &Headers, frame: &'a [u8], vlans: Vlans) -> Option<Packet<'a>> {
-    let (source, destination) = headers.addresses_in(frame);
-    let mut packet = Packet {
-        protocol: headers.protocol().0,
-        source,
-        destination,
-        vlans,
-        ..Packet::default()
-    };
-    packet.ip_header = frame.get(headers.ip()..headers.transport())?;
-    of_ip(headers, frame, &mut packet)?;
-    Some(packet)
-}
+    /// The key of its flow in a network, and whether it is of the flow's lower end.
+    #[inline]
+    pub fn key(&self, network: u32) -> (Key, bool) {
+        let packet = &self.packet;
+        let source = (packet.source, packet.source_port);
+        let destination = (packet.destination, packet.destination_port);
+        Key::of(source, destination, packet.protocol, network)
+    }
 
-/// What rules can ask of the headers, and the payload behind them.
-fn facts<'a>(headers: &Headers, frame: &'a [u8], vlans: Vlans) -> Option<Facts<'a>> {
-    let mut packet = of_network(headers, frame, vlans)?;
-    (packet.source_port, packet.destination_port) = headers.ports().unwrap_or_default();
-    let transport = headers.transport_in(frame);
-    let mut segment = None;
-    let payload = match packet.protocol {
-        TCP => {
-            let (head, payload) = of_tcp(transport, &mut packet)?;
-            segment = Some(head);
-            payload
-        }
-        UDP => {
-            let udp = transport.first_chunk::<8>()?;
-            let len = usize::from(u16::from_be_bytes([udp[4], udp[5]]));
-            packet.transport_header = udp;
-            transport.get(8..len)?
-        }
-        ICMP | ICMPV6 => {
-            let icmp = transport.first_chunk::<4>()?;
-            packet.icmp = (icmp[0], icmp[1]);
-            let is_echo = matches!(
-                (packet.protocol, icmp[0]),
-                (ICMP, 0 | 8) | (ICMPV6, 128 | 129)
-            );
-            packet.icmp_echo = transport.get(4..8).filter(|_| is_echo).map(|it| {
-                (
-                    u16::from_be_bytes([it[0], it[1]]),
-                    u16::from_be_bytes([it[2], it[3]]),
-                )
-            });
-            packet.transport_header = transport.get(..8).unwrap_or(icmp);
-            transport.get(8..).or_else(|| transport.get(4..))?
-        }
-        _ => transport,
-    };
-    packet.payload_len = payload.len();
-    Some(Facts {
-        packet,
-        segment,
-        payload,
-    })
+    /// Reads what rules can ask of a fragment by itself.
+    pub fn read_fragment(&mut self, headers: &Headers, frame: &'a [u8]) -> Option<()> {
+        self.read_network(headers, frame)?;
+        self.payload = headers.transport_in(frame);
+        self.packet.payload_len = self.payload.len();
+        Some(())
+    }
+
+    /// Reads what rules can ask of the header of IP.
+    fn read_network(&mut self, headers: &Headers, frame: &'a [u8]) -> Option<()> {
+        let packet = &mut self.packet;
+        (packet.source, packet.destination) = headers.addresses_in(frame);
+        packet.protocol = headers.protocol().0;
+        packet.ip_header = frame.get(headers.ip()..headers.transport())?;
+        of_ip(headers, frame, packet)
+    }
+
+    /// Reads what rules can ask of the headers, and the payload behind them.
+    fn read(&mut self, headers: &Headers, frame: &'a [u8]) -> Option<()> {
+        self.read_network(headers, frame)?;
+        let packet = &mut self.packet;
+        (packet.source_port, packet.destination_port) = headers.ports().unwrap_or_default();
+        let transport = headers.transport_in(frame);
+        self.payload = match packet.protocol {
+            TCP => {
+                let (head, payload) = of_tcp(transport, packet)?;
+                self.segment = Some(head);
+                payload
+            }
+            UDP => {
+                let udp = transport.first_chunk::<8>()?;
+                let len = usize::from(u16::from_be_bytes([udp[4], udp[5]]));
+                packet.transport_header = udp;
+                transport.get(8..len)?
+            }
+            ICMP | ICMPV6 => {
+                let icmp = transport.first_chunk::<4>()?;
+                packet.icmp = (icmp[0], icmp[1]);
+                let is_echo = matches!(
+                    (packet.protocol, icmp[0]),
+                    (ICMP, 0 | 8) | (ICMPV6, 128 | 129)
+                );
+                packet.icmp_echo = transport.get(4..8).filter(|_| is_echo).map(|it| {
+                    (
+                        u16::from_be_bytes([it[0], it[1]]),
+                        u16::from_be_bytes([it[2], it[3]]),
+                    )
+                });
+                packet.transport_header = transport.get(..8).unwrap_or(icmp);
+                transport.get(8..).or_else(|| transport.get(4..))?
+            }
+            _ => transport,
+        };
+        packet.payload_len = self.payload.len();
+        Some(())
+    }
 }
 
 fn of_ip<'a>(headers: &Headers, frame: &'a [u8], packet: &mut Packet<'a>) -> Option<()> {
@@ -352,7 +359,7 @@ mod tests {
     use taut_wire::{Protocol, UdpFlow};
 
     fn outcome(frame: &[u8], checks: bool) -> Option<Outcome> {
-        match look(&Headers::of(frame), frame, Vlans::default(), checks) {
+        match look(&Headers::of(frame), frame, checks, &mut Facts::default()) {
             Look::Done(outcome) => Some(outcome),
             Look::Damaged(..) => Some(Outcome::DroppedChecksum),
             _ => None,

@@ -5,7 +5,7 @@
 use super::ask::{Ask, Asking, MOST_TOLD};
 use super::connection::{self, Refused, release};
 use super::events::{Ends, Event, Events, What};
-use super::flow::{Flow, Flows, Key, Settled};
+use super::flow::{Flow, Flows, Settled};
 use super::lend::Messages;
 use super::normalise::{self, Facts, Look, TCP};
 use super::outcome::{Counters, Note, Outcome};
@@ -52,9 +52,8 @@ pub(super) fn hash_of(frame: &[u8], inner: bool) -> Option<u32> {
 }
 
 pub(super) struct Plane {
-    in_use: InUse<InForce>,
+    questions: Questions,
     version: u64,
-    inspector: Inspector,
     flows: Flows,
     swept: usize,
     arena: Arena,
@@ -66,16 +65,10 @@ pub(super) struct Plane {
     messages: Messages,
     /// Bytes of a stream in front of a segment and those of the segment.
     joined: Vec<u8>,
-    /// Rules that certificates of a packet have fitted.
-    told: Vec<u32>,
-    counters: Arc<Counters>,
-    events: Option<Events>,
     policies: Policies,
     limits: StreamLimits,
     /// Ticks that packets may have come without a pause before something is done about it.
     bound_ticks: u64,
-    /// Ticks that rules are asked about a packet for at most.
-    max_ticks: u64,
     /// Time at which packets began to come without a pause.
     busy_since: Option<u64>,
     ticks_per_s: f64,
@@ -116,9 +109,16 @@ impl Plane {
         let version = in_use.get().version;
         let ticks = |time: std::time::Duration| clock.to_ticks(time.as_nanos() as f64) as u64;
         Ok(Self {
+            questions: Questions {
+                in_use,
+                inspector,
+                told: Vec::with_capacity(MOST_TOLD),
+                counters,
+                events,
+                max_ticks: ticks(checked.max_time),
+                alert_only: checked.policies.alert_only,
+            },
             version,
-            inspector,
-            in_use,
             flows: Flows::new(checked.flows, (member.number as u64) << 48 | 1),
             swept: 0,
             arena: Arena::new(checked.memory_bytes),
@@ -130,9 +130,6 @@ impl Plane {
             whole: Vec::with_capacity(WHOLE_BYTES),
             messages: Messages::new(checked.http),
             joined: Vec::with_capacity(1 << 17),
-            told: Vec::with_capacity(MOST_TOLD),
-            counters,
-            events,
             policies: checked.policies,
             limits: StreamLimits {
                 window: WINDOW,
@@ -141,7 +138,6 @@ impl Plane {
                 in_line: !checked.policies.alert_only,
             },
             bound_ticks: ticks(checked.bound),
-            max_ticks: ticks(checked.max_time),
             busy_since: None,
             ticks_per_s: clock.to_ticks(1e9),
         })
@@ -164,19 +160,19 @@ impl Plane {
                 let frame = batch.packet_mut_but_headers(i).bytes_mut();
                 normalise::raise_ttl(&headers, frame, self.policies.min_ttl);
             }
-            if let Some(events) = &mut self.events {
+            if let Some(events) = &mut self.questions.events {
                 events.begin_packet(batch.arrivals().get(i).copied().unwrap_or_default());
             }
             let frame = batch.packets()[i].bytes();
             let (outcome, fate) = self.frame(&headers, frame, now);
-            self.counters.count(outcome);
+            self.questions.counters.count(outcome);
             self.carry_out(batch, i, &headers, fate);
         }
         self.sweep(now);
-        let counters = &self.counters;
+        let counters = &self.questions.counters;
         counters.set(Note::FlowsForcedOut, self.flows.forced_out);
-        counters.set(Note::GivenUp, self.inspector.given_up());
-        counters.set(Note::BitsFull, self.inspector.bits_full);
+        counters.set(Note::GivenUp, self.questions.inspector.given_up());
+        counters.set(Note::BitsFull, self.questions.inspector.bits_full);
     }
 
     /// Does to a packet what is to become of it.
@@ -196,7 +192,7 @@ impl Plane {
                 if is_urgent {
                     let frame = batch.packet_mut_but_headers(i).bytes_mut();
                     normalise::clear_urgent(headers, frame);
-                    self.counters.note(Note::UrgentCleared, 1);
+                    self.questions.counters.note(Note::UrgentCleared, 1);
                 }
             }
             Fate::Drop => batch.mark_dropped(i),
@@ -208,10 +204,10 @@ impl Plane {
 
     /// Goes by the newest rules.
     fn go_by_newest(&mut self) {
-        let in_force = self.in_use.get();
+        let in_force = self.questions.in_use.get();
         if in_force.version != self.version {
             self.version = in_force.version;
-            in_force.change(&mut self.inspector);
+            in_force.change(&mut self.questions.inspector);
         }
     }
 
@@ -233,9 +229,10 @@ impl Plane {
             flows,
             arena,
             messages,
-            events,
+            questions,
             ..
         } = self;
+        let events = &mut questions.events;
         if self.expired_s != now.s {
             self.expired_s = now.s;
             self.fragments
@@ -256,14 +253,15 @@ impl Plane {
         let link = frame.get(..headers.ip()).unwrap_or_default();
         let vlans = normalise::vlans_of(link);
         let network = normalise::network_of(vlans, now.from_port);
-        match normalise::look(inner, inside, vlans, self.policies.checks) {
+        let mut facts = Facts::of_vlans(vlans);
+        match normalise::look(inner, inside, self.policies.checks, &mut facts) {
             Look::Done(Outcome::NotIp) => (Outcome::NotIp, Fate::Pass),
             Look::Done(outcome) => (outcome, Fate::Drop),
-            Look::Damaged(facts, anomaly) => {
-                self.odd(&facts, anomaly, network, frame, now);
+            Look::Damaged(anomaly) => {
+                self.odd(&mut facts, anomaly, network, frame, now);
                 (Outcome::DroppedChecksum, Fate::Drop)
             }
-            Look::Packet(facts) => self.packet(&facts, network, frame, now),
+            Look::Packet => self.packet(&mut facts, network, frame, now),
             Look::Fragment if self.policies.fragments == settings::Fragments::Pass => {
                 (Outcome::Fragment, Fate::Pass)
             }
@@ -285,7 +283,7 @@ impl Plane {
         let outcome = match self.fragments.push(now_ns, network, packet) {
             Reassembled::Kept => Some((Outcome::Fragment, Fate::Wait)),
             Reassembled::Duplicate | Reassembled::Dropped(_) => {
-                self.counters.note(Note::FragmentsDropped, 1);
+                self.questions.counters.note(Note::FragmentsDropped, 1);
                 Some((Outcome::DroppedFragment, Fate::Drop))
             }
             Reassembled::Whole(packet) => {
@@ -293,30 +291,35 @@ impl Plane {
                 None
             }
         };
-        if self.fragments.overlaps()
-            && let Some(facts) = normalise::of_fragment(headers, frame, vlans)
-        {
-            self.odd(&facts, Anomaly::FragmentOverlap, network, frame, now);
+        let mut facts = Facts::of_vlans(vlans);
+        if self.fragments.overlaps() && facts.read_fragment(headers, frame).is_some() {
+            self.odd(&mut facts, Anomaly::FragmentOverlap, network, frame, now);
         }
         if let Some(outcome) = outcome {
             return outcome;
         }
         let whole = std::mem::take(&mut self.whole);
-        let (outcome, fate) =
-            match normalise::look(&Headers::of(&whole), &whole, vlans, self.policies.checks) {
-                Look::Packet(facts) if facts.segment.is_none_or(|it| it.flags & URG == 0) => {
-                    self.packet(&facts, network, &whole, now)
-                }
-                // What cannot be changed any more is dropped.
-                Look::Packet(_) => (Outcome::DroppedUrgent, Fate::Drop),
-                Look::Damaged(facts, anomaly) => {
-                    self.odd(&facts, anomaly, network, &whole, now);
-                    (Outcome::DroppedChecksum, Fate::Drop)
-                }
-                Look::Done(outcome) => (outcome, Fate::Drop),
-                // Cut up by its sender, and again by nobody of good faith.
-                Look::Fragment => (Outcome::DroppedFragment, Fate::Drop),
-            };
+        let mut facts = Facts::of_vlans(vlans);
+        let look = normalise::look(
+            &Headers::of(&whole),
+            &whole,
+            self.policies.checks,
+            &mut facts,
+        );
+        let (outcome, fate) = match look {
+            Look::Packet if facts.segment.is_none_or(|it| it.flags & URG == 0) => {
+                self.packet(&mut facts, network, &whole, now)
+            }
+            // What cannot be changed any more is dropped.
+            Look::Packet => (Outcome::DroppedUrgent, Fate::Drop),
+            Look::Damaged(anomaly) => {
+                self.odd(&mut facts, anomaly, network, &whole, now);
+                (Outcome::DroppedChecksum, Fate::Drop)
+            }
+            Look::Done(outcome) => (outcome, Fate::Drop),
+            // Cut up by its sender, and again by nobody of good faith.
+            Look::Fragment => (Outcome::DroppedFragment, Fate::Drop),
+        };
         self.whole = whole;
         match fate {
             Fate::Pass => (Outcome::Fragment, Fate::Release),
@@ -326,15 +329,18 @@ impl Plane {
 
     /// Asks the rules that want it about a packet, or a fragment, by itself, of which this is odd. Nothing of it is noted in its flow.
     #[cold]
-    fn odd(&mut self, facts: &Facts<'_>, anomaly: Anomaly, network: u32, frame: &[u8], now: Now) {
-        let in_force = self.in_use.held();
-        if in_force.set.anomalies() & anomaly.bit() == 0 {
+    fn odd(
+        &mut self,
+        facts: &mut Facts<'_>,
+        anomaly: Anomaly,
+        network: u32,
+        frame: &[u8],
+        now: Now,
+    ) {
+        if self.questions.in_use.held().set.anomalies() & anomaly.bit() == 0 {
             return;
         }
-        let mut packet = facts.packet;
-        let source = (packet.source, packet.source_port);
-        let destination = (packet.destination, packet.destination_port);
-        let (key, from_low) = Key::of(source, destination, packet.protocol, network);
+        let (key, from_low) = facts.key(network);
         let place = self.flows.place_of(&key);
         let mut none = Flow::default();
         let flow = match place {
@@ -344,58 +350,30 @@ impl Plane {
                 &mut none
             }
         };
-        of_flow(&mut packet, flow, from_low);
-        packet.established = match facts.segment {
+        of_flow(&mut facts.packet, flow, from_low);
+        facts.packet.established = match facts.segment {
             Some(_) => flow.connection.is_established(),
             None => flow.is_answered,
         };
-        packet.anomalies = anomaly.bit();
-        self.inspector.begin(self.max_ticks);
-        let mut ask = Ask {
-            in_force,
-            inspector: &mut self.inspector,
-            counters: &self.counters,
-            events: self.events.as_mut(),
-            packet,
-            place: place.unwrap_or_default(),
-            verdict: Verdict::None,
-            is_asked: false,
-            is_unread: false,
-            told: &mut self.told,
-            now_s: now.s,
-            now_ticks: now.ticks,
-            port: now.from_port as u8,
-            alert_only: self.policies.alert_only,
-        };
+        facts.packet.anomalies = anomaly.bit();
+        let mut ask = self
+            .questions
+            .about(&mut facts.packet, place.unwrap_or_default(), now);
         ask.about_odd(flow, facts.payload);
-        let (id, application) = (flow.id, flow.application);
-        if let Some(events) = self.events.as_mut() {
-            let event = |what| Event {
-                at_ticks: now.ticks,
-                flow: id,
-                ends: Ends::of(&packet),
-                application,
-                port: now.from_port as u8,
-                what,
-            };
-            events.end_of_packet(event, frame);
-        }
+        self.questions.end_of_packet(flow, facts, frame, now, None);
     }
 
     /// The step of the flow: finds it, and says what its packets get without a question.
     fn packet(
         &mut self,
-        facts: &Facts<'_>,
+        facts: &mut Facts<'_>,
         network: u32,
         frame: &[u8],
         now: Now,
     ) -> (Outcome, Fate) {
-        let packet = &facts.packet;
-        let source = (packet.source, packet.source_port);
-        let destination = (packet.destination, packet.destination_port);
-        let (key, from_low) = Key::of(source, destination, packet.protocol, network);
+        let (key, from_low) = facts.key(network);
         let (flows, arena, messages) = (&mut self.flows, &mut self.arena, &mut self.messages);
-        let events = &mut self.events;
+        let events = &mut self.questions.events;
         let (place, is_new) = flows.find(&key, now.s, |flow| {
             end(flow, arena, messages, events.as_mut(), now.ticks, "forced");
         });
@@ -404,8 +382,8 @@ impl Plane {
         let flow = self.flows.at(place);
         if is_new {
             flow.client_is_low = from_low != connection::is_of_server(facts);
-            flow.recognition = connection::recognition_of(packet);
-            self.counters.note(Note::Flows, 1);
+            flow.recognition = connection::recognition_of(&facts.packet);
+            self.questions.counters.note(Note::Flows, 1);
         }
         if !flow.comes_from(from_low, now.from_port as u8) && in_line {
             return (Outcome::DroppedWrongSide, Fate::Drop);
@@ -442,7 +420,7 @@ impl Plane {
             if head.flags & URG != 0 && self.policies.urgent == Urgent::Drop && in_line {
                 return (Outcome::DroppedUrgent, Fate::Drop);
             }
-            if self.in_use.held().set.anomalies() != 0 {
+            if self.questions.in_use.held().set.anomalies() != 0 {
                 anomalies = flow.connection.oddities(direction, head, in_line);
             }
             match flow.connection.segment(direction, head, policy) {
@@ -506,7 +484,7 @@ impl Plane {
         };
         let flow = flows.at(place);
         messages.end(flow);
-        self.counters.note(Note::ParsersTaken, 1);
+        self.questions.counters.note(Note::ParsersTaken, 1);
         if !self.policies.alert_only {
             flow.streams.iter_mut().for_each(|it| it.close(arena));
             flow.settled = Settled::Drops;
@@ -514,7 +492,7 @@ impl Plane {
     }
 
     /// The steps of streams, messages and rules, and what comes of them.
-    fn inspect(&mut self, facts: &Facts<'_>, step: &Step, frame: &[u8]) -> (Outcome, Fate) {
+    fn inspect(&mut self, facts: &mut Facts<'_>, step: &Step, frame: &[u8]) -> (Outcome, Fate) {
         connection::make_room(
             &mut self.flows,
             &mut self.arena,
@@ -523,58 +501,35 @@ impl Plane {
             !self.policies.alert_only,
         );
         self.see_to_parsers(step);
-        let now = step.now;
         let Self {
-            in_use,
-            inspector,
+            questions,
             flows,
             messages,
             joined,
-            told,
-            counters,
-            events,
             arena,
             policies,
             limits,
-            max_ticks,
             ..
         } = self;
         let flow = flows.at(step.place);
-        let mut packet = facts.packet;
-        of_flow(&mut packet, flow, step.from_low);
+        let packet = &mut facts.packet;
+        of_flow(packet, flow, step.from_low);
         flow.is_answered |= !packet.to_server;
         packet.established = step.established;
         packet.anomalies = step.anomalies;
         packet.stream_bytes = [0, 1].map(|at| flow.streams[at].taken());
-        inspector.begin(*max_ticks);
         let mut asking = Asking {
-            ask: Ask {
-                // Those of the inspector, also where there are newer ones by now.
-                in_force: in_use.held(),
-                inspector,
-                counters,
-                events: events.as_mut(),
-                packet,
-                place: step.place,
-                verdict: Verdict::None,
-                is_asked: false,
-                is_unread: false,
-                told,
-                now_s: now.s,
-                now_ticks: now.ticks,
-                port: now.from_port as u8,
-                alert_only: policies.alert_only,
-            },
+            ask: questions.about(packet, step.place, step.now),
             messages,
             joined,
         };
-        let refused = match facts.segment {
+        let refused = match &facts.segment {
             Some(head) if step.refused.is_none() => connection::take(
                 flow,
                 &mut asking,
                 arena,
                 limits,
-                &head,
+                head,
                 &step.change,
                 facts.payload,
             ),
@@ -583,16 +538,12 @@ impl Plane {
         if !asking.ask.is_asked {
             asking.whole(flow, facts.payload);
         }
-        let verdict = asking.ask.verdict;
-        let is_unread = asking.ask.is_unread;
-        let (is_over_time, bypasses) = (inspector.is_over_time(), inspector.bypasses());
-        let application = flow.application;
         let conclusion = Conclusion {
-            verdict,
+            verdict: asking.ask.verdict,
             refused,
-            is_over_time,
-            is_unread,
-            bypasses,
+            is_over_time: asking.ask.inspector.is_over_time(),
+            is_unread: asking.ask.is_unread,
+            bypasses: asking.ask.inspector.bypasses(),
             over_time: policies.over_time,
             in_line: !policies.alert_only,
         };
@@ -601,22 +552,78 @@ impl Plane {
             // Nobody looks into it any more.
             release(flow, arena, messages);
         }
-        let ends = Ends::of(&packet);
+        questions.end_of_packet(flow, facts, frame, step.now, reason);
+        (outcome, fate)
+    }
+}
+
+/// What asking rules about packets takes.
+struct Questions {
+    in_use: InUse<InForce>,
+    inspector: Inspector,
+    /// Rules that certificates of a packet have fitted.
+    told: Vec<u32>,
+    counters: Arc<Counters>,
+    events: Option<Events>,
+    /// Ticks that rules are asked about a packet for at most.
+    max_ticks: u64,
+    alert_only: bool,
+}
+
+impl Questions {
+    /// Begins with another packet, of the flow at a place.
+    #[inline]
+    fn about<'a, 'p>(
+        &'a mut self,
+        packet: &'a mut Packet<'p>,
+        place: usize,
+        now: Now,
+    ) -> Ask<'a, 'p> {
+        self.inspector.begin(self.max_ticks);
+        Ask {
+            // Those of the inspector, also where there are newer ones by now.
+            in_force: self.in_use.held(),
+            inspector: &mut self.inspector,
+            counters: &self.counters,
+            events: self.events.as_mut(),
+            packet,
+            place,
+            verdict: Verdict::None,
+            is_asked: false,
+            is_unread: false,
+            told: &mut self.told,
+            now_s: now.s,
+            now_ticks: now.ticks,
+            port: now.from_port as u8,
+            alert_only: self.alert_only,
+        }
+    }
+
+    /// Writes the packet down if a rule says so, and why it is dropped, where that is not a rule.
+    #[inline]
+    fn end_of_packet(
+        &mut self,
+        flow: &Flow,
+        facts: &Facts<'_>,
+        frame: &[u8],
+        now: Now,
+        reason: Option<&'static str>,
+    ) {
+        let Some(events) = &mut self.events else {
+            return;
+        };
         let event = |what| Event {
             at_ticks: now.ticks,
             flow: flow.id,
-            ends,
-            application,
+            ends: Ends::of(&facts.packet),
+            application: flow.application,
             port: now.from_port as u8,
             what,
         };
-        if let Some(events) = events.as_mut() {
-            events.end_of_packet(event, frame);
-            if let Some(reason) = reason {
-                events.push(event(What::Drop { reason }));
-            }
+        events.end_of_packet(event, frame);
+        if let Some(reason) = reason {
+            events.push(event(What::Drop { reason }));
         }
-        (outcome, fate)
     }
 }
 
