@@ -57,7 +57,7 @@ const FUNCTIONS: &[(&str, &str)] = &[
     ),
     (
         "ips",
-        "rules = [\"{folder}/rules\"]\nflows = 1024\nmemory = \"1 MB\"\ninner = true\nmax_time = \"1s\"",
+        "rules = [\"{folder}/rules\"]\nflows = 1024\nmemory = \"1 MB\"\ninner = true\nmax_time = \"1s\"\nhead_limit = \"1 KiB\"",
     ),
     ("lua", "file = \"{folder}/function.lua\""),
     ("mac-rewrite", "source = \"02:00:00:00:00:aa\""),

@@ -365,6 +365,23 @@ impl Buffer {
         )
     }
 
+    /// Whether a message may have several of it, each of which a rule may ask for by itself, as in Suricata.
+    pub fn has_instances(self) -> bool {
+        matches!(
+            self,
+            Self::HttpRequestHeader
+                | Self::HttpResponseHeader
+                | Self::Http2HeaderName
+                | Self::MqttSubscribeTopic
+                | Self::MqttUnsubscribeTopic
+                | Self::IkeVendor
+                | Self::FtpReply
+                | Self::DnsQuery
+                | Self::DnsQuestion
+                | Self::TlsCertificates
+        )
+    }
+
     /// Direction of the messages that have it; none if those of both may.
     pub fn to_server(self) -> Option<bool> {
         match self {

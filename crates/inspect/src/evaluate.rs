@@ -370,6 +370,7 @@ type Piece = Box<[u8; transform::MOST_BYTES]>;
 #[derive(Clone, Copy)]
 struct Here<'a> {
     buffer: Buffer,
+    instance: u8,
     transforms: &'a [Transform],
     data: &'a [u8],
     end: usize,
@@ -378,7 +379,9 @@ struct Here<'a> {
 impl Here<'_> {
     /// Whether a step looks into it.
     fn is_of(&self, step: &Step) -> bool {
-        step.buffer == self.buffer && step.transforms == self.transforms
+        step.buffer == self.buffer
+            && step.instance == self.instance
+            && step.transforms == self.transforms
     }
 }
 
@@ -436,6 +439,7 @@ impl Evaluator {
         }
         let payload = Here {
             buffer: Buffer::Payload,
+            instance: 0,
             transforms: &[],
             data: parts.payload,
             end: 0,
@@ -456,7 +460,7 @@ impl Evaluator {
         if here.is_of(step) {
             return self.step_fits(step, rest, parts, here);
         }
-        // All that is asked of a buffer has to fit the same instance of it.
+        // All that is asked of a buffer where it was selected once has to fit the same instance of it.
         let first = Parts { from: 0, ..*parts };
         if step.is_absence() && first.buffer(step.buffer).is_none() {
             let others = rest.iter().position(|it| !it.is_beside(step));
@@ -480,6 +484,7 @@ impl Evaluator {
     fn changed_fits(&mut self, step: &Step, rest: &[Step], parts: &Parts<'_>, data: &[u8]) -> bool {
         let here = Here {
             buffer: step.buffer,
+            instance: step.instance,
             transforms: &step.transforms,
             data,
             end: 0,

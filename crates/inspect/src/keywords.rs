@@ -248,6 +248,7 @@ fn step(buffer: Buffer, test: Test) -> Step {
     Step {
         buffer,
         transforms: Vec::new(),
+        instance: 0,
         test,
     }
 }

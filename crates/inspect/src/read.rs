@@ -254,8 +254,9 @@ struct Reader<'a> {
     variables: &'a Variables,
     /// Buffer that contents are in from here on.
     buffer: Buffer,
-    /// Changes to it.
+    /// Changes to it, and the number of its instance.
     transforms: Vec<Transform>,
+    instance: u8,
     /// Moment at which the rule wants to be asked.
     hook: Option<String>,
     /// Variables of byte_extract and byte_math.
@@ -271,6 +272,7 @@ impl<'a> Reader<'a> {
             variables,
             buffer: Buffer::Payload,
             transforms: Vec::new(),
+            instance: 0,
             hook: None,
             variable_names: Vec::new(),
             not_understood: Vec::new(),
@@ -560,6 +562,7 @@ impl<'a> Reader<'a> {
                 rule.steps.push(Step {
                     buffer,
                     transforms: Vec::new(),
+                    instance: 0,
                     test: Test::Len(self.up_to(i64::MAX, value)?),
                 });
             }
@@ -685,21 +688,31 @@ impl<'a> Reader<'a> {
         }
         self.buffer = buffer;
         self.transforms.clear();
+        // Selected once more, another instance may fit.
+        let of_it = rule.steps.iter().filter(|step| step.buffer == buffer);
+        let last = of_it.map(|step| step.instance).max();
+        self.instance = match last {
+            Some(last) if buffer.has_instances() => last.saturating_add(1),
+            _ => 0,
+        };
         Ok(())
     }
 
     fn push(&self, test: Test, rule: &mut Rule) {
         let (mut buffer, mut transforms) = (self.buffer, self.transforms.clone());
+        let mut instance = self.instance;
         // Where no buffer was selected, what counts from the last match goes by the buffer of that.
         if self.dialect == Dialect::Suricata && buffer == Buffer::Payload && test.is_relative() {
             let last = rule.steps.iter().rev().find(|step| is_sought(&step.test));
             if let Some(last) = last {
                 (buffer, transforms) = (last.buffer, last.transforms.clone());
+                instance = last.instance;
             }
         }
         rule.steps.push(Step {
             buffer,
             transforms,
+            instance,
             test,
         });
     }
@@ -732,6 +745,14 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// The number of the instance of a buffer, which is that of the selected one.
+    fn instance_of(&self, buffer: Buffer) -> u8 {
+        match buffer == self.buffer {
+            true => self.instance,
+            false => 0,
+        }
+    }
+
     fn content(&mut self, name: &str, value: &str, rule: &mut Rule) -> Read<()> {
         let parts = parts(value);
         let (not, quoted) = negated(parts[0]);
@@ -757,6 +778,7 @@ impl<'a> Reader<'a> {
         rule.steps.push(Step {
             buffer,
             transforms: self.transforms_of(buffer),
+            instance: self.instance_of(buffer),
             test: Test::Content(content),
         });
         for part in &parts[1..] {
@@ -823,6 +845,7 @@ impl<'a> Reader<'a> {
         rule.steps.push(Step {
             buffer,
             transforms: self.transforms_of(buffer),
+            instance: self.instance_of(buffer),
             test: Test::Regex {
                 regex: Arc::new(regex),
                 not,

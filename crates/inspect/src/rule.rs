@@ -338,6 +338,8 @@ pub struct Step {
     pub buffer: Buffer,
     /// Changes to what is in the buffer, in order; the test sees what comes of them.
     pub transforms: Vec<Transform>,
+    /// Number of the instance, of a buffer that a message may have several of: steps with the same number have to fit the same one.
+    pub instance: u8,
     /// Test.
     pub test: Test,
 }
@@ -594,10 +596,12 @@ impl Test {
 }
 
 impl Step {
-    /// Returns whether both steps test the same buffer with the same transforms.
+    /// Returns whether both steps test the same instance of the same buffer with the same transforms.
     #[inline]
     pub fn is_beside(&self, other: &Self) -> bool {
-        self.buffer == other.buffer && self.transforms == other.transforms
+        self.buffer == other.buffer
+            && self.instance == other.instance
+            && self.transforms == other.transforms
     }
 
     /// Returns whether the step is an `absent` test.

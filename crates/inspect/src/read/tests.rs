@@ -300,8 +300,10 @@ fn each_header_line_is_one() {
         "http.request_header; content:\"Host\"; content:\"three\";",
         "http.request_header; bsize:9; content:\"Host\";",
         "http.response_header; content:\"Server: Some\"; bsize:12;",
+        "http.request_header; content:\"Host\"; http.request_header; content:\"three\";",
+        "http.request_header; content:\"Host\"; http.request_header; content:\"nowhere\";",
     ];
-    assert_eq!(of_http("http", &options, true, REQUEST), [1, 3]);
+    assert_eq!(of_http("http", &options, true, REQUEST), [1, 3, 5]);
     assert_eq!(of_http("http", &options, false, RESPONSE), [4]);
 }
 
