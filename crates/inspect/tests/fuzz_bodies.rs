@@ -24,11 +24,12 @@ const FRAGMENTS: &[u8] =
     b"\0\x1c\x45\0\0\x1c\0\x01\x20\0\x40\x11\xd6\xcc\xc0\0\x02\x01\xc0\0\x02\x02abcdefgh\
     \0\x17\x45\0\0\x17\0\x01\0\x01\x40\x11\xf6\xd0\xc0\0\x02\x01\xc0\0\x02\x02end";
 /// Sessions of protocols whose messages are records, by the places in the list of them.
-const RECORDS: [&[u8]; 4] = [
+const RECORDS: [&[u8]; 5] = [
     b"\x01\x07OPTIONS sip:b SIP/2.0\r\nTo: x\r\nContent-Length: 2\r\n\r\nab\xfeSIP/2.0 200 All right\r\nTo: x\r\n\r\n",
     b"\x02\x05\x10\x10\0\x04MQTT\x04\xc2\0\x0a\0\0\0\x01a\0\x01b\xfe\x20\x02\0\0\xfe\x82\x0c\0\x01\0\x03one\0\0\x01b\0",
     b"\x04\x03USER a\r\nPORT 1,2,3,4,5,6\r\nPASV\r\n\xfe220 (x)\r\n331-One\r\n331 two\r\n200 x\r\n227 Mode (1,2,3,4,5,6)\r\n\xfe\
       AUTH TLS\r\n\xfe234 x\r\n",
+    b"\x03\0\0\0\0\0\0\0\0\0\x01\0\0\0\0\x01\0\0\0\x01\0\0\x02\x01\x05\0\0\0\x03\x82\x84",
     b"\x05\x03SSH-2.0-a b\r\n\0\0\0\x06\0\x02abcd\0\0\0\x36\0\x14\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x01a\0\0\0\0\0\0\0\0\
       \0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\xfex\r\nSSH-1.99-c\r\n\0\0\0\x06\0\x15abcd",
 ];
