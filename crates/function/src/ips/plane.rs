@@ -377,7 +377,6 @@ impl Plane {
         let (place, is_new) = flows.find(&key, now.s, |flow| {
             end(flow, arena, messages, events.as_mut(), now.ticks, "forced");
         });
-        let has_forgotten = self.flows.has_forgotten(now.s);
         let in_line = !self.policies.alert_only;
         let flow = self.flows.at(place);
         if is_new {
@@ -403,6 +402,24 @@ impl Plane {
         if now.is_too_much {
             return too_much(flow, self.policies.overload);
         }
+        match self.judge(facts, (place, is_new), from_low, now) {
+            Ok(step) => self.inspect(facts, &step, frame),
+            Err(outcome) => outcome,
+        }
+    }
+
+    /// The step of the connection: what the receiver of a packet takes of it, or what becomes of the packet without a question.
+    fn judge(
+        &mut self,
+        facts: &Facts<'_>,
+        (place, is_new): (usize, bool),
+        from_low: bool,
+        now: Now,
+    ) -> Result<Step, (Outcome, Fate)> {
+        let has_forgotten = self.flows.has_forgotten(now.s);
+        let in_line = !self.policies.alert_only;
+        let flow = self.flows.at(place);
+        let direction = usize::from(from_low != flow.client_is_low);
         let was_established = flow.connection.is_established();
         let mut change = Change::default();
         let (mut refused, mut anomalies) = (None, 0);
@@ -415,10 +432,10 @@ impl Plane {
             let is_unseen = is_new && head.flags & SYN == 0;
             if is_unseen && self.policies.midstream == Midstream::Pass && policy.takes_midstream {
                 flow.settled = Settled::Passes;
-                return (Outcome::PassedMidstream, Fate::Pass);
+                return Err((Outcome::PassedMidstream, Fate::Pass));
             }
             if head.flags & URG != 0 && self.policies.urgent == Urgent::Drop && in_line {
-                return (Outcome::DroppedUrgent, Fate::Drop);
+                return Err((Outcome::DroppedUrgent, Fate::Drop));
             }
             if self.questions.in_use.held().set.anomalies() != 0 {
                 anomalies = flow.connection.oddities(direction, head, in_line);
@@ -437,16 +454,16 @@ impl Plane {
             &mut self.messages,
         ) {
             // Of a flow that is settled only a new connection is looked at; whether there is one its receiver says.
-            return match flow.settled {
+            return Err(match flow.settled {
                 Settled::Drops if !connection::is_opening(facts) => {
                     (Outcome::DroppedWithFlow, Fate::Drop)
                 }
                 Settled::Drops => (Outcome::Passed, Fate::Pass),
                 _ => (Outcome::PassedWithFlow, Fate::Pass),
-            };
+            });
         }
         let has_data = !facts.payload.is_empty();
-        let step = Step {
+        Ok(Step {
             place,
             from_low,
             established: match facts.segment {
@@ -461,8 +478,7 @@ impl Plane {
             refused,
             anomalies,
             now,
-        };
-        self.inspect(facts, &step, frame)
+        })
     }
 
     /// Sees to it that there is a parser, and memory for first messages, for whichever flow needs one next: one that has brought nothing
