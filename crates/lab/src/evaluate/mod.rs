@@ -170,9 +170,15 @@ impl Device {
                 .filter(|search| search.complete)
             {
                 Some(search) => {
-                    device
-                        .loss_free_pps
-                        .extend(search.loss_free_pps.map(|pps| (run.repetition, pps)));
+                    // A device that holds no rate at times passes nothing then: left out, it would look the better for it.
+                    if search.loss_free_pps.is_none() {
+                        problems.push(format!(
+                            "{}, repetition {}: no rate held, which counts as 0, and in no ratio",
+                            info.id, run.repetition
+                        ));
+                    }
+                    let held_pps = search.loss_free_pps.unwrap_or(0.0);
+                    device.loss_free_pps.insert(run.repetition, held_pps);
                     if !device.limited_by.contains(&search.limited_by) {
                         device.limited_by.push(search.limited_by);
                     }

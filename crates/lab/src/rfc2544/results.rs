@@ -165,6 +165,11 @@ impl Counts {
         let back = self.received.min(self.sent);
         (offered - back) as f64 / (offered as f64).max(1.0)
     }
+
+    /// Whether all of it was sent, and came back.
+    pub fn passed_whole(&self) -> bool {
+        self.loss() == 0.0 && self.unsent == 0
+    }
 }
 
 /// The latencies at one load, in slices of the trial: a bucket's lowest value (ns) and how many.

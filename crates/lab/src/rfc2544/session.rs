@@ -472,7 +472,7 @@ impl Session<'_, '_> {
             self.progress
                 .tell(&format!("{what}: {} packets", count(length)));
             let counts = self.bare_trial(burst_pps, length as f64 / burst_pps)?;
-            search.report(counts.loss() == 0.0);
+            search.report(counts.passed_whole());
             bursts.push(Burst { length, counts });
         }
         Ok(Measured::BackToBack {
@@ -537,5 +537,22 @@ mod tests {
         assert_eq!(counts.loss(), 5.0 / 85.0);
         let nothing = Counts::default();
         assert_eq!(nothing.loss(), 0.0);
+    }
+
+    #[test]
+    fn a_burst_that_was_not_sent_whole_has_not_passed() {
+        let whole = Counts {
+            sent: 100_000,
+            received: 100_000,
+            ..Counts::default()
+        };
+        assert!(whole.passed_whole());
+        let cut = Counts {
+            sent: 60_000,
+            received: 60_000,
+            unsent: 40_000,
+            ..whole
+        };
+        assert!(!cut.passed_whole());
     }
 }

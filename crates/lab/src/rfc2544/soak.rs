@@ -29,13 +29,18 @@ fn line(interval: &SoakedInterval, interval_seconds: f64, seconds: f64) -> Optio
     })
 }
 
+/// Packets of an interval, which are whole ones, and how long it lasts with those, s.
+fn interval(rate_pps: f64, asked_seconds: f64) -> (u64, f64) {
+    let packets = (rate_pps * asked_seconds).round().max(1.0);
+    (packets as u64, packets / rate_pps)
+}
+
 /// Soaks at `rate_pps`. A stop request ends it with everything so far complete.
 pub(super) fn run(session: &mut Session<'_, '_>, rate_pps: f64) -> Result<(), RunError> {
-    let interval_seconds = session.settings.soak_interval_seconds;
-    let per_interval = (rate_pps * interval_seconds).round().max(1.0);
+    let (per_interval, interval_seconds) =
+        interval(rate_pps, session.settings.soak_interval_seconds);
     let ns_per_tick = session.instrument.clock().to_ns(1);
-    let (mut record, is_finished, give_back) =
-        Soaking::new(ns_per_tick, per_interval as u64, SPARE);
+    let (mut record, is_finished, give_back) = Soaking::new(ns_per_tick, per_interval, SPARE);
     let trial = Trial {
         rate_pps,
         duration: Duration::from_secs_f64(session.settings.soak_seconds),
@@ -110,4 +115,17 @@ pub(super) fn run(session: &mut Session<'_, '_>, rate_pps: f64) -> Result<(), Ru
         return Err(RunError::Stopped);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interval_lasts_as_long_as_its_packets() {
+        assert_eq!(interval(1000.0, 0.5), (500, 0.5));
+        // One packet, not one and four tenths: an hour of them is an hour.
+        assert_eq!(interval(14.0, 0.1), (1, 1.0 / 14.0));
+        assert_eq!(interval(0.5, 1.0), (1, 2.0));
+    }
 }

@@ -20,7 +20,7 @@ pub use watched::{Account, WithLive};
 use crate::hand::NoHand;
 use crate::instrument::{Instrument, Tally, Trial};
 use std::sync::atomic::AtomicBool;
-use taut_measure::{GapRecorder, JitterRecorder, LatencyHistogram, SequenceTracker};
+use taut_measure::{Arrival, GapRecorder, JitterRecorder, LatencyHistogram, SequenceTracker};
 use taut_sys::Clock;
 
 /// Writes a method that runs trials with records of a type, so that its loop is compiled in this crate: a default method, which is
@@ -149,10 +149,7 @@ impl Record for Summaries {
 
     #[inline(always)]
     fn received(&mut self, sequence: u64, latency_ticks: u64, _: u64) {
-        let latency_ns = (latency_ticks as f64 * self.ns_per_tick) as u64;
-        self.latency.record(latency_ns);
-        self.jitter.record(sequence, latency_ns);
-        self.sequence.record(sequence);
+        self.arrived(sequence, latency_ticks);
     }
 
     fn received_unique(&self) -> Option<u64> {
@@ -171,10 +168,43 @@ impl Record for Summaries {
     }
 }
 
+impl Summaries {
+    /// Takes a packet that came back, and returns whether it is another one than those so far. A copy has no latency of its own: the
+    /// share of packets that came in time, and the percentiles, are of packets.
+    #[inline(always)]
+    pub(crate) fn arrived(&mut self, sequence: u64, latency_ticks: u64) -> bool {
+        if self.sequence.record(sequence) == Arrival::Duplicate {
+            return false;
+        }
+        let latency_ns = (latency_ticks as f64 * self.ns_per_tick) as u64;
+        self.latency.record(latency_ns);
+        self.jitter.record(sequence, latency_ns);
+        true
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn copies_stand_for_no_packet_that_was_lost() {
+        let clock = Clock {
+            hz: 1e9,
+            error_ppm: 0.0,
+        };
+        let mut summaries = Summaries::new(&clock);
+        let mut sliced = Sliced::new(&clock, 1.0, 1, 5.0);
+        // The last of a hundred packets is lost, and one comes twice.
+        for sequence in (0..99).chain([3]) {
+            summaries.received(sequence, 1_000, 0);
+            sliced.received(sequence, 1_000, 0);
+        }
+        assert_eq!(summaries.latency.count(), 99);
+        assert_eq!(sliced.slices[0].count(), 99);
+        assert_eq!(summaries.received_unique(), Some(99));
+    }
 
     #[test]
     fn gaps_are_of_all_packets_also_where_the_machine_had_the_core() {

@@ -45,19 +45,15 @@ impl Record for Observed {
 
     #[inline(always)]
     fn received(&mut self, sequence: u64, latency_ticks: u64, seen_ticks: u64) {
-        self.summaries.received(sequence, latency_ticks, seen_ticks);
-        self.intended.received(sequence, latency_ticks);
-        self.slowest.received(latency_ticks, seen_ticks);
-        self.live.received(sequence, latency_ticks, seen_ticks);
-        if let Some(sampler) = &mut self.sampler {
-            sampler.received(sequence, latency_ticks, seen_ticks);
-        }
+        self.arrived(sequence, latency_ticks, seen_ticks);
     }
 
     #[inline(always)]
     fn received_frame(&mut self, sequence: u64, latency_ticks: u64, seen_ticks: u64, frame: &[u8]) {
-        self.received(sequence, latency_ticks, seen_ticks);
-        if let Some(worst) = &mut self.worst {
+        let is_new = self.arrived(sequence, latency_ticks, seen_ticks);
+        if let Some(worst) = &mut self.worst
+            && is_new
+        {
             worst.received(sequence, latency_ticks, seen_ticks, frame);
         }
     }
@@ -81,5 +77,22 @@ impl Record for Observed {
     #[inline(always)]
     fn interrupted(&mut self) {
         self.summaries.interrupted();
+    }
+}
+
+impl Observed {
+    /// Takes a packet that came back, and returns whether it is another one than those so far.
+    #[inline(always)]
+    fn arrived(&mut self, sequence: u64, latency_ticks: u64, seen_ticks: u64) -> bool {
+        if let Some(sampler) = &mut self.sampler {
+            sampler.received(sequence, latency_ticks, seen_ticks);
+        }
+        let is_new = self.summaries.arrived(sequence, latency_ticks);
+        if is_new {
+            self.intended.received(sequence, latency_ticks);
+            self.slowest.received(latency_ticks, seen_ticks);
+            self.live.received(sequence, latency_ticks, seen_ticks);
+        }
+        is_new
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{Account, Record, WithLive, compiled_here};
 use crate::slowest::Slowest;
-use taut_measure::{LatencyHistogram, SequenceTracker};
+use taut_measure::{Arrival, LatencyHistogram, SequenceTracker};
 use taut_sys::Clock;
 
 /// Latencies in slices of time, the slowest packets, and the sequence's account.
@@ -49,12 +49,14 @@ impl Record for Sliced {
 
     #[inline(always)]
     fn received(&mut self, sequence: u64, latency_ticks: u64, seen_ticks: u64) {
+        if self.sequence.record(sequence) == Arrival::Duplicate {
+            return;
+        }
         let slice = (seen_ticks as f64 * self.slices_per_tick) as usize;
         let last = self.slices.len() - 1;
         let latency_ns = (latency_ticks as f64 * self.ns_per_tick) as u64;
         self.slices[slice.min(last)].record(latency_ns);
         self.slowest.received(latency_ticks, seen_ticks);
-        self.sequence.record(sequence);
     }
 
     fn received_unique(&self) -> Option<u64> {

@@ -5,7 +5,7 @@
 
 use super::{Account, Record, WithLive, compiled_here};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use taut_measure::{LatencyHistogram, SequenceTracker};
+use taut_measure::{Arrival, LatencyHistogram, SequenceTracker};
 
 /// Packets that were due in one interval.
 #[derive(Debug, Clone)]
@@ -175,7 +175,9 @@ impl Record for Soaking {
 
     #[inline(always)]
     fn received(&mut self, sequence: u64, latency_ticks: u64, _: u64) {
-        self.sequence.record(sequence);
+        if self.sequence.record(sequence) == Arrival::Duplicate {
+            return;
+        }
         let interval = if sequence >= self.present_from {
             &mut self.present
         } else if sequence >= self.before_from {
@@ -222,7 +224,10 @@ mod tests {
             is_finished.try_recv().is_err(),
             "the second may still get packets"
         );
+        // The one that was given up comes after all; copies stand for none.
+        soaking.received(7, 100, 0);
         soaking.received(3, 100, 0);
+        soaking.received(14, 100, 0);
         let soaked = soaking.finish();
         let [before, _] = &soaked.last;
         assert_eq!((before.number, before.sent), (Some(1), 10));

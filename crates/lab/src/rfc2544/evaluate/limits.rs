@@ -1,7 +1,7 @@
 //! Limits that the device was held to, and missed.
 
 use super::SizeRow;
-use crate::rfc2544::results::Results;
+use crate::rfc2544::results::{Part, Results};
 use taut_measure::quantity::{rate, time};
 
 /// A limit that was missed.
@@ -27,38 +27,66 @@ pub enum Missed {
         /// The most that was asked for, ns.
         most_ns: f64,
     },
+    /// The throughput is not known.
+    #[error("throughput of {size} bytes is not known: no search came to its end")]
+    ThroughputUnknown {
+        /// Frame size as asked for.
+        size: String,
+    },
     /// The 99th percentile of a load is not known.
     #[error("p99 of {load} is not known: too few packets came back")]
     LatencyUnknown {
         /// Frame size and rate.
         load: String,
     },
+    /// There is no load at which latency was measured.
+    #[error("p99 of {size} bytes is not known: latency was measured at no load")]
+    NoLatency {
+        /// Frame size as asked for, or what was to be measured.
+        size: String,
+    },
 }
 
+/// What was asked for and could not be measured is missed, too.
 pub(super) fn missed(results: &Results, rows: &[SizeRow]) -> Vec<Missed> {
-    let limits = results.head.settings.limits;
+    let settings = &results.head.settings;
+    let limits = settings.limits;
     let mut missed = Vec::new();
     for row in rows {
-        if let (Some(least_pps), Some(found)) = (limits.min_throughput_pps, &row.throughput)
-            && found.mean_pps < least_pps
-        {
-            missed.push(Missed::Throughput {
-                size: row.size.clone(),
-                found_pps: found.mean_pps,
-                least_pps,
-            });
-        }
+        let size = row.size.clone();
+        missed.extend(match (limits.min_throughput_pps, &row.throughput) {
+            (Some(least_pps), Some(found)) if found.mean_pps < least_pps => {
+                Some(Missed::Throughput {
+                    size,
+                    found_pps: found.mean_pps,
+                    least_pps,
+                })
+            }
+            (Some(_), None) => Some(Missed::ThroughputUnknown { size }),
+            _ => None,
+        });
         for load in &row.latency {
             let p99 = load.quantiles.iter().find(|q| q.quantile == 0.99);
             let name = format!("{} bytes at {}", row.size, rate(load.rate_pps));
             missed.extend(too_slow(limits.max_p99_ns, p99.and_then(|q| q.ns), name));
         }
+        if limits.max_p99_ns.is_some() && settings.has(Part::Latency) && row.latency.is_empty() {
+            let size = row.size.clone();
+            missed.push(Missed::NoLatency { size });
+        }
     }
-    if let Some(soak) = &results.soak {
-        let p99 = soak.latency.as_ref().and_then(|l| l.p99_ns);
-        let offered = rate(soak.counts.offered_pps);
-        let name = format!("{} bytes in the soak at {offered}", soak.size);
-        missed.extend(too_slow(limits.max_p99_ns, p99.map(|ns| ns as f64), name));
+    match &results.soak {
+        Some(soak) => {
+            let p99 = soak.latency.as_ref().and_then(|l| l.p99_ns);
+            let offered = rate(soak.counts.offered_pps);
+            let name = format!("{} bytes in the soak at {offered}", soak.size);
+            missed.extend(too_slow(limits.max_p99_ns, p99.map(|ns| ns as f64), name));
+        }
+        None if limits.max_p99_ns.is_some() && settings.has(Part::Soak) => {
+            let size = format!("the soak of {}", results.head.sizes.join(", "));
+            missed.push(Missed::NoLatency { size });
+        }
+        None => {}
     }
     missed
 }
@@ -92,17 +120,44 @@ mod tests {
         let of_imix = Missed::LatencyUnknown {
             load: "imix bytes at 100 kpkt/s".to_owned(),
         };
-        let [throughput, few, slow, imix, soak] = missed.as_slice() else {
+        let [throughput, few, slow, unsearched, imix, soak] = missed.as_slice() else {
             panic!("{missed:?}");
         };
         assert!(matches!(throughput, Missed::Throughput { least_pps, .. } if *least_pps == 2e6));
         assert!(matches!(few, Missed::LatencyUnknown { .. }));
         assert!(matches!(slow, Missed::Latency { most_ns, .. } if *most_ns == 1_000.0));
+        assert!(matches!(unsearched, Missed::ThroughputUnknown { size } if size == "imix"));
         assert_eq!(*imix, of_imix);
         let text = soak.to_string();
         assert!(
             text.starts_with("p99 of 64 bytes in the soak at 1.00 kpkt/s is "),
             "{text}"
         );
+    }
+
+    #[test]
+    fn limits_that_could_not_be_measured_are_missed() {
+        let (_parent, dir) = made_up::folder(Completion::Finished);
+        let mut results = Results::load(&dir).unwrap();
+        results.units.clear();
+        results.soak = None;
+        let said = |results: &Results| -> Vec<String> {
+            let missed = Evaluation::of(results).missed;
+            missed.iter().map(ToString::to_string).collect()
+        };
+        let all = said(&results);
+        let wanted = [
+            "throughput of 64 bytes is not known: no search came to its end",
+            "p99 of 64 bytes is not known: latency was measured at no load",
+            "throughput of imix bytes is not known: no search came to its end",
+            "p99 of imix bytes is not known: latency was measured at no load",
+            "p99 of the soak of 64, imix bytes is not known: latency was measured at no load",
+        ];
+        assert_eq!(all, wanted);
+        // Nobody asked for latency.
+        results.head.settings.parts = vec![Part::Throughput];
+        assert_eq!(said(&results).len(), 2);
+        results.head.settings.limits = Default::default();
+        assert!(said(&results).is_empty());
     }
 }
