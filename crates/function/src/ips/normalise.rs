@@ -382,6 +382,44 @@ mod tests {
     }
 
     #[test]
+    fn a_checksum_is_about_the_last_receiver_of_a_source_route_however_long_the_header() {
+        let plain = UdpFlow::default()
+            .frame_as(Protocol::Udp, None, 100)
+            .unwrap();
+        let last = [198, 51, 100, 9];
+        for options in [8, 20, 40] {
+            let mut route = vec![131, 7, 4, last[0], last[1], last[2], last[3]];
+            route.resize(options, 0);
+            let mut frame = [&plain[..34], &route, &plain[34..]].concat();
+            frame[14] = 0x40 | (5 + options as u8 / 4);
+            let total = u16::from_be_bytes([frame[16], frame[17]]) + options as u16;
+            frame[16..18].copy_from_slice(&total.to_be_bytes());
+            frame[24..26].fill(0);
+            let at = 34 + options;
+            let sum = Sum::of(&frame[14..at]).checksum();
+            frame[24..26].copy_from_slice(&sum.to_be_bytes());
+            let len = usize::from(u16::from_be_bytes([frame[at + 4], frame[at + 5]]));
+            for (receiver, is_right) in [
+                (last, true),
+                ([frame[30], frame[31], frame[32], frame[33]], false),
+            ] {
+                frame[at + 6..at + 8].fill(0);
+                let sum = Sum::of(&frame[at..at + len])
+                    .combine(Sum::of(&frame[26..30]))
+                    .combine(Sum::of(&receiver))
+                    .add_u16(UDP.into())
+                    .add_u16(len as u16);
+                frame[at + 6..at + 8].copy_from_slice(&sum.checksum().to_be_bytes());
+                assert_eq!(
+                    outcome(&frame, true).is_none(),
+                    is_right,
+                    "{options} {receiver:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
     fn what_is_changed_keeps_its_checksums() {
         let mut frame = UdpFlow::default()
             .frame_as(Protocol::Tcp, None, 100)
