@@ -1,4 +1,4 @@
-// Says of each request the client's port, its path and its body: what Node was handed. Of /file?ENCODING&WORD it answers
+// Says of each request the client's port, its path and its body: what Node was handed. Of /file?ENCODING&WORD it says all, and answers
 // a body with WORD in it, in chunks.
 const http = require("http");
 const zlib = require("zlib");
@@ -12,14 +12,15 @@ const encoders = {
 
 function file(query, response) {
     // What hides an attack may make another query of it.
-    const [encoding, word = "", seed] = (query ?? "").split("&");
-    const around = "0123456789 some text that compresses\n".repeat(1 + (Number(seed) % 40));
+    const [encoding, word = "", digits] = (query ?? "").split("&");
+    const seed = Number(digits) || 0;
+    const around = "0123456789 some text that compresses\n".repeat(1 + (seed % 40));
     const isKnown = Object.hasOwn(encoders, encoding);
     const encode = isKnown ? encoders[encoding] : encoders.identity;
     const body = encode(Buffer.from(`${around}${word.toUpperCase()}-file-data${around}`));
     const headers = encode === encoders.identity ? {} : { "Content-Encoding": encoding };
     response.writeHead(200, { "Content-Type": "text/plain", ...headers });
-    const size = 1 + (Number(seed) % 97);
+    const size = 1 + (seed % 97);
     for (let at = 0; at < body.length; at += size) response.write(body.subarray(at, at + size));
     response.end();
 }
@@ -35,7 +36,8 @@ const server = http.createServer((request, response) => {
         } catch {
             // A path that is none stays as it is.
         }
-        process.stdout.write(`${request.socket.remotePort} ${decoded} ${body}\n`);
+        const asked = path === "/file" ? `${path}?${query}` : decoded;
+        process.stdout.write(`${request.socket.remotePort} ${asked} ${body}\n`);
         if (path === "/file") file(query, response);
         else response.end("ok");
     });

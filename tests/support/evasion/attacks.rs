@@ -173,8 +173,9 @@ pub fn is_handed(attack: Attack, is_benign: bool, got: &[u8], sent: &[u8]) -> bo
         (Attack::Body, true) => b"cmd=good",
         (Attack::Answer, false) => b"EVIL-file-data",
         (Attack::Answer, true) => b"GOOD-file-data",
-        // It has come whole, or it does not count.
-        (Attack::Response(_), _) => return !got.is_empty(),
+        // What hides it may make another question of it, whose answer is harmless.
+        (Attack::Response(_), false) => b"&evil&",
+        (Attack::Response(_), true) => b"&good&",
     };
     let got = match attack {
         Attack::Answer => body(got, sent),

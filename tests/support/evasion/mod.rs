@@ -224,7 +224,8 @@ impl Oracle {
                     .received
                     .windows(10)
                     .any(|it| it == b"text/plain");
-                connection.has_ended && is_file
+                let is_asked_for = is_handed(case.attack, case.benign, got, &[]);
+                connection.has_ended && is_file && is_asked_for
             }
             _ => is_handed(case.attack, case.benign, got, &case.payload()),
         };
