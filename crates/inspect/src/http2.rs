@@ -10,6 +10,8 @@
 use crate::buffer::{Buffer, BufferSet};
 use crate::cursor::Cursor;
 use crate::framer::{Framed, Framers, Length};
+use crate::http::memory::Memory;
+use crate::http::target::normalise;
 use crate::http::{OF_RESPONSES, VALUES};
 use crate::protocols::Findings;
 use crate::record::{Mark, Record};
@@ -122,6 +124,8 @@ struct Headers {
     ends_stream: bool,
     /// The names and values of a block.
     fields: Record,
+    /// The target of a request as a server takes it.
+    target: Option<Memory>,
 }
 
 /// A stream, which has one message.
@@ -297,7 +301,7 @@ impl Side {
         let place = self.place(frame.stream);
         let stream = &mut self.streams[place];
         stream.begin(frame.stream);
-        fill(&mut stream.record, &self.headers.fields, to_server);
+        fill(&mut stream.record, &mut self.headers, to_server);
         stream.end = stream.record.mark();
         // What the frame itself says goes with it.
         for buffer in self.frame.has().iter() {
@@ -514,8 +518,10 @@ fn pairs(fields: &Record) -> impl Iterator<Item = (&[u8], &[u8])> {
 }
 
 /// Puts what the fields of a request or a response say into a record.
-fn fill(record: &mut Record, fields: &Record, is_request: bool) {
+fn fill(record: &mut Record, headers: &mut Headers, is_request: bool) {
     const LINE_END: &[u8] = b"\r\n";
+    let Headers { fields, target, .. } = headers;
+    let fields = &*fields;
     for (name, _) in pairs(fields) {
         record.put(Buffer::Http2HeaderName, &[name]);
     }
@@ -535,7 +541,10 @@ fn fill(record: &mut Record, fields: &Record, is_request: bool) {
     }
     record.put(Buffer::HttpProtocol, &[b"HTTP/2"]);
     match is_request {
-        true => fill_request(record, fields),
+        true => {
+            let target = target.get_or_insert_with(|| Memory::new(MOST_BLOCK));
+            fill_request(record, fields, target);
+        }
         false => fill_response(record, fields),
     }
     for (name, buffer) in VALUES {
@@ -545,11 +554,14 @@ fn fill(record: &mut Record, fields: &Record, is_request: bool) {
     }
 }
 
-fn fill_request(record: &mut Record, fields: &Record) {
+fn fill_request(record: &mut Record, fields: &Record, target: &mut Memory) {
     let method = value(fields, b":method").unwrap_or_default();
     let path = value(fields, b":path").unwrap_or_default();
     record.put(Buffer::HttpMethod, &[method]);
-    record.put(Buffer::HttpUri, &[path]);
+    // A server decodes it as it does that of HTTP/1.1 (RFC 9113 section 8.3.1).
+    target.truncate(0);
+    normalise(path, target);
+    record.put(Buffer::HttpUri, &[&target[..]]);
     record.put(Buffer::HttpRawUri, &[path]);
     let line = [method, b" ", path, b" HTTP/2\r\n"];
     record.put(Buffer::HttpRequestLine, &line);
@@ -627,6 +639,27 @@ mod tests {
         ("cookie", "b=2"),
         ("x-long", "a value that is put into the table"),
     ];
+
+    #[test]
+    fn a_target_is_decoded_as_one_of_http_1() {
+        let mut client = Encoder::new();
+        let mut request = |path| {
+            let fields = [(":method", "GET"), (":path", path)];
+            frame(HEADERS, END_HEADERS, 1, &block(&mut client, &fields))
+        };
+        let paths = ["/x/%2e%2e//%65vil?a=%20", "*", "", "http://a.example"];
+        let pieces = [(true, paths.map(&mut request).concat())];
+        let (found, counts) = whole_as_cut(Application::Http2, &pieces);
+        assert_eq!(counts.faults, 0);
+        let of = |buffer| {
+            found
+                .iter()
+                .map(|it| texts(it, buffer).concat())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(of(Buffer::HttpUri), ["/evil?a= ", "*", "", "/"]);
+        assert_eq!(of(Buffer::HttpRawUri), paths);
+    }
 
     #[test]
     fn headers_and_bodies_fill_the_buffers_of_http() {

@@ -7,7 +7,7 @@ const KEPT_BYTES: usize = 16 * 1024;
 
 /// Bytes up to a limit; the first `len` of them are written.
 #[derive(Debug)]
-pub(super) struct Memory {
+pub(crate) struct Memory {
     bytes: Box<[u8]>,
     len: usize,
     /// The most that was written since it was given.

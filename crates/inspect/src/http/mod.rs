@@ -12,8 +12,8 @@
 mod body;
 mod head;
 mod headers;
-mod memory;
-mod target;
+pub(crate) mod memory;
+pub(crate) mod target;
 #[cfg(test)]
 mod tests;
 mod unpack;

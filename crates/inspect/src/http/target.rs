@@ -1,76 +1,86 @@
 //! The target of a request in the form that rules ask about: without scheme and host, decoded once, its path as a server takes it.
 
 use super::head::{Part, Side};
+use super::memory::Memory;
 use std::ops::Range;
 
 impl Side {
     /// Decodes the target once, and takes out of its path what a server would.
     pub(super) fn normalise_target(&mut self, target: Part) {
-        let from = self.made.len();
-        let Range { start: begin, end } = target.range();
-        let mut at = begin;
-        self.authority = Part::default();
-        if let Some((host, path)) = split_absolute(&self.head[begin..end]) {
-            self.authority = Part::new(begin + host.start, begin + host.end);
-            at = begin + path;
-            if self.head[at..end].first() != Some(&b'/') {
-                // The path that is meant where there is none.
-                self.made.push(b"/");
-            }
-        }
-        let mut in_query = false;
-        while at < end && self.made.room() > 0 {
-            let hex = |at: usize| char::from(self.head[at]).to_digit(16);
-            let byte = match self.head[at] {
-                b'%' if at + 2 < end => match (hex(at + 1), hex(at + 2)) {
-                    (Some(high), Some(low)) => {
-                        at += 2;
-                        (high << 4 | low) as u8
-                    }
-                    _ => b'%',
-                },
-                byte => {
-                    if byte == b'?' && !in_query {
-                        self.fold_last(from);
-                        in_query = true;
-                    }
-                    byte
-                }
-            };
-            at += 1;
-            self.made.push(&[byte]);
-            if !in_query && byte == b'/' && self.made.len() > from + 1 {
-                self.fold_path(from);
-            }
-        }
-        if !in_query {
-            self.fold_last(from);
-        }
+        let (from, begin) = (self.made.len(), target.range().start);
+        let host = normalise(&self.head[target.range()], &mut self.made);
+        self.authority = host.map_or(Part::default(), |host| {
+            Part::new(begin + host.start, begin + host.end)
+        });
         self.target = Part::new(from, self.made.len());
     }
+}
 
-    /// The path is over: if its last segment is `.` or `..`, a slash is meant behind it (RFC 3986 section 5.2.4).
-    fn fold_last(&mut self, begin: usize) {
-        let path = self.made.get(begin..).unwrap_or_default();
-        let is_dots = path.ends_with(b"/.") || path.ends_with(b"/..");
-        if is_dots && self.made.push(b"/") > 0 {
-            self.fold_path(begin);
+/// Writes a target behind what is there, decoded once and without what a server would take out of its path. Returns the place of host and
+/// port in an absolute one.
+pub(crate) fn normalise(target: &[u8], made: &mut Memory) -> Option<Range<usize>> {
+    let from = made.len();
+    let (mut at, mut authority) = (0, None);
+    if let Some((host, path)) = split_absolute(target) {
+        authority = Some(host);
+        at = path;
+        if target.get(at) != Some(&b'/') {
+            // The path that is meant where there is none.
+            made.push(b"/");
         }
     }
-
-    /// The path ends in a slash: takes what is in front of it out if that is nothing, `.` or `..`.
-    fn fold_path(&mut self, begin: usize) {
-        let path = &self.made[begin..self.made.len() - 1];
-        let Some(slash) = memchr::memrchr(b'/', path) else {
-            return;
+    let mut in_query = false;
+    while at < target.len() && made.room() > 0 {
+        let hex = |at: usize| char::from(target[at]).to_digit(16);
+        let byte = match target[at] {
+            b'%' if at + 2 < target.len() => match (hex(at + 1), hex(at + 2)) {
+                (Some(high), Some(low)) => {
+                    at += 2;
+                    (high << 4 | low) as u8
+                }
+                _ => b'%',
+            },
+            byte => {
+                if byte == b'?' && !in_query {
+                    fold_last(made, from);
+                    in_query = true;
+                }
+                byte
+            }
         };
-        let len = match &path[slash + 1..] {
-            b"" | b"." => slash + 1,
-            b".." => memchr::memrchr(b'/', &path[..slash]).unwrap_or(slash) + 1,
-            _ => return,
-        };
-        self.made.truncate(begin + len);
+        at += 1;
+        made.push(&[byte]);
+        if !in_query && byte == b'/' && made.len() > from + 1 {
+            fold_path(made, from);
+        }
     }
+    if !in_query {
+        fold_last(made, from);
+    }
+    authority
+}
+
+/// The path is over: if its last segment is `.` or `..`, a slash is meant behind it (RFC 3986 section 5.2.4).
+fn fold_last(made: &mut Memory, begin: usize) {
+    let path = made.get(begin..).unwrap_or_default();
+    let is_dots = path.ends_with(b"/.") || path.ends_with(b"/..");
+    if is_dots && made.push(b"/") > 0 {
+        fold_path(made, begin);
+    }
+}
+
+/// The path ends in a slash: takes what is in front of it out if that is nothing, `.` or `..`.
+fn fold_path(made: &mut Memory, begin: usize) {
+    let path = &made[begin..made.len() - 1];
+    let Some(slash) = memchr::memrchr(b'/', path) else {
+        return;
+    };
+    let len = match &path[slash + 1..] {
+        b"" | b"." => slash + 1,
+        b".." => memchr::memrchr(b'/', &path[..slash]).unwrap_or(slash) + 1,
+        _ => return,
+    };
+    made.truncate(begin + len);
 }
 
 /// Where in an absolute target host and port are, and where its path begins; none for another target.
