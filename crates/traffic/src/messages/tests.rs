@@ -153,11 +153,13 @@ fn addresses_that_are_made_up_keep_nobody_out_for_long() {
     let mut host = DeadlineMessages::open(HERE.parse().unwrap(), settings.clone()).unwrap();
     let to = host.address().unwrap();
     let mut message = [0; 100];
-    // Hellos of more peers than there may be, none of whom goes on.
+    // Hellos of more peers than there may be, none of whom goes on. They stay, so that their ports are nobody else's.
+    let mut others = Vec::new();
     for _ in 0..70 {
         let mut one = DeadlineMessages::open(HERE.parse().unwrap(), settings.clone()).unwrap();
         one.send_to(b"hello", to).unwrap();
         assert_eq!(host.receive(&mut message).unwrap(), None);
+        others.push(one);
     }
     let mut right = DeadlineMessages::open(HERE.parse().unwrap(), settings).unwrap();
     right.send_to(b"hello", to).unwrap();
