@@ -144,7 +144,7 @@ impl Watch<'_> {
         }
     }
 
-    /// Says in a line what there was in a second; `last` is what the first stream has gathered of it.
+    /// Prints one line about a second; `last` is the first stream's interval of that second.
     fn say(&self, second: u32, streams: &[StreamView], last: Option<&Interval>) {
         match self.look {
             Look::Json => print::line(json_line(second, streams)),

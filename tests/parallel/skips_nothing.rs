@@ -1,4 +1,4 @@
-//! What a slow path holds, cuts or makes passes every function that stands behind the one that did it, on the wire.
+//! Packets that a function's slow path has held, fragmented or made pass all functions behind it: tests on real wires.
 
 use crate::support::between::{Between, decoded};
 use crate::support::scratch;

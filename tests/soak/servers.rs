@@ -48,7 +48,8 @@ fn gone(what: &str, process: u32, mut peer: impl FnMut(u64, &mut fastrand::Rng))
     }
 }
 
-/// Says a part of `message` over a connection, hears a part of the answer or nothing, and is gone; half of them by a reset.
+/// Sends a random part of `message`, reads a part of the answer in half of the calls, and closes the connection; where an answer was not
+/// read, the kernel resets it.
 fn breaks_off(mut stream: impl Read + Write, message: &[u8], random: &mut fastrand::Rng) {
     let said = random.usize(0..=message.len());
     let _ = stream.write_all(&message[..said]);

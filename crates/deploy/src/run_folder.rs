@@ -111,7 +111,7 @@ impl Drop for RunFolder {
 /// The folder of the chain of that name, if somebody keeps it up.
 ///
 /// # Errors
-/// As of [`all_chains`].
+/// Those of [`all_chains`].
 pub fn of_running(name: &str) -> Result<Option<PathBuf>, DeployError> {
     let Some(path) = all_chains()?.map(|all| all.join(name)) else {
         return Ok(None);
@@ -123,7 +123,7 @@ pub fn of_running(name: &str) -> Result<Option<PathBuf>, DeployError> {
 /// Whether a chain of that name has a folder, also one whose supervisor is dead.
 ///
 /// # Errors
-/// As of [`all_chains`].
+/// Those of [`all_chains`].
 pub(crate) fn is_left(name: &str) -> Result<bool, DeployError> {
     Ok(names()?.iter().any(|known| known == name))
 }
@@ -131,7 +131,7 @@ pub(crate) fn is_left(name: &str) -> Result<bool, DeployError> {
 /// Path of the log of the supervisor of the chain of that name, if it keeps one.
 ///
 /// # Errors
-/// As of [`all_chains`].
+/// Those of [`all_chains`].
 pub fn log(name: &str) -> Result<Option<PathBuf>, DeployError> {
     let path = all_chains()?.map(|all| all.join(name).join(LOG));
     Ok(path.filter(|log| log.exists()))
@@ -150,7 +150,7 @@ pub fn keep_as_log(words: &Path, name: &str) -> Result<(), DeployError> {
 /// The names of all chains that have a folder, also of those whose supervisor is dead.
 ///
 /// # Errors
-/// As of [`all_chains`].
+/// Those of [`all_chains`].
 pub fn names() -> Result<Vec<String>, DeployError> {
     let entries = all_chains()?.and_then(|all| fs::read_dir(all).ok());
     let mut names: Vec<_> = entries

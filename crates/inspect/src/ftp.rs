@@ -12,7 +12,7 @@ use crate::record::Record;
 use memchr::memchr;
 use std::collections::VecDeque;
 
-/// Who connects for data, by the names in rules: the server in active mode, the client in passive mode.
+/// The names in rules of the end that opens the data connection: the server in active mode, the client in passive mode.
 pub const MODES: [(&str, i64); 2] = [("active", ACTIVE as i64), ("passive", PASSIVE as i64)];
 const ACTIVE: u64 = 1;
 const PASSIVE: u64 = 2;

@@ -193,7 +193,7 @@ impl Datagrams {
 
 #[cfg(test)]
 pub(crate) mod testing {
-    //! What tests of parsers have in common.
+    //! Helpers of the parsers' tests.
 
     use super::*;
     use crate::buffer::Buffer;
@@ -239,7 +239,7 @@ pub(crate) mod testing {
         (found, all)
     }
 
-    /// As [`read`], of pieces that are cut after so many bytes in turn.
+    /// Does as [`read`], with the pieces cut into parts of these lengths, which are taken in turn.
     pub fn read_cut(
         parser: &mut Parser,
         pieces: &[(bool, Vec<u8>)],

@@ -1,4 +1,4 @@
-//! What was read of one message: its buffers and numbers, in memory that is made lazily and bounded.
+//! The record of one message: the buffers and numbers that a parser found in it. Its memory is bounded, and allocated when first written.
 //!
 //! Parsers of protocols fill records, rules ask them. A buffer may be there several times, such as the topics of one
 //! subscription; each is an instance of its own. A number is an instance of eight bytes, most significant byte first.

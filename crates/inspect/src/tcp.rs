@@ -1,4 +1,4 @@
-//! Which segments of a TCP connection its ends take (RFC 9293, RFC 5961), as far as who sees them pass can know.
+//! The state of a TCP connection as its ends have it (RFC 9293, RFC 5961), as far as the passing segments tell: which of them are accepted.
 //!
 //! A connection begins with numbers that the other end has answered: whatever else claims to begin one is remembered until it is
 //! answered, and moves nothing. Segments outside of what the receiver has offered to take, and acknowledgements of what

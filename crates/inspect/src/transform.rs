@@ -24,7 +24,7 @@ pub enum Transform {
     Upper,
     /// White space is taken out.
     StripSpace,
-    /// Of several spaces in a row one is left.
+    /// Each run of spaces becomes one space.
     CompressSpace,
     /// The MD5 of it, 16 bytes.
     Md5,

@@ -62,7 +62,7 @@ pub enum Attack {
     Answer,
 }
 
-/// Of a response's body.
+/// The coding of a response's body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Encoding {

@@ -15,7 +15,7 @@ const FORGOTTEN: u16 = 3200;
 #[serde(rename_all = "kebab-case")]
 pub enum Broken {
     TcpChecksum,
-    /// Of an IPv4 header; IPv6 has none.
+    /// The checksum of the IPv4 header is wrong; IPv6 has none.
     IpChecksum,
     /// It ends at the router in front of the receiver.
     TimeToLive,

@@ -1,6 +1,5 @@
-//! Where events go: a file that is appended to, or whoever listens at a socket. What is not taken is counted, and never
-//! kept: a full disk, a reader that is slow or gone and a file that was removed cost no memory, and writing goes on when
-//! they are over.
+//! The target of events: a file that is appended to, or a reader at a socket. Events that it does not take are counted and dropped,
+//! so a full disk, a removed file, and a reader that is slow or gone cost no memory; writing goes on when the target takes events again.
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use std::fs::{File, OpenOptions, symlink_metadata};

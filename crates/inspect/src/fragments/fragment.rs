@@ -1,4 +1,4 @@
-//! What a packet says as a fragment: what it shares with the others of its datagram, where it belongs, and what it carries.
+//! A fragment as its header describes it: the identity of its datagram, its place there, and its bytes.
 
 use super::{FragmentFault, MOST_BYTES, MOST_HEADER_BYTES};
 use std::net::{IpAddr, Ipv4Addr};

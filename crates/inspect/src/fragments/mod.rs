@@ -1,8 +1,8 @@
 //! Whole packets out of fragments of IPv4 (RFC 791 section 3.2) and IPv6 (RFC 8200 section 4.5), for a worker: all memory is made at the
 //! start.
 //!
-//! Where two fragments overlap and differ, receivers differ in which one they take, so that an attacker can show us one packet and the
-//! receiver another. Such a datagram is given up therefore, with all fragments that are still to come (RFC 5722 for IPv6; the same is
+//! Receivers differ in which of two overlapping fragments they keep, so an attacker can show one packet to the inspection and another
+//! to the receiver. A datagram whose fragments overlap and differ is given up, with all fragments that are still to come (RFC 5722 for IPv6; the same is
 //! done for IPv4), unless [`Overlap::First`] is asked for. Bytes that come twice and are the same do no harm. A first fragment that cuts a
 //! TCP header before its flags ends the datagram too (RFC 1858 section 3).
 //!
