@@ -96,6 +96,10 @@ pub struct Arguments {
     /// Say which share of the packets came back within this time, such as 1ms; lost and refused ones did not
     #[arg(long, value_name = "TIME", value_parser = quantity::some_time)]
     budget: Option<Duration>,
+    /// Seed of the arrivals of random patterns (poisson): equal seeds give equal arrivals (default: drawn, and stated in
+    /// the results)
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
     /// A command that prints the joules counted so far by a meter, asked before and after; otherwise the processor's own
     /// counters (RAPL) are read, where it has them
     #[arg(long, value_name = "COMMAND")]
@@ -193,6 +197,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         },
         warm_up: Duration::from_secs_f64(arguments.warm_up),
         budget: arguments.budget,
+        seed: arguments.seed,
     };
     let clock = measurement.setup.clock();
     let stop = exit::stop_flag()?;

@@ -67,6 +67,10 @@ pub struct Common {
     /// End with code 1 if the 99th percentile of latency is more than this, such as 50us, at any load
     #[arg(long, value_name = "TIME", value_parser = quantity::some_time)]
     max_p99: Option<Duration>,
+    /// Seed of the arrivals of random patterns (poisson): equal seeds give equal arrivals (default: drawn, and stated in
+    /// the results)
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
     /// Results folder (default: a new one under ./results)
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -356,6 +360,7 @@ fn settings(
             min_throughput_pps: None,
             max_p99_ns: common.max_p99.map(|time| time.as_nanos() as f64),
         },
+        seed: Some(common.seed.unwrap_or_else(taut_traffic::drawn_seed)),
     })
 }
 

@@ -128,6 +128,7 @@ fn page<'a>(
             figures,
             noise: &[],
             left_out,
+            failed_attempts: &[],
             problems,
             machine: flatten(&origin.versions),
             command_line: &origin.command_line,

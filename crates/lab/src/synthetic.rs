@@ -195,6 +195,7 @@ pub fn manifest(schema: u32) -> Manifest {
         core_plan: String::new(),
         noise: Vec::new(),
         left_out: Vec::new(),
+        failed_attempts: Vec::new(),
     }
 }
 
@@ -218,7 +219,8 @@ pub fn experiment(plan: &Plan) -> Experiment {
             Noise { name: "virtual machine".to_owned(), detail: "The host may take a core away at any time; steal time was 0.1 %.".to_owned(), taken: None },
             Noise { name: "timer interrupts".to_owned(), detail: "250 per second on each core, a few µs each.".to_owned(), taken: None },
         ],
-        left_out: vec![LeftOut {
+        failed_attempts: Vec::new(),
+            left_out: vec![LeftOut {
             what: "Hardware time stamps".to_owned(),
             why: "The machine has no network card that takes them.".to_owned(),
             how: "Use a card with PTP support.".to_owned(),

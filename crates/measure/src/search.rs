@@ -1,8 +1,8 @@
 //! The search for the highest loss-free rate, which draws the latency-over-rate curve on its way.
 //!
 //! RFC 2544 section 26.1 defines the figure. Loss verification after ETSI GS NFV-TST 009 clause
-//! 12.3.3: a trial that fails is repeated once, and only the repeat counts, so that one hiccup of a
-//! virtual machine does not halve the result.
+//! 12.3.3: a trial that fails is repeated, and a rate fails by two trials that say the same, so that one
+//! hiccup of a virtual machine does not halve the result.
 
 use serde::{Deserialize, Serialize};
 
@@ -48,7 +48,8 @@ pub enum SearchSettingsError {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrialOutcome {
-    /// The rate of the trial, packets per second.
+    /// The rate at which packets were offered, packets per second: the rate of the trial, or less where the generator
+    /// came to its last packets late (RFC 2285 section 3.5 tells the offered load from the intended one).
     pub offered_pps: f64,
     /// Packets the generator handed over.
     pub sent: u64,
@@ -107,6 +108,9 @@ pub struct Trial {
     pub verdict: Verdict,
     /// Whether the trial repeats the failed one before it.
     pub repeat: bool,
+    /// The rate of the trial, packets per second; none in results that do not tell it from the rate offered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked_pps: Option<f64>,
 }
 
 /// Reason why the search found no higher loss-free rate.
@@ -125,7 +129,7 @@ pub enum Limit {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SearchResult {
-    /// The highest rate without loss, packets per second; `None` when every rate failed.
+    /// The highest rate without loss, as it was offered, packets per second; `None` when every rate failed.
     pub loss_free_pps: Option<f64>,
     /// Reason why no higher rate was found.
     pub limited_by: Limit,
@@ -172,8 +176,8 @@ enum SearchStep {
 pub struct LadderSearch {
     settings: SearchSettings,
     stage: SearchStep,
-    /// The trial before failed and is being repeated.
-    repeating: bool,
+    /// What the trials at this rate said so far that failed.
+    failures: Vec<Verdict>,
     /// Rates on which a decision fell.
     decided: Vec<(f64, Verdict)>,
     trials: Vec<Trial>,
@@ -203,7 +207,7 @@ impl LadderSearch {
                 rung_pps: start_pps,
                 lossy_in_a_row: 0,
             },
-            repeating: false,
+            failures: Vec::new(),
             decided: Vec::new(),
             trials: Vec::new(),
         })
@@ -218,7 +222,7 @@ impl LadderSearch {
         }
     }
 
-    /// Upper bound of the trials that a search takes: every rung and bisection, each repeated once.
+    /// Upper bound of the trials that a search takes: every rung and bisection, each repeated twice.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -234,7 +238,7 @@ impl LadderSearch {
         } = self.settings;
         // One rung more than the logarithm says, should it round down.
         let steps = ((max_pps.ln() - start_pps.ln()) / factor.ln()).ceil() as u64 + 1;
-        2 * (steps + 1 + u64::from(bisections))
+        3 * (steps + 1 + u64::from(bisections))
     }
 
     /// Takes the outcome of the trial at [`Self::next_rate_pps`]. After the end it is ignored.
@@ -243,16 +247,21 @@ impl LadderSearch {
             return;
         };
         let verdict = outcome.verdict();
-        let repeat = self.repeating;
         self.trials.push(Trial {
             outcome,
             verdict,
-            repeat,
+            repeat: !self.failures.is_empty(),
+            asked_pps: Some(rate_pps),
         });
-        self.repeating = verdict != Verdict::LossFree && !repeat;
-        if self.repeating {
-            return;
+        // A rate fails by two trials that say the same: a late generator is no witness of a loss.
+        if verdict != Verdict::LossFree {
+            let said_before = self.failures.contains(&verdict);
+            self.failures.push(verdict);
+            if !said_before {
+                return;
+            }
         }
+        self.failures.clear();
         self.decided.push((rate_pps, verdict));
         self.stage = match self.stage {
             SearchStep::Climbing {
@@ -324,8 +333,16 @@ impl LadderSearch {
                 .filter(|(_, verdict)| *verdict == Verdict::Lossy);
             lossy.map(|(rate_pps, _)| *rate_pps)
         };
+        let offered = |rate_pps: f64| {
+            let trials = self
+                .trials
+                .iter()
+                .filter(|t| t.asked_pps == Some(rate_pps) && t.verdict == Verdict::LossFree);
+            let offered = trials.map(|t| t.outcome.offered_pps).reduce(f64::max);
+            offered.map_or(rate_pps, |offered| offered.min(rate_pps))
+        };
         SearchResult {
-            loss_free_pps,
+            loss_free_pps: loss_free_pps.map(offered),
             limited_by: match self.lowest_failing_above_loss_free() {
                 Some((_, Verdict::Lossy)) => Limit::Device,
                 Some(_) => Limit::Generator,
@@ -504,6 +521,44 @@ mod tests {
         });
         let near = near.count();
         assert!(near >= 380, "{near} of 400");
+    }
+
+    #[test]
+    fn one_loss_beside_a_late_generator_is_not_two() {
+        // At the second rung: late, then a loss, then late again.
+        let mut at = 0;
+        let result = search(settings(), |rate_pps| {
+            if rate_pps != 2e5 {
+                return capacity(1e9)(rate_pps);
+            }
+            at += 1;
+            match at {
+                2 => Verdict::Lossy,
+                _ => Verdict::GeneratorBehind,
+            }
+        });
+        assert_eq!(
+            (result.first_lossy_pps, result.limited_by),
+            (None, Limit::Generator)
+        );
+        assert!(result.monotonic, "{result:?}");
+    }
+
+    #[test]
+    fn the_rate_found_is_the_one_offered() {
+        let mut search = LadderSearch::new(settings()).unwrap();
+        while let Some(asked_pps) = search.next_rate_pps() {
+            // A generator that comes to 1 Mpkt/s, and sends its last packets within the grace.
+            let behind = asked_pps > 1.01e6;
+            let offered_pps = asked_pps.min(1e6);
+            let verdict = match behind {
+                true => Verdict::GeneratorBehind,
+                false => Verdict::LossFree,
+            };
+            search.report(outcome(offered_pps, verdict));
+        }
+        let found = search.result().loss_free_pps.unwrap();
+        assert!((0.99e6..=1e6).contains(&found), "{found}");
     }
 
     #[test]

@@ -107,13 +107,23 @@ pub struct TimedTrial {
     pub outcome: TrialOutcome,
     /// Whether the rate held in the trial.
     pub verdict: Verdict,
+    /// The rate of the trial, packets per second; none in results that do not tell it from the rate offered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked_pps: Option<f64>,
+}
+
+impl TimedTrial {
+    /// The rate of the trial, packets per second.
+    fn asked_pps(&self) -> f64 {
+        self.asked_pps.unwrap_or(self.outcome.offered_pps)
+    }
 }
 
 /// Result of the search, complete or so far.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ThroughputResult {
-    /// The highest rate that held, packets per second; None if none did.
+    /// The highest rate that held, as it was offered, packets per second; None if none did.
     pub rate_pps: Option<f64>,
     /// `rate_pps` less the loss that was tolerated: Conditional Throughput (MLRsearch appendix B).
     pub conditional_pps: Option<f64>,
@@ -232,11 +242,9 @@ impl ThroughputSearch {
     pub fn report(&mut self, wanted: Wanted, outcome: TrialOutcome) {
         self.trials.push(TimedTrial {
             seconds: wanted.seconds,
-            outcome: TrialOutcome {
-                offered_pps: wanted.rate_pps,
-                ..outcome
-            },
+            outcome,
             verdict: verdict(&outcome, self.settings.loss_tolerance),
+            asked_pps: Some(wanted.rate_pps),
         });
     }
 
@@ -280,8 +288,9 @@ impl ThroughputSearch {
             .iter()
             .any(|(rate, class)| *class == Class::Fails && *rate < highest_held);
         ThroughputResult {
-            rate_pps: lower,
-            conditional_pps: lower.map(|rate| rate * (1.0 - self.tolerated_loss(rate))),
+            rate_pps: lower.map(|rate| self.offered(rate)),
+            conditional_pps: lower
+                .map(|rate| self.offered(rate) * (1.0 - self.tolerated_loss(rate))),
             failing_pps: upper.map(|(rate, _)| rate),
             limited_by,
             monotonic: !failed_below,
@@ -376,7 +385,7 @@ impl ThroughputSearch {
         let classes = self.classes(seconds);
         let voted = self.trials.iter().filter(|t| t.seconds >= seconds);
         if let Some(rate) = voted
-            .map(|t| t.outcome.offered_pps)
+            .map(TimedTrial::asked_pps)
             .find(|rate| class_at(&classes, *rate) == Class::Undecided)
         {
             return wanted(rate);
@@ -432,7 +441,7 @@ impl ThroughputSearch {
 
     /// Returns each rate that was tried, by rising rate, and what its trials say if full ones take `full_seconds`.
     fn classes(&self, full_seconds: f64) -> Vec<(f64, Class)> {
-        let mut rates: Vec<f64> = self.trials.iter().map(|t| t.outcome.offered_pps).collect();
+        let mut rates: Vec<f64> = self.trials.iter().map(|t| t.asked_pps()).collect();
         rates.sort_by(f64::total_cmp);
         rates.dedup();
         rates
@@ -444,7 +453,7 @@ impl ThroughputSearch {
     fn class(&self, rate_pps: f64, full_seconds: f64) -> Class {
         let at = || {
             let trials = self.trials.iter();
-            trials.filter(move |t| t.outcome.offered_pps == rate_pps)
+            trials.filter(move |t| t.asked_pps() == rate_pps)
         };
         let behind = at()
             .filter(|t| t.verdict == Verdict::GeneratorBehind)
@@ -502,6 +511,17 @@ impl ThroughputSearch {
         }
     }
 
+    /// The rate that was offered in the trials in which `rate_pps` held: the middle of them.
+    fn offered(&self, rate_pps: f64) -> f64 {
+        let full = self.settings.trial_seconds;
+        let held = self.trials.iter().filter(|t| {
+            t.asked_pps() == rate_pps && t.seconds >= full && t.verdict == Verdict::LossFree
+        });
+        let mut offered: Vec<f64> = held.map(|t| t.outcome.offered_pps.min(rate_pps)).collect();
+        offered.sort_by(f64::total_cmp);
+        offered.get(offered.len() / 2).copied().unwrap_or(rate_pps)
+    }
+
     /// The loss ratio that Conditional Throughput takes off a rate: the one that the better half of its
     /// full trials stays within.
     #[expect(
@@ -514,7 +534,7 @@ impl ThroughputSearch {
         let mut losses: Vec<f64> = self
             .trials
             .iter()
-            .filter(|t| t.outcome.offered_pps == rate_pps && t.seconds >= full)
+            .filter(|t| t.asked_pps() == rate_pps && t.seconds >= full)
             .filter(|t| t.verdict != Verdict::GeneratorBehind)
             .map(|t| t.outcome.loss_ratio())
             .collect();
@@ -663,6 +683,21 @@ mod tests {
                 assert!(found.complete && found.monotonic);
                 assert_eq!(found.conditional_pps, found.rate_pps);
             }
+        }
+    }
+
+    #[test]
+    fn the_rate_found_is_the_one_offered() {
+        for method in ALL {
+            // A generator that comes to 1 Mpkt/s; up to 1 % more it still sends within the grace.
+            let found = search(settings(method), |w| TrialOutcome {
+                offered_pps: w.rate_pps.min(1e6),
+                generator_behind: w.rate_pps > 1.01e6,
+                ..outcome(w, 1.0)
+            });
+            let rate = found.rate_pps.unwrap();
+            assert!((0.99e6..=1e6).contains(&rate), "{method:?} {rate}");
+            assert_eq!(found.limited_by, Limit::Generator);
         }
     }
 

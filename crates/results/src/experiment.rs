@@ -113,6 +113,17 @@ pub struct LeftOut {
     pub how: String,
 }
 
+/// An attempt at a measurement that failed and was made again: what came of the later one is in the results, which would look
+/// more reliable than they are without this.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FailedAttempt {
+    /// What was measured, and in which repetition.
+    pub what: String,
+    /// Why it failed.
+    pub why: String,
+}
+
 /// How frames travel between the generator and the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

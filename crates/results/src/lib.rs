@@ -33,8 +33,8 @@ mod table;
 pub use buckets::{buckets, histogram};
 pub use error::ResultsError;
 pub use experiment::{
-    Clock, Completion, DeviceInfo, Experiment, Kind, LeftOut, MOST_TAKEN, Mode, Noise, PingPong,
-    Settings, Transport, busy,
+    Clock, Completion, DeviceInfo, Experiment, FailedAttempt, Kind, LeftOut, MOST_TAKEN, Mode,
+    Noise, PingPong, Settings, Transport, busy,
 };
 pub use folder::{
     COMPARISON_HEAD, Folder, Results, Run, RunWriter, has, open, read, read_each, read_head,

@@ -1,6 +1,6 @@
 //! What every results folder says of itself.
 
-use crate::{Completion, LeftOut, Noise};
+use crate::{Completion, FailedAttempt, LeftOut, Noise};
 use serde::{Deserialize, Serialize};
 use std::time::SystemTime;
 use taut_host::{CorePlan, Machine, SystemActivity, noise_sources};
@@ -29,6 +29,9 @@ pub struct Manifest {
     pub noise: Vec<Noise>,
     /// What could not be measured here.
     pub left_out: Vec<LeftOut>,
+    /// Attempts that failed and were made again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failed_attempts: Vec<FailedAttempt>,
 }
 
 impl Manifest {
@@ -51,6 +54,7 @@ impl Manifest {
             core_plan: cores.note.clone(),
             noise: noise(cores, None),
             left_out,
+            failed_attempts: Vec::new(),
         }
     }
 }

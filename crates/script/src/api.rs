@@ -498,6 +498,9 @@ fn run(core: &Core, lua: &Lua, options: &Table, streams: &Table) -> mlua::Result
         }
     };
     let (_, instrument) = slot.insert((ports, open));
+    if let Some(seed) = options.get::<Option<u64>>("seed")? {
+        instrument.set_seed(seed);
+    }
     instrument.wait_for_links(wait, halt).map_err(trial_error)?;
     let with_batch = core.with_batch.borrow().clone();
     let mut hand = ScriptHand {
@@ -527,9 +530,14 @@ fn run(core: &Core, lua: &Lua, options: &Table, streams: &Table) -> mlua::Result
     } else {
         Vec::new()
     };
+    let seed = instrument.seed();
     match hand.error {
         Some(error) => Err(error),
-        None => results(lua, &names, &tallies, &records),
+        None => {
+            let found = results(lua, &names, &tallies, &records)?;
+            found.set("seed", seed)?;
+            Ok(found)
+        }
     }
 }
 

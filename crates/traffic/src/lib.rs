@@ -69,7 +69,7 @@ pub use field::{FieldError, FieldName, Order, Values};
 pub use flood::{Flood, Flow, Share};
 pub use hand::{Arrival, Hand, fill_checksums};
 pub use inline_tap::{InlineTap, RelayAccount, TappedWire};
-pub use instrument::{Gateways, Instrument, OpenPort, Tally, Trial, TrialError};
+pub use instrument::{Gateways, Instrument, OpenPort, Tally, Trial, TrialError, drawn_seed};
 pub use intended::FromIntended;
 pub use interruptions::{
     Interruptions, LoopInterruptions, Watched, interruptions, watch_interruptions,

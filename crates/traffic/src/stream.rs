@@ -47,6 +47,7 @@ pub struct Stream {
     ends: Option<[Addresses; 2]>,
     src_mac: Mac,
     gateway: Option<Gateway>,
+    seed: u64,
 }
 
 /// Load: how much a stream sends.
@@ -83,7 +84,7 @@ pub struct Plan {
     pub load: Load,
     /// Priority: of streams due at the same time, the one with the highest is sent first.
     pub priority: u8,
-    /// Equal seeds give equal packets.
+    /// Seed: equal ones give equal packets, and, in runs of equal seeds, equal times of random patterns.
     pub seed: u64,
 }
 
@@ -229,6 +230,7 @@ impl Stream {
             pattern: plan.pattern,
             load: plan.load,
             priority: plan.priority,
+            seed: plan.seed,
         })
     }
 
@@ -258,6 +260,7 @@ impl Stream {
             pattern: plan.pattern,
             load: plan.load,
             priority: plan.priority,
+            seed: plan.seed,
         }
     }
 
@@ -283,6 +286,10 @@ impl Stream {
 
     pub(crate) fn priority(&self) -> u8 {
         self.priority
+    }
+
+    pub(crate) fn seed(&self) -> u64 {
+        self.seed
     }
 
     /// Whether the stream's packets carry stamps, and so can be measured (UDP does, TCP and ICMP do not).

@@ -19,7 +19,7 @@ pub use results::{Head, Results};
 #[cfg(test)]
 pub(crate) use results::{read_results, show};
 pub(crate) use run::choose;
-pub use run::{Failed, Observer, Rig, Unit, run};
+pub use run::{Failed, Observer, Repeats, Rig, Unit, run};
 pub(crate) use shell::{Shell, ended_early, publish, write_page};
 pub(crate) use surroundings::{Surroundings, watched};
 

@@ -76,11 +76,14 @@ pub(crate) fn show<B: Benchmark>(dir: &Path, width: Option<usize>) -> Result<Sho
     let results = read_results::<B>(dir)?;
     let page = B::report(dir, &results)?;
     let text = B::text(&results, width);
+    let manifest = results.head.manifest;
+    let failed = manifest.failed_attempts.iter();
+    let failed = failed.map(|it| format!("{}: failed and was made again: {}", it.what, it.why));
     Ok(Shown {
         text,
-        left_out: results.head.manifest.left_out,
-        problems: results.problems,
-        completion: results.head.manifest.completion,
+        left_out: manifest.left_out,
+        problems: results.problems.into_iter().chain(failed).collect(),
+        completion: manifest.completion,
         ..Shown::page(page)
     })
 }

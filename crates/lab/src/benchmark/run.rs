@@ -6,10 +6,11 @@ use crate::device::scratch;
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use taut_host::{AffinityError, CorePlan, DeviceError, TestbedError, choose_cores};
 use taut_port::PortError;
-use taut_results::{LeftOut, Manifest, PartsFolder, refuse_results};
+use taut_results::{FailedAttempt, LeftOut, Manifest, PartsFolder, refuse_results};
 use taut_sys::Clock;
 use taut_traffic::TrialError;
 
@@ -26,12 +27,33 @@ pub trait Observer {
 /// What all units of a benchmark share.
 #[derive(Debug, Clone, Copy)]
 pub struct Rig<'a> {
+    /// Attempts that failed and were made again.
+    pub repeats: &'a Repeats,
     /// The `taut` program.
     pub program: &'a Path,
     /// Cores of generator (or receiver) and device.
     pub cores: &'a CorePlan,
     /// The clock of all stamps.
     pub clock: Clock,
+}
+
+/// Attempts that failed and were made again, noted by whoever makes them again.
+#[derive(Debug, Default)]
+pub struct Repeats(Mutex<Vec<FailedAttempt>>);
+
+impl Repeats {
+    /// Notes that an attempt at `what` failed.
+    pub fn note(&self, what: impl Into<String>, why: impl Into<String>) {
+        let (what, why) = (what.into(), why.into());
+        let mut noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        noted.push(FailedAttempt { what, why });
+    }
+
+    /// Returns what was noted since it was asked last.
+    fn take(&self) -> Vec<FailedAttempt> {
+        let mut noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut *noted)
+    }
 }
 
 /// A part of one subject in one repetition.
@@ -98,7 +120,9 @@ pub fn run<B: Benchmark>(
     scratch::sweep_left_behind();
     let cores = choose_cores();
     let clock = Clock::calibrate(Duration::from_millis(200));
+    let repeats = Repeats::default();
     let rig = Rig {
+        repeats: &repeats,
         program: &plan.program,
         cores: &cores,
         clock,
@@ -140,6 +164,7 @@ pub fn run<B: Benchmark>(
             later,
             outcomes: &mut outcomes,
             failures: &mut failures,
+            failed_attempts: &mut head.manifest.failed_attempts,
         };
         done = attempts.make(units, done)?;
     }
@@ -196,6 +221,7 @@ struct Attempts<'a, B: Benchmark> {
     later: Duration,
     outcomes: &'a mut Vec<B::Outcome>,
     failures: &'a mut Vec<LeftOut>,
+    failed_attempts: &'a mut Vec<FailedAttempt>,
 }
 
 impl<B: Benchmark> Attempts<'_, B> {
@@ -217,9 +243,19 @@ impl<B: Benchmark> Attempts<'_, B> {
             self.observer.progress(done, done + left, &what);
             // A stall of a shared machine spoils one attempt, what is broken both.
             let outcome = match self.attempt(&unit) {
-                Err(Failed::Broken(_)) => self.attempt(&unit),
+                Err(Failed::Broken(why)) => {
+                    let what = format!("{what}, repetition {}", unit.repetition);
+                    self.rig.repeats.note(what, in_short(&why));
+                    self.attempt(&unit)
+                }
                 other => other,
             };
+            for failed in self.rig.repeats.take() {
+                let FailedAttempt { what, why } = &failed;
+                self.observer
+                    .note(&format!("{what}: failed and was made again: {why}"));
+                self.failed_attempts.push(failed);
+            }
             match outcome {
                 Ok(outcome) => {
                     let name = self.benchmark.file_name(unit.subject, unit.part);
@@ -304,7 +340,6 @@ mod tests {
     use crate::benchmark::{Results, read_results, show, tables};
     use crate::report::ReportError;
     use serde::{Deserialize, Serialize};
-    use std::sync::Mutex;
     use taut_results::{Completion, Mode};
 
     #[test]
@@ -323,6 +358,8 @@ mod tests {
         attempts: Mutex<Vec<(usize, char)>>,
         seen_before_the_second: usize,
         stops_after: Option<usize>,
+        /// Attempts, counted from 1, that fail whatever they measure.
+        fails_at: Vec<usize>,
     }
 
     #[derive(Serialize, Deserialize)]
@@ -386,6 +423,9 @@ mod tests {
             if Some(attempts.len()) == self.stops_after {
                 stop.store(true, Ordering::Relaxed);
                 return Err(Failed::Stopped);
+            }
+            if self.fails_at.contains(&attempts.len()) {
+                return Err(Failed::Broken("a bad moment".to_string()));
             }
             match unit.subject {
                 1 => Err(Failed::Broken("no\ngood".to_string())),
@@ -495,6 +535,28 @@ mod tests {
         ] {
             assert!(page.contains(part), "{part}");
         }
+    }
+
+    #[test]
+    fn an_attempt_that_failed_and_was_made_again_is_told() {
+        let made_up = MadeUp {
+            fails_at: vec![1],
+            ..MadeUp::default()
+        };
+        let (_, results, folder) = run_made_up(made_up);
+        let results = results.unwrap();
+        assert_eq!(results.outcomes.len(), 2 * 2 * 3);
+        let failed = &results.head.manifest.failed_attempts;
+        assert!(
+            failed.iter().any(|it| it.why == "a bad moment"),
+            "{failed:?}"
+        );
+        assert!(failed.iter().all(|it| it.what.ends_with(", repetition 1")));
+        let shown = show::<MadeUp>(&folder.path().join("results"), None).unwrap();
+        let told = "failed and was made again: a bad moment";
+        assert!(shown.problems.iter().any(|it| it.ends_with(told)));
+        let page = std::fs::read_to_string(&shown.page).unwrap();
+        assert!(page.contains("<dd>a bad moment</dd>"));
     }
 
     #[test]

@@ -5,7 +5,9 @@ use crate::report::{Drawn, ReportError, flatten, write_figures};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use taut_measure::quantity::time;
-use taut_results::{Completion, LeftOut, Manifest, Mode, Noise, busy, write_json, write_whole};
+use taut_results::{
+    Completion, FailedAttempt, LeftOut, Manifest, Mode, Noise, busy, write_json, write_whole,
+};
 
 /// What `base.html` shows around a page's own sections.
 pub(crate) struct Shell<'a> {
@@ -20,6 +22,7 @@ pub(crate) struct Shell<'a> {
     pub(crate) figures: &'a [Drawn],
     pub(crate) noise: &'a [Noise],
     pub(crate) left_out: &'a [LeftOut],
+    pub(crate) failed_attempts: &'a [FailedAttempt],
     /// What cannot be read, one sentence each.
     pub(crate) problems: &'a [String],
     /// Facts about the machine.
@@ -61,6 +64,7 @@ impl<'a> Shell<'a> {
             figures,
             noise: &manifest.noise,
             left_out: &manifest.left_out,
+            failed_attempts: &manifest.failed_attempts,
             problems,
             machine: flatten(&manifest.machine),
             command_line: &manifest.command_line,

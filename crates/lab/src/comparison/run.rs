@@ -176,7 +176,7 @@ fn sweep(
             .finish(tally.sent + tally.refused)
             .received_unique;
         search.report(TrialOutcome {
-            offered_pps: rate_pps,
+            offered_pps: tally.offered_pps(rate_pps),
             sent: tally.sent,
             received,
             refused: tally.refused,

@@ -78,6 +78,7 @@ fn page<'a>(report: &'a ControlReport, figures: &'a [Drawn], problems: &'a [Stri
             figures,
             noise: &[],
             left_out: &[],
+            failed_attempts: &[],
             problems,
             machine: Vec::new(),
             command_line: &report.command_line,

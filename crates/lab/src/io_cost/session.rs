@@ -167,6 +167,15 @@ impl<'a> Session<'a> {
         self.framework
     }
 
+    /// Returns what notes that nothing came through in an attempt at a trial, which is made again, twice as long.
+    pub(crate) fn repeats(&self) -> impl Fn(u32) + use<'a> {
+        let (repeats, framework) = (self.rig.repeats, self.framework);
+        move |attempt| {
+            let why = format!("attempt {attempt}: not one packet came through");
+            repeats.note(framework.label.clone(), why);
+        }
+    }
+
     /// Starts the forwarder with `work`, waits for its links, has `measure` measure, and stops it.
     /// What `measure` gave, and what the forwarder says of itself.
     pub(crate) fn with_forwarder<T>(

@@ -129,8 +129,9 @@ fn measure_loads(
         return Ok(());
     }
     let transport = framework.transport;
+    let repeated = session.repeats();
     let (capacity_pps, _) = session.with_forwarder(&Work::default(), stop, |generator| {
-        capacity(generator, transport, lengths.trial, None)
+        capacity(generator, transport, lengths.trial, None, repeated)
     })?;
     series.capacity_pps = Some(capacity_pps);
     let offered_pps = Some(capacity_pps * offered_share(transport));
@@ -167,9 +168,10 @@ fn measure_bursts(
             series.trials.push(trial);
             continue;
         }
+        let repeated = session.repeats();
         // One forwarder for both, as starting it takes longer than either.
         let ((capacity_pps, delayed), _) = session.with_forwarder(&work, stop, |generator| {
-            let capacity_pps = capacity(generator, transport, lengths.trial, hint_pps);
+            let capacity_pps = capacity(generator, transport, lengths.trial, hint_pps, repeated);
             let rate_pps = capacity_pps * BELOW_SATURATION;
             (
                 capacity_pps,
@@ -225,8 +227,12 @@ fn throughput(
     stop: &AtomicBool,
 ) -> Result<Trial, Failed> {
     let with_generator = session.framework().has_generator();
+    let repeated = session.repeats();
     let mut last = Flow::default();
     for attempt in 0..ATTEMPTS {
+        if attempt > 0 {
+            repeated(attempt);
+        }
         let ((flow, counted), own) = session.with_forwarder(&work, stop, |generator| {
             generator.flood_counted(offered_pps, duration * 2_u32.pow(attempt))
         })?;
@@ -309,11 +315,15 @@ fn capacity(
     transport: Transport,
     duration: Duration,
     hint_pps: Option<f64>,
+    repeated: impl Fn(u32),
 ) -> f64 {
     const STEP: f64 = 1.3;
     const RUNGS: usize = 24;
     let mut full_pps = 0.0;
     for attempt in 0..ATTEMPTS {
+        if attempt > 0 {
+            repeated(attempt);
+        }
         full_pps = generator
             .flood(None, duration * 2_u32.pow(attempt))
             .received_pps();

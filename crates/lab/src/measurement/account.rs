@@ -143,6 +143,7 @@ impl Account {
             first: streams[0].clone(),
             started: instant(begun),
             command_line,
+            seed: Some(outcome.seed),
             ports: outcome.ports,
             device: setup.made_device(),
             versions: Versions::here(),

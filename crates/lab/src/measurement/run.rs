@@ -175,6 +175,8 @@ pub struct Measurement {
     pub tapped: Vec<String>,
     /// Time that a packet may take; none for any.
     pub budget: Option<Duration>,
+    /// Seed of the arrivals of random patterns; drawn where none is given.
+    pub seed: Option<u64>,
 }
 
 /// What a measurement found, by stream.
@@ -189,6 +191,8 @@ pub struct Outcome {
     pub meanwhile: Meanwhile,
     /// How far the receiving port's own stamps may be off, ns; none where it has none.
     pub stamp_error_ns: Option<f64>,
+    /// Seed of the arrivals of random patterns.
+    pub seed: u64,
     /// Whether stamps were asked for that are of a clock of the device's own.
     pub unknown_stamps: bool,
     /// What a tap saw of the same packets.
@@ -211,6 +215,9 @@ impl Measurement {
         let setup = &self.setup;
         setup.measure(stop, |instrument| {
             instrument.set_pacing(self.pacing);
+            if let Some(seed) = self.seed {
+                instrument.set_seed(seed);
+            }
             if !self.warm_up.is_zero() {
                 let warm_up = Trial {
                     rate_pps: self.trial.rate_pps,
@@ -243,6 +250,7 @@ impl Measurement {
                 ports: instrument.counters(),
                 meanwhile,
                 stamp_error_ns: instrument.stamp_error_ns(),
+                seed: instrument.seed(),
                 unknown_stamps: instrument.stamp_clock() == Some(StampClock::Unknown),
             })
         })

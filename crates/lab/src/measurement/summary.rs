@@ -24,6 +24,9 @@ pub struct TrafficSummary {
     pub started: String,
     /// The command that repeats it.
     pub command_line: String,
+    /// Seed of the arrivals of random patterns; none in results that do not state it.
+    #[serde(default)]
+    pub seed: Option<u64>,
     /// Counters of the generator's ports, in their order.
     #[serde(default)]
     pub ports: Vec<PortCounters>,

@@ -122,6 +122,7 @@ fn page<'a>(report: &'a ProbeReport, kept: &'a Kept, figures: &'a [Drawn]) -> Pa
             figures,
             noise: &[],
             left_out: &kept.left_out,
+            failed_attempts: &[],
             problems: &kept.problems,
             machine: flatten(&origin.versions),
             command_line: &origin.command_line,

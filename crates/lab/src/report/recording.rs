@@ -120,6 +120,7 @@ fn page<'a>(
             figures,
             noise: &[],
             left_out: &[],
+            failed_attempts: &[],
             problems,
             machine: facts(&summary.versions),
             command_line: &summary.command_line,

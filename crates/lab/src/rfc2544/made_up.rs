@@ -49,6 +49,7 @@ fn head(completion: Completion) -> Head {
                 min_throughput_pps: Some(2e6),
                 max_p99_ns: Some(1_000.0),
             },
+            seed: Some(7),
         },
         device: "a made-up device".to_string(),
         device_note: "carries a million a second".to_string(),

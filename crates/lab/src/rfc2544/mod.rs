@@ -137,6 +137,9 @@ pub fn run(
     let measured = plan
         .device
         .measure(&site, first, plan.patience, stop, |instrument| {
+            if let Some(seed) = plan.settings.seed {
+                instrument.set_seed(seed);
+            }
             Session {
                 instrument,
                 settings: &plan.settings,

@@ -102,6 +102,9 @@ pub struct Settings {
     pub tap: bool,
     /// What the device is held to.
     pub limits: Limits,
+    /// Seed of the arrivals of random patterns; none in results that do not state it.
+    #[serde(default)]
+    pub seed: Option<u64>,
 }
 
 impl Settings {
@@ -138,9 +141,9 @@ impl Head {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Counts {
-    /// Packets per second asked for.
+    /// Packets per second offered: the rate asked for, or less where the generator came to its last packets late.
     pub offered_pps: f64,
-    /// From the first packet due to the last one sent, s.
+    /// From the first packet due until the port had the last one, s.
     pub seconds: f64,
     /// Handed over.
     pub sent: u64,

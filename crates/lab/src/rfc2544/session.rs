@@ -37,7 +37,7 @@ const SPRINTS: usize = 3;
 const LOWEST_PPS: f64 = 10.0;
 const FEWEST_PACKETS: f64 = 40.0;
 
-/// Slices of a latency trial for the bootstrap.
+/// Slices of a latency trial.
 const SLICES: usize = 20;
 
 /// Bursts begin with so many packets.
@@ -151,10 +151,10 @@ fn search_settings(settings: &Settings, max_pps: f64) -> Result<ThroughputSettin
     })
 }
 
-/// Puts what both sides counted together.
-pub(super) fn counts(offered_pps: f64, tally: &Tally, account: &SequenceReport) -> Counts {
+/// Puts together what both sides counted of a trial for which `asked_pps` were asked.
+pub(super) fn counts(asked_pps: f64, tally: &Tally, account: &SequenceReport) -> Counts {
     Counts {
-        offered_pps,
+        offered_pps: tally.offered_pps(asked_pps),
         seconds: tally.seconds,
         sent: tally.sent,
         // Refused packets took a sequence number without being sent.
@@ -331,7 +331,7 @@ impl Session<'_, '_> {
             search.report(
                 wanted,
                 TrialOutcome {
-                    offered_pps: wanted.rate_pps,
+                    offered_pps: counts.offered_pps,
                     sent: counts.sent,
                     received: counts.received,
                     refused: counts.refused,

@@ -59,8 +59,15 @@ pub struct Instrument {
     gateways: Gateways,
     /// Answers on their way to a port; empty between two calls.
     answers: Batch,
-    /// Number of the trial, carried in the stamps, so that stragglers of the last one are known.
+    /// Number of the trial, carried in the stamps, so that stragglers of the last one are known. The first one is drawn, so that
+    /// another generator on the same wire has others.
     trial: u16,
+    /// Time at which the trial began: no stamp of its packets is older.
+    begun_ticks: u64,
+    /// Trials so far.
+    trials: u64,
+    /// Seed of the times at which packets of random patterns are due.
+    seed: u64,
     /// Longest latency of the trial: what is under way may take as long, so nothing is lost before.
     longest_ticks: u64,
     pub(crate) out: Batch,
@@ -178,7 +185,10 @@ impl Instrument {
             gateways: Gateways::default(),
             answers: Batch::new(),
             traffic,
-            trial: 0,
+            trial: fastrand::u16(..),
+            begun_ticks: 0,
+            trials: 0,
+            seed: drawn_seed(),
             longest_ticks: 0,
             out: Batch::new(),
             pending: [Pending::default(); BURST],
@@ -209,6 +219,17 @@ impl Instrument {
     /// Traffic that the instrument sends.
     pub fn traffic(&self) -> &Traffic {
         &self.traffic
+    }
+
+    /// The seed of the times at which packets of random patterns are due: drawn, unless it was set.
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// Sets the seed: instruments with equal seeds and equal traffic send at equal times in their first trials from then on,
+    /// their second ones, and so on.
+    pub fn set_seed(&mut self, seed: u64) {
+        (self.seed, self.trials) = (seed, 0);
     }
 
     /// Sets what holds the gaps from now on.
@@ -246,6 +267,11 @@ impl Instrument {
     pub fn clock(&self) -> &Clock {
         &self.clock
     }
+}
+
+/// Draws a seed for a run that states it: of few enough digits for readers of JSON that keep numbers as doubles.
+pub fn drawn_seed() -> u64 {
+    u64::from(fastrand::u32(..))
 }
 
 /// Checks that buffers of `room_bytes` hold all frames of `traffic`.

@@ -53,8 +53,10 @@ impl Instrument {
                             latency as f64 * self.clock.to_ns(1),
                         ));
                     }
-                    let of_trial =
-                        stamp.flow >> STREAM_BITS == self.trial & (u16::MAX >> STREAM_BITS);
+                    // What was stamped before the trial began is somebody else's, or of a generator that was ended.
+                    let of_trial = stamp.flow >> STREAM_BITS
+                        == self.trial & (u16::MAX >> STREAM_BITS)
+                        && stamp.stamp_ticks >= self.begun_ticks;
                     match running.get(stream) {
                         Some(running) if of_trial && stamp.sequence < running.schedule.next() => {
                             tallies[stream].received += 1;

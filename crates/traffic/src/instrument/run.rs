@@ -14,7 +14,8 @@ use taut_sys::ticks;
 const SETTLE: Duration = Duration::from_millis(20);
 
 /// Longest time to go on receiving after the last packet was sent, however many still come: a device that multiplies
-/// packets must not keep a trial from ending.
+/// packets must not keep a trial from ending. It is also how long the first packet may take that comes back at all
+/// (RFC 2544 section 23 waits two seconds): how far a path is, is only known from then on.
 const ENDLESS: Duration = Duration::from_secs(2);
 
 /// Delay with which a generator may still send what it owes, as a share of the trial (and at least 1 ms), and as a
@@ -38,6 +39,25 @@ const LOOK: Duration = Duration::from_millis(1);
 /// Least time before the next packet is due in which a hand may still be asked to make some.
 const AHEAD: Duration = Duration::from_micros(5);
 
+/// How long silence lasts before what is still away is lost; ticks.
+struct Patience {
+    settle_ticks: u64,
+    endless_ticks: u64,
+    /// Whether anything is sent that is known when it comes back.
+    awaits: bool,
+}
+
+impl Patience {
+    /// The patience of a trial whose packets took `longest_ticks` at most so far; 0 while none has come back.
+    #[inline(always)]
+    fn ticks(&self, longest_ticks: u64) -> u64 {
+        match longest_ticks {
+            0 if self.awaits => self.endless_ticks,
+            longest => self.settle_ticks + longest,
+        }
+    }
+}
+
 impl Instrument {
     /// Runs one trial and tells `record` about every packet of the first stream; other streams are sent
     /// besides.
@@ -45,7 +65,8 @@ impl Instrument {
     /// Sends a packet when it is due, at once if that is past, up to 32 due ones together; what a stall of
     /// the machine held up follows spaced out, at 4/3 of the stream's rate. Stops sending at the end of
     /// the trial (plus a grace of 1 %, and what stalls take to be made good), then waits until all packets are back
-    /// or none came for 20 ms and the longest latency of the trial (2 s at most).
+    /// or none came for 20 ms and the longest latency of the trial (2 s at most). Until one has come back it waits the 2 s,
+    /// unless it was told to stop, or sends nothing that could be known again.
     pub fn run<R: Record>(&mut self, trial: Trial, record: &mut R, stop: &AtomicBool) -> Tally {
         let tallies = self.run_streams(trial, std::slice::from_mut(record), stop);
         tallies.into_iter().next().unwrap_or_default()
@@ -72,9 +93,21 @@ impl Instrument {
         stop: &AtomicBool,
     ) -> Vec<Tally> {
         self.trial = self.trial.wrapping_add(1);
+        self.trials += 1;
         let clock = self.clock;
         let ticks_in = |t: Duration| clock.to_ticks(t.as_nanos() as f64) as u64;
-        let settle_ticks = ticks_in(SETTLE);
+        let patience = Patience {
+            settle_ticks: ticks_in(SETTLE),
+            endless_ticks: ticks_in(ENDLESS),
+            awaits: self
+                .traffic
+                .streams()
+                .iter()
+                .enumerate()
+                .any(|(index, stream)| {
+                    stream.is_measured() && (!hand.crafts(index) || hand.stamps(index))
+                }),
+        };
         let endless_ticks = ticks_in(ENDLESS);
         let slack_ticks = ticks_in(SLACK);
         let interruption_ticks = ticks_in(INTERRUPTION);
@@ -82,7 +115,8 @@ impl Instrument {
         self.discard_arrived();
         self.longest_ticks = 0;
 
-        let start = ticks() + ticks_in(Duration::from_micros(20));
+        self.begun_ticks = ticks();
+        let start = self.begun_ticks + ticks_in(Duration::from_micros(20));
         self.traffic
             .streams_mut()
             .iter_mut()
@@ -112,6 +146,7 @@ impl Instrument {
         let mut last_round = start;
         let mut was_idle = false;
         let mut stopped = false;
+        let mut all_sent = None;
         loop {
             let now = ticks();
             if was_idle && now.saturating_sub(last_round) > interruption_ticks {
@@ -170,13 +205,15 @@ impl Instrument {
                 last_event = seen;
             }
             if running.iter().all(|r| r.schedule.is_over()) {
+                // The end of the round in which the last packets left: they take their time as all before them.
+                all_sent.get_or_insert_with(ticks);
                 let mut streams = tallies.iter().zip(&running).enumerate();
                 let all_back = streams.all(|(stream, (tally, running))| {
                     let unique = records.get(stream).and_then(Record::received_unique);
                     let received = unique.unwrap_or(tally.received);
                     received + tally.corrupt + tally.refused >= running.schedule.next()
                 });
-                let silent = now.saturating_sub(last_event) > settle_ticks + self.longest_ticks;
+                let silent = now.saturating_sub(last_event) > patience.ticks(self.longest_ticks);
                 let endless = now.saturating_sub(last_sent) > endless_ticks;
                 let ended = seen.is_none() && (all_back || silent) || endless;
                 if ended && now >= listen_until {
@@ -194,8 +231,11 @@ impl Instrument {
             let seen = self.receive(start, records, &mut running, &mut tallies, hand);
             last_event = seen.unwrap_or(last_event);
             // Silence is no time in which nobody listened.
-            let silent = seen.is_none()
-                && now.saturating_sub(last_event) > settle_ticks + self.longest_ticks;
+            let patience_ticks = match stopped {
+                true => patience.settle_ticks + self.longest_ticks,
+                false => patience.ticks(self.longest_ticks),
+            };
+            let silent = seen.is_none() && now.saturating_sub(last_event) > patience_ticks;
             if silent || now.saturating_sub(last_sent) > endless_ticks {
                 break;
             }
@@ -207,7 +247,8 @@ impl Instrument {
             tally.unsent = running.schedule.left();
             tally.owed = running.schedule.next() + tally.unsent;
             tally.sent = running.schedule.next() - tally.refused;
-            tally.seconds = clock.to_ns(last_sent.saturating_sub(start)).max(1.0) / 1e9;
+            let sending_ended = all_sent.unwrap_or(last_sent);
+            tally.seconds = clock.to_ns(sending_ended.saturating_sub(start)).max(1.0) / 1e9;
             tally.stopped = stopped;
         }
         // Gives what was made ahead and never sent back to the pool.
@@ -338,6 +379,61 @@ mod tests {
         };
         let tally = instrument.run(trial, &mut record, &AtomicBool::new(false));
         assert_eq!((tally.sent, tally.received), (100, 100), "{tally:?}");
+    }
+
+    /// Delivers everything 60 ms after it was sent.
+    #[derive(Default)]
+    struct Far(VecDeque<(Instant, Packet)>);
+
+    impl Port for Far {
+        fn rx(&mut self, batch: &mut Batch) -> usize {
+            let now = Instant::now();
+            let mut received = 0;
+            while self.0.front().is_some_and(|(due, _)| *due <= now) && batch.room() > 0 {
+                batch.push(self.0.pop_front().unwrap().1);
+                received += 1;
+            }
+            received
+        }
+
+        fn tx(&mut self, batch: &mut Batch) -> usize {
+            let (n, due) = (batch.len(), Instant::now() + Duration::from_millis(60));
+            batch.take_front(n, |packet| self.0.push_back((due, packet)));
+            n
+        }
+
+        fn link(&mut self) -> Link {
+            Link::Up
+        }
+
+        fn counters(&mut self) -> PortCounters {
+            PortCounters::default()
+        }
+    }
+
+    #[test]
+    fn a_path_longer_than_the_trial_loses_nothing() {
+        let stream = Stream::new(&UdpFlow::default(), 64).unwrap();
+        let mut instrument = instrument_on(vec![Box::<Far>::default()], stream.into());
+        let mut record = EveryPacket::new(20);
+        let trial = Trial {
+            rate_pps: 20_000.0,
+            duration: Duration::from_millis(1),
+        };
+        let tally = instrument.run(trial, &mut record, &AtomicBool::new(false));
+        assert_eq!((tally.sent, tally.received), (20, 20), "{tally:?}");
+    }
+
+    #[test]
+    fn only_what_may_still_come_back_is_waited_for_long() {
+        let patience = |awaits| Patience {
+            settle_ticks: 20,
+            endless_ticks: 2_000,
+            awaits,
+        };
+        assert_eq!(patience(true).ticks(0), 2_000);
+        assert_eq!(patience(true).ticks(7), 27);
+        assert_eq!(patience(false).ticks(0), 20);
     }
 
     #[test]

@@ -72,6 +72,16 @@ pub(crate) fn choose(running: &[Running], now: u64) -> Option<usize> {
         .map(|(index, _)| index)
 }
 
+/// The seed of a stream's arrivals in a trial: another one for each run, stream and trial, and the same one wherever all of
+/// these are the same.
+fn arrivals_seed(run: u64, stream: u64, trial: u64, index: usize) -> u64 {
+    let parts = [stream, trial, index as u64];
+    let mixed = parts.into_iter().fold(run, |seed, part| {
+        fastrand::Rng::with_seed(seed).u64(..) ^ part.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    });
+    fastrand::Rng::with_seed(mixed).u64(..)
+}
+
 impl Instrument {
     /// Makes the schedules of a trial that begins at `start`, in ticks, one for each stream.
     pub(super) fn schedules(&self, trial: Trial, start: u64) -> Vec<Running> {
@@ -84,7 +94,7 @@ impl Instrument {
                     Pattern::Burst { .. } | Pattern::Trace(_) => 0.0,
                     _ => (CATCH_UP / rate_pps).min(WIDEST_CATCH_UP.as_secs_f64()) * self.clock.hz,
                 };
-                let seed = u64::from(self.trial) << 8 | index as u64;
+                let seed = arrivals_seed(self.seed, stream.seed(), self.trials, index);
                 let (duration, hz) = (trial.duration, self.clock.hz);
                 Running {
                     schedule: Schedule::new(pattern, rate_pps, duration, start, hz, seed),
@@ -129,6 +139,23 @@ mod tests {
         assert!(most_together.unwrap() <= 4, "{most_together:?}");
         assert!(sent[99] > 100_000 + 95 * 750);
         assert_eq!(*sent.last().unwrap(), 599_000);
+    }
+
+    #[test]
+    fn arrivals_are_the_same_for_equal_seeds_only() {
+        let mut seeds = Vec::new();
+        for run in 0..4 {
+            for stream in 1..4 {
+                for trial in 1..5 {
+                    seeds.extend((0..3).map(|index| arrivals_seed(run, stream, trial, index)));
+                }
+            }
+        }
+        let all = seeds.len();
+        seeds.sort_unstable();
+        seeds.dedup();
+        assert_eq!(seeds.len(), all);
+        assert_eq!(arrivals_seed(3, 1, 2, 0), arrivals_seed(3, 1, 2, 0));
     }
 
     #[test]

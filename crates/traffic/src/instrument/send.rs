@@ -22,8 +22,9 @@ pub(super) struct Pending {
     sequence: u64,
     /// Time at which the packet is due; ticks.
     due: u64,
-    /// Delay beyond that with which it was to leave when it was first handed over, and when that was; ticks.
-    late: u64,
+    /// Time at which the packet has its place on the line: when it is due where there is no line; ticks.
+    place: u64,
+    /// Time of the first stamp that the packet got; ticks, 0 before it has one.
     first_stamp: u64,
     /// Whether the packet is a filler, which is no stream's.
     filler: bool,
@@ -98,17 +99,20 @@ impl Instrument {
                 tallies[stream].starved += running[stream].starve();
                 break;
             };
-            if let Some(record) = records.get_mut(stream) {
-                record.sent(sequence, due - start, now - due);
-            }
             running[stream].sent(now, now - due, slack_ticks);
-            self.pending[self.out.len()] = pending;
+            self.pending[self.out.len()] = Pending {
+                due,
+                place: due,
+                ..pending
+            };
             self.out.push(packet);
         }
         // Without any packet too: a port may give memory back when it is called.
         let made = self.out.len();
         let stamp = self.stamp(H::ACTIVE);
         self.ports[0].tx(&mut self.out);
+        // Records are told last: the time that they take is no part of a latency.
+        self.note_sent(made, stamp, start, records);
         self.refuse_left(made, records, tallies);
         (made > 0).then_some(stamp)
     }
@@ -158,7 +162,7 @@ impl Instrument {
                         packet,
                         Pending {
                             due,
-                            late,
+                            place: due + late,
                             ..pending
                         },
                     )
@@ -192,7 +196,9 @@ impl Instrument {
         (stamp, taken)
     }
 
-    /// Tells the records of the first packets made for the line, when they leave.
+    /// Tells the records of the first `count` packets made, which leave at `stamp`. The send delay reaches from the time at
+    /// which a packet is due to its stamp, or to its place on the line where that is later, and holds what it waited
+    /// for the line: making packets, and a core that is taken away meanwhile, count as well.
     #[inline(always)]
     pub(super) fn note_sent<R: Record>(
         &mut self,
@@ -203,8 +209,8 @@ impl Instrument {
     ) {
         for pending in self.pending[..count].iter().filter(|p| !p.filler) {
             if let Some(record) = records.get_mut(pending.stream) {
-                let send_delay = pending.late + (stamp - pending.first_stamp);
-                record.sent(pending.sequence, pending.due - start, send_delay);
+                let leaves = pending.first_stamp.max(pending.place) + (stamp - pending.first_stamp);
+                record.sent(pending.sequence, pending.due - start, leaves - pending.due);
             }
         }
     }
@@ -319,6 +325,75 @@ mod tests {
     use std::time::Duration;
     use taut_port::{Batch, Link, Port, PortCounters};
     use taut_wire::{PortRange, Received, UdpFlow, classify};
+
+    /// A hand that takes its time for each packet that it makes.
+    struct Slow;
+
+    /// Time that [`Slow`] takes for a call.
+    const CRAFTING: Duration = Duration::from_millis(1);
+
+    impl Hand for Slow {
+        const ACTIVE: bool = true;
+
+        fn crafts(&self, _: usize) -> bool {
+            true
+        }
+
+        fn stamps(&self, _: usize) -> bool {
+            true
+        }
+
+        fn craft(&mut self, _: usize, _: &mut [Packet]) {
+            std::thread::sleep(CRAFTING);
+        }
+
+        fn arrived(&mut self, _: &mut [Packet], _: &[crate::hand::Arrival]) -> u64 {
+            0
+        }
+
+        fn is_stopped(&self) -> bool {
+            false
+        }
+    }
+
+    /// Sends what is due at `now`, which an instrument looks at before it makes packets; returns the send delay of the
+    /// first packet and the delay from `now` to its stamp, in ticks.
+    fn send_delay_from<H: Hand>(
+        now: impl Fn(&Instrument) -> u64,
+        due_before: u64,
+        hand: &mut H,
+    ) -> (u64, u64) {
+        let mut instrument = instrument(256, |_, _| Harm::None);
+        instrument.crafted.push(Default::default());
+        let now = now(&instrument);
+        let start = now - due_before;
+        let mut running = instrument.schedules(TRIAL, start);
+        let mut records = [EveryPacket::new(TRIAL.packets() as usize)];
+        let mut tallies = [Tally::default()];
+        let (sending, records_of) = (&mut running, &mut records);
+        let stamp = instrument
+            .send(now, start, 0, sending, records_of, &mut tallies, hand)
+            .unwrap();
+        let (send_delay, _) = records[0].packets().next().unwrap();
+        (u64::from(send_delay), stamp - start)
+    }
+
+    #[test]
+    fn the_time_that_packets_take_to_make_is_send_delay() {
+        let (send_delay, due_to_stamp) = send_delay_from(|_| ticks(), 10, &mut Slow);
+        assert_eq!(send_delay, due_to_stamp);
+        let crafting = instrument(256, |_, _| Harm::None)
+            .clock()
+            .to_ticks(CRAFTING.as_nanos() as f64 / 2.0);
+        assert!(send_delay as f64 > crafting, "{send_delay} ticks");
+    }
+
+    #[test]
+    fn a_core_taken_away_after_the_look_at_the_clock_is_send_delay() {
+        let stolen = |instrument: &Instrument| ticks() - instrument.clock().to_ticks(5e6) as u64;
+        let (send_delay, due_to_stamp) = send_delay_from(stolen, 10, &mut crate::hand::NoHand);
+        assert_eq!(send_delay, due_to_stamp);
+    }
 
     #[test]
     fn fillers_hold_the_gaps_and_are_dropped_where_they_arrive() {

@@ -54,13 +54,20 @@ pub struct Tally {
     /// Filler frames that came back, which are dropped. Counted with the first stream.
     #[serde(default)]
     pub fillers_received: u64,
-    /// Seconds from the first packet due to the last one sent.
+    /// Seconds from the first packet due until the port had the last one.
     pub seconds: f64,
     /// Ended early by a stop request.
     pub stopped: bool,
 }
 
 impl Tally {
+    /// The rate at which packets were offered when `asked_pps` were asked for, packets per second: less where the
+    /// generator came to the last of them late.
+    pub fn offered_pps(&self, asked_pps: f64) -> f64 {
+        let offered = (self.sent + self.refused) as f64;
+        asked_pps.min(offered / self.seconds.max(1e-9))
+    }
+
     /// True if the generator could not offer the rate: the trial says nothing about the device.
     pub fn generator_behind(&self) -> bool {
         self.unsent > 0
@@ -99,4 +106,24 @@ pub enum TrialError {
     /// The instrument was told to stop while waiting.
     #[error("stopped")]
     Stopped,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rate_offered_is_the_one_at_which_packets_left() {
+        // The last of 1,000 packets is due at 0.999 s.
+        let tally = |seconds| Tally {
+            owed: 1_000,
+            sent: 990,
+            refused: 10,
+            seconds,
+            ..Tally::default()
+        };
+        assert_eq!(tally(0.999_002).offered_pps(1e3), 1e3);
+        assert!((tally(1.01).offered_pps(1e3) - 1e3 / 1.01).abs() < 1e-9);
+        assert_eq!(Tally::default().offered_pps(1e3), 0.0);
+    }
 }

@@ -21,6 +21,9 @@ use taut_wire::{PROBE_BYTES, Probe, ProbeWay};
 /// Time between the first probes, which only ask whether a server is there.
 const HELLO_PAUSE: Duration = Duration::from_millis(100);
 
+/// The longest round trip that is believed.
+const MOST_RTT: Duration = Duration::from_secs(10);
+
 /// Sleeps shorter than this are spun away: the kernel would wake too late.
 const SPIN: Duration = Duration::from_micros(20);
 
@@ -226,6 +229,8 @@ pub struct ProbeSession {
     received: Vec<u8>,
     /// Datagrams that were sent, by which the kernel numbers its stamps; none if it makes none.
     numbered: Option<u32>,
+    /// The longest round trip so far, late answers included; ns.
+    longest_rtt_ns: u64,
 }
 
 /// Item that came out of the socket.
@@ -301,6 +306,7 @@ impl ProbeSession {
             payload: Vec::new(),
             received: vec![0; super::MOST_BYTES + 1],
             numbered: stamps.then_some(0),
+            longest_rtt_ns: 0,
         };
         let mut closed = false;
         while session.begun.elapsed() < wait || session.next == 0 {
@@ -331,6 +337,12 @@ impl ProbeSession {
                 waited: wait,
             }
         })
+    }
+
+    /// The longest round trip so far, those of late answers included: how far the path is, from the first answer on. A server
+    /// that makes up when a probe left cannot say more than [`MOST_RTT`].
+    pub fn longest_round_trip(&self) -> Duration {
+        Duration::from_nanos(self.longest_rtt_ns).min(MOST_RTT)
     }
 
     /// Sends a train and waits for its answers. Ends early when `stop` is set: what was due by then is in the result.
@@ -580,6 +592,7 @@ impl<'a> Sending<'a> {
                         if outcome.rtt_ns.is_none() {
                             let rtt_ns = now_ns.saturating_sub(probe.sent_ns);
                             outcome.rtt_ns = Some(rtt_ns);
+                            self.session.longest_rtt_ns = self.session.longest_rtt_ns.max(rtt_ns);
                             // More than all of it: the clock was set.
                             outcome.wake_up_ns = stamp.and_then(since).filter(|ns| *ns <= rtt_ns);
                             outcome.reordered = arrival == Arrival::Reordered;
@@ -590,6 +603,8 @@ impl<'a> Sending<'a> {
                     None if offset > u32::MAX / 2 => {
                         let since = probe.sequence.wrapping_sub(self.session.measured_from);
                         self.result.late += u64::from(since <= u32::MAX / 2);
+                        let rtt_ns = now_ns.saturating_sub(probe.sent_ns);
+                        self.session.longest_rtt_ns = self.session.longest_rtt_ns.max(rtt_ns);
                     }
                     _ => self.result.malformed += 1,
                 }
@@ -667,6 +682,32 @@ mod tests {
             stop.store(true, Ordering::Relaxed);
             thread.join().unwrap();
         }))
+    }
+
+    #[test]
+    fn a_path_of_more_than_the_patience_holds_a_rate() {
+        let (mut session, end) = against("127.0.0.1:0", |_| {
+            std::thread::sleep(Duration::from_millis(300));
+            1
+        })
+        .unwrap();
+        let never = AtomicBool::new(false);
+        // The server sleeps for one hello after the other; at one probe in two seconds its sleep is a delay and no queue.
+        std::thread::sleep(Duration::from_secs(1));
+        let settings = taut_measure::ThroughputSettings {
+            method: taut_measure::Method::Binary,
+            min_pps: 0.5,
+            max_pps: 0.5,
+            precision: 0.5,
+            loss_tolerance: 0.0,
+            trial_seconds: 1.0,
+            votes: 1,
+        };
+        let search = taut_measure::ThroughputSearch::new(settings).unwrap();
+        let found = crate::probe::search_rate(&mut session, search, 64, &never, |_| {}).unwrap();
+        end();
+        assert_eq!(found.found.rate_pps, Some(0.5), "{found:?}");
+        assert!(session.longest_round_trip() >= Duration::from_millis(300));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use taut_measure::{ThroughputResult, ThroughputSearch, TrialOutcome, Wanted};
 
-/// Time that answers may take after the last probe of a trial.
+/// Time that answers may take after the last probe of a trial, beside the longest round trip so far.
 const PATIENCE: Duration = Duration::from_millis(200);
 
 /// A client that needs this much longer for its probes than they should take, and this many seconds more, is behind.
@@ -42,7 +42,7 @@ pub fn search_rate(
             interval: Duration::from_secs_f64(1.0 / wanted.rate_pps),
             size_bytes,
             count,
-            patience: PATIENCE,
+            patience: PATIENCE + session.longest_round_trip(),
         };
         let result = session.send_train(&train, stop)?;
         if result.stopped {
@@ -61,7 +61,10 @@ fn outcome(train: &Train, result: &TrainResult) -> TrialOutcome {
     let sequence = &result.sequence;
     let planned = train.interval.as_secs_f64() * f64::from(train.count - 1);
     TrialOutcome {
-        offered_pps: 1.0 / train.interval.as_secs_f64(),
+        offered_pps: match sequence.sent {
+            ..=1 => 1.0 / train.interval.as_secs_f64(),
+            sent => (sent - 1) as f64 / result.seconds.max(planned),
+        },
         sent: sequence.sent,
         received: sequence.received_unique.saturating_sub(sequence.reordered),
         refused: result.refused,
