@@ -443,6 +443,7 @@ impl Control {
     /// When there is no room; nothing has changed then.
     pub fn set(&mut self, network: impl Into<Network>, target: Target) -> Result<(), Refused> {
         let network = network.into();
+        let leads_to_port = matches!(target, Target::Connected(_));
         let hop = self.take(&target)?;
         if let Err(e) = self.write(network, Some(hop)) {
             self.give_back(&target);
@@ -458,8 +459,12 @@ impl Control {
                 (is_change, Some(entry.insert(target)))
             }
         };
+        let mut led_to_port = false;
         match before {
-            Some(before) => self.give_back(&before),
+            Some(before) => {
+                led_to_port = matches!(before, Target::Connected(_));
+                self.give_back(&before);
+            }
             // A station that was there has it in its route's place.
             None => {
                 self.routes_v4 += usize::from(network.is_v4());
@@ -467,6 +472,7 @@ impl Control {
             }
         }
         if is_change {
+            self.settle_stations(network, leads_to_port || led_to_port);
             self.changes.fetch_add(1, Ordering::Relaxed);
         }
         Ok(())
@@ -485,6 +491,7 @@ impl Control {
         if let Some(before) = self.routes.remove(&network) {
             self.routes_v4 -= usize::from(network.is_v4());
             self.give_back(&before);
+            self.settle_stations(network, matches!(before, Target::Connected(_)));
         }
         self.changes.fetch_add(1, Ordering::Relaxed);
         Ok(true)
@@ -503,11 +510,17 @@ impl Control {
                 return Some((network, target));
             }
             // That of a station, which is in the network of its port.
-            prefix = match prefix {
-                Prefix::V4(it) => Prefix::V4(v4.rib().covering(it)?.0),
-                Prefix::V6(it) => Prefix::V6(v6.rib().covering(it)?.0),
-            };
+            prefix = self.parent(network)?;
         }
+    }
+
+    /// The longest prefix of a table that covers another one, a station's or a route's.
+    fn parent(&self, Network { table, prefix }: Network) -> Option<Prefix> {
+        let Table { v4, v6 } = self.tables.get(usize::from(table))?;
+        Some(match prefix {
+            Prefix::V4(it) => Prefix::V4(v4.rib().covering(it)?.0),
+            Prefix::V6(it) => Prefix::V6(v6.rib().covering(it)?.0),
+        })
     }
 
     /// The neighbours that packets for an address may go to, one of them known or not.
@@ -669,14 +682,56 @@ impl Control {
         }
     }
 
-    /// Takes the route of a station away, if the network is one; a route that is asked for stays.
-    fn drop_station(&mut self, network: Network) {
-        if !network.prefix.is_host() {
+    /// Gives the known neighbours in a network whose route has changed routes of their own, or takes them away: they have one only
+    /// where the longest route leads to their port. `of_port`: whether the route is, or was, that of a port's network; others
+    /// matter only inside of one.
+    fn settle_stations(&mut self, network: Network, of_port: bool) {
+        let parent = self
+            .parent(network)
+            .map(|prefix| Network { prefix, ..network });
+        let parent = parent.and_then(|it| self.routes.get(&it));
+        if !of_port && !matches!(parent, Some(Target::Connected(_))) {
             return;
         }
-        let mut stations = self.stations.keys();
-        let station = stations.find(|at| self.station(**at) == network);
-        let Some(at) = station.copied() else { return };
+        let inside: Vec<At> = match network.prefix.host_address() {
+            Some(address) => self.neighbours_at(network.table, address).collect(),
+            None => {
+                let known = self.neighbours.known();
+                let is_inside =
+                    |at: &At| self.table_of(at.0) == network.table && network.prefix.holds(at.1);
+                known.filter(is_inside).collect()
+            }
+        };
+        for at in inside {
+            let route = self.route_of(network.table, at.1);
+            match route {
+                Some((_, Target::Connected(port))) if *port == at.0 => {
+                    if self.neighbours.mac(at).is_some() {
+                        self.add_station(at);
+                    }
+                }
+                _ => self.drop_station(self.station(at)),
+            }
+        }
+    }
+
+    /// What may be known of an address behind each of the interfaces that have their routes in a table.
+    fn neighbours_at(&self, table: u8, address: IpAddr) -> impl Iterator<Item = At> + '_ {
+        let interfaces = self.interfaces.iter().enumerate();
+        let of_table = interfaces.filter(move |(_, interface)| interface.table == table);
+        of_table.map(move |(number, _)| (number as u8, address))
+    }
+
+    /// Takes the route of a station away, if the network is one; a route that is asked for stays.
+    fn drop_station(&mut self, network: Network) {
+        let Some(address) = network.prefix.host_address() else {
+            return;
+        };
+        let mut stations = self.neighbours_at(network.table, address);
+        let Some(at) = stations.find(|at| self.stations.contains_key(at)) else {
+            return;
+        };
+        drop(stations);
         if !self.routes.contains_key(&network) && self.write(network, None).is_err() {
             return;
         }

@@ -63,7 +63,7 @@ impl Detached {
         self.control.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes all routes away but those of the interfaces.
+    /// Takes all routes away but those of the interfaces, and forgets all neighbours.
     ///
     /// # Errors
     /// What cannot be taken away.
@@ -71,6 +71,9 @@ impl Detached {
         let mut control = self.control();
         for network in control.added() {
             control.remove(network).map_err(|e| e.to_string())?;
+        }
+        for port in 0..self.router.checked.interfaces.len() {
+            control.cut_off(port as u8);
         }
         Ok(())
     }

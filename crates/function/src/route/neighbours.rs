@@ -145,6 +145,13 @@ impl Neighbours {
         }
     }
 
+    /// The neighbours that are known.
+    pub fn known(&self) -> impl Iterator<Item = At> + '_ {
+        let known = |neighbour: &Neighbour| matches!(neighbour.state, State::Known { .. });
+        let all = self.all.iter();
+        all.filter(move |(_, it)| known(it)).map(|(at, _)| *at)
+    }
+
     /// Number of neighbours that are known, and of others.
     pub fn count(&self) -> (usize, usize) {
         (self.all.len() - self.unknown, self.unknown)

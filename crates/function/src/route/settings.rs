@@ -3,7 +3,7 @@
 use super::text::{self, Asked};
 use crate::SettingsError;
 use serde::Deserialize;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use taut_lpm::{PrefixV4, PrefixV6};
@@ -72,6 +72,24 @@ impl Prefix {
     /// The prefix of one address.
     pub fn host(address: IpAddr) -> Self {
         Self::of(address, 128)
+    }
+
+    /// Whether an address is in the prefix.
+    pub fn holds(self, address: IpAddr) -> bool {
+        match (self, address) {
+            (Self::V4(prefix), IpAddr::V4(address)) => prefix.holds(address.into()),
+            (Self::V6(prefix), IpAddr::V6(address)) => prefix.holds(address.into()),
+            _ => false,
+        }
+    }
+
+    /// The address of a prefix of one address.
+    pub fn host_address(self) -> Option<IpAddr> {
+        match self {
+            _ if !self.is_host() => None,
+            Self::V4(prefix) => Some(Ipv4Addr::from(prefix.network()).into()),
+            Self::V6(prefix) => Some(Ipv6Addr::from(prefix.network()).into()),
+        }
     }
 
     /// Whether it is that of one address.

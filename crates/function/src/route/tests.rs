@@ -6,6 +6,7 @@ mod in_kernel;
 mod vlans;
 
 use super::*;
+use crate::control_socket::Decides;
 use crate::route::text::Target;
 use crate::{Passage, Punted};
 use proptest::prelude::*;
@@ -138,6 +139,24 @@ impl Bench {
                 Fate::Slow(cause, sent)
             }
         }
+    }
+
+    /// Asks as over the control socket.
+    fn ask(&self, line: &str) {
+        let deciding = self.router.deciding.as_ref().unwrap();
+        let mut answer = Vec::new();
+        let loading = crate::control_socket::Loading::default();
+        deciding
+            .control
+            .answer(
+                line.as_bytes(),
+                &mut std::io::empty(),
+                &mut answer,
+                &loading,
+            )
+            .unwrap();
+        let answer = String::from_utf8(answer).unwrap();
+        assert!(!answer.contains("error"), "{line}: {answer}");
     }
 
     /// Has a neighbour say where it is, as it asks for the router; what is sent thereupon.
@@ -335,6 +354,78 @@ fn a_packet_waits_for_its_neighbour_and_those_behind_it_pass_in_the_worker() {
         assert_eq!(bench.counted("slow path: forwarded"), 1);
         let _ = own;
     }
+}
+
+/// A route inside the network of a port, which is longer than the network's: what it says goes for neighbours that were known
+/// before it came as well, and no longer once it is gone.
+#[test]
+fn a_route_within_a_port_s_network_goes_for_known_neighbours() {
+    let routes: [(&str, &str, fn(&Fate) -> bool); 3] = [
+        ("blackhole", "10.0.1.0/27", |fate| {
+            matches!(fate, Fate::Dropped)
+        }),
+        ("unreachable", "2001:db8:1::/96", |fate| {
+            matches!(fate, Fate::Slow(taut_port::Punt::Unreachable, _))
+        }),
+        ("via", "10.0.1.0/28", |fate| match fate {
+            Fate::Forwarded((2, frame)) => {
+                Ethernet::new(&frame[..]).unwrap().destination() == mac(7)
+            }
+            _ => false,
+        }),
+    ];
+    for (kind, prefix, is_right) in routes {
+        let (to, sender) = match prefix.contains(':') {
+            true => ("2001:db8:1::9", "2001:db8::7"),
+            false => ("10.0.1.9", "10.0.0.7"),
+        };
+        let mut bench = Bench::new("");
+        bench.hear(1, to, mac(9));
+        bench.hear(2, "10.0.2.7", mac(7));
+        let frame = datagram(0, sender, to, 100);
+        let straight = |fate: &Fate| match fate {
+            Fate::Forwarded((1, frame)) => {
+                Ethernet::new(&frame[..]).unwrap().destination() == mac(9)
+            }
+            _ => false,
+        };
+        assert!(straight(&bench.pass(0, &frame)), "{prefix}");
+        let route = match kind {
+            "via" => format!("{prefix} via 10.0.2.7"),
+            kind => format!("{kind} {prefix}"),
+        };
+        bench.ask(&format!(r#"{{"op":"add","routes":["{route}"]}}"#));
+        let fate = bench.pass(0, &frame);
+        assert!(is_right(&fate), "{route}: {fate:?}");
+        bench.ask(&format!(r#"{{"op":"remove","prefixes":["{prefix}"]}}"#));
+        let fate = bench.pass(0, &frame);
+        assert!(straight(&fate), "{route}, taken away: {fate:?}");
+    }
+}
+
+/// The network of a port that leads elsewhere, and then to the port again.
+#[test]
+fn a_port_s_network_that_is_replaced_goes_for_known_neighbours() {
+    let mut bench = Bench::new("");
+    bench.hear(1, "10.0.1.9", mac(9));
+    let frame = datagram(0, "10.0.0.7", "10.0.1.9", 100);
+    assert!(matches!(bench.pass(0, &frame), Fate::Forwarded((1, _))));
+    let set = |bench: &Bench, target| {
+        let mut control = bench
+            .router
+            .deciding
+            .as_ref()
+            .unwrap()
+            .control
+            .lock()
+            .unwrap();
+        let network = taut_lpm::PrefixV4::new(u32::from_be_bytes([10, 0, 1, 0]), 24);
+        control.set(Prefix::V4(network.unwrap()), target).unwrap();
+    };
+    set(&bench, Target::Blackhole);
+    assert!(matches!(bench.pass(0, &frame), Fate::Dropped));
+    set(&bench, Target::Connected(1));
+    assert!(matches!(bench.pass(0, &frame), Fate::Forwarded((1, _))));
 }
 
 #[test]
@@ -625,9 +716,10 @@ fn routes_change_while_packets_pass_and_memory_is_used_again() {
         .unwrap();
     assert_eq!(bench.pass(0, &to_station), Fate::Dropped);
     assert!(control.lock().unwrap().remove(station).unwrap());
-    assert!(
-        matches!(bench.pass(0, &to_station), Fate::Slow(taut_port::Punt::Unresolved, sent) if sent.len() == 1)
-    );
+    assert!(matches!(
+        bench.pass(0, &to_station),
+        Fate::Forwarded((2, _))
+    ));
     let changes = 2 * 3 * 32_768 + 2;
     assert_eq!(bench.router.count_of("route_changes"), Some(changes));
     // The same again is none.
