@@ -7,32 +7,34 @@ use crate::tune::aliasing::Ticking;
 use std::path::PathBuf;
 use taut_forecast::{Latencies, TippingPoint, tipping_point};
 use taut_measure::quantity::share;
-use taut_model::estimate::Prediction;
+use taut_model::estimate::{Estimate, Prediction};
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   taut generate --device memif --rate 10k --seconds 10 --out plain
   taut generate --device 'memif,function=burn(cycles=30000)' --rate 10k --seconds 10 --out function
   taut model overload --from plain function
+  taut model overload --from plain1 function1 --from plain2 function2
   taut generate --device 'memif,function=burn(cycles=30000)' --rate 60k --seconds 10 --out busy
   taut model overload --from plain function --busy busy
   taut generate --device 'memif,function=burn(cycles=30000)' --rate 10k --pattern 'burst(32, 0ns)' --seconds 10 --out bursts
   taut model overload --from plain function --bursts bursts
 
-The function takes a core as much longer than the plain forwarder as packets take through it, by the medians; interruptions are
+Intervals are of runs: six of each give one of 95 %, one has none. The function takes a core as much longer than the plain forwarder as packets take through it, by the medians; interruptions are
 those that the forwarder's core noted. The rate has to be one at which packets do not wait for each other. A busy core often takes
 less: --busy finds how long from the median at a higher rate, which it has to carry; --bursts from what the worker itself took for
 packets in full batches, as they come under overload: the nearest, and it needs no high rate.")]
 pub struct Arguments {
-    /// Folders of taut generate --out: of a plain forwarder, and of the function between the same ports
+    /// Folders of taut generate --out: of a plain forwarder, and of the function between the same ports; once for each run
     #[arg(long, num_args = 2, value_names = ["FORWARDER", "FUNCTION"], required = true)]
     from: Vec<PathBuf>,
-    /// Folder of the function at a higher rate that it carried: R_max by the queue too
+    /// Folder of the function at a higher rate that it carried: R_max by the queue too; once for each run
     #[arg(long, value_name = "FOLDER")]
-    busy: Option<PathBuf>,
-    /// Folder of the function given bursts of 32 at a rate that it carries: R_max by its worker's own time too
+    busy: Vec<PathBuf>,
+    /// Folder of the function given bursts of 32 at a rate that it carries: R_max by its worker's own time too; once for each
+    /// run
     #[arg(long, value_name = "FOLDER")]
-    bursts: Option<PathBuf>,
+    bursts: Vec<PathBuf>,
     /// What takes the core away, and for how long, such as 250/s:6us, instead of what was noted; may be given several times
     #[arg(long, value_name = "RATE/s:TIME")]
     interrupt: Vec<Ticking>,
@@ -42,15 +44,17 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let read = |place: usize| Latencies::read(&arguments.from[place]);
-    let busy = arguments.busy.as_deref().map(Latencies::read).transpose()?;
-    let bursts = arguments
-        .bursts
-        .as_deref()
-        .map(Latencies::read)
-        .transpose()?;
+    let of = |place: usize| {
+        let folders: Vec<&PathBuf> = arguments.from.iter().skip(place).step_by(2).collect();
+        Latencies::of_runs(&folders)
+    };
+    let if_any = |folders: &[PathBuf]| match folders {
+        [] => Ok(None),
+        folders => Latencies::of_runs(folders).map(Some),
+    };
+    let (busy, bursts) = (if_any(&arguments.busy)?, if_any(&arguments.bursts)?);
     let given = taken_away(&arguments.interrupt);
-    let found = tipping_point(read(0)?, read(1)?, busy, bursts.as_ref(), &given)?;
+    let found = tipping_point(of(0)?, of(1)?, busy, bursts.as_ref(), &given)?;
     if arguments.json {
         print::json(&found);
     } else {
@@ -59,16 +63,34 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
+/// An estimate, and its interval where it has one.
+fn with_interval(estimate: &Estimate, told: impl Fn(f64) -> String) -> String {
+    let Estimate {
+        value,
+        low,
+        high,
+        confidence,
+    } = *estimate;
+    match confidence > 0.0 {
+        true => format!(
+            "{} ({} to {}, {:.0} %)",
+            told(value),
+            told(low),
+            told(high),
+            confidence * 100.0
+        ),
+        false => told(value),
+    }
+}
+
 fn show(found: &TippingPoint) {
     let us = |us: f64| quantity::time(us * 1e3);
     show_highest("R_max", &found.highest);
     if let Some(queue) = &found.queue {
         show_highest("R_max by the queue", &queue.highest);
         print::line(format!(
-            "a busy core takes {} a packet ({} to {}): median {} of {} packets at {}",
-            us(queue.cpu_us.value),
-            us(queue.cpu_us.low),
-            us(queue.cpu_us.high),
+            "a busy core takes {} a packet: median {} of {} packets at {}",
+            with_interval(&queue.cpu_us, us),
             us(queue.measured.median_us.value),
             queue.measured.packets,
             quantity::rate(queue.measured.sent_pps)
@@ -83,20 +105,20 @@ fn show(found: &TippingPoint) {
         ));
     }
     print::line(format!(
-        "t_CPU {} ({} to {}); interruptions take {} of a core",
-        us(found.cpu_us.value),
-        us(found.cpu_us.low),
-        us(found.cpu_us.high),
+        "t_CPU {}; interruptions take {} of a core",
+        with_interval(&found.cpu_us, us),
         share(found.interrupted_us_per_s / 1e6)
     ));
     for (name, measured) in ["forwarder", "function"].iter().zip(&found.measured) {
         print::line(format!(
-            "{name:<9} median {} ({} to {}) of {} packets at {}",
-            us(measured.median_us.value),
-            us(measured.median_us.low),
-            us(measured.median_us.high),
+            "{name:<9} median {} of {} packets at {}{}",
+            with_interval(&measured.median_us, us),
             measured.packets,
-            quantity::rate(measured.sent_pps)
+            quantity::rate(measured.sent_pps),
+            match measured.runs {
+                1 => String::new(),
+                runs => format!(", {runs} runs"),
+            }
         ));
     }
     for note in &found.notes {
@@ -105,14 +127,8 @@ fn show(found: &TippingPoint) {
 }
 
 fn show_highest(name: &str, highest: &Prediction) {
-    let estimate = &highest.estimate;
-    print::line(format!(
-        "{name} {} ({} to {}, {:.0} %)",
-        quantity::rate(estimate.value),
-        quantity::rate(estimate.low),
-        quantity::rate(estimate.high),
-        estimate.confidence * 100.0
-    ));
+    let told = with_interval(&highest.estimate, quantity::rate);
+    print::line(format!("{name} {told}"));
     if let Some(errors) = &highest.errors {
         print::line(format!("error     {}", predict::words(errors)));
     }

@@ -11,7 +11,7 @@ use crate::overload::{Taken, published_errors};
 use serde::Serialize;
 use std::time::{Duration, Instant};
 use taut_engine::{functions_ticks, look_ticks};
-use taut_function::ips::{Read, looking};
+use taut_function::ips::looking;
 use taut_function::{Context, Function};
 use taut_inspect::trace;
 use taut_measure::rank::nearest_rank;
@@ -28,11 +28,12 @@ pub const FRAME_BYTES: [usize; 6] = [64, 128, 256, 512, 1024, 1518];
 const FRAMES: u64 = 256;
 /// Shares of R_max at which latency is told.
 pub const LOADS: [f64; 4] = [0.1, 0.5, 0.8, 0.95];
-/// Parts of the rounds whose means give the interval.
-const PARTS: usize = 6;
-/// Rounds that are made whatever time they take, those that are made at most, and those in front of them that do not
-/// count.
-const LEAST_ROUNDS: usize = 2 * PARTS;
+/// Runs whose means give the interval: each reads the rules anew and has memory of its own, and those of all kinds of traffic
+/// take turns.
+const MEASURED: usize = 6;
+/// Rounds of a run that are made whatever time they take, those that are made at most, and those in front of them that do
+/// not count.
+const LEAST_ROUNDS: usize = 2;
 const MOST_ROUNDS: usize = 4096;
 const WARM_UP: usize = 3;
 /// An interruption takes longer than this, and than so many times what the packets take.
@@ -131,42 +132,49 @@ pub struct AtLoad {
     pub loss: f64,
 }
 
-/// Measures the inspection with each kind of traffic, and asks the models. `told` hears what is measured next.
+/// Measures the inspection with each kind of traffic, and asks the models. `told` hears of each run.
 ///
 /// # Errors
 /// When settings or rules are wrong, the machine lacks memory, or interruptions take all of the core.
 pub fn capacity(asked: &Inspection, mut told: impl FnMut(&str)) -> Result<Capacity, ForecastError> {
-    // What is wrong is said before anything is measured.
-    let rules = looker(&asked.settings)?.1.rules;
     let clock = Clock::calibrate(Duration::from_millis(20));
     let mut kinds = Vec::new();
     for size in FRAME_BYTES {
         kinds.push(("port 53", trace::counters(size, FRAMES)));
     }
     kinds.push(("mixed", trace::mixed()));
-    let mut traffic = Vec::new();
+    let mut all = Vec::new();
     for (name, frames) in kinds {
         let frames = frames.map_err(|e| ForecastError::Wrong(format!("traffic {name}: {e}")))?;
-        let bytes: usize = frames.iter().map(Vec::len).sum();
-        // The check sequence is not in memory.
-        let frame_bytes = bytes as f64 / frames.len() as f64 + 4.0;
-        told(&format!("{name}, {frame_bytes:.0} bytes"));
-        // Flows that one kind has left are nothing to the next one.
-        let (mut function, _) = looker(&asked.settings)?;
-        function
-            .prepare()
-            .map_err(|e| ForecastError::Wrong(e.to_string()))?;
-        let half = asked.duration / 2;
-        let alone = Rounds::of(&mut function, &frames, 1, half)?;
-        let busy = Rounds::of(
-            &mut function,
-            &frames,
-            asked.burst.clamp(1, BATCH_CAPACITY),
-            half,
-        )?;
-        let asked_about = inspected(&*function);
-        let found = Found::of(&alone, &busy, &clock)?;
-        traffic.push(found.predict(asked, name, frame_bytes, asked_about)?);
+        all.push(Kind {
+            name,
+            frames,
+            runs: Vec::new(),
+            inspected: 0.0,
+        });
+    }
+    let mut rules = 0;
+    for run in 1..=MEASURED {
+        let wrong = |e: &dyn std::fmt::Display| ForecastError::Wrong(e.to_string());
+        let (mut looking, read) = looking(asked.settings.clone()).map_err(|e| wrong(&e))?;
+        rules = read.rules;
+        told(&format!("run {run} of {MEASURED}"));
+        for kind in &mut all {
+            // Flows that one kind has left are nothing to the next one.
+            let mut function = looking.function().map_err(|e| wrong(&e))?;
+            function.prepare().map_err(|e| wrong(&e))?;
+            let part = asked.duration / (2 * MEASURED as u32);
+            let mut rounds = |burst| Rounds::of(&mut function, &kind.frames, burst, part);
+            let alone = rounds(1)?;
+            let busy = rounds(asked.burst.clamp(1, BATCH_CAPACITY))?;
+            kind.runs.push(Run { alone, busy });
+            kind.inspected += inspected(&*function) / MEASURED as f64;
+        }
+    }
+    let mut traffic = Vec::new();
+    for kind in all {
+        let found = Found::of(&kind.runs, &clock)?;
+        traffic.push(found.predict(asked, kind.name, kind.frame_bytes(), kind.inspected)?);
     }
     Ok(Capacity {
         rules,
@@ -178,8 +186,22 @@ pub fn capacity(asked: &Inspection, mut told: impl FnMut(&str)) -> Result<Capaci
     })
 }
 
-fn looker(settings: &toml::Table) -> Result<(Box<dyn Function>, Read), ForecastError> {
-    looking(settings.clone()).map_err(|e| ForecastError::Wrong(e.to_string()))
+/// A kind of traffic, and the runs in which its time was taken.
+struct Kind {
+    name: &'static str,
+    frames: Vec<Vec<u8>>,
+    runs: Vec<Run>,
+    /// Share of the packets that rules were asked about.
+    inspected: f64,
+}
+
+impl Kind {
+    /// Bytes of a frame on average, check sequence included.
+    fn frame_bytes(&self) -> f64 {
+        let bytes: usize = self.frames.iter().map(Vec::len).sum();
+        // The check sequence is not in memory.
+        bytes as f64 / self.frames.len() as f64 + 4.0
+    }
 }
 
 /// Share of the packets that rules were asked about.
@@ -231,6 +253,12 @@ fn notes(asked: &Inspection, rules: usize, traffic: &[OfTraffic]) -> Vec<String>
         ));
     }
     notes
+}
+
+/// What was measured of a kind of traffic in a run: packets alone, and in full batches.
+struct Run {
+    alone: Rounds,
+    busy: Rounds,
 }
 
 /// Ticks of each batch of a trace, round by round.
@@ -313,21 +341,16 @@ struct Found {
 }
 
 impl Found {
-    fn of(alone: &Rounds, busy: &Rounds, clock: &Clock) -> Result<Self, ForecastError> {
+    fn of(runs: &[Run], clock: &Clock) -> Result<Self, ForecastError> {
         let ns = 1e9 / clock.hz;
         let (mut interruptions_ns, mut seen_ns, mut packets) = (Vec::new(), 0.0, 0);
-        // Those of the busy ones stay.
+        // By run, of the busy ones.
         let mut means = Vec::new();
-        for rounds in [alone, busy] {
-            let usual = rounds.usual();
-            means.clear();
-            let of_round: usize = rounds.packets.iter().sum();
-            for part in rounds
-                .ticks
-                .chunks(rounds.ticks.len().div_ceil(PARTS).max(1))
-            {
+        for run in runs {
+            for rounds in [&run.alone, &run.busy] {
                 let mut own_ns = 0.0;
-                for round in part {
+                let usual = rounds.usual();
+                for round in &rounds.ticks {
                     for (&took, &usual) in round.iter().zip(&usual) {
                         let (took, usual) = (took as f64 * ns, usual * ns);
                         seen_ns += took;
@@ -340,11 +363,24 @@ impl Found {
                         }
                     }
                 }
-                packets += (part.len() * of_round) as u64;
-                means.push(own_ns / f64::max((part.len() * of_round) as f64, 1.0));
+                let given = rounds.ticks.len() * rounds.packets.iter().sum::<usize>();
+                packets += given as u64;
+                if std::ptr::eq(rounds, &run.busy) {
+                    means.push(own_ns / f64::max(given as f64, 1.0));
+                }
             }
         }
-        let alone_ns: Vec<f64> = alone.usual().iter().map(|ticks| ticks * ns).collect();
+        let usual: Vec<Vec<f64>> = runs.iter().map(|run| run.alone.usual()).collect();
+        let of_packet = |at: usize| {
+            let of_runs: Vec<f64> = usual
+                .iter()
+                .filter_map(|run| run.get(at).copied())
+                .collect();
+            median(&of_runs).unwrap_or(0.0) * ns
+        };
+        let alone_ns: Vec<f64> = (0..usual.first().map_or(0, Vec::len))
+            .map(of_packet)
+            .collect();
         let interval = median_interval(&means, CONFIDENCE)
             .ok_or_else(|| ForecastError::Wrong("no packet was measured".to_owned()))?;
         let busy_ns = Estimate::new(
@@ -456,23 +492,28 @@ mod tests {
     #[test]
     fn r_max_is_what_interruptions_leave_over_the_time_of_a_busy_packet() {
         // Two packets of 900 and 1,100 ns alone, and 1,600 ns together; one round in twelve is held up for 12 us.
-        let mut alone = Rounds {
-            packets: vec![1, 1],
-            ticks: vec![vec![900, 1100]; 12],
+        let run = || Run {
+            alone: Rounds {
+                packets: vec![1, 1],
+                ticks: vec![vec![900, 1100]; 2],
+            },
+            busy: Rounds {
+                packets: vec![2],
+                ticks: vec![vec![1600]; 2],
+            },
         };
-        let busy = Rounds {
-            packets: vec![2],
-            ticks: vec![vec![1600]; 12],
-        };
-        let found = Found::of(&alone, &busy, &CLOCK).unwrap();
+        let mut runs: Vec<Run> = (0..6).map(|_| run()).collect();
+        let found = Found::of(&runs, &CLOCK).unwrap();
         assert_eq!(found.packets, 48);
         assert_eq!((found.busy_ns.value, found.busy_ns.high), (800.0, 800.0));
         let quiet = found.predict(&asked(1000), "mixed", 64.0, 1.0).unwrap();
         assert!((quiet.highest.estimate.value - 1.25e6).abs() < 1.0);
         assert!((quiet.ring_ns - 800_000.0).abs() < 1.0);
         assert_eq!((quiet.alone.p50_ns, quiet.alone.max_ns), (900.0, 1100.0));
-        alone.ticks[5][0] += 12_000;
-        let found = Found::of(&alone, &busy, &CLOCK).unwrap();
+        runs[2].alone.ticks[1][0] += 12_000;
+        runs[2].alone.ticks.push(vec![900, 1100]);
+        runs[1].alone.ticks.pop();
+        let found = Found::of(&runs, &CLOCK).unwrap();
         assert_eq!(found.interruptions_ns, [12_000.0]);
         let share = 12_000.0 / (12.0 * 2000.0 + 12.0 * 1600.0 + 12_000.0);
         let held_up = found.predict(&asked(1000), "mixed", 64.0, 1.0).unwrap();
@@ -486,12 +527,37 @@ mod tests {
     }
 
     #[test]
+    fn the_interval_is_of_runs_and_not_of_what_one_run_repeats() {
+        // Runs of 800 to 850 ns, each of which repeats to the nanosecond.
+        let run = |number: u64| Run {
+            alone: Rounds {
+                packets: vec![1],
+                ticks: vec![vec![900]; 100],
+            },
+            busy: Rounds {
+                packets: vec![2],
+                ticks: vec![vec![1600 + 20 * number]; 100],
+            },
+        };
+        let runs: Vec<Run> = (0..6).map(run).collect();
+        let found = Found::of(&runs, &CLOCK).unwrap().busy_ns;
+        assert_eq!((found.low, found.value, found.high), (800.0, 825.0, 850.0));
+        assert!(found.confidence > 0.95, "{found:?}");
+        let one = Found::of(&runs[..1], &CLOCK).unwrap().busy_ns;
+        assert_eq!((one.value, one.confidence), (800.0, 0.0));
+    }
+
+    #[test]
     fn time_of_input_and_output_is_added_to_each_packet() {
-        let rounds = Rounds {
+        let rounds = || Rounds {
             packets: vec![1],
             ticks: vec![vec![400]; 12],
         };
-        let found = Found::of(&rounds, &rounds, &CLOCK).unwrap();
+        let run = Run {
+            alone: rounds(),
+            busy: rounds(),
+        };
+        let found = Found::of(&[run], &CLOCK).unwrap();
         let with_io = Inspection {
             io_ns: 100.0,
             ..asked(64)
@@ -514,7 +580,7 @@ mod tests {
         };
         let mut told = 0;
         let found = capacity(&asked, |_| told += 1).unwrap();
-        assert_eq!((found.rules, told), (taut_inspect::sample::RULES, 7));
+        assert_eq!((found.rules, told), (taut_inspect::sample::RULES, 6));
         assert_eq!(found.traffic.len(), 7);
         for of in &found.traffic {
             assert!(of.inspected > 0.9 && of.packets >= 24 * FRAMES, "{of:?}");

@@ -6,7 +6,7 @@
 use crate::ForecastError;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
-use taut_measure::{LatencyHistogram, quantile_interval_ranks};
+use taut_measure::{LatencyHistogram, median, median_interval};
 use taut_model::estimate::{ErrorBasis, Errors, Estimate, Prediction};
 use taut_model::overload::{Interruption, Overload};
 use taut_model::published;
@@ -17,6 +17,8 @@ use taut_model::queueing::{Arrivals, Effort, Processor, QueueingError, Vacations
 use taut_results::{RECORDED_LATENCIES, read_json};
 
 const CONFIDENCE: f64 = 0.95;
+/// Runs of which a median has an interval of that.
+const FOR_CONFIDENCE: usize = 6;
 /// Packets of which a median is worth something.
 const FEWEST: u64 = 100;
 /// Share of packets that may be lost: of those a median knows nothing.
@@ -74,12 +76,15 @@ pub struct Busy {
     pub measured: Latencies,
 }
 
-/// What one of the folders says.
+/// What the folders of one device at one rate say, a run each.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Latencies {
-    /// Median, µs.
+    /// Median, µs: the middle of those of the runs, and their interval. Packets of a run depend on each other, so that one run
+    /// has none: its confidence is 0.
     pub median_us: Estimate,
-    /// Packets that came back.
+    /// Runs.
+    pub runs: usize,
+    /// Packets that came back, in all runs.
     pub packets: u64,
     /// Packets per second that were sent.
     pub sent_pps: f64,
@@ -135,11 +140,57 @@ struct Device {
 }
 
 impl Latencies {
-    /// Reads the folder of a measurement of one stream.
+    /// Reads the folders of measurements of one stream, a run each.
     ///
     /// # Errors
-    /// When it is the folder of something else, or too little came back.
-    pub fn read(folder: &Path) -> Result<Self, ForecastError> {
+    /// When there are none, one is the folder of something else, too little came back, or they were not reached in the same
+    /// way.
+    pub fn of_runs(folders: &[impl AsRef<Path>]) -> Result<Self, ForecastError> {
+        let runs = folders.iter().map(|folder| Self::read(folder.as_ref()));
+        Self::together(&runs.collect::<Result<Vec<_>, _>>()?)
+    }
+
+    /// What several runs say together: middles of what each says.
+    fn together(runs: &[Self]) -> Result<Self, ForecastError> {
+        let wrong = |what: &str| ForecastError::Wrong(what.to_owned());
+        let medians: Vec<f64> = runs.iter().map(|run| run.median_us.value).collect();
+        let interval = median_interval(&medians, CONFIDENCE);
+        let interval = interval.ok_or_else(|| wrong("want a folder at least"))?;
+        let transport = runs[0].transport.clone();
+        if runs.iter().any(|run| run.transport != transport) {
+            return Err(wrong("runs of one device want the same transport"));
+        }
+        let mut histogram = LatencyHistogram::new();
+        runs.iter().for_each(|run| histogram.merge(&run.histogram));
+        let rates: Vec<f64> = runs.iter().map(|run| run.sent_pps).collect();
+        // Of runs some of which do not tell, nothing is told.
+        let interruptions: Option<Vec<Taken>> = runs.iter().map(|run| run.interruptions).collect();
+        let work: Option<Vec<Work>> = runs.iter().map(|run| run.work).collect();
+        Ok(Self {
+            median_us: Estimate::new(
+                interval.point,
+                interval.low,
+                interval.high,
+                interval.confidence,
+            )?,
+            runs: runs.len(),
+            packets: runs.iter().map(|run| run.packets).sum(),
+            sent_pps: median(&rates).unwrap_or(0.0),
+            transport,
+            interruptions: interruptions.map(|all| Taken {
+                per_second: middle(&all, |it| it.per_second),
+                share: middle(&all, |it| it.share),
+            }),
+            work: work.map(|all| Work {
+                packet_ns: middle(&all, |it| it.packet_ns),
+                batch: middle(&all, |it| it.batch),
+            }),
+            histogram,
+        })
+    }
+
+    /// Reads the folder of a run.
+    fn read(folder: &Path) -> Result<Self, ForecastError> {
         let wrong = |what: String| ForecastError::Wrong(format!("{}: {what}", folder.display()));
         let other = "want a folder of taut generate --out, with latencies of one stream";
         let summary: Summary = read_json(folder, "summary.json")
@@ -164,20 +215,15 @@ impl Latencies {
             ))
         })?;
         let packets = histogram.count();
-        let ranks = quantile_interval_ranks(packets, 0.5, CONFIDENCE);
-        let at = |rank: u64| Some(histogram.value_at_rank(rank)? as f64 / 1e3);
-        let median = ranks.filter(|_| packets >= FEWEST).and_then(|ranks| {
-            let middle = histogram.quantile(0.5)? as f64 / 1e3;
-            Some((middle, at(ranks.low)?, at(ranks.high)?, ranks.coverage))
-        });
-        let Some((median, low, high, coverage)) = median else {
+        let median = histogram.quantile(0.5).filter(|_| packets >= FEWEST);
+        let Some(median_us) = median.map(|ns| ns as f64 / 1e3) else {
             return Err(wrong(format!(
                 "{packets} packets came back: a median wants {FEWEST} at least"
             )));
         };
         Ok(Self {
-            // The ends are of buckets, and so may be the median.
-            median_us: Estimate::new(median, low.min(median), high.max(median), coverage)?,
+            median_us: Estimate::new(median_us, median_us, median_us, 0.0)?,
+            runs: 1,
             packets,
             sent_pps: stream.sent_pps.unwrap_or(0.0),
             transport: summary.device.map(|device| device.transport),
@@ -186,6 +232,12 @@ impl Latencies {
             histogram,
         })
     }
+}
+
+/// The middle of what is told of runs.
+fn middle<T>(of: &[T], told: impl Fn(&T) -> f64) -> f64 {
+    let values: Vec<f64> = of.iter().map(told).collect();
+    median(&values).unwrap_or(0.0)
 }
 
 /// Predicts where a function tips over, from the latencies of a plain forwarder and of the function, and by the queue from those of the
@@ -203,6 +255,13 @@ pub fn tipping_point(
     given: &[Interruption],
 ) -> Result<TippingPoint, ForecastError> {
     let mut notes = Vec::new();
+    let runs = forwarder.runs.min(function.runs);
+    if runs < FOR_CONFIDENCE {
+        notes.push(match runs {
+            1 => format!("one run has no interval, as its packets depend on each other: give {FOR_CONFIDENCE} runs of each"),
+            few => format!("the interval of {few} runs is their range: {FOR_CONFIDENCE} have one of 95 %"),
+        });
+    }
     // A plain forwarder's rounds are short, so that its core notes what hides in those of the function.
     let noted = forwarder.interruptions.or(function.interruptions);
     let interruptions = match (given.is_empty(), noted) {
@@ -402,6 +461,33 @@ mod tests {
         }];
         let told = tipping_point(forwarder, function, None, None, &given).unwrap();
         assert_eq!(told.interrupted_us_per_s, 10_000.0);
+    }
+
+    #[test]
+    fn the_interval_is_of_runs_and_one_run_has_none() {
+        let runs = |medians: &[u64]| {
+            let runs = medians.iter().map(|us| read(&[*us], LONELY_PACKETS));
+            Latencies::together(&runs.collect::<Result<Vec<_>, _>>().unwrap()).unwrap()
+        };
+        let six = runs(&[14, 15, 16, 17, 18, 19]).median_us;
+        let near = |value: f64, wanted: f64| (value - wanted).abs() < 0.01 * wanted;
+        assert!(near(six.low, 14.0) && near(six.high, 19.0), "{six:?}");
+        assert!(near(six.value, 16.5) && six.confidence > 0.95, "{six:?}");
+        let one = tipping_point(runs(&[3]), runs(&[15]), None, None, &[]).unwrap();
+        assert_eq!(one.highest.estimate.confidence, 0.0);
+        assert!(
+            one.notes
+                .iter()
+                .any(|note| note.contains("one run has no interval"))
+        );
+        let [plain, function] = [[3; 6], [15; 6]].map(|us| runs(&us));
+        assert_eq!((plain.runs, plain.packets), (6, 600));
+        let many = tipping_point(plain, function, None, None, &[]).unwrap();
+        assert!(many.highest.estimate.confidence > 0.9, "{many:?}");
+        let mut other = read(&[15], LONELY_PACKETS).unwrap();
+        other.transport = Some("veth".to_owned());
+        let mixed = Latencies::together(&[read(&[15], LONELY_PACKETS).unwrap(), other]);
+        assert!(mixed.unwrap_err().to_string().contains("same transport"));
     }
 
     #[test]

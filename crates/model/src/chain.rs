@@ -166,7 +166,7 @@ pub fn hand_over_cycles(
         "cycles per packet beyond c_IO",
         cycles.value - io_cycles.value,
     )?;
-    let confidence = cycles.plus(io_cycles).confidence.max(f64::MIN_POSITIVE);
+    let confidence = cycles.plus(io_cycles).confidence;
     let of = |cycles: f64| cycles.max(0.0) / hand_overs;
     let (low, high) = (cycles.low - io_cycles.high, cycles.high - io_cycles.low);
     Estimate::new(of(value), of(low), of(high), confidence)

@@ -69,7 +69,8 @@ pub struct Estimate {
     pub low: f64,
     /// Upper end of the interval.
     pub high: f64,
-    /// Probability that such an interval covers the truth; 1 of a number that somebody gave as exact.
+    /// Probability that such an interval covers the truth; 1 of a number that somebody gave as exact, 0 of a single run, from
+    /// which nobody knows how far others are.
     pub confidence: f64,
 }
 
@@ -104,7 +105,7 @@ impl Estimate {
     ///
     /// # Errors
     /// [`WrongValue`] for NaN, infinite and negative numbers, an interval that does not enclose its value, and a
-    /// confidence outside (0, 1].
+    /// confidence outside [0, 1].
     pub fn new(value: f64, low: f64, high: f64, confidence: f64) -> Result<Self, WrongValue> {
         not_negative("an estimate", value)?;
         check(
@@ -119,8 +120,8 @@ impl Estimate {
             high >= value,
             "at least the value",
         )?;
-        let share = confidence > 0.0 && confidence <= 1.0;
-        check("a confidence", confidence, share, "above 0 and at most 1")?;
+        let share = (0.0..=1.0).contains(&confidence);
+        check("a confidence", confidence, share, "0 to 1")?;
         Ok(Self {
             value,
             low,
@@ -265,7 +266,7 @@ mod tests {
         }
         assert!(Estimate::new(1.0, 2.0, 3.0, 0.95).is_err());
         assert!(Estimate::new(1.0, 0.0, 0.5, 0.95).is_err());
-        assert!(Estimate::new(1.0, 0.0, 2.0, 0.0).is_err());
+        assert!(Estimate::new(1.0, 0.0, 2.0, 1.1).is_err());
         let swapped = "value = 1.0\nlow = 2.0\nhigh = 0.0\nconfidence = 0.95";
         assert!(toml::from_str::<Estimate>(swapped).is_err());
     }

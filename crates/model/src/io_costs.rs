@@ -63,8 +63,7 @@ impl Cycles {
         not_negative("cycles of input and output", self.high)?;
         share("coverage of an interval", self.coverage)?;
         // A single repetition has an interval that covers nothing.
-        let confidence = self.coverage.max(f64::MIN_POSITIVE);
-        Estimate::new(self.cycles, self.low, self.high, confidence)
+        Estimate::new(self.cycles, self.low, self.high, self.coverage)
     }
 }
 

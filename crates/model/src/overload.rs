@@ -52,7 +52,7 @@ impl Overload {
             // An interval that reaches 0 bounds the rate from below only.
             (function_us.low - forwarder_us.high).max(0.0),
             function_us.high - forwarder_us.low,
-            confidence.max(f64::MIN_POSITIVE),
+            confidence,
         )?;
         Ok(Self {
             cpu_us,

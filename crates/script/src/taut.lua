@@ -94,7 +94,7 @@ end
 function taut.run(options)
     check(options, "table", "taut.run")
     check_keys("taut.run", options,
-        { "rate", "seconds", "warm_up", "stream", "streams", "send", "receive", "on_receive", "wait" })
+        { "rate", "seconds", "warm_up", "stream", "streams", "send", "receive", "on_receive", "wait", "seed" })
     local streams = options.streams or (options.stream and { options.stream }) or {}
     for i, stream in ipairs(streams) do
         if type(stream) ~= "table" or type(stream.settings) ~= "table" then
@@ -107,7 +107,7 @@ function taut.run(options)
     return host.run(options, streams)
 end
 
-local send_options = { "seconds", "receive", "on_receive", "warm_up", "wait" }
+local send_options = { "seconds", "receive", "on_receive", "warm_up", "wait", "seed" }
 local is_send_option = {}
 for _, key in ipairs(send_options) do
     is_send_option[key] = true

@@ -64,12 +64,33 @@ pub(crate) const ENTRY: Entry = Entry {
     in_kernel: KernelVersion::No("it keeps flows and looks into payloads"),
 };
 
-/// Makes an inspection that only looks: it writes no events, listens nowhere and drops nothing, to be measured.
-/// Returns what came of its rules, too.
+/// Rules of an inspection that only looks: it writes no events, listens nowhere and drops nothing, to be measured.
+#[derive(Debug)]
+pub struct Looking {
+    checked: Checked,
+    compiled: Compiled,
+    shared: Shared,
+}
+
+impl Looking {
+    /// Makes a function that goes by the rules, with flows of its own.
+    ///
+    /// # Errors
+    /// What it cannot share with others.
+    pub fn function(&mut self) -> Result<Box<dyn Function>, SettingsError> {
+        // The first one puts the rules in force for all.
+        let compiled = std::mem::take(&mut self.compiled);
+        let mut function = Ips::new(self.checked.clone(), compiled);
+        function.join(Member::default(), &self.shared)?;
+        Ok(Box::new(function))
+    }
+}
+
+/// Reads the rules of an inspection that only looks. Returns what came of them, too.
 ///
 /// # Errors
 /// As of a chain with these settings.
-pub fn looking(table: toml::Table) -> Result<(Box<dyn Function>, Read), SettingsError> {
+pub fn looking(table: toml::Table) -> Result<(Looking, Read), SettingsError> {
     let mut checked = Checked {
         events: None,
         alerts: None,
@@ -79,7 +100,15 @@ pub fn looking(table: toml::Table) -> Result<(Box<dyn Function>, Read), Settings
     checked.policies.alert_only = true;
     let compiled = compile(&checked, checked.refuses.chain).map_err(SettingsError)?;
     let read = compiled.1.clone();
-    Ok((Box::new(Ips::new(checked, compiled)), read))
+    let shared = Shared::default();
+    Ok((
+        Looking {
+            checked,
+            compiled,
+            shared,
+        },
+        read,
+    ))
 }
 
 /// What is said of rules with mistakes.

@@ -424,6 +424,50 @@ mod tests {
         assert_eq!((tally.sent, tally.received), (20, 20), "{tally:?}");
     }
 
+    /// Takes a millisecond for each batch.
+    #[derive(Default)]
+    struct Heavy(VecDeque<Packet>);
+
+    impl Port for Heavy {
+        fn rx(&mut self, batch: &mut Batch) -> usize {
+            let n = self.0.len().min(batch.room());
+            self.0.drain(..n).for_each(|packet| batch.push(packet));
+            n
+        }
+
+        fn tx(&mut self, batch: &mut Batch) -> usize {
+            let n = batch.len();
+            if n > 0 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            batch.take_front(n, |packet| self.0.push_back(packet));
+            n
+        }
+
+        fn link(&mut self) -> Link {
+            Link::Up
+        }
+
+        fn counters(&mut self) -> PortCounters {
+            PortCounters::default()
+        }
+    }
+
+    #[test]
+    fn the_last_packets_of_a_burst_take_their_time_too() {
+        let stream = Stream::new(&UdpFlow::default(), 64).unwrap();
+        let mut instrument = instrument_on(vec![Box::<Heavy>::default()], stream.into());
+        // Four batches: three quarters of it, if the last one took no time.
+        let trial = Trial {
+            rate_pps: 128e6,
+            duration: Duration::from_micros(1),
+        };
+        let mut record = Summaries::new(instrument.clock());
+        let tally = instrument.run(trial, &mut record, &AtomicBool::new(false));
+        assert_eq!((tally.sent, tally.unsent), (128, 0), "{tally:?}");
+        assert!(tally.seconds >= 0.0039, "{tally:?}");
+    }
+
     #[test]
     fn only_what_may_still_come_back_is_waited_for_long() {
         let patience = |awaits| Patience {
