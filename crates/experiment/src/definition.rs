@@ -1,6 +1,7 @@
 //! The experiment file: what a person writes, as plain data. (The pos workflow: Gallenmüller, dissertation,
 //! TU München 2021, chapter 2.)
 
+use crate::claim::Claim;
 use indexmap::IndexMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -469,24 +470,4 @@ pub enum LogAxes {
     Y,
     /// Both.
     Xy,
-}
-
-/// Something that was published, and whether these results say the same.
-#[derive(Debug, Clone, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Claim {
-    /// The claim in a sentence.
-    pub text: String,
-    /// The published figures, as text.
-    #[serde(default)]
-    pub published: String,
-    /// What it comes to here, such as `median('latency_ns.avg_ns', device='a') / median('latency_ns.avg_ns', device='b')`.
-    #[schemars(with = "String")]
-    pub value: Spanned<String>,
-    /// When it holds, such as `value > 2`.
-    #[schemars(with = "String")]
-    pub holds: Spanned<String>,
-    /// Why it may come out differently here.
-    #[serde(default)]
-    pub note: String,
 }

@@ -21,6 +21,7 @@ pub mod agent;
 mod attachments;
 mod changes;
 mod check;
+pub mod claim;
 pub mod compare;
 mod comparison;
 mod copied;

@@ -470,8 +470,21 @@ impl Experiment {
         for claim in &self.definition.claim {
             Formulas::taken(&loops, claim.value.get_ref())
                 .map_err(|reason| self.source.wrong(claim.value.span(), reason))?;
-            Formulas::try_condition(claim.holds.get_ref())
-                .map_err(|reason| self.source.wrong(claim.holds.span(), reason))?;
+            if let Some(mistake) = claim.mistake() {
+                return Err(self.source.wrong(claim.value.span(), mistake));
+            }
+            let condition = claim.condition();
+            let span = claim.holds.as_ref().unwrap_or(&claim.value).span();
+            Formulas::try_condition(&condition)
+                .map_err(|reason| self.source.wrong(span.clone(), reason))?;
+            // What was published lies in the direction that it is said to lie in.
+            let ends = claim.figure().map_or([None; 2], |it| it.ends());
+            for end in ends.into_iter().flatten() {
+                if Formulas::try_at(&condition, end) == Ok(false) {
+                    let reason = format!("the published {end} does not meet `{condition}`");
+                    return Err(self.source.wrong(span.clone(), reason));
+                }
+            }
         }
         Ok(())
     }

@@ -210,9 +210,9 @@ pub fn write_comparison(found: &Comparisons, dir: &Path) -> Result<PathBuf, Expe
 fn judged(verdict: &Verdict) -> Judged<'_> {
     Judged {
         class: match verdict.verdict {
-            VerdictKind::Reproduced => "good",
-            VerdictKind::NotReproduced => "bad",
-            VerdictKind::Unclear | VerdictKind::NoData => "open",
+            VerdictKind::Same | VerdictKind::Holds => "good",
+            VerdictKind::Opposite | VerdictKind::Fails => "bad",
+            VerdictKind::SameDirection | VerdictKind::Unclear | VerdictKind::NoData => "open",
         },
         value: verdict.value.map(plain).unwrap_or_default(),
         interval: verdict

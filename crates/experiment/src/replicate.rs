@@ -6,7 +6,7 @@ use crate::changes::Changes;
 use crate::compare::{Comparisons, Difference, Loaded, Wanted, compare_loaded, machines_differ};
 use crate::copied::copy;
 use crate::error::ExperimentError;
-use crate::evaluate::{Formulas, Verdict, VerdictKind, verdict};
+use crate::evaluate::{Formulas, Verdict, verdict};
 use crate::experiment::Experiment;
 use crate::folder::{Folder, run_folder};
 use crate::publish::{PUBLISHED, SUMS, archive, check_sums};
@@ -150,12 +150,7 @@ pub struct Claimed {
 impl Claimed {
     /// Whether both say the same; `None` where one of them says nothing.
     pub fn agree(&self) -> Option<bool> {
-        let told = |verdict: &Verdict| {
-            matches!(
-                verdict.verdict,
-                VerdictKind::Reproduced | VerdictKind::NotReproduced
-            )
-        };
+        let told = |verdict: &Verdict| verdict.verdict.is_told();
         (told(&self.published) && told(&self.here))
             .then_some(self.published.verdict == self.here.verdict)
     }

@@ -5,11 +5,13 @@ mod draw;
 mod formula;
 mod selection;
 mod tidy;
+mod verdict;
 
 pub(crate) use draw::draw;
-pub(crate) use formula::{Formulas, verdict};
-pub use formula::{Verdict, VerdictKind};
+pub(crate) use formula::Formulas;
 pub(crate) use selection::{Runs, key_of, number};
+pub(crate) use verdict::verdict;
+pub use verdict::{Verdict, VerdictKind};
 
 use crate::error::ExperimentError;
 use crate::experiment::Experiment;

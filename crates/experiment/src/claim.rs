@@ -1,0 +1,453 @@
+//! Claims: what was published, with its source, or what the experiment itself expects, and how far off it results may be.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer, Serialize};
+use taut_measure::quantity::plain;
+use toml::Spanned;
+
+/// Factor by which a result may be off what was published and still be the same, unless the claim says why another.
+const TOLERANCE: f64 = 0.25;
+
+/// Something that was published, or that the experiment itself expects, and whether these results say the same.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Claim {
+    /// The claim in a sentence.
+    pub text: String,
+    /// The published figure, with its source. A text alone stands beside the results, which nothing can be said about then.
+    #[serde(default)]
+    pub published: Option<Reported>,
+    /// Whether the claim is the experiment's own: nobody has published it.
+    #[serde(default)]
+    pub ours: bool,
+    /// What it comes to here, such as `median('latency_ns.avg_ns', device='a') / median('latency_ns.avg_ns', device='b')`.
+    #[schemars(with = "String")]
+    pub value: Spanned<String>,
+    /// When it holds, such as `value > 2`. Of a published figure, the direction in which it lies; unless told, that it lies on the
+    /// same side of 1 (unit `times`) or of 0 as what was published.
+    #[schemars(with = "Option<String>")]
+    #[serde(default)]
+    pub holds: Option<Spanned<String>>,
+    /// How far off the published figure results may be and still be the same; 25 % unless told.
+    #[serde(default)]
+    pub tolerance: Option<Tolerance>,
+    /// Why it may come out differently here.
+    #[serde(default)]
+    pub note: String,
+}
+
+/// What is known of something that was published.
+#[derive(Debug, Clone, PartialEq, JsonSchema)]
+#[schemars(untagged)]
+pub enum Reported {
+    /// In words.
+    Text(String),
+    /// In numbers.
+    Figure(PublishedFigure),
+}
+
+impl<'de> Deserialize<'de> for Reported {
+    /// Reads a text or a table: what is wrong with a table is said of the table.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+        impl<'de> serde::de::Visitor<'de> for Either {
+            type Value = Reported;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a table such as { value = 9.8, unit = \"times\", source = \"...\", origin = \"printed\" }, or a text")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Reported, E> {
+                Ok(Reported::Text(text.to_owned()))
+            }
+
+            fn visit_map<A: serde::de::MapAccess<'de>>(self, map: A) -> Result<Reported, A::Error> {
+                let map = serde::de::value::MapAccessDeserializer::new(map);
+                PublishedFigure::deserialize(map).map(Reported::Figure)
+            }
+        }
+        deserializer.deserialize_any(Either)
+    }
+}
+
+/// A published figure: one of `value`, `range`, `at_least` and `at_most`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PublishedFigure {
+    /// The figure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<f64>,
+    /// Its lowest and highest value.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub range: Option<[f64; 2]>,
+    /// A lower bound, where that was published.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_least: Option<f64>,
+    /// An upper bound, where that was published.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_most: Option<f64>,
+    /// Unit; `times` of a ratio, `share` of a part of a whole.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub unit: String,
+    /// Document and section, figure or table, such as `Lange 2015, III.C, Fig. 3`.
+    pub source: String,
+    /// How the figure comes from there.
+    pub origin: Origin,
+    /// What else was published about it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub text: String,
+}
+
+/// How a published figure comes from its source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Origin {
+    /// It is printed.
+    Printed,
+    /// It was read off a figure.
+    ReadOff,
+    /// It was computed from printed figures.
+    Computed,
+    /// It is in data that the authors have published.
+    AuthorsData,
+    /// What is printed is impossible or wrong by itself, and was corrected; `text` says how.
+    Corrected,
+}
+
+impl Origin {
+    /// The origin in words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Printed => "printed",
+            Self::ReadOff => "read off a figure",
+            Self::Computed => "computed from printed figures",
+            Self::AuthorsData => "authors' data",
+            Self::Corrected => "corrected",
+        }
+    }
+}
+
+/// How far off a published figure results may be and still be the same.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Tolerance {
+    /// As a share: 0.25 allows 1.25 times as much, and as little as what 1.25 times is the figure.
+    #[serde(default)]
+    pub share: Option<f64>,
+    /// In the figure's unit.
+    #[serde(default)]
+    pub within: Option<f64>,
+    /// Why this much.
+    pub why: String,
+}
+
+/// Values that are the same as what was published: from the first to the second, each of which may be open.
+pub type Region = [Option<f64>; 2];
+
+impl PublishedFigure {
+    /// Lowest and highest value that was published; open where only a bound was.
+    pub fn ends(&self) -> Region {
+        match (self.value, self.range, self.at_least, self.at_most) {
+            (Some(value), ..) => [Some(value); 2],
+            (_, Some([low, high]), ..) => [Some(low), Some(high)],
+            (_, _, at_least, at_most) => [at_least, at_most],
+        }
+    }
+
+    /// Values that count as the same.
+    pub fn region(&self, tolerance: Option<&Tolerance>) -> Region {
+        let share = tolerance.and_then(|it| it.share);
+        let within = tolerance.and_then(|it| it.within);
+        let factor = 1.0 + share.unwrap_or(TOLERANCE);
+        // Upwards by so much, or downwards: as a factor it is the same both ways.
+        let away = |end: f64, up: bool| match within {
+            Some(within) if up => end + within,
+            Some(within) => end - within,
+            None if (end > 0.0) == up => end * factor,
+            None => end / factor,
+        };
+        let [low, high] = self.ends();
+        [
+            low.map(|end| away(end, false)),
+            high.map(|end| away(end, true)),
+        ]
+    }
+
+    /// How many times as much as was published a value is; 1 between the ends, `None` where that says nothing.
+    pub fn factor(&self, value: f64) -> Option<f64> {
+        let [low, high] = self.ends();
+        let end = match (low, high) {
+            (Some(low), _) if value < low => low,
+            (_, Some(high)) if value > high => high,
+            _ => return Some(1.0),
+        };
+        let factor = value / end;
+        (factor.is_finite() && factor > 0.0).then_some(factor)
+    }
+
+    /// The condition that a value lies on the same side as what was published, of 1 for a ratio and of 0 for all else; `None`
+    /// where what was published lies on neither side.
+    pub fn direction(&self) -> Option<String> {
+        let neutral = if self.unit == "times" { 1.0 } else { 0.0 };
+        let ends = self.ends();
+        let all = |is: fn(f64, f64) -> bool| ends.into_iter().flatten().all(|end| is(end, neutral));
+        // An upper bound above the neutral value leaves both sides open.
+        let upper_only = ends[0].is_none();
+        let lower_only = ends[1].is_none();
+        match () {
+            () if all(|end, neutral| end > neutral) && !upper_only => {
+                Some(format!("value > {neutral}"))
+            }
+            () if all(|end, neutral| end < neutral) && !lower_only => {
+                Some(format!("value < {neutral}"))
+            }
+            () => None,
+        }
+    }
+
+    /// What is wrong with it.
+    fn mistake(&self) -> Option<String> {
+        let given = [
+            self.value.is_some(),
+            self.range.is_some(),
+            self.at_least.is_some(),
+            self.at_most.is_some(),
+        ];
+        if given.iter().filter(|given| **given).count() != 1 {
+            return Some("published: want one of value, range, at_least and at_most".to_owned());
+        }
+        let [low, high] = self.ends();
+        if !low.into_iter().chain(high).all(f64::is_finite) {
+            return Some("published: want a finite number".to_owned());
+        }
+        if let (Some(low), Some(high)) = (low, high)
+            && low > high
+        {
+            return Some(format!("published: range: {low} is above {high}"));
+        }
+        if self.source.trim().is_empty() {
+            return Some("published: source: want document, section, figure or table".to_owned());
+        }
+        None
+    }
+}
+
+impl std::fmt::Display for PublishedFigure {
+    /// Writes the figure with its unit and source: `9.8 times (Stylianopoulos 2020, 5.2, printed)`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (self.ends(), self.value) {
+            (_, Some(value)) => write!(f, "{}", plain(value))?,
+            ([Some(low), Some(high)], _) => write!(f, "{} to {}", plain(low), plain(high))?,
+            ([Some(low), None], _) => write!(f, "at least {}", plain(low))?,
+            ([None, Some(high)], _) => write!(f, "at most {}", plain(high))?,
+            ([None, None], _) => {}
+        }
+        if !self.unit.is_empty() {
+            write!(f, " {}", self.unit)?;
+        }
+        if !self.text.is_empty() {
+            write!(f, ", {}", self.text)?;
+        }
+        write!(f, " ({}, {})", self.source, self.origin.words())
+    }
+}
+
+impl Claim {
+    /// The published figure; `None` of a claim of the experiment's own, and where there is a text only.
+    pub fn figure(&self) -> Option<&PublishedFigure> {
+        match self.published.as_ref()? {
+            Reported::Figure(figure) => Some(figure),
+            Reported::Text(_) => None,
+        }
+    }
+
+    /// What was published, for people; empty where nothing was.
+    pub fn published_text(&self) -> String {
+        match &self.published {
+            Some(Reported::Figure(figure)) => figure.to_string(),
+            Some(Reported::Text(text)) => text.clone(),
+            None => String::new(),
+        }
+    }
+
+    /// The condition under which it holds, or in which direction the published figure lies.
+    pub fn condition(&self) -> String {
+        let holds = self.holds.as_ref().map(|it| it.get_ref().clone());
+        let direction = || self.figure().and_then(PublishedFigure::direction);
+        holds.or_else(direction).unwrap_or_default()
+    }
+
+    /// What is wrong with the claim by itself, but for its formula and its condition.
+    pub(crate) fn mistake(&self) -> Option<String> {
+        if self.ours && self.published.is_some() {
+            return Some("ours = true: there is nothing published then".to_owned());
+        }
+        if let Some(figure) = self.figure() {
+            if let Some(mistake) = figure.mistake() {
+                return Some(mistake);
+            }
+            if self.condition().is_empty() {
+                let wants = "want the direction in which it lies, as `holds`: what was published lies on neither side";
+                return Some(format!("published: {wants}"));
+            }
+        } else if self.holds.is_none() {
+            return Some("holds: want a condition such as `value > 2`".to_owned());
+        }
+        let Some(tolerance) = &self.tolerance else {
+            let zero = self
+                .figure()
+                .is_some_and(|it| it.ends().contains(&Some(0.0)));
+            return zero.then(|| "tolerance: 0 wants one as `within`, in its unit".to_owned());
+        };
+        let Tolerance { share, within, why } = tolerance;
+        let positive = |it: &f64| *it > 0.0 && it.is_finite();
+        match (share.filter(positive), within.filter(positive)) {
+            _ if self.figure().is_none() => {
+                Some("tolerance: there is no published figure".to_owned())
+            }
+            (Some(_), None) | (None, Some(_)) if why.trim().is_empty() => {
+                Some("tolerance: why: say why another than 25 %".to_owned())
+            }
+            (Some(_), None) | (None, Some(_)) => None,
+            _ => Some("tolerance: want one of share and within, above 0".to_owned()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn read(text: &str) -> Result<Claim, toml::de::Error> {
+        toml::from_str(text)
+    }
+
+    #[test]
+    fn a_claim_has_a_published_figure_or_is_our_own() {
+        let published = read(
+            "text = 't'\nvalue = '1'\npublished = { value = 9.8, unit = 'times', source = 'Sty 5.2', origin = 'printed' }",
+        )
+        .unwrap();
+        assert_eq!(published.mistake(), None);
+        assert_eq!(published.condition(), "value > 1");
+        assert_eq!(published.published_text(), "9.8 times (Sty 5.2, printed)");
+        let ours = read("text = 't'\nvalue = '1'\nours = true\nholds = 'value > 3'").unwrap();
+        assert_eq!(
+            (ours.mistake(), ours.condition()),
+            (None, "value > 3".to_owned())
+        );
+        // As files of before 0.2 have it.
+        let words =
+            read("text = 't'\nvalue = '1'\nholds = 'value > 3'\npublished = 'some 4'").unwrap();
+        assert_eq!(
+            (words.mistake(), words.published_text()),
+            (None, "some 4".to_owned())
+        );
+        for (more, part) in [
+            ("ours = true", "want a condition"),
+            (
+                "ours = true\nholds = 'value > 1'\npublished = 'x'",
+                "nothing published",
+            ),
+            (
+                "published = { source = 's', origin = 'printed' }",
+                "want one of",
+            ),
+            (
+                "published = { value = 1, at_most = 2, source = 's', origin = 'printed' }",
+                "want one of",
+            ),
+            (
+                "published = { range = [2, 1], source = 's', origin = 'printed' }",
+                "2 is above 1",
+            ),
+            (
+                "published = { value = inf, source = 's', origin = 'printed' }",
+                "finite",
+            ),
+            (
+                "published = { value = 2, source = ' ', origin = 'printed' }",
+                "source",
+            ),
+            (
+                "published = { value = 1, unit = 'times', source = 's', origin = 'printed' }",
+                "neither side",
+            ),
+            (
+                "published = { at_most = 2, unit = 'times', source = 's', origin = 'printed' }",
+                "neither side",
+            ),
+            (
+                "holds = 'value < 1'\npublished = { value = 0, source = 's', origin = 'printed' }",
+                "0 wants one as `within`",
+            ),
+            (
+                "tolerance = { share = 0.5, why = '' }\npublished = { value = 2, source = 's', origin = 'printed' }",
+                "say why",
+            ),
+            (
+                "tolerance = { share = -1, why = 'x' }\npublished = { value = 2, source = 's', origin = 'printed' }",
+                "want one of share and within",
+            ),
+            (
+                "holds = 'value > 1'\ntolerance = { share = 1, why = 'x' }",
+                "no published figure",
+            ),
+        ] {
+            let mistake = read(&format!("text = 't'\nvalue = '1'\n{more}"))
+                .unwrap()
+                .mistake();
+            assert!(
+                mistake.as_ref().is_some_and(|it| it.contains(part)),
+                "{more}: {mistake:?}"
+            );
+        }
+        let wrong = read(
+            "text = 't'\nvalue = '1'\npublished = { valeu = 2, source = 's', origin = 'printed' }",
+        );
+        assert!(wrong.unwrap_err().to_string().contains("valeu"));
+        let number = read("text = 't'\nvalue = '1'\npublished = 3")
+            .unwrap_err()
+            .to_string();
+        assert!(number.contains("such as { value = 9.8"), "{number}");
+    }
+
+    fn figure(part: &str) -> PublishedFigure {
+        toml::from_str(&format!("{part}\nsource = 's'\norigin = 'printed'")).unwrap()
+    }
+
+    #[test]
+    fn the_same_is_so_both_ways() {
+        let twice = figure("value = 2.0\nunit = 'times'").region(None);
+        let half = figure("value = 0.5\nunit = 'times'").region(None);
+        assert_eq!(twice, [Some(1.6), Some(2.5)]);
+        assert_eq!(
+            half.map(|end| end.map(|end| 1.0 / end)),
+            [Some(2.5), Some(1.6)]
+        );
+        assert_eq!(
+            figure("value = -2.0").region(None),
+            [Some(-2.5), Some(-1.6)]
+        );
+        assert_eq!(figure("at_least = 2.0").region(None), [Some(1.6), None]);
+        assert_eq!(figure("at_most = 2.0").region(None), [None, Some(2.5)]);
+        assert_eq!(
+            figure("range = [1.0, 2.0]").region(None),
+            [Some(0.8), Some(2.5)]
+        );
+        let within = Tolerance {
+            share: None,
+            within: Some(0.5),
+            why: String::new(),
+        };
+        assert_eq!(
+            figure("value = 0.0").region(Some(&within)),
+            [Some(-0.5), Some(0.5)]
+        );
+        assert_eq!(figure("range = [1.0, 2.0]").factor(6.0), Some(3.0));
+        assert_eq!(figure("range = [1.0, 2.0]").factor(0.5), Some(0.5));
+        assert_eq!(figure("at_least = 2.0").factor(6.0), Some(1.0));
+        assert_eq!(figure("value = 2.0").factor(-1.0), None);
+    }
+}

@@ -1,0 +1,474 @@
+//! Verdicts on claims: how far results are off what was published, with the uncertainty that so few runs leave.
+
+use super::formula::Formulas;
+use crate::claim::{Claim, PublishedFigure, Region};
+use serde::{Deserialize, Serialize};
+use taut_measure::quantity::plain;
+use taut_measure::{Interval, IntervalMethod, median_interval};
+
+/// Probability with which an interval is to cover, from six repetitions on. With fewer it says what it covers.
+const CONFIDENCE: f64 = 0.95;
+
+/// Verdict on a claim.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Verdict {
+    /// Text of the claim.
+    pub text: String,
+    /// What was published, for people.
+    pub published: String,
+    /// What was published, in numbers; `None` of a claim of the experiment's own.
+    #[serde(default)]
+    pub figure: Option<PublishedFigure>,
+    /// Values that count as the same as what was published.
+    #[serde(default)]
+    pub same: Region,
+    /// How many times as much as was published the value is.
+    #[serde(default)]
+    pub factor: Option<f64>,
+    /// Formula of the claim.
+    pub formula: String,
+    /// Value of the formula.
+    pub value: Option<f64>,
+    /// Ends of the interval of the median over the repetitions, each of which gives the formula a value by itself, as
+    /// its combinations share the machine's mood; `None` with one repetition, and for a formula that takes several.
+    pub interval: Option<[f64; 2]>,
+    /// Probability that such an interval covers that median, 0..1.
+    #[serde(default)]
+    pub coverage: f64,
+    /// Method by which the interval was made.
+    #[serde(default)]
+    pub method: IntervalMethod,
+    /// Repetitions behind it.
+    pub repetitions: usize,
+    /// Condition under which the claim holds; of a published figure, its direction.
+    pub condition: String,
+    /// The verdict.
+    pub verdict: VerdictKind,
+    /// Explanation, where it cannot be told or may be otherwise.
+    pub note: String,
+}
+
+/// Kind of a verdict.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum VerdictKind {
+    /// As published: in the same direction, and the interval meets the published figure within its tolerance.
+    Same,
+    /// In the direction that was published, with another size.
+    SameDirection,
+    /// In the other direction than was published.
+    Opposite,
+    /// A claim of the experiment's own holds at the value and at both ends of its interval; in every repetition where they
+    /// are fewer than 95 % takes.
+    #[serde(alias = "reproduced")]
+    Holds,
+    /// A claim of the experiment's own holds at none of these.
+    #[serde(alias = "not-reproduced")]
+    Fails,
+    /// The condition holds at some of these.
+    Unclear,
+    /// The formula has no value: runs or metrics are missing.
+    NoData,
+}
+
+impl VerdictKind {
+    /// Returns the verdict as people read it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Same => "same",
+            Self::SameDirection => "same direction",
+            Self::Opposite => "opposite",
+            Self::Holds => "holds",
+            Self::Fails => "fails",
+            Self::Unclear => "unclear",
+            Self::NoData => "no data",
+        }
+    }
+
+    /// Whether it says anything.
+    pub fn is_told(self) -> bool {
+        !matches!(self, Self::Unclear | Self::NoData)
+    }
+}
+
+impl Verdict {
+    /// The value's interval; `None` where it has none.
+    pub fn spread(&self) -> Option<Interval> {
+        let [low, high] = self.interval?;
+        Some(Interval {
+            low,
+            point: self.value?,
+            high,
+            confidence: self.coverage,
+            count: self.repetitions as u64,
+            method: self.method,
+        })
+    }
+
+    /// The verdict as people read it, with how far off it is and what it rests on where that is less than 95 % of anything:
+    /// `same direction, 9.3 times the published figure, in all of 3 repetitions`.
+    pub fn words(&self) -> String {
+        let mut words = self.verdict.name().to_owned();
+        if let (VerdictKind::SameDirection, Some(factor)) = (self.verdict, self.factor) {
+            words = format!("{words}, {} times the published figure", plain(factor));
+        }
+        if !self.verdict.is_told() {
+            return words;
+        }
+        match (self.repetitions, self.interval) {
+            (1, _) => format!("{words}, in one repetition"),
+            (_, None) => format!("{words}, without an interval"),
+            (_, Some(_)) if self.coverage >= CONFIDENCE => words,
+            (few, Some(_)) if self.verdict == VerdictKind::Same => {
+                format!("{words}, by the range of {few} repetitions")
+            }
+            (few, Some(_)) => format!("{words}, in all of {few} repetitions"),
+        }
+    }
+}
+
+impl std::fmt::Display for Verdict {
+    /// Writes one line: verdict, claim, figures.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.words(), self.text)?;
+        if let Some(value) = self.value {
+            write!(f, " [{}", plain(value))?;
+            if let Some(interval) = self.spread() {
+                write!(f, ", {}", interval.words(plain))?;
+            }
+            if self.figure.is_none() {
+                write!(f, "; {}", self.condition)?;
+            }
+            write!(f, "]")?;
+        }
+        if !self.published.is_empty() {
+            write!(f, " (published: {})", self.published)?;
+        }
+        if !self.note.is_empty() {
+            write!(f, " {}", self.note)?;
+        }
+        Ok(())
+    }
+}
+
+/// The interval of the repetitions' median. `None` of one, and where the value over all runs lies beyond what
+/// repetitions give by themselves: such a formula takes several, as one that counts runs does.
+fn spread(in_each: &[f64], value: f64) -> Option<Interval> {
+    let least = in_each.iter().copied().reduce(f64::min)?;
+    let most = in_each.iter().copied().reduce(f64::max)?;
+    let slack = 1e-9 * value.abs();
+    let among = least - slack <= value && value <= most + slack;
+    median_interval(in_each, CONFIDENCE).filter(|found| found.count > 1 && among)
+}
+
+/// What a formula comes to.
+struct Found {
+    value: f64,
+    spread: Option<Interval>,
+    repetitions: usize,
+    /// Values by which it is judged: itself and the ends of its interval, or those of each of few repetitions.
+    judged: Vec<f64>,
+}
+
+/// Returns what a formula comes to.
+///
+/// # Errors
+/// Why it has no value.
+fn find(formulas: &Formulas, formula: &str) -> Result<Found, String> {
+    let taken = Formulas::taken(&formulas.data.planned, formula)?;
+    let whole = formulas.complete(&taken);
+    if whole.is_empty() {
+        return Err(format!(
+            "no repetition has all of the {} combinations that are compared",
+            taken.len()
+        ));
+    }
+    let in_each = formulas.in_each(formula, &whole);
+    formulas.draw(whole.concat());
+    let value = formulas.value(formula)?;
+    let spread = spread(&in_each, value);
+    let repetitions = match spread {
+        Some(_) => in_each.len(),
+        None => whole.len(),
+    };
+    let mut judged = vec![value];
+    match spread {
+        Some(found) if found.method == IntervalMethod::Range => judged.extend(in_each),
+        Some(found) => judged.extend([found.low, found.high]),
+        None => {}
+    }
+    Ok(Found {
+        value,
+        spread,
+        repetitions,
+        judged,
+    })
+}
+
+/// Judges a claim.
+pub(crate) fn verdict(formulas: &Formulas, claim: &Claim) -> Verdict {
+    let figure = claim.figure().cloned();
+    let mut verdict = Verdict {
+        text: claim.text.clone(),
+        published: claim.published_text(),
+        same: figure
+            .as_ref()
+            .map_or([None; 2], |it| it.region(claim.tolerance.as_ref())),
+        figure,
+        factor: None,
+        formula: claim.value.get_ref().clone(),
+        value: None,
+        interval: None,
+        coverage: 0.0,
+        method: IntervalMethod::Range,
+        repetitions: formulas.by_repetition.len(),
+        condition: claim.condition(),
+        note: claim.note.clone(),
+        verdict: VerdictKind::NoData,
+    };
+    let found = match find(formulas, &verdict.formula) {
+        Ok(found) => found,
+        Err(reason) => {
+            verdict.note = reason;
+            return verdict;
+        }
+    };
+    verdict.value = Some(found.value);
+    verdict.repetitions = found.repetitions;
+    if let Some(spread) = found.spread {
+        verdict.interval = Some([spread.low, spread.high]);
+        (verdict.coverage, verdict.method) = (spread.confidence, spread.method);
+    }
+    verdict.factor = verdict
+        .figure
+        .as_ref()
+        .and_then(|it| it.factor(found.value));
+    let condition = &verdict.condition;
+    let holds = |value: &f64| formulas.holds(condition, *value);
+    let at: Result<Vec<bool>, String> = found.judged.iter().map(holds).collect();
+    match at {
+        Ok(at) => {
+            let of_published = verdict.figure.is_some().then_some(verdict.same);
+            verdict.verdict = kind(&found.judged, &at, of_published);
+        }
+        Err(reason) => verdict.note = reason,
+    }
+    verdict
+}
+
+/// The kind of verdict on these values, at each of which the condition holds or not; `same` is where they are as published,
+/// `None` of a claim of the experiment's own.
+fn kind(judged: &[f64], holds: &[bool], same: Option<Region>) -> VerdictKind {
+    let all = holds.iter().all(|holds| *holds);
+    let none = holds.iter().all(|holds| !holds);
+    match same {
+        None if all => VerdictKind::Holds,
+        None if none => VerdictKind::Fails,
+        Some(same) if all && meets(judged, same) => VerdictKind::Same,
+        Some(_) if all => VerdictKind::SameDirection,
+        Some(_) if none => VerdictKind::Opposite,
+        _ => VerdictKind::Unclear,
+    }
+}
+
+/// Whether the values, from the lowest to the highest, meet a region.
+fn meets(values: &[f64], [from, to]: Region) -> bool {
+    let low = values.iter().copied().fold(f64::INFINITY, f64::min);
+    let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    from.is_none_or(|from| high >= from) && to.is_none_or(|to| low <= to)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::folder::IndexedRun;
+    use crate::variables::Values;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    /// Runs of one combination, a repetition each.
+    fn formulas(values: &[f64]) -> Formulas {
+        let run = |(index, value): (usize, &f64)| IndexedRun {
+            id: format!("v1-r{}", index + 1),
+            variant: 1,
+            repetition: index as u32 + 1,
+            warm_up: false,
+            seconds: 1.0,
+            variables: Values::default(),
+            metrics: BTreeMap::from([("a".to_owned(), *value)]),
+            checksum: String::new(),
+        };
+        let runs = values.iter().enumerate().map(run).collect();
+        Formulas::of(runs, vec![Values::default()])
+    }
+
+    fn judged(values: &[f64], claim: &str) -> Verdict {
+        let claim: Claim = toml::from_str(&format!(
+            "text = 'it is so'\nvalue = \"median('a')\"\n{claim}"
+        ))
+        .unwrap();
+        assert_eq!(claim.mistake(), None);
+        verdict(&formulas(values), &claim)
+    }
+
+    const TWICE: &str =
+        "published = { value = 2.0, unit = 'times', source = 'S 1', origin = 'printed' }";
+
+    #[test]
+    fn a_published_figure_is_met_in_size_in_direction_or_not_at_all() {
+        use VerdictKind::{NoData, Opposite, Same, SameDirection, Unclear};
+        // 1.6 to 2.5 are the same.
+        for (values, wanted) in [
+            (&[2.0; 6][..], Same),
+            (&[1.61; 6], Same),
+            (&[1.59; 6], SameDirection),
+            (&[2.49; 6], Same),
+            (&[2.51; 6], SameDirection),
+            (&[1.2, 1.3, 1.2, 1.3, 1.2, 1.7], Same),
+            (&[20.0; 6], SameDirection),
+            (&[0.9; 6], Opposite),
+            // In the tolerance of a figure near 1, and yet the other way.
+            (&[0.9, 0.9, 0.9, 0.9, 0.9, 1.1], Unclear),
+            (&[2.0, 0.9], Unclear),
+            (&[2.0], Same),
+            (&[f64::NAN], NoData),
+        ] {
+            assert_eq!(judged(values, TWICE).verdict, wanted, "{values:?}");
+        }
+        let ten = judged(&[20.0; 6], TWICE);
+        assert_eq!(ten.factor, Some(10.0));
+        assert_eq!(ten.words(), "same direction, 10 times the published figure");
+        assert_eq!(
+            judged(&[2.0], TWICE).to_string(),
+            "same, in one repetition: it is so [2] (published: 2 times (S 1, printed))"
+        );
+        // Ten per cent more were published: less is the opposite, however near.
+        let more =
+            "published = { value = 1.1, unit = 'times', source = 'S 1', origin = 'printed' }";
+        assert_eq!(judged(&[0.95; 6], more).verdict, Opposite);
+        let bound =
+            "published = { at_least = 7.0, unit = 'times', source = 'S 1', origin = 'printed' }";
+        assert_eq!(judged(&[100.0; 6], bound).verdict, Same);
+        assert_eq!(judged(&[3.0; 6], bound).verdict, SameDirection);
+        let none = "holds = 'value < 0.05'\ntolerance = { within = 0.01, why = 'counts' }\n\
+                    published = { value = 0.0, unit = 'share', source = 'S 1', origin = 'printed' }";
+        assert_eq!(judged(&[0.005; 6], none).verdict, Same);
+        assert_eq!(judged(&[0.02; 6], none).verdict, SameDirection);
+        assert_eq!(judged(&[0.5; 6], none).verdict, Opposite);
+    }
+
+    #[test]
+    fn a_claim_of_our_own_holds_or_fails() {
+        let own = "ours = true\nholds = 'value > 1'";
+        let three = judged(&[2.0, 4.0, 3.0], own);
+        assert_eq!(
+            three.to_string(),
+            "holds, in all of 3 repetitions: it is so [3, range of 3: 2 to 4; value > 1]"
+        );
+        let six = judged(&[2.0, 4.0, 3.0, 3.0, 3.0, 3.0], own);
+        assert_eq!(
+            six.to_string(),
+            "holds: it is so [3, 96 % 2 to 4, n = 6; value > 1]"
+        );
+        assert_eq!(
+            judged(&[0.5; 3], own).words(),
+            "fails, in all of 3 repetitions"
+        );
+        assert_eq!(judged(&[2.0], own).words(), "holds, in one repetition");
+        assert_eq!(judged(&[0.0, 2.0], own).words(), "unclear");
+        // A text says what was published, and nothing can be held against it.
+        let words = judged(&[2.0; 6], "holds = 'value > 1'\npublished = 'some 4'");
+        assert_eq!(words.verdict, VerdictKind::Holds);
+        assert!(words.to_string().ends_with("(published: some 4)"));
+    }
+
+    #[test]
+    fn verdicts_of_before_are_read() {
+        let read =
+            |name: &str| serde_json::from_str::<VerdictKind>(&format!("\"{name}\"")).unwrap();
+        assert_eq!(read("reproduced"), VerdictKind::Holds);
+        assert_eq!(read("not-reproduced"), VerdictKind::Fails);
+        assert_eq!(read("same-direction"), VerdictKind::SameDirection);
+    }
+
+    #[test]
+    fn a_formula_that_takes_several_repetitions_has_no_interval() {
+        // Such as the number of runs: one in each of three repetitions.
+        assert_eq!(spread(&[1.0; 3], 3.0), None);
+        assert!(spread(&[1.0; 3], 1.0).is_some());
+        assert_eq!(spread(&[1.0], 1.0), None);
+        assert_eq!(spread(&[], 1.0), None);
+    }
+
+    proptest! {
+        /// Which of two things is put over the other says nothing about them.
+        #[test]
+        fn a_ratio_upside_down_has_the_same_verdict(
+            published in 0.01_f64..100.0,
+            values in prop::collection::vec(0.01_f64..100.0, 1..9),
+        ) {
+            prop_assume!((published - 1.0).abs() > 1e-6);
+            let claim = |value: f64| {
+                format!("published = {{ value = {value:e}, unit = 'times', source = 'S 1', origin = 'printed' }}")
+            };
+            // Of an odd number, so that the median of the ratios is that of one repetition.
+            let values = &values[..values.len() - (1 - values.len() % 2)];
+            let over = judged(values, &claim(published));
+            let turned: Vec<f64> = values.iter().map(|value| 1.0 / value).collect();
+            let under = judged(&turned, &claim(1.0 / published));
+            let at_an_end = over.same.into_iter().flatten().any(|end| {
+                values.iter().any(|value| (value / end - 1.0).abs() < 1e-9)
+            });
+            prop_assume!(!at_an_end && values.iter().all(|value| (value - 1.0).abs() > 1e-9));
+            prop_assert_eq!(over.verdict, under.verdict);
+        }
+    }
+
+    fn planned() -> Vec<Values> {
+        let loops = |flush: &str, rate: u32| {
+            let values = serde_json::json!({ "flush": flush, "rate": rate });
+            serde_json::from_value(values).unwrap()
+        };
+        vec![
+            loops("idle", 10),
+            loops("full", 10),
+            loops("idle", 20),
+            loops("full", 20),
+        ]
+    }
+
+    #[test]
+    fn only_repetitions_with_all_that_is_compared_count() {
+        let run = |variant: usize, repetition| IndexedRun {
+            id: format!("v{variant}-r{repetition}"),
+            variant,
+            repetition,
+            warm_up: false,
+            seconds: 1.0,
+            variables: planned()[variant - 1].clone(),
+            metrics: BTreeMap::from([("a".to_owned(), variant as f64)]),
+            checksum: String::new(),
+        };
+        let judged = |runs: Vec<IndexedRun>| {
+            let formulas = Formulas::of(runs, planned());
+            let claim = "text = 't'\nours = true\nholds = 'value > 0'\n\
+                         value = \"median('a', flush='idle') / median('a', flush='full')\"";
+            verdict(&formulas, &toml::from_str(claim).unwrap())
+        };
+        // The first of an interrupted experiment: another rate each.
+        let unpaired = judged(vec![run(1, 1), run(4, 1)]);
+        assert_eq!(unpaired.verdict, VerdictKind::NoData);
+        assert!(unpaired.note.contains("all of the 4"), "{}", unpaired.note);
+        let whole = |repetition| (1..=4).map(move |variant| run(variant, repetition));
+        let more = judged(
+            whole(1)
+                .chain(whole(2))
+                .chain([run(1, 3), run(4, 3)])
+                .collect(),
+        );
+        assert_eq!(more.verdict, VerdictKind::Holds);
+        assert_eq!(more.repetitions, 2);
+        assert!((more.value.unwrap() - 2.0 / 3.0).abs() < 1e-9, "{more:?}");
+    }
+}
