@@ -198,7 +198,13 @@ fn entry_of(folder: &Path, name: &str, head: &str) -> Entry {
         && let Ok(summary) = read(folder, "summary.json")
     {
         for claim in summary["verdicts"].as_array().into_iter().flatten() {
-            let verdict = claim["verdict"].as_str().unwrap_or("no-data").to_owned();
+            let verdict = match claim["verdict"].as_str().unwrap_or("no-data") {
+                // Results of before say so of any condition that held.
+                "reproduced" => "holds",
+                "not-reproduced" => "fails",
+                other => other,
+            };
+            let verdict = verdict.to_owned();
             *entry.verdicts.entry(verdict).or_default() += 1;
         }
     }

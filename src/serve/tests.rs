@@ -22,7 +22,7 @@ fn results() -> tempfile::TempDir {
     );
     put(
         "a/summary.json",
-        r#"{"verdicts": [{"verdict": "reproduced"}, {"verdict": "unclear"}, {"verdict": "reproduced"}]}"#,
+        r#"{"verdicts": [{"verdict": "same"}, {"verdict": "unclear"}, {"verdict": "reproduced"}]}"#,
     );
     put("a/report.html", "<p>report</p>");
     put("a/runs/v1-r1/log", "x");
@@ -110,7 +110,7 @@ fn the_list_has_what_is_there_and_says_what_is_broken() {
         (&first["kind"], &first["done"], &first["planned"]),
         (&"experiment run".into(), &3.into(), &9.into())
     );
-    assert_eq!(first["verdicts"], json!({"reproduced": 2, "unclear": 1}));
+    assert_eq!(first["verdicts"], json!({"same": 1, "unclear": 1, "holds": 1}));
     assert_eq!(
         (&probe["kind"], &probe["is_experiment"]),
         (&"probe client".into(), &false.into())

@@ -92,8 +92,12 @@ y = "kind"
 value = "n.value_ns"
 [[claim]]
 text = "three is three times one"
+published = { value = 3.0, unit = "times", source = "Arithmetic 1", origin = "printed" }
 value = "median('n.value_ns', x=3) / median('n.value_ns', x=1)"
-holds = "value == 3"
+[[claim]]
+text = "three is nine times one"
+published = { value = 9.0, unit = "times", source = "Arithmetic 1", origin = "printed" }
+value = "median('n.value_ns', x=3) / median('n.value_ns', x=1)"
 [[claim]]
 text = "three is less than one"
 value = "median('n.value_ns', x=3) / median('n.value_ns', x=1)"
@@ -115,8 +119,9 @@ fn a_run_leaves_all_that_is_needed_to_repeat_and_to_question_it() {
         finished.stdout
     );
     for part in [
-        "reproduced in all of 2 repetitions: three is three",
-        "not reproduced in any of 2 repetitions: three is less",
+        "same, by the range of 2 repetitions: three is three",
+        "same direction, 0.333 times the published figure, in all of 2 repetitions: three is nine",
+        "fails, in all of 2 repetitions: three is less",
         "no data: of nothing",
     ] {
         assert!(

@@ -70,7 +70,8 @@ impl<'de> Deserialize<'de> for Reported {
     }
 }
 
-/// A published figure: one of `value`, `range`, `at_least` and `at_most`.
+/// A published figure: one of `value`, `range`, `at_least` and `at_most`; none of them where only a direction was published, in
+/// the words of `text`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PublishedFigure {
@@ -179,9 +180,11 @@ impl PublishedFigure {
         let end = match (low, high) {
             (Some(low), _) if value < low => low,
             (_, Some(high)) if value > high => high,
+            (None, None) => return None,
             _ => return Some(1.0),
         };
         let factor = value / end;
+        // Nothing is none times anything, and a figure of another sign is no multiple.
         (factor.is_finite() && factor > 0.0).then_some(factor)
     }
 
@@ -195,6 +198,11 @@ impl PublishedFigure {
         let upper_only = ends[0].is_none();
         let lower_only = ends[1].is_none();
         match () {
+            () if upper_only && lower_only => None,
+            // Of a quantity that cannot be negative.
+            () if upper_only && neutral == 0.0 && all(|end, neutral| end > neutral) => {
+                Some("value >= 0".to_owned())
+            }
             () if all(|end, neutral| end > neutral) && !upper_only => {
                 Some(format!("value > {neutral}"))
             }
@@ -213,8 +221,17 @@ impl PublishedFigure {
             self.at_least.is_some(),
             self.at_most.is_some(),
         ];
-        if given.iter().filter(|given| **given).count() != 1 {
-            return Some("published: want one of value, range, at_least and at_most".to_owned());
+        match given.iter().filter(|given| **given).count() {
+            0 if self.text.trim().is_empty() => {
+                let wants = "value, range, at_least and at_most, or the direction as text";
+                return Some(format!("published: want one of {wants}"));
+            }
+            0 | 1 => {}
+            _ => {
+                return Some(
+                    "published: want one of value, range, at_least and at_most".to_owned(),
+                );
+            }
         }
         let [low, high] = self.ends();
         if !low.into_iter().chain(high).all(f64::is_finite) {
@@ -242,11 +259,14 @@ impl std::fmt::Display for PublishedFigure {
             ([None, Some(high)], _) => write!(f, "at most {}", plain(high))?,
             ([None, None], _) => {}
         }
-        if !self.unit.is_empty() {
+        let has_size = self.ends() != [None; 2];
+        if has_size && !self.unit.is_empty() {
             write!(f, " {}", self.unit)?;
         }
-        if !self.text.is_empty() {
-            write!(f, ", {}", self.text)?;
+        match (has_size, self.text.as_str()) {
+            (_, "") => {}
+            (true, text) => write!(f, ", {text}")?,
+            (false, text) => write!(f, "{text}")?,
         }
         write!(f, " ({}, {})", self.source, self.origin.words())
     }

@@ -287,6 +287,38 @@ mod tests {
         }
     }
 
+    /// No claim can be read as more than it is: it has a published figure with a source that is known, or is our own.
+    #[test]
+    fn every_claim_of_a_reference_experiment_has_a_source_or_is_our_own() {
+        let known: Vec<&str> = include_str!("../../../experiments/published/sources.txt")
+            .lines()
+            .filter(|line| !line.starts_with('#'))
+            .collect();
+        let mut used = std::collections::BTreeSet::new();
+        for (name, _) in REFERENCE {
+            let experiment = open(name, &Changes::default()).unwrap();
+            for claim in &experiment.definition.claim {
+                match claim.figure() {
+                    Some(figure) => {
+                        let source = figure.source.clone();
+                        assert!(
+                            known.contains(&&*source),
+                            "{name}: {source}: not in sources.txt"
+                        );
+                        used.insert(source);
+                    }
+                    None => assert!(
+                        claim.ours,
+                        "{name}: {}: wants published or ours",
+                        claim.text
+                    ),
+                }
+            }
+        }
+        let unused: Vec<_> = known.iter().filter(|it| !used.contains(**it)).collect();
+        assert!(unused.is_empty(), "sources.txt: nobody names {unused:?}");
+    }
+
     #[test]
     fn the_file_to_begin_with_is_right_and_so_is_its_schema() {
         Experiment::parse(TEMPLATE, "new.toml", Path::new("."), &Changes::default()).unwrap();

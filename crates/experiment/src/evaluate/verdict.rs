@@ -109,8 +109,12 @@ impl Verdict {
     /// `same direction, 9.3 times the published figure, in all of 3 repetitions`.
     pub fn words(&self) -> String {
         let mut words = self.verdict.name().to_owned();
-        if let (VerdictKind::SameDirection, Some(factor)) = (self.verdict, self.factor) {
-            words = format!("{words}, {} times the published figure", plain(factor));
+        if self.verdict == VerdictKind::SameDirection {
+            words = match self.factor {
+                Some(factor) => format!("{words}, {} times the published figure", plain(factor)),
+                None if self.same == [None; 2] => format!("{words}, no size was published"),
+                None => words,
+            };
         }
         if !self.verdict.is_told() {
             return words;
@@ -264,6 +268,8 @@ fn kind(judged: &[f64], holds: &[bool], same: Option<Region>) -> VerdictKind {
     match same {
         None if all => VerdictKind::Holds,
         None if none => VerdictKind::Fails,
+        // No size was published that it could be the same as.
+        Some([None, None]) if all => VerdictKind::SameDirection,
         Some(same) if all && meets(judged, same) => VerdictKind::Same,
         Some(_) if all => VerdictKind::SameDirection,
         Some(_) if none => VerdictKind::Opposite,
@@ -351,6 +357,11 @@ mod tests {
             "published = { at_least = 7.0, unit = 'times', source = 'S 1', origin = 'printed' }";
         assert_eq!(judged(&[100.0; 6], bound).verdict, Same);
         assert_eq!(judged(&[3.0; 6], bound).verdict, SameDirection);
+        let direction = "holds = 'value > 1'\npublished = { text = 'more', source = 'S 1', origin = 'printed' }";
+        let more = judged(&[3.0; 6], direction);
+        assert_eq!((more.verdict, more.factor), (SameDirection, None));
+        assert_eq!(more.words(), "same direction, no size was published");
+        assert_eq!(judged(&[0.5; 6], direction).verdict, Opposite);
         let none = "holds = 'value < 0.05'\ntolerance = { within = 0.01, why = 'counts' }\n\
                     published = { value = 0.0, unit = 'share', source = 'S 1', origin = 'printed' }";
         assert_eq!(judged(&[0.005; 6], none).verdict, Same);
