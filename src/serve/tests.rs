@@ -110,7 +110,10 @@ fn the_list_has_what_is_there_and_says_what_is_broken() {
         (&first["kind"], &first["done"], &first["planned"]),
         (&"experiment run".into(), &3.into(), &9.into())
     );
-    assert_eq!(first["verdicts"], json!({"same": 1, "unclear": 1, "holds": 1}));
+    assert_eq!(
+        first["verdicts"],
+        json!({"same": 1, "unclear": 1, "holds": 1})
+    );
     assert_eq!(
         (&probe["kind"], &probe["is_experiment"]),
         (&"probe client".into(), &false.into())

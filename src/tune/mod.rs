@@ -56,7 +56,8 @@ struct On {
 
 Changes nothing and needs no root; what only root can read is unknown without.")]
 struct AuditArguments {
-    /// CPUs to be quiet, such as 1 or 2-3,6 (default: the last one)
+    /// CPUs to be quiet, such as 1 or 2-3,6; `device`: the one that measurements give a device under test (default: the last
+    /// one)
     #[arg(long, value_name = "LIST")]
     cpus: Option<String>,
     #[command(flatten)]
@@ -78,7 +79,8 @@ struct AuditArguments {
 A group of settings is changed as a whole or not at all. What is as wanted already stays untouched. Values last until
 taut tune revert or the next boot.")]
 struct ApplyArguments {
-    /// CPUs to be quiet, such as 1 or 2-3,6; at least one must remain for the system
+    /// CPUs to be quiet, such as 1 or 2-3,6; `device`: the one that measurements give a device under test; at least one must
+    /// remain for the system
     #[arg(long, value_name = "LIST")]
     cpus: String,
     #[command(flatten)]
@@ -175,7 +177,7 @@ fn json(what: &impl serde::Serialize) {
 fn audit(arguments: &AuditArguments) -> Result<(), Failure> {
     let root = Root::at(&arguments.on.root);
     let cpus = match &arguments.cpus {
-        Some(list) => tune::online_cpus(&root, list)?,
+        Some(list) => cpus_of(&root, list)?,
         None => tune::default_cpus(&root)?,
     };
     let audit = tune::audit(&root, &cpus, arguments.on.profile.into())?;
@@ -252,9 +254,17 @@ fn print_finding(finding: &Finding) {
     line("source", &finding.source);
 }
 
+/// CPUs of a list, or the one of a device under test.
+fn cpus_of(root: &Root, list: &str) -> Result<BTreeSet<usize>, Failure> {
+    match list {
+        "device" => Ok(BTreeSet::from([taut_host::choose_cores().device])),
+        list => Ok(tune::online_cpus(root, list)?),
+    }
+}
+
 fn apply(arguments: &ApplyArguments) -> Result<(), Failure> {
     let root = Root::at(&arguments.on.root);
-    let cpus = tune::online_cpus(&root, &arguments.cpus)?;
+    let cpus = cpus_of(&root, &arguments.cpus)?;
     let profile = arguments.on.profile.into();
     // Also refuses the last CPU.
     let plan = tune::plan(&root, &cpus, profile)?;

@@ -67,8 +67,7 @@ fn results_are_listed_shown_compared_and_handed_out_to_who_has_the_address() {
     experiment(folder.path(), "two");
     server.wait_until("the second experiment", |_, _| {
         let list: Vec<Value> = serde_json::from_str(&get("list.json").success().stdout).unwrap();
-        let done =
-            |entry: &Value| entry["stage"] == "finished" && entry["verdicts"]["holds"] == 1;
+        let done = |entry: &Value| entry["stage"] == "finished" && entry["verdicts"]["holds"] == 1;
         list.len() == 2 && list.iter().all(done)
     });
     // Reports are shown in a frame, by an address with a key in it that opens this one only.

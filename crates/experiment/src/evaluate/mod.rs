@@ -349,7 +349,12 @@ fn cell(values: &[f64], metric: &str) -> Option<Cell> {
 
 /// Returns what a metric is, by the unit at the end of its name.
 pub(crate) fn quantity_of(metric: &str) -> Quantity {
-    let last = metric.rsplit('.').next().unwrap_or(metric);
+    // An estimate's value and the ends of its interval have the unit of what is estimated.
+    let is_part = |name: &&str| ["point", "low", "high", "median"].contains(name);
+    let last = metric
+        .rsplit('.')
+        .find(|name| !is_part(name))
+        .unwrap_or(metric);
     match () {
         () if last.ends_with("_ns2") => Quantity::SquaredNs,
         () if last.ends_with("_ns") || last == "ns" => Quantity::TimeNs,
@@ -422,6 +427,7 @@ mod tests {
             ("gateway.sizes.0.latency.0.quantiles.0.ns", Quantity::TimeNs),
             ("time.columns", Quantity::Number),
             ("squared_error_ns2", Quantity::SquaredNs),
+            ("probe.rtt_mean_ns.point", Quantity::TimeNs),
             ("sizes.0.throughput.mean_pps", Quantity::RatePps),
             ("latency.0.loss", Quantity::Share),
         ] {

@@ -245,13 +245,6 @@ fn note_what_works_against(
     notes: &mut Vec<String>,
 ) -> Result<(), TuneError> {
     let findings = audit(root, cpus, profile)?.findings;
-    let find = |name: &str| findings.iter().find(|finding| finding.name == name);
-    if let Some(balance) = find("irqbalance").filter(|f| f.state == State::Bad) {
-        notes.push(format!(
-            "irqbalance runs and will move interrupts back: {}",
-            balance.change_now.join("; ")
-        ));
-    }
     let entrance = cpus
         .first()
         .and_then(|cpu| super::isolation::entrance(root, *cpu));
@@ -308,6 +301,7 @@ pub fn revert_plan(root: &Root) -> Result<Vec<String>, TuneError> {
             to: from.clone(),
         }
         .command(),
+        Step::Pause { path, .. } => format!("kill -CONT {}", path.trim_start_matches("/proc/")),
     };
     Ok(entries.iter().rev().map(command).collect())
 }
@@ -380,6 +374,7 @@ pub fn revert(root: &Root) -> Result<Reverted, TuneError> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::super::root::tests::tree;
+    use super::super::step::pause;
     use super::*;
     use std::collections::BTreeMap;
     use std::fs;
@@ -429,6 +424,59 @@ mod tests {
             _ => 0,
         });
         counts.sum()
+    }
+
+    #[test]
+    fn irqbalance_stands_still_until_it_is_reverted() {
+        let stat = "77 (irqbalance) S 1 77 77 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4242 0\n";
+        let mut machine = MACHINE.to_vec();
+        machine.extend([("/proc/77/comm", "irqbalance\n"), ("/proc/77/stat", stat)]);
+        let (folder, root) = tree(&machine);
+        let cpus = BTreeSet::from([2]);
+        apply(&root, &cpus, Profile::Latency).unwrap();
+        let state = || root.raw("/proc/77/stat").unwrap();
+        assert!(state().starts_with("77 (irqbalance) T 1 "), "{}", state());
+        assert!(
+            revert_plan(&root)
+                .unwrap()
+                .contains(&"kill -CONT 77".to_owned())
+        );
+        // To apply twice is to apply once.
+        apply(&root, &cpus, Profile::Latency).unwrap();
+        assert!(revert(&root).unwrap().refused.is_empty());
+        assert_eq!(state(), stat);
+        // Its number belongs to another process by now: that is left alone.
+        apply(&root, &cpus, Profile::Latency).unwrap();
+        let other = stat.replace("4242", "9999").replace(") S", ") T");
+        fs::write(folder.path().join("proc/77/stat"), &other).unwrap();
+        assert!(revert(&root).unwrap().refused.is_empty());
+        assert_eq!(state(), other);
+    }
+
+    #[test]
+    fn a_process_of_this_machine_is_paused_and_goes_on() {
+        let mut child = std::process::Command::new("sleep")
+            .arg("1000")
+            .spawn()
+            .unwrap();
+        let root = Root::machine();
+        let step = pause(&root, child.id()).unwrap();
+        let before = step.now(&root).unwrap();
+        step.make(&root).unwrap();
+        let begun = std::time::Instant::now();
+        while step.now(&root).unwrap() != "T" {
+            assert!(begun.elapsed().as_secs() < 20);
+            std::thread::yield_now();
+        }
+        assert!(step.is_done(&root));
+        step.undo(&root, &before).unwrap();
+        while step.now(&root).unwrap() == "T" {
+            assert!(begun.elapsed().as_secs() < 20);
+            std::thread::yield_now();
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(step.now(&root).unwrap(), "gone");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Interrupts and the kernel's own work on the CPUs.
 
 use super::setting::{Group, LATENCY, Looked, QUIET, Setting, View};
-use super::step::{Format, Step, tally};
+use super::step::{Format, Step, pause, tally};
 use crate::cpu_list::{mask_cpus, parse_cpu_list};
 
 pub(super) const SETTINGS: &[Setting] = &[
@@ -40,9 +40,9 @@ pub(super) const SETTINGS: &[Setting] = &[
         group: Group::Interrupts,
         what: "The daemon that moves interrupts between CPUs every ten seconds.",
         cost: "It moves interrupts back onto the CPU, unless that is isolated at boot or banned.",
-        see: "systemctl is-active irqbalance; pgrep irqbalance",
-        is_applied: false,
-        by_hand: "systemctl stop irqbalance (back: start), or IRQBALANCE_BANNED_CPULIST=CPUS in /etc/default/irqbalance and restart it",
+        see: "systemctl is-active irqbalance; ps -o stat= -C irqbalance (T: it stands still)",
+        is_applied: true,
+        by_hand: "",
         boot: "",
         below: "",
         source: "irqbalance(1); Stylianopoulos et al., DEBS 2020, section on tuning",
@@ -225,6 +225,11 @@ fn irqbalance(view: &View) -> Looked {
     if !view.runs("irqbalance") {
         return Looked::is(true, "does not run", "does not run");
     }
+    let all = view.processes().filter(|(_, name)| name == "irqbalance");
+    let pauses: Vec<Step> = all.filter_map(|(pid, _)| pause(view.root, pid)).collect();
+    if pauses.is_empty() {
+        return Looked::is(true, "stands still", "does not run");
+    }
     let banned = view
         .root
         .text("/etc/default/irqbalance")
@@ -239,7 +244,7 @@ fn irqbalance(view: &View) -> Looked {
     } else {
         "runs"
     };
-    Looked::is(spared, now, "does not run, or CPUs banned")
+    Looked::is(spared, now, "does not run, or CPUs banned").steps(pauses)
 }
 
 fn soft_lockup(view: &View) -> Looked {

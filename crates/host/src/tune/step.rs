@@ -5,6 +5,7 @@ use std::io::{self, ErrorKind};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
+use rustix::process::{Pid, Signal};
 use serde::{Deserialize, Serialize};
 
 use super::root::Root;
@@ -51,6 +52,13 @@ pub enum Step {
         /// File with the tasks of the other.
         to: String,
     },
+    /// A daemon stands still (SIGSTOP) until it is let go on.
+    Pause {
+        /// Folder of the process, `/proc/PID`.
+        path: String,
+        /// When it began, in ticks since the boot: another process may have its number later.
+        began: String,
+    },
 }
 
 /// Way in which two texts of a file are compared.
@@ -90,6 +98,10 @@ impl Step {
             Self::Write { path, .. } => root.raw(path),
             Self::Group { path, .. } => Ok(root.exists(path).to_string()),
             Self::Tasks { .. } => Ok(String::new()),
+            Self::Pause { path, began } => match process(root, path) {
+                Some((state, since)) if since == *began => Ok(state),
+                _ => Ok("gone".to_owned()),
+            },
             Self::Card {
                 interface,
                 letter,
@@ -115,6 +127,9 @@ impl Step {
                     .is_some_and(|now| now == *value || same_list(&now, value))
             }),
             Self::Card { value, .. } => self.now(root).is_ok_and(|now| now == *value),
+            Self::Pause { .. } => self
+                .now(root)
+                .is_ok_and(|now| now == "gone" || now == PAUSED),
             // What stays behind is the kernel's; what is born later is born in the new group.
             Self::Tasks { from, to } => {
                 let empty = |path: &str| root.text(path).is_none_or(|tasks| tasks.is_empty());
@@ -164,6 +179,12 @@ impl Step {
             }
             Self::Tasks { from, to } => move_tasks(root, from, to),
             Self::Card { value, .. } => self.set_card(root, value),
+            Self::Pause { path, .. } => {
+                if !self.is_done(root) {
+                    signal(root, path, Signal::STOP)?;
+                }
+                Ok(())
+            }
         }
     }
 
@@ -224,6 +245,11 @@ impl Step {
                 }
                 Ok(())
             }
+            // One that somebody else had stopped stays so, and one that has ended cannot go on.
+            Self::Pause { path, .. } => match before != PAUSED && self.now(root)? == PAUSED {
+                true => signal(root, path, Signal::CONT),
+                false => Ok(()),
+            },
         }
     }
 
@@ -272,6 +298,7 @@ impl Step {
             Self::Tasks { from, to } => {
                 format!("for task in $(cat {from}); do echo $task > {to}; done 2>/dev/null")
             }
+            Self::Pause { path, .. } => format!("kill -STOP {}", path.trim_start_matches("/proc/")),
         }
     }
 
@@ -283,8 +310,46 @@ impl Step {
                 path
             }
             Self::Card { interface, .. } => interface,
+            Self::Pause { path, .. } => path,
         }
     }
+}
+
+/// State of a process that was stopped.
+const PAUSED: &str = "T";
+
+/// State of a process, as `/proc/PID/stat` has it, and when it began; none of one that is not there.
+fn process(root: &Root, path: &str) -> Option<(String, String)> {
+    let text = root.text(&format!("{path}/stat"))?;
+    // The name, in brackets, may have spaces and brackets.
+    let (_, rest) = text.rsplit_once(')')?;
+    let mut fields = rest.split_whitespace();
+    let state = fields.next()?.to_owned();
+    Some((state, fields.nth(18)?.to_owned()))
+}
+
+/// Step that pauses the process of a number; none if it is not there, or stands still already.
+pub(crate) fn pause(root: &Root, pid: u32) -> Option<Step> {
+    let path = format!("/proc/{pid}");
+    let (state, began) = process(root, &path)?;
+    (state != PAUSED).then_some(Step::Pause { path, began })
+}
+
+/// Sends a signal to a process; where the tree is none of a machine, its state changes as the kernel would show it.
+fn signal(root: &Root, path: &str, signal: Signal) -> io::Result<()> {
+    if !root.is_machine() {
+        let state = if signal == Signal::STOP { PAUSED } else { "S" };
+        let stat = root.raw(&format!("{path}/stat"))?;
+        let Some((name, rest)) = stat.trim().rsplit_once(") ") else {
+            return Err(io::Error::other("no process"));
+        };
+        let (_, rest) = rest.split_once(' ').unwrap_or_default();
+        return root.write(&format!("{path}/stat"), &format!("{name}) {state} {rest}"));
+    }
+    let pid = path.trim_start_matches("/proc/").parse().ok();
+    let pid = pid.and_then(Pid::from_raw);
+    let pid = pid.ok_or_else(|| io::Error::other("no process"))?;
+    Ok(rustix::process::kill_process(pid, signal)?)
 }
 
 impl Format {
