@@ -2,7 +2,7 @@
 
 use crate::compare::{Comparisons, HEADINGS, words};
 use crate::error::ExperimentError;
-use crate::evaluate::{Evaluation, Figure, Table, Verdict, VerdictKind, nodes_of};
+use crate::evaluate::{Evaluation, Figure, Table, Verdict, nodes_of};
 use crate::experiment::Experiment;
 use crate::folder::{Folder, IndexedRun, State};
 use crate::replicate::Replication;
@@ -209,11 +209,7 @@ pub fn write_comparison(found: &Comparisons, dir: &Path) -> Result<PathBuf, Expe
 
 fn judged(verdict: &Verdict) -> Judged<'_> {
     Judged {
-        class: match verdict.verdict {
-            VerdictKind::Same | VerdictKind::Holds => "good",
-            VerdictKind::Opposite | VerdictKind::Fails => "bad",
-            VerdictKind::SameDirection | VerdictKind::Unclear | VerdictKind::NoData => "open",
-        },
+        class: verdict.verdict.class(),
         value: verdict.value.map(plain).unwrap_or_default(),
         interval: verdict
             .spread()

@@ -85,6 +85,15 @@ impl VerdictKind {
         }
     }
 
+    /// The class of its cell on a page.
+    pub(crate) fn class(self) -> &'static str {
+        match self {
+            Self::Same | Self::Holds => "good",
+            Self::Opposite | Self::Fails => "bad",
+            Self::SameDirection | Self::Unclear | Self::NoData => "open",
+        }
+    }
+
     /// Whether it says anything.
     pub fn is_told(self) -> bool {
         !matches!(self, Self::Unclear | Self::NoData)
@@ -103,6 +112,15 @@ impl Verdict {
             count: self.repetitions as u64,
             method: self.method,
         })
+    }
+
+    /// The value with its interval, as people read it.
+    pub fn here(&self) -> String {
+        let value = self.value.map_or_else(|| "-".to_owned(), plain);
+        match self.spread() {
+            Some(interval) => format!("{value} ({})", interval.short(plain)),
+            None => value,
+        }
     }
 
     /// The verdict as people read it, with how far off it is and what it rests on where that is less than 95 % of anything:

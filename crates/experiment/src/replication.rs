@@ -1,0 +1,519 @@
+//! The replication report: what all reference experiments say of what was published, on one page.
+
+use crate::changes::Changes;
+use crate::error::ExperimentError;
+use crate::evaluate::{Evaluation, Verdict, VerdictKind, nodes_of};
+use crate::folder::Folder;
+use crate::open::{open_reference, reference};
+use askama::Template;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+use taut_results::{Completion, instant, write_json, write_whole};
+
+/// What is wrong with the documents by themselves, a line of Markdown each.
+const INCONSISTENCIES: &str = include_str!("../../../experiments/published/inconsistencies.md");
+
+/// What came of all reference experiments, from a folder that has their results by name.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ReplicationReport {
+    /// Layout of the file.
+    pub schema: u32,
+    /// Time at which it was made, RFC 3339.
+    pub made: String,
+    /// Version that made it.
+    pub taut_version: String,
+    /// The machine, as far as the runs know it.
+    pub machine: String,
+    /// The experiments, by name.
+    pub experiments: Vec<Replicated>,
+}
+
+/// What came of one reference experiment.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Replicated {
+    /// Name of the experiment.
+    pub name: String,
+    /// Title of the experiment.
+    pub title: String,
+    /// Time at which its runs began, RFC 3339; empty where there are none.
+    pub started: String,
+    /// Runs that are whole, and those that are planned.
+    pub done: usize,
+    /// Runs that are planned.
+    pub planned: usize,
+    /// Reason why there are no results, or not all.
+    pub missing: String,
+    /// Its claims.
+    pub verdicts: Vec<Verdict>,
+}
+
+/// A claim with a published figure, as a row.
+struct Row<'a> {
+    verdict: &'a Verdict,
+    name: &'a str,
+    published: String,
+    here: String,
+    class: &'static str,
+}
+
+/// Claims of one figure, table or section of a document.
+struct Place<'a> {
+    place: String,
+    rows: Vec<Row<'a>>,
+}
+
+/// What was held against one document.
+struct Document<'a> {
+    name: String,
+    anchor: String,
+    places: Vec<Place<'a>>,
+}
+
+#[derive(Template)]
+#[template(path = "replication.html")]
+struct Page<'a> {
+    report: &'a ReplicationReport,
+    lead: String,
+    documents: Vec<Document<'a>>,
+    own: Vec<(&'a Replicated, Vec<&'a Verdict>)>,
+    missing: Vec<&'a Replicated>,
+    inconsistencies: Vec<&'static str>,
+}
+
+/// Order of the documents.
+const DOCUMENTS: [&str; 4] = [
+    "Stylianopoulos 2020",
+    "Lange 2015",
+    "Xiang 2019",
+    "Gallenmüller 2021",
+];
+
+impl ReplicationReport {
+    /// Layout that this program reads and writes.
+    pub const SCHEMA: u32 = 1;
+
+    /// Gathers what lies in a folder: results of reference experiments, each under its name.
+    ///
+    /// # Errors
+    /// A folder that is there cannot be read.
+    pub fn gather(dir: &Path) -> Result<Self, ExperimentError> {
+        let mut experiments = Vec::new();
+        let mut machine = String::new();
+        for name in reference() {
+            let folder = dir.join(name);
+            if folder.is_dir() {
+                let folder = Folder::open(&folder)?;
+                if machine.is_empty() {
+                    machine = machine_of(&folder);
+                }
+                experiments.push(Replicated::of(name, &folder)?);
+            } else {
+                let experiment = open_reference(name, &Changes::default())?;
+                experiments.push(Replicated {
+                    name: name.to_owned(),
+                    title: experiment.definition.title.clone(),
+                    started: String::new(),
+                    done: 0,
+                    planned: experiment.plan().len(),
+                    missing: "not run".to_owned(),
+                    verdicts: Vec::new(),
+                });
+            }
+        }
+        Ok(Self {
+            schema: Self::SCHEMA,
+            made: instant(SystemTime::now()),
+            taut_version: env!("CARGO_PKG_VERSION").to_owned(),
+            machine,
+            experiments,
+        })
+    }
+
+    /// Writes `replication.json`, `replication.md` and `index.html`; the page's path is returned.
+    ///
+    /// # Errors
+    /// They cannot be written.
+    pub fn write(&self, dir: &Path) -> Result<PathBuf, ExperimentError> {
+        write_json(&dir.join("replication.json"), self)?;
+        write_whole(&dir.join("replication.md"), self.markdown().as_bytes())?;
+        let page = Page {
+            report: self,
+            lead: self.lead(),
+            documents: self.documents(),
+            own: self.own(),
+            missing: self.missing(),
+            inconsistencies: inconsistencies().collect(),
+        };
+        let path = dir.join("index.html");
+        let text = page
+            .render()
+            .map_err(|e| ExperimentError::results(&path, e.to_string()))?;
+        write_whole(&path, text.as_bytes())?;
+        Ok(path)
+    }
+
+    /// How often each verdict was reached, in a sentence.
+    pub fn lead(&self) -> String {
+        let mut published: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut own: BTreeMap<&str, usize> = BTreeMap::new();
+        for verdict in self.experiments.iter().flat_map(|it| &it.verdicts) {
+            let counts = match verdict.figure {
+                Some(_) => &mut published,
+                None => &mut own,
+            };
+            *counts.entry(verdict.verdict.name()).or_default() += 1;
+        }
+        let words = |counts: &BTreeMap<&str, usize>, kinds: &[VerdictKind]| {
+            let all: Vec<String> = kinds
+                .iter()
+                .map(|kind| {
+                    let count = counts.get(kind.name()).copied().unwrap_or(0);
+                    format!("{count} {}", kind.name())
+                })
+                .collect();
+            all.join(", ")
+        };
+        use VerdictKind::{Fails, Holds, NoData, Opposite, Same, SameDirection, Unclear};
+        format!(
+            "Of {} published figures: {}. Of {} claims of our own: {}.",
+            published.values().sum::<usize>(),
+            words(
+                &published,
+                &[Same, SameDirection, Opposite, Unclear, NoData]
+            ),
+            own.values().sum::<usize>(),
+            words(&own, &[Holds, Fails, Unclear, NoData]),
+        )
+    }
+
+    fn documents(&self) -> Vec<Document<'_>> {
+        let mut documents: Vec<Document<'_>> = Vec::new();
+        let rows = self
+            .experiments
+            .iter()
+            .flat_map(|it| it.verdicts.iter().map(move |verdict| (it, verdict)));
+        for (experiment, verdict) in rows {
+            let Some(figure) = &verdict.figure else {
+                continue;
+            };
+            let (document, place) = figure
+                .source
+                .split_once(", ")
+                .unwrap_or((&figure.source, ""));
+            let document = match documents.iter().position(|it| it.name == document) {
+                Some(at) => &mut documents[at],
+                None => {
+                    documents.push(Document {
+                        name: document.to_owned(),
+                        anchor: anchor(document),
+                        places: Vec::new(),
+                    });
+                    let last = documents.len() - 1;
+                    &mut documents[last]
+                }
+            };
+            let row = row(&experiment.name, verdict);
+            match document.places.iter_mut().find(|it| it.place == place) {
+                Some(found) => found.rows.push(row),
+                None => document.places.push(Place {
+                    place: place.to_owned(),
+                    rows: vec![row],
+                }),
+            }
+        }
+        documents.sort_by_key(|it| {
+            DOCUMENTS
+                .iter()
+                .position(|name| *name == it.name)
+                .unwrap_or(DOCUMENTS.len())
+        });
+        for document in &mut documents {
+            document.places.sort_by_key(|it| order(&it.place));
+        }
+        documents
+    }
+
+    /// Claims of our own, by experiment.
+    fn own(&self) -> Vec<(&Replicated, Vec<&Verdict>)> {
+        let mut own = Vec::new();
+        for experiment in &self.experiments {
+            let verdicts = experiment.verdicts.iter();
+            let verdicts: Vec<&Verdict> = verdicts.filter(|it| it.figure.is_none()).collect();
+            if !verdicts.is_empty() {
+                own.push((experiment, verdicts));
+            }
+        }
+        own
+    }
+
+    fn missing(&self) -> Vec<&Replicated> {
+        let all = self.experiments.iter();
+        all.filter(|it| !it.missing.is_empty()).collect()
+    }
+
+    /// The report as Markdown.
+    pub fn markdown(&self) -> String {
+        let mut text = format!(
+            "# Replication\n\nWhat was published, and what comes out here: made by `taut experiment replicate-all`, taut {}, {}, on {}. {}\n\n\
+             *Same*: in the direction that was published, and the interval meets the published figure within its tolerance (a factor of 1.25 unless \
+             the experiment says another). *Same direction*: so many times the published figure. *Opposite*: the other way round. \
+             [All of it](reference/experiment-file.md#claims). n: repetitions.\n",
+            self.taut_version,
+            self.made,
+            if self.machine.is_empty() {
+                "an unknown machine"
+            } else {
+                &self.machine
+            },
+            self.lead(),
+        );
+        let cell = |text: &str| text.replace('|', "\\|");
+        for document in self.documents() {
+            let _ = write!(text, "\n## {}\n", document.name);
+            for place in document.places {
+                let _ = write!(
+                    text,
+                    "\n### {}\n\n| Claim | Published | Here | Verdict | n | By |\n|---|---|---|---|---|---|\n",
+                    place.place
+                );
+                for row in place.rows {
+                    let _ = writeln!(
+                        text,
+                        "| {} | {} | {} | {} | {} | `taut experiment run {}` |",
+                        cell(&row.verdict.text),
+                        cell(&row.published),
+                        cell(&row.here),
+                        row.verdict.words(),
+                        row.verdict.repetitions,
+                        row.name
+                    );
+                }
+            }
+        }
+        text.push_str("\n## Claims of our own\n\n| Experiment | Claim | Here | Verdict |\n|---|---|---|---|\n");
+        for (experiment, verdicts) in self.own() {
+            for verdict in verdicts {
+                let row = row(&experiment.name, verdict);
+                let _ = writeln!(
+                    text,
+                    "| `{}` | {} | {}; {} | {} |",
+                    experiment.name,
+                    cell(&verdict.text),
+                    cell(&row.here),
+                    cell(&verdict.condition),
+                    verdict.words()
+                );
+            }
+        }
+        text.push_str("\n## What could not be run, or not all of it\n\n");
+        for it in self.missing() {
+            let _ = writeln!(
+                text,
+                "- `{}` ({}): {} of {} runs. {}",
+                it.name, it.title, it.done, it.planned, it.missing
+            );
+        }
+        text.push_str("\n## What is wrong with the documents by themselves\n\n");
+        text.push_str(INCONSISTENCIES);
+        text
+    }
+}
+
+impl Replicated {
+    fn of(name: &str, folder: &Folder) -> Result<Self, ExperimentError> {
+        let evaluation = Evaluation::of(&folder.experiment()?, folder)?;
+        let state = evaluation.state;
+        let missing = match state.completion {
+            Completion::Finished => String::new(),
+            _ if state.done == 0 => "no run came to its end".to_owned(),
+            Completion::Incomplete => format!("{} runs failed", state.failed),
+            Completion::Interrupted | Completion::Running => "interrupted".to_owned(),
+        };
+        Ok(Self {
+            name: name.to_owned(),
+            title: state.title,
+            started: state.started,
+            done: state.done,
+            planned: state.planned,
+            missing,
+            verdicts: evaluation.verdicts,
+        })
+    }
+}
+
+fn row<'a>(name: &'a str, verdict: &'a Verdict) -> Row<'a> {
+    let published = verdict.figure.as_ref().map(|figure| {
+        let mut figure = figure.clone();
+        // The place is the heading above it.
+        figure.source.clear();
+        let text = figure.to_string();
+        text.replace(" (, ", " (")
+    });
+    Row {
+        verdict,
+        name,
+        published: published.unwrap_or_default(),
+        here: verdict.here(),
+        class: verdict.verdict.class(),
+    }
+}
+
+/// An address on the page.
+fn anchor(name: &str) -> String {
+    let word = |c: char| {
+        if c.is_ascii_alphanumeric() {
+            c.to_ascii_lowercase()
+        } else {
+            '-'
+        }
+    };
+    name.chars().map(word).collect()
+}
+
+/// Numbers in a place compare as such: Fig. 5.14 comes behind Fig. 5.9.
+fn order(place: &str) -> Vec<(u64, String)> {
+    place
+        .split(|c: char| !c.is_alphanumeric())
+        .filter(|part| !part.is_empty())
+        .map(|part| {
+            let digits: String = part.chars().take_while(char::is_ascii_digit).collect();
+            (digits.parse().unwrap_or(0), part.to_owned())
+        })
+        .collect()
+}
+
+fn inconsistencies() -> impl Iterator<Item = &'static str> {
+    INCONSISTENCIES
+        .lines()
+        .filter_map(|line| line.strip_prefix("- "))
+}
+
+/// Processor and kernel of the machine on which a folder's runs were made; empty where nobody knows.
+fn machine_of(folder: &Folder) -> String {
+    let nodes = nodes_of(folder);
+    let Some(facts) = nodes.values().next() else {
+        return String::new();
+    };
+    let fact = |pointer: &str| {
+        let found = facts.machine.pointer(pointer);
+        found.map(|it| it.as_str().map_or_else(|| it.to_string(), str::to_owned))
+    };
+    let parts = [
+        fact("/cpu/model"),
+        fact("/cpu_model"),
+        fact("/kernel"),
+        fact("/kernel/release"),
+    ];
+    let known: Vec<String> = parts
+        .into_iter()
+        .flatten()
+        .filter(|it| it.len() < 100)
+        .collect();
+    match known.is_empty() {
+        true => facts.system.clone(),
+        false => format!("{}, {}", known.join(", "), facts.system),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::claim::{Origin, PublishedFigure};
+
+    fn verdict(source: Option<&str>, kind: VerdictKind) -> Verdict {
+        let figure = source.map(|source| PublishedFigure {
+            value: Some(2.0),
+            range: None,
+            at_least: None,
+            at_most: None,
+            unit: "times".to_owned(),
+            source: source.to_owned(),
+            origin: Origin::Printed,
+            text: String::new(),
+        });
+        let value = serde_json::json!({
+            "text": "it is | so", "published": "", "formula": "", "value": 4.0, "interval": [3.0, 5.0], "coverage": 0.96,
+            "repetitions": 6, "condition": "value > 1", "verdict": kind, "note": "", "figure": figure, "factor": 2.0,
+            "same": [1.6, 2.5],
+        });
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn figures_stand_under_their_document_in_order_and_what_is_missing_is_said() {
+        let experiment = |name: &str, verdicts, missing: &str| Replicated {
+            name: name.to_owned(),
+            title: "t".to_owned(),
+            started: String::new(),
+            done: 1,
+            planned: 2,
+            missing: missing.to_owned(),
+            verdicts,
+        };
+        use VerdictKind::{Fails, NoData, Opposite, SameDirection};
+        let report = ReplicationReport {
+            schema: 1,
+            made: "2026-01-01T00:00:00Z".to_owned(),
+            taut_version: "0".to_owned(),
+            machine: String::new(),
+            experiments: vec![
+                experiment(
+                    "a",
+                    vec![
+                        verdict(Some("Gallenmüller 2021, 5.4.3, Fig. 5.14"), SameDirection),
+                        verdict(Some("Gallenmüller 2021, 5.3, Fig. 5.9"), Opposite),
+                        verdict(None, Fails),
+                    ],
+                    "",
+                ),
+                experiment(
+                    "b",
+                    vec![verdict(Some("Lange 2015, III.D"), NoData)],
+                    "3 runs failed",
+                ),
+            ],
+        };
+        let text = report.markdown();
+        let places = [
+            "## Lange 2015",
+            "### III.D",
+            "## Gallenmüller 2021",
+            "### 5.3, Fig. 5.9",
+            "### 5.4.3, Fig. 5.14",
+        ];
+        let at: Vec<usize> = places
+            .iter()
+            .map(|place| text.find(place).unwrap())
+            .collect();
+        assert!(at.is_sorted(), "{at:?}");
+        assert!(text.contains(
+            "| it is \\| so | 2 times (printed) | 4 (3 to 5) | same direction, 2 times the published figure | 6 | `taut experiment run a` |"
+        ), "{text}");
+        assert!(text.contains("- `b` (t): 1 of 2 runs. 3 runs failed"));
+        assert_eq!(
+            report.lead(),
+            "Of 3 published figures: 0 same, 1 same direction, 1 opposite, 0 unclear, 1 no data. Of 1 claims of our own: 0 holds, 1 fails, 0 unclear, 0 no data."
+        );
+        let folder = tempfile::tempdir().unwrap();
+        let page = std::fs::read_to_string(report.write(folder.path()).unwrap()).unwrap();
+        assert!(
+            page.contains("a/report.html") && page.contains("it is | so"),
+            "{page}"
+        );
+        let read = std::fs::read(folder.path().join("replication.json")).unwrap();
+        let read: ReplicationReport = serde_json::from_slice(&read).unwrap();
+        assert_eq!(read.experiments.len(), 2);
+    }
+
+    #[test]
+    fn an_empty_folder_says_of_all_that_they_were_not_run() {
+        let folder = tempfile::tempdir().unwrap();
+        let report = ReplicationReport::gather(folder.path()).unwrap();
+        assert_eq!(report.experiments.len(), reference().count());
+        assert!(report.experiments.iter().all(|it| it.missing == "not run"));
+    }
+}
