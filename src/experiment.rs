@@ -31,6 +31,29 @@ pub struct Arguments {
 
 #[derive(Subcommand)]
 enum What {
+    /// Run all reference experiments, and hold what was published against what comes out
+    #[command(after_help = "Examples:
+  taut experiment replicate-all --quick
+  taut experiment replicate-all --out results/replication lange-fig3 lange-fig4
+
+Experiments that are there and whole are left alone, interrupted ones go on: after Ctrl-C the same command goes on. The page is
+DIR/index.html, beside it replication.md and replication.json; NAME.log has what an experiment said.")]
+    ReplicateAll {
+        /// Names of reference experiments (default: all)
+        names: Vec<String>,
+        /// Folder of the results (default: results/replication)
+        #[arg(long, value_name = "DIR", default_value = "results/replication")]
+        out: PathBuf,
+        /// One repetition of each, to see that it works
+        #[arg(long)]
+        quick: bool,
+        /// Run nothing: make the report of what is there
+        #[arg(long, conflicts_with = "quick")]
+        report_only: bool,
+        /// Print replication.json at the end
+        #[arg(long)]
+        json: bool,
+    },
     /// Write an experiment file to begin with
     New {
         /// The file
@@ -244,6 +267,13 @@ pub fn run(arguments: &Arguments) -> Result<(), Failure> {
             };
             publish(folder, &options, *json)
         }
+        What::ReplicateAll {
+            names,
+            out,
+            quick,
+            report_only,
+            json,
+        } => replicate_all(names, out, *quick, *report_only, *json),
         What::Clean { folder } => clean(folder),
         What::Schema => {
             print::line(taut_experiment::schema());
@@ -419,6 +449,89 @@ fn go_on(experiment: Experiment, folder: Folder, json: bool) -> Result<(), Failu
             state.planned - state.done,
             state.planned
         ))),
+    }
+}
+
+/// Runs reference experiments, those with the fewest runs first, and writes what they say of what was published.
+fn replicate_all(
+    names: &[String],
+    out: &Path,
+    quick: bool,
+    report_only: bool,
+    json: bool,
+) -> Result<(), Failure> {
+    let mut asked = Vec::new();
+    for name in taut_experiment::reference() {
+        if names.is_empty() || names.iter().any(|it| it == name) {
+            let runs = taut_experiment::open(name, &Changes::default())?
+                .plan()
+                .len();
+            asked.push((runs, name));
+        }
+    }
+    let known = |name: &String| taut_experiment::reference().any(|it| it == name);
+    if let Some(unknown) = names.iter().find(|name| !known(name)) {
+        return Err(Failure::Input(format!(
+            "there is no reference experiment {unknown}; those there are: taut experiment list --reference"
+        )));
+    }
+    asked.sort_unstable();
+    let cannot = |e: std::io::Error| Failure::Input(format!("{}: {e}", out.display()));
+    std::fs::create_dir_all(out).map_err(cannot)?;
+    let stop = exit::stop_flag()?;
+    let all = asked.len();
+    for (number, (_, name)) in asked.into_iter().enumerate().filter(|_| !report_only) {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let (folder, log) = (out.join(name), out.join(format!("{name}.log")));
+        let there = Folder::open(&folder).and_then(|it| it.state()).ok();
+        let mut command = std::process::Command::new(exit::own_program()?);
+        command.arg("experiment");
+        match there.map(|state| state.completion) {
+            Some(Completion::Finished) => {
+                print::note(format_args!(
+                    "{} of {all}  {name}: there already",
+                    number + 1
+                ));
+                continue;
+            }
+            Some(_) => command.arg("resume").arg(&folder),
+            None => {
+                command.arg("run").arg(name).arg("--out").arg(&folder);
+                if quick {
+                    command.args(["--repetitions", "1"]);
+                }
+                &mut command
+            }
+        };
+        print::note(format_args!("{} of {all}  {name}", number + 1));
+        let begun = std::time::Instant::now();
+        let said = std::fs::File::create(&log).map_err(cannot)?;
+        command
+            .stdin(std::process::Stdio::null())
+            .stderr(said.try_clone().map_err(cannot)?)
+            .stdout(said);
+        // What went wrong stands in the report.
+        let ended = command.status().map_err(cannot)?;
+        let seconds = begun.elapsed().as_secs_f64();
+        let how = if ended.success() { "done" } else { "not whole" };
+        print::note(format_args!("        {how} after {}", time(seconds)));
+    }
+    let report = taut_experiment::ReplicationReport::gather(out)?;
+    let page = report.write(out)?;
+    match json {
+        true => print::json(&report),
+        false => {
+            print::line(report.lead());
+            print::line(format!("report: {}", page.display()));
+        }
+    }
+    match stop.load(Ordering::Relaxed) {
+        true => Err(Failure::Interrupted(
+            "interrupted; the same command goes on".to_owned(),
+        )),
+        false => Ok(()),
     }
 }
 

@@ -20,11 +20,12 @@ const MOST: f64 = 2e6;
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  taut tune aliasing --rate 10k --interrupt 249.9975/s:8.2us --interrupt 249.9975/s:5.5us@2ms --for 30s -o ticks.svg
+  taut tune aliasing --rate 10k --interrupt 83.3325/s:8.2us --interrupt 83.3325/s:5.5us@4ms --interrupt 83.3325/s:5.5us@8ms --for 30s -o ticks.svg
   taut tune aliasing --rate 100k --interrupt 250/s:6us --latency 3us --json
 
 An interrupt is RATE/s:TIME, with @TIME for when the first one comes. Packets at a constant rate meet interrupts at a
-constant rate in a beat of both; two clocks are never quite the same, which is what 249.9975 stands for.")]
+constant rate in a beat of both; two clocks are never quite the same, which is what 83.3325 stands for: the first example
+has a tick of 249.9975 a second, and every third one costs more.")]
 pub struct Arguments {
     /// Packets per second, such as 10k
     #[arg(long)]

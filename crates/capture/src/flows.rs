@@ -1,5 +1,5 @@
 //! A table of flows: what was seen of each, and which send most at the moment. Memory is taken once; nothing is
-//! allocated for a packet. (Gallenmüller 2021, section 3.5: FlowScope's flow tracker.)
+//! allocated for a packet. (FlowScope has a flow tracker as well.)
 //!
 //! Each flow has a line of memory, and a byte of its hash beside those of its neighbours. It may lie in any of the
 //! sixteen places from that of its hash on, whose bytes are compared at once, so that a place can be given away without

@@ -1,5 +1,5 @@
 //! What the inspection of packets costs on this machine, and at what rate its queue fills: the function is given
-//! packets from memory, without any port, and the model of overload is asked. (Gallenmüller 2021, section 5.4.7, eq.
+//! packets from memory, without any port, and the model of overload is asked. (Gallenmüller 2021, section 5.4.4, eq.
 //! 5.10.)
 //!
 //! Where the paper takes the median latency of lonely packets for t_CPU, the mean time of packets in full batches is

@@ -1,5 +1,5 @@
 //! Overload from what was measured: the folders of `taut generate --out` of a plain forwarder and of a function between the same ports, at
-//! a rate at which packets do not wait for each other. (Gallenmüller 2021, section 5.4.7, eqs. 5.9 and 5.10.) With one more of the
+//! a rate at which packets do not wait for each other. (Gallenmüller 2021, section 5.4.4, eqs. 5.9 and 5.10.) With one more of the
 //! function at a higher rate that it carried, by the queue too (`taut_model::queueing::saturation`); with one of the function that was
 //! given bursts, by the time that its worker took for them.
 

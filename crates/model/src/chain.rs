@@ -280,6 +280,33 @@ mod tests {
     }
 
     #[test]
+    fn published_costs_give_the_same_rates_as_before() {
+        // Results of this model with the costs of section 5.2.2, at 3.2 GHz; none of these rates is printed there.
+        const CLOCK_MHZ: f64 = 3.2e3;
+        let memory = published_memory();
+        let mpps = |functions: Vec<Function>| {
+            let cycles = chain(functions).cycles(Some(&memory)).unwrap();
+            CLOCK_MHZ / cycles.total.value
+        };
+        let far = |accesses| {
+            let bytes = 8.0 * 1024f64.powi(3);
+            mpps(vec![function(0.0, Some(Structure { bytes, accesses }))])
+        };
+        // One level answers all of 100 accesses.
+        let near = |level| CLOCK_MHZ / (100.0 + 100.0 * memory.level_cycles(level));
+        for (rate, expected) in [
+            (mpps(vec![function(0.0, None); 5]), 13.333),
+            (near(0), 2.133),
+            (near(1), 1.391),
+            (near(2), 0.800),
+            (far(100.0), 0.12278),
+            (far(400.0), 0.030768),
+        ] {
+            assert!((rate / expected - 1.0).abs() < 0.002, "{rate} {expected}");
+        }
+    }
+
+    #[test]
     fn accesses_to_memory_cost_a_hundred_times_its_latency() {
         let structure = Structure {
             bytes: 8.0 * 1024f64.powi(3),

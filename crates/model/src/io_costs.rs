@@ -1,5 +1,5 @@
 //! What receiving and sending a packet costs on a machine, by port, as `taut bench io` measured it: c_IO, with when and where it was
-//! measured, so that a prediction can say how old its figures are. (Gallenmüller 2021, sections 5.1.3 and 5.1.4.)
+//! measured, so that a prediction can say how old its figures are. (Gallenmüller 2021, section 5.1.5.)
 
 use crate::estimate::{Estimate, WrongValue, not_negative, positive, share};
 use serde::{Deserialize, Serialize};

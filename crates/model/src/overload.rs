@@ -1,5 +1,5 @@
 //! The overload model: from how long single packets take, the highest rate that a core keeps up with.
-//! (Gallenmüller 2021, section 5.4.7, eqs. 5.9 and 5.10, tables 5.5 and 5.6.)
+//! (Gallenmüller 2021, section 5.4.4, eqs. 5.9 and 5.10, tables 5.5 and 5.6.)
 //!
 //! What a function adds to the latency of a plain forwarder is the time that it takes the processor:
 //! `t_CPU = t_e2e - 2 t_transfer`. Interruptions take `d_sum` of each second, so `R_max = (1 s - d_sum) / t_CPU`.

@@ -20,8 +20,8 @@ use crate::estimate::{WrongValue, not_negative, positive};
 use crate::model_file::{Factor, Shape};
 use serde::{Deserialize, Serialize};
 
-/// Sandy and Ivy Bridge: name, bytes, cycles of an access. (Gallenmüller 2021, Table 4.2; of 26 to 31 cycles the
-/// middle.)
+/// Sandy and Ivy Bridge: name, bytes, cycles of an access. (Gallenmüller 2021, Table 4.2; it has 26 to 31 cycles for L3,
+/// whose middle is 28.5: 29 is that rounded up.)
 pub const TABLE_4_2: [(&str, f64, f64); 3] = [
     ("L1", 32.0 * 1024.0, 4.0),
     ("L2", 256.0 * 1024.0, 12.0),

@@ -1,12 +1,10 @@
-//! Figures that the dissertation prints: rates of lines, knees, the checked rate, chains, overload.
-//! (Gallenmüller 2021, Tables 4.1, 4.2, 5.3, 5.5, 5.6, Figs. 4.5 and 5.1, section 5.2.2.)
+//! Figures that the dissertation prints: rates of lines, a knee, the checked rate, overload. What it does not print, such as rates
+//! of chains and the other knees, is in tests beside the models. (Gallenmüller 2021, Tables 4.1, 5.3, 5.5, 5.6, section 5.1.5.)
 
-use super::{Check, CheckError, Group, published_memory};
-use crate::access::Structure;
-use crate::chain::{Chain, Function};
+use super::{Check, CheckError, Group};
 use crate::estimate::{Estimate, WrongValue};
 use crate::overload::{Interruption, Overload, interrupted_us_per_s};
-use crate::resource::bandwidth::{XL710_CAP_PPS, ethernet_pps};
+use crate::resource::bandwidth::ethernet_pps;
 use crate::resource::{Costs, Machine, Packets};
 
 /// Numbers as printed: half of the last digit of the shortest.
@@ -14,30 +12,23 @@ const ROUNDED: f64 = 0.006;
 
 const RATES: Group = Group {
     name: "line rates",
-    source: "Table 4.1, section 4.1.2",
+    source: "Table 4.1",
     unit: "Mpkt/s",
     limit: ROUNDED,
     held_out: false,
 };
-const KNEES: Group = Group {
-    name: "knees",
-    source: "Fig. 4.5",
+const KNEE: Group = Group {
+    name: "knee",
+    source: "section 5.1.5, Fig. 5.2",
     unit: "cycles/packet",
     limit: 0.02,
     held_out: false,
 };
 const CHECKED: Group = Group {
     name: "calculation load",
-    source: "section 5.1.4",
+    source: "section 5.1.5",
     unit: "Mpkt/s",
     limit: 0.05,
-    held_out: false,
-};
-const CHAINS: Group = Group {
-    name: "chains",
-    source: "section 5.2.2",
-    unit: "Mpkt/s",
-    limit: 0.01,
     held_out: false,
 };
 const INTERRUPTED: Group = Group {
@@ -63,9 +54,8 @@ const OVERLOAD_SEEN: Group = Group {
 
 pub(super) fn checks() -> Result<Vec<Check>, CheckError> {
     let mut checks = rates()?;
-    checks.extend(knees()?);
+    checks.push(knee()?);
     checks.extend(loads()?);
-    checks.extend(chains()?);
     checks.extend(overload()?);
     Ok(checks)
 }
@@ -80,8 +70,6 @@ fn rates() -> Result<Vec<Check>, CheckError> {
         let rate = Estimate::given(ethernet_pps(bit_s, 64.0)? / 1e6)?;
         checks.push(RATES.number(format!("{line} at 64 B"), mpps, rate));
     }
-    let from_128 = Estimate::given(ethernet_pps(40e9, 128.0)?.min(XL710_CAP_PPS) / 1e6)?;
-    checks.push(RATES.number("XL710 at 128 B: line rate".to_owned(), 33.78, from_128));
     Ok(checks)
 }
 
@@ -92,26 +80,12 @@ fn line(cores: u32, clock_hz: f64, bit_s: f64) -> Result<Machine, WrongValue> {
     })
 }
 
-fn knees() -> Result<Vec<Check>, CheckError> {
-    let smallest = Packets::new(64.0, 1.0)?;
-    let mut checks = Vec::new();
-    for (cores, gbit_s, cycles) in [
-        (1, 10, 222.0),
-        (1, 40, 55.0),
-        (1, 100, 22.0),
-        (2, 10, 444.0),
-        (3, 10, 665.0),
-    ] {
-        let machine = line(cores, 3.3e9, f64::from(gbit_s) * 1e9)?;
-        let knee = machine.knee_cycles(&smallest)?.unwrap_or_default();
-        let what = format!("{gbit_s}G, cores: {cores}, 3.3 GHz");
-        checks.push(KNEES.number(what, cycles, Estimate::given(knee)?));
-    }
+/// Cycles of a packet at line rate on one core, of which the dissertation prints "around 220".
+fn knee() -> Result<Check, CheckError> {
     let machine = line(1, 3.3e9, 10e9)?;
     let busy = machine.busy_cycles(Estimate::ZERO, ethernet_pps(10e9, 64.0)?)?;
-    let what = "c_IO + c_busy without a task at line rate (Fig. 5.2)".to_owned();
-    checks.push(KNEES.number(what, 220.0, busy));
-    Ok(checks)
+    let what = "c_IO + c_busy without a task at line rate".to_owned();
+    Ok(KNEE.number(what, 220.0, busy))
 }
 
 fn loads() -> Result<Vec<Check>, CheckError> {
@@ -130,48 +104,6 @@ fn loads() -> Result<Vec<Check>, CheckError> {
             rate,
         ),
     ])
-}
-
-/// A function that makes accesses, on Snabb's costs at 3.2 GHz.
-fn chains() -> Result<Vec<Check>, CheckError> {
-    const CLOCK_HZ: f64 = 3.2e9;
-    let memory = published_memory()?;
-    let chain = |functions: usize, structure: Option<Structure>| -> Result<f64, CheckError> {
-        let function = Function {
-            name: "sheep".to_owned(),
-            calculation_cycles: Estimate::ZERO,
-            structure,
-        };
-        let chain = Chain {
-            io_cycles: Estimate::given(100.0)?,
-            hand_over_cycles: Estimate::given(35.0)?,
-            functions: vec![function; functions],
-        };
-        Ok(CLOCK_HZ / chain.cycles(Some(&memory))?.total.value / 1e6)
-    };
-    let rate = |mpps: f64| Estimate::given(mpps);
-    let five = chain(5, None)?;
-    let mut checks = vec![CHAINS.number(
-        "five functions without a task".to_owned(),
-        13.3,
-        rate(five)?,
-    )];
-    // Rates that follow from the printed costs where one level answers all of 100 accesses.
-    for (level, (name, mpps)) in [("L1", 2.13), ("L2", 1.39), ("L3", 0.80)]
-        .into_iter()
-        .enumerate()
-    {
-        let cycles = 100.0 + 100.0 * memory.level_cycles(level);
-        let what = format!("100 accesses that {name} answers");
-        checks.push(CHAINS.number(what, mpps, rate(CLOCK_HZ / cycles / 1e6)?));
-    }
-    for (accesses, mpps) in [(100.0, 0.123), (400.0, 0.0307)] {
-        let bytes = 8.0 * 1024f64.powi(3);
-        let structure = Structure { bytes, accesses };
-        let what = format!("{accesses} accesses to 8 GB");
-        checks.push(CHAINS.number(what, mpps, rate(chain(1, Some(structure))?)?));
-    }
-    Ok(checks)
 }
 
 /// Table 5.6: what interrupts the host, and the host and its virtual machine together.

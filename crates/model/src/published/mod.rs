@@ -1,4 +1,5 @@
 //! The models held to what others have published: for each figure what the model says, and the error.
+//! Only printed figures and recorded data are here; results of these models alone are tested beside the models.
 //!
 //! Where a group fits, it does so on some of the published rows and is held to the others. (Gallenmüller 2021,
 //! sections 3 to 5, and the authors' raw data; the tables are in `data/`.)
@@ -11,7 +12,6 @@ mod table;
 
 pub use flower::medians as flower_medians;
 
-use crate::access::{Hierarchy, PUBLISHED_LOADER_CYCLES, PUBLISHED_SHARE};
 use crate::estimate::{ErrorBasis, Errors, Estimate, WrongValue};
 use crate::fit::FitError;
 use serde::Serialize;
@@ -169,11 +169,6 @@ impl Group {
             verdict,
         }
     }
-}
-
-/// The caches of the published chain model: 85 % of each, and the cycles of the loader.
-fn published_memory() -> Result<Hierarchy, WrongValue> {
-    Hierarchy::published(PUBLISHED_SHARE)?.with_loader(PUBLISHED_LOADER_CYCLES)
 }
 
 #[cfg(test)]

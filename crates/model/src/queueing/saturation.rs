@@ -1,5 +1,5 @@
 //! The service time near saturation, read off the latency at a rate that is known to be carried.
-//! Table 5.5 of Gallenmüller's dissertation (section 5.4.7), whose bound misses one case of four: see the tests.
+//! Table 5.5 of Gallenmüller's dissertation (section 5.4.4), whose bound misses one case of four: see the tests.
 //!
 //! The bound takes for t_CPU the median latency of lonely packets (10 kpkt/s), less that of a plain forwarder. The
 //! authors' recordings of those runs (repository gallenmu/low-latency, `measurements/*/pcap/*rate10000*`) show that

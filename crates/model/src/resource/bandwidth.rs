@@ -7,7 +7,7 @@ use crate::estimate::{WrongValue, positive};
 pub const WIRE_OVERHEAD_BYTES: f64 = 20.0;
 
 /// Packets per second that an Intel XL710 carries at most, whatever their size: 40 Gbit/s only from 128 bytes.
-/// (Gallenmüller 2021, section 4.1.2.)
+/// (Gallenmüller 2021, section 4.1.1.)
 pub const XL710_CAP_PPS: f64 = 33.7e6;
 
 /// Ethernet's rates as people write them, and bit/s.
@@ -107,6 +107,12 @@ mod tests {
     #[test]
     fn a_capped_card_carries_its_line_from_128_bytes() {
         assert!(ethernet_pps(40e9, 64.0).unwrap() > XL710_CAP_PPS);
+        // The line's rate of 128 bytes, by this model.
+        assert!(rounds_to(
+            ethernet_pps(40e9, 128.0).unwrap() / 1e6,
+            33.78,
+            2
+        ));
         assert!((ethernet_pps(40e9, 128.0).unwrap() / XL710_CAP_PPS - 1.0).abs() < 0.003);
     }
 
