@@ -84,6 +84,7 @@ kind = "line"
 by = ["kind"]
 x = "x"
 y = "n.value_ns"
+published = [{ name = "theirs", source = "Arithmetic 1", points = [[1, 2], [3, 6]] }]
 [[figure]]
 name = "map"
 kind = "heat-map"
@@ -130,6 +131,9 @@ fn a_run_leaves_all_that_is_needed_to_repeat_and_to_question_it() {
             finished.stdout
         );
     }
+    let line = fs::read_to_string(study.path("out/figures/line.svg")).unwrap();
+    assert_eq!(line.matches("class=\"published\"").count(), 2 + 1, "{line}");
+    assert!(line.contains("published: theirs"), "{line}");
     let record = study.json("out/runs/v6-r2/run.json");
     assert_eq!(
         record["variables"],

@@ -427,6 +427,9 @@ pub struct FigureDefinition {
 pub struct Published {
     /// What it is called in the figure.
     pub name: String,
+    /// Document, and section, figure or table.
+    #[serde(default)]
+    pub source: String,
     /// Line: pairs of values along both axes.
     #[serde(default)]
     pub points: Vec<(f64, f64)>,

@@ -156,6 +156,7 @@ impl Experiment {
                     name,
                     points,
                     values,
+                    ..
                 } = published;
                 let (is_right, wants) = match figure.kind {
                     FigureKind::Line => (

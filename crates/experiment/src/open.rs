@@ -295,8 +295,31 @@ mod tests {
             .filter(|line| !line.starts_with('#'))
             .collect();
         let mut used = std::collections::BTreeSet::new();
+        let points = include_str!("../../../experiments/published/points.csv");
+        let mut drawn = 0;
         for (name, _) in REFERENCE {
             let experiment = open(name, &Changes::default()).unwrap();
+            for figure in &experiment.definition.figure {
+                for published in &figure.published {
+                    let source = published.source.clone();
+                    assert!(
+                        known.contains(&&*source),
+                        "{name}: {source}: not in sources.txt"
+                    );
+                    used.insert(source);
+                    for (x, y) in &published.points {
+                        let point = format!(",{x},{y},");
+                        let of_figure = format!("{name},{},", figure.name);
+                        let is_it =
+                            |line: &&str| line.starts_with(&of_figure) && line.contains(&point);
+                        assert!(
+                            points.lines().any(|line| is_it(&line)),
+                            "{of_figure}{point}: not in points.csv"
+                        );
+                        drawn += 1;
+                    }
+                }
+            }
             for claim in &experiment.definition.claim {
                 match claim.figure() {
                     Some(figure) => {
@@ -317,6 +340,8 @@ mod tests {
         }
         let unused: Vec<_> = known.iter().filter(|it| !used.contains(**it)).collect();
         assert!(unused.is_empty(), "sources.txt: nobody names {unused:?}");
+        // Beside two lines of heading.
+        assert_eq!(points.lines().count(), drawn + 2, "points.csv has others");
     }
 
     #[test]

@@ -276,7 +276,7 @@ impl ReplicationReport {
             for place in document.places {
                 let _ = write!(
                     text,
-                    "\n### {}\n\n| Claim | Published | Here | Verdict | n | By |\n|---|---|---|---|---|---|\n",
+                    "\n### Section {}\n\n| Claim | Published | Here | Verdict | n | By |\n|---|---|---|---|---|---|\n",
                     place.place
                 );
                 for row in place.rows {
@@ -480,10 +480,10 @@ mod tests {
         let text = report.markdown();
         let places = [
             "## Lange 2015",
-            "### III.D",
+            "### Section III.D",
             "## Gallenmüller 2021",
-            "### 5.3, Fig. 5.9",
-            "### 5.4.3, Fig. 5.14",
+            "### Section 5.3, Fig. 5.9",
+            "### Section 5.4.3, Fig. 5.14",
         ];
         let at: Vec<usize> = places
             .iter()

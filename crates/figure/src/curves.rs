@@ -259,10 +259,9 @@ fn measured(svg: &mut Svg, panel: &Panel, curve: &Curve, extent: Extent) {
     );
     for point in &curve.points {
         let tip = format!("{}|{}", curve.series.label, point.tip);
-        svg.path(
-            &style.marker(at(point, 1), 3.2),
-            &[("fill", style.colour), ("data-tip", &tip)],
-        );
+        let mut attributes = style.paint();
+        attributes.push(("data-tip", &tip));
+        svg.path(&style.marker(at(point, 1), 3.2), &attributes);
     }
 }
 

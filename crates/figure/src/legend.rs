@@ -83,7 +83,7 @@ fn key(svg: &mut Svg, middle: (f64, f64), series: &Series) {
     );
     svg.path(
         &style.marker((middle.0 + SWATCH / 2.0, middle.1), 3.2),
-        &[("fill", style.colour)],
+        &style.paint(),
     );
 }
 
@@ -106,7 +106,7 @@ pub fn at_ends(svg: &mut Svg, x: f64, top: f64, bottom: f64, ends: &[(f64, &Seri
         );
         svg.path(
             &series.style.marker((x + 21.0, y), 3.2),
-            &[("fill", series.style.colour)],
+            &series.style.paint(),
         );
         svg.text((x + 29.0, y + 4.0), Anchor::Start, "label", &series.label);
     }

@@ -14,6 +14,8 @@ pub struct Style {
     /// SVG dash array; empty for a solid line.
     pub dash: &'static str,
     marker: Marker,
+    /// Whether markers are outlines: of what was published.
+    hollow: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +48,29 @@ impl Style {
             colour: COLOURS[index % COLOURS.len()],
             dash: DASHES[index % DASHES.len()],
             marker: MARKERS[index % MARKERS.len()],
+            hollow: false,
+        }
+    }
+
+    /// The style of the published points at `index` of a figure: grey, dotted, with hollow markers.
+    pub fn published(index: usize) -> Style {
+        Style {
+            marker: MARKERS[index % MARKERS.len()],
+            hollow: true,
+            ..Style::reference()
+        }
+    }
+
+    /// Attributes that a marker is drawn with.
+    pub(super) fn paint(&self) -> Vec<(&'static str, &'static str)> {
+        match self.hollow {
+            true => vec![
+                ("class", "published"),
+                ("fill", "#ffffff"),
+                ("stroke", self.colour),
+                ("stroke-width", "1.3"),
+            ],
+            false => vec![("fill", self.colour)],
         }
     }
 
@@ -55,6 +80,7 @@ impl Style {
             colour: "#8a8a8a",
             dash: "1 3",
             marker: Marker::Circle,
+            hollow: false,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::selection::{Group, SIDE, latencies, number};
 use super::{Figure, Runs, csv_line, quantity_of};
-use crate::definition::{FigureDefinition, FigureKind, LogAxes};
+use crate::definition::{FigureDefinition, FigureKind, LogAxes, Published};
 use crate::experiment::Experiment;
 use crate::folder::IndexedRun;
 use crate::variables::text_of;
@@ -83,11 +83,30 @@ pub(crate) fn draw(
     Ok(Figure {
         name: figure.name.clone(),
         title,
-        caption,
+        caption: match sources(figure) {
+            Some(sources) => format!("{caption} Published: {sources}.").trim().to_owned(),
+            None => caption,
+        },
         svg,
         data,
         runs: members,
     })
+}
+
+/// What published points are called in the legend.
+fn published_label(published: &Published) -> String {
+    match published.name.starts_with("published") {
+        true => published.name.clone(),
+        false => format!("published: {}", published.name),
+    }
+}
+
+/// Where the published points of a figure are from, each source once.
+fn sources(figure: &FigureDefinition) -> Option<String> {
+    let mut sources: Vec<&str> = figure.published.iter().map(|it| &*it.source).collect();
+    sources.retain(|source| !source.is_empty());
+    sources.dedup();
+    (!sources.is_empty()).then(|| sources.join("; "))
 }
 
 struct Drawing<'a> {
@@ -328,12 +347,12 @@ impl Drawing<'_> {
             points.sort_by(|a, b| a.x.total_cmp(&b.x));
             all.push(curves::Curve { series, points });
         }
-        for published in &self.figure.published {
+        for (index, published) in self.figure.published.iter().enumerate() {
             let points = published.points.iter();
             all.push(curves::Curve {
                 series: Series {
-                    label: published.name.clone(),
-                    style: Style::reference(),
+                    label: published_label(published),
+                    style: Style::published(index),
                 },
                 points: points
                     .filter_map(|(at, value)| curves::Point::of_runs(*at, of_x, &[*value], of_y))
@@ -507,7 +526,7 @@ impl Drawing<'_> {
         }
         let published = self.figure.published.iter().map(|it| stack::Item {
             series: Series {
-                label: it.name.clone(),
+                label: published_label(it),
                 style: Style::reference(),
             },
             parts: it
