@@ -186,6 +186,12 @@ fn open_vswitch_on_memif_passes_packets_both_ways() {
 }
 
 #[test]
+fn l2fwd_on_memif_passes_packets_both_ways() {
+    passes_both_ways_and_leaves_nothing("memif-l2fwd");
+    passes_both_ways_and_leaves_nothing("memif-l2fwd-unbuffered");
+}
+
+#[test]
 fn l3fwd_on_memif_passes_packets_both_ways() {
     passes_both_ways_and_leaves_nothing("memif-l3fwd-lpm");
     passes_both_ways_and_leaves_nothing("memif-l3fwd-fib");

@@ -8,7 +8,7 @@ use crate::net::testbed::{DEVICE_MACS, GENERATOR_MACS, mac_text};
 use crate::permissions::Missing;
 use crate::testpmd::{Memory, driver_library};
 
-/// Its source: DPDK's examples are in no package of Debian's.
+/// Its source: DPDK's own example of this name takes its routes from a table in its source.
 const SOURCE: &str = include_str!("../../../../benches/peers/l3fwd/l3fwd.c");
 
 pub(super) const LPM: Baseline = Baseline {
@@ -30,7 +30,7 @@ pub(super) const FIB: Baseline = Baseline {
     ..LPM
 };
 
-fn probe() -> Result<String, Missing> {
+pub(super) fn probe() -> Result<String, Missing> {
     let missing = |what: &str| Missing {
         what: what.to_owned(),
         how_to_get_it: "apt-get install gcc pkg-config libdpdk-dev 'librte-net-memif*'".to_owned(),

@@ -6,6 +6,7 @@
 //! nothing of the host's own configuration is touched.
 
 mod click;
+mod l2fwd;
 mod l3fwd;
 mod linux_routing;
 pub(crate) mod open_vswitch;
@@ -93,6 +94,8 @@ pub fn baselines() -> &'static [Baseline] {
         testpmd::MEMIF_MAC_SWAP,
         testpmd::MEMIF_5_TUPLE_SWAP,
         open_vswitch::MEMIF,
+        l2fwd::BUFFERED,
+        l2fwd::UNBUFFERED,
         l3fwd::LPM,
         l3fwd::FIB,
         vpp::ENTRY,
