@@ -360,7 +360,8 @@ fn a_packet_waits_for_its_neighbour_and_those_behind_it_pass_in_the_worker() {
 /// before it came as well, and no longer once it is gone.
 #[test]
 fn a_route_within_a_port_s_network_goes_for_known_neighbours() {
-    let routes: [(&str, &str, fn(&Fate) -> bool); 3] = [
+    type IsRight = fn(&Fate) -> bool;
+    let routes: [(&str, &str, IsRight); 3] = [
         ("blackhole", "10.0.1.0/27", |fate| {
             matches!(fate, Fate::Dropped)
         }),

@@ -37,6 +37,9 @@ const SPRINTS: usize = 3;
 const LOWEST_PPS: f64 = 10.0;
 const FEWEST_PACKETS: f64 = 40.0;
 
+/// Trials of a search in which nothing came back, before it is asked whether anything does.
+const SILENT_TRIALS: u32 = 2;
+
 /// Slices of a latency trial.
 const SLICES: usize = 20;
 
@@ -314,6 +317,7 @@ impl Session<'_, '_> {
         let mut search =
             ThroughputSearch::new(settings).map_err(|e| RunError::Device(e.to_string()))?;
         let mut anything = false;
+        let mut silent = 0;
         while let Some(wanted) = search.next() {
             let so_far = said_bounds(search.bounds_so_far());
             self.progress
@@ -328,6 +332,19 @@ impl Session<'_, '_> {
                 other => other?,
             };
             anything |= counts.received > 0;
+            silent += u32::from(counts.received == 0);
+            // Where nothing comes back each trial waits for seconds: whether anything does is asked at the lowest rate.
+            if !anything && silent == SILENT_TRIALS {
+                let least = self.bare_trial(settings.min_pps, settings.trial_seconds)?;
+                if least.received == 0 {
+                    return Err(RunError::Device(format!(
+                        "not one packet came back, neither at {} nor at {}, of frames of {} bytes: see that the device forwards from the first port to the last",
+                        rate(max_pps),
+                        rate(settings.min_pps),
+                        self.sizes[size]
+                    )));
+                }
+            }
             search.report(
                 wanted,
                 TrialOutcome {

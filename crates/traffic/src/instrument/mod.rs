@@ -70,6 +70,8 @@ pub struct Instrument {
     seed: u64,
     /// Longest latency of the trial: what is under way may take as long, so nothing is lost before.
     longest_ticks: u64,
+    /// Longest latency of the trials before: how far the path is, as long as nothing has come back in this one.
+    farthest_ticks: u64,
     pub(crate) out: Batch,
     /// Facts about the packets in `out`, and what they must get when they are stamped.
     pending: [Pending; BURST],
@@ -190,6 +192,7 @@ impl Instrument {
             trials: 0,
             seed: drawn_seed(),
             longest_ticks: 0,
+            farthest_ticks: 0,
             out: Batch::new(),
             pending: [Pending::default(); BURST],
             arrived: Batch::new(),

@@ -43,17 +43,21 @@ const AHEAD: Duration = Duration::from_micros(5);
 struct Patience {
     settle_ticks: u64,
     endless_ticks: u64,
+    /// Longest latency of the trials before; 0 while nothing has ever come back.
+    farthest_ticks: u64,
     /// Whether anything is sent that is known when it comes back.
     awaits: bool,
 }
 
 impl Patience {
-    /// The patience of a trial whose packets took `longest_ticks` at most so far; 0 while none has come back.
+    /// The patience of a trial whose packets took `longest_ticks` at most so far; 0 while none has come back. Then the path is as
+    /// far as it was in the trials before.
     #[inline(always)]
     fn ticks(&self, longest_ticks: u64) -> u64 {
-        match longest_ticks {
-            0 if self.awaits => self.endless_ticks,
-            longest => self.settle_ticks + longest,
+        match (longest_ticks, self.farthest_ticks) {
+            (0, 0) if self.awaits => self.endless_ticks,
+            (0, farthest) => self.settle_ticks + farthest,
+            (longest, _) => self.settle_ticks + longest,
         }
     }
 }
@@ -99,6 +103,7 @@ impl Instrument {
         let patience = Patience {
             settle_ticks: ticks_in(SETTLE),
             endless_ticks: ticks_in(ENDLESS),
+            farthest_ticks: self.farthest_ticks.max(self.longest_ticks),
             awaits: self
                 .traffic
                 .streams()
@@ -113,7 +118,7 @@ impl Instrument {
         let interruption_ticks = ticks_in(INTERRUPTION);
         let grace_ticks = ticks_in(trial.duration.mul_f64(GRACE).max(SHORTEST_GRACE));
         self.discard_arrived();
-        self.longest_ticks = 0;
+        (self.longest_ticks, self.farthest_ticks) = (0, patience.farthest_ticks);
 
         self.begun_ticks = ticks();
         let start = self.begun_ticks + ticks_in(Duration::from_micros(20));
@@ -470,14 +475,18 @@ mod tests {
 
     #[test]
     fn only_what_may_still_come_back_is_waited_for_long() {
-        let patience = |awaits| Patience {
+        let patience = |awaits, farthest_ticks| Patience {
             settle_ticks: 20,
             endless_ticks: 2_000,
+            farthest_ticks,
             awaits,
         };
-        assert_eq!(patience(true).ticks(0), 2_000);
-        assert_eq!(patience(true).ticks(7), 27);
-        assert_eq!(patience(false).ticks(0), 20);
+        assert_eq!(patience(true, 0).ticks(0), 2_000);
+        assert_eq!(patience(true, 0).ticks(7), 27);
+        assert_eq!(patience(false, 0).ticks(0), 20);
+        // Of the trials before it is known how far the path is.
+        assert_eq!(patience(true, 50).ticks(0), 70);
+        assert_eq!(patience(true, 50).ticks(7), 27);
     }
 
     #[test]
