@@ -27,7 +27,7 @@ use crate::stations::Stations;
 use crate::stream::Stream;
 use arrival_clock::Related;
 use return_line::ReturnLine;
-use send::Pending;
+use send::{Handed, Pending};
 use taut_port::{
     BATCH_CAPACITY, Batch, Part, PoolHandle, Port, PortCounters, PortError, PortSpec, Resources,
 };
@@ -75,6 +75,7 @@ pub struct Instrument {
     pub(crate) out: Batch,
     /// Facts about the packets in `out`, and what they must get when they are stamped.
     pending: [Pending; BURST],
+    handed: Handed,
     pub(crate) arrived: Batch,
     /// Packets that a hand made ahead, by stream.
     crafted: Vec<Crafted>,
@@ -195,6 +196,7 @@ impl Instrument {
             farthest_ticks: 0,
             out: Batch::new(),
             pending: [Pending::default(); BURST],
+            handed: Handed::default(),
             arrived: Batch::new(),
             crafted: Vec::new(),
             arrivals: [Arrival::default(); BATCH_CAPACITY],

@@ -25,15 +25,20 @@ impl Instrument {
         let ends = (self.ports.len() == 1, true);
         if let Some(line) = &self.return_line {
             match line.room(ticks()) {
-                0 => return None,
+                0 => {
+                    self.note_handed(start, records, tallies);
+                    return None;
+                }
                 room => self.arrived.set_limit(room),
             }
         }
-        let port = self.ports.last_mut()?;
-        if port.rx(&mut self.arrived) == 0 {
+        let arrived = self.ports.last_mut()?.rx(&mut self.arrived);
+        let seen = if arrived > 0 { ticks() } else { 0 };
+        self.note_handed(start, records, tallies);
+        if arrived == 0 {
             return None;
         }
-        let seen = ticks();
+        let port = self.ports.last_mut()?;
         let (mut foreign, mut corrupt, mut fillers) = (0_u64, 0_u64, 0_u64);
         let mut earliest_ticks = seen;
         let stamps = self.stamps.as_mut();

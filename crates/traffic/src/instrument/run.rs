@@ -184,15 +184,7 @@ impl Instrument {
                     break;
                 }
                 was_idle = false;
-                let sent = self.send(
-                    now,
-                    start,
-                    slack_ticks,
-                    &mut running,
-                    records,
-                    &mut tallies,
-                    hand,
-                );
+                let sent = self.send(now, slack_ticks, &mut running, &mut tallies, hand);
                 if let Some(sent) = sent {
                     last_sent = sent;
                     last_event = sent;

@@ -5,6 +5,7 @@ use super::{BURST, Instrument, STREAM_BITS, Tally};
 use crate::Record;
 use crate::hand::{Hand, Made};
 use crate::line::{Line, Next};
+use std::ops::Range;
 use taut_port::Packet;
 use taut_sys::ticks;
 use taut_wire::{StampLayout, Sum};
@@ -12,6 +13,15 @@ use taut_wire::{StampLayout, Sum};
 /// Packets that a hand makes ahead at most, and how many at once while nothing else is to be done.
 const CRAFTED_AHEAD: usize = 64;
 const CRAFTED_WHILE_IDLE: usize = 16;
+
+/// What was handed over and not told to the records yet.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Handed {
+    made: usize,
+    /// How many of them, the last ones, the port did not take.
+    refused: usize,
+    stamp: u64,
+}
 
 /// A packet between being made and being handed over.
 #[derive(Debug, Clone, Copy, Default)]
@@ -76,16 +86,15 @@ impl Instrument {
             .take_front(made, |packet| crafted.push(packet, measured));
     }
 
-    /// Hands over what is due, 32 packets at most; returns the stamp they got, or none without memory for any.
+    /// Hands over what is due, 32 packets at most; returns the stamp they got, or none without memory for any. Their records are
+    /// told by [`Instrument::note_handed`], which has to come before the next call.
     #[inline(always)]
     #[allow(clippy::too_many_arguments)]
-    pub(super) fn send<R: Record, H: Hand>(
+    pub(super) fn send<H: Hand>(
         &mut self,
         now: u64,
-        start: u64,
         slack_ticks: u64,
         running: &mut [Running],
-        records: &mut [R],
         tallies: &mut [Tally],
         hand: &mut H,
     ) -> Option<u64> {
@@ -111,10 +120,33 @@ impl Instrument {
         let made = self.out.len();
         let stamp = self.stamp(H::ACTIVE);
         self.ports[0].tx(&mut self.out);
-        // Records are told last: the time that they take is no part of a latency.
-        self.note_sent(made, stamp, start, records);
-        self.refuse_left(made, records, tallies);
+        self.handed = Handed {
+            made,
+            refused: self.out.len(),
+            stamp,
+        };
+        self.out.clear();
         (made > 0).then_some(stamp)
+    }
+
+    /// Tells the records of what was handed over last, if they were not told: behind the look for what came back, so that the
+    /// time that they take is part of no latency, and before what came is told.
+    #[inline(always)]
+    pub(super) fn note_handed<R: Record>(
+        &mut self,
+        start: u64,
+        records: &mut [R],
+        tallies: &mut [Tally],
+    ) {
+        let Handed {
+            made,
+            refused,
+            stamp,
+        } = std::mem::take(&mut self.handed);
+        if made > 0 {
+            self.note_sent(made, stamp, start, records);
+            self.note_refused(made - refused..made, records, tallies);
+        }
     }
 
     /// Sends as [`Instrument::send`] does, ahead of a line that holds the gaps, with fillers where nothing is due. What
@@ -224,10 +256,19 @@ impl Instrument {
         tallies: &mut [Tally],
     ) {
         let left = self.out.len();
-        if left == 0 {
-            return;
-        }
-        for pending in &self.pending[made - left..made] {
+        self.note_refused(made - left..made, records, tallies);
+        self.out.clear();
+    }
+
+    /// Counts packets of those made last as refused.
+    #[inline(always)]
+    fn note_refused<R: Record>(
+        &mut self,
+        which: Range<usize>,
+        records: &mut [R],
+        tallies: &mut [Tally],
+    ) {
+        for pending in &self.pending[which] {
             if pending.filler {
                 tallies[0].fillers_sent -= 1;
                 continue;
@@ -237,7 +278,6 @@ impl Instrument {
                 record.refused(pending.sequence);
             }
         }
-        self.out.clear();
     }
 
     /// Stamps what is about to be handed over; returns the stamp.
@@ -370,10 +410,9 @@ mod tests {
         let mut running = instrument.schedules(TRIAL, start);
         let mut records = [EveryPacket::new(TRIAL.packets() as usize)];
         let mut tallies = [Tally::default()];
-        let (sending, records_of) = (&mut running, &mut records);
-        let stamp = instrument
-            .send(now, start, 0, sending, records_of, &mut tallies, hand)
-            .unwrap();
+        let stamp = instrument.send(now, 0, &mut running, &mut tallies, hand);
+        instrument.note_handed(start, &mut records, &mut tallies);
+        let stamp = stamp.unwrap();
         let (send_delay, _) = records[0].packets().next().unwrap();
         (u64::from(send_delay), stamp - start)
     }
