@@ -340,7 +340,7 @@ impl ProbeSession {
     }
 
     /// The longest round trip so far, those of late answers included: how far the path is, from the first answer on. A server
-    /// that makes up when a probe left cannot say more than [`MOST_RTT`].
+    /// that makes up when a probe left cannot say more than ten seconds.
     pub fn longest_round_trip(&self) -> Duration {
         Duration::from_nanos(self.longest_rtt_ns).min(MOST_RTT)
     }
