@@ -450,11 +450,15 @@ fn the_last_second_is_told_as_well() {
             .lines()
             .map(|line| serde_json::from_str(line).unwrap());
         let lines: Vec<serde_json::Value> = lines.collect();
-        let seconds: Vec<u64> = lines
+        let mut seconds: Vec<u64> = lines
             .iter()
             .filter(|line| line["event"] == "second")
             .map(|line| line["sent"].as_u64().unwrap())
             .collect();
+        // Nothing comes back, which is waited for.
+        while seconds.last() == Some(&0) {
+            seconds.pop();
+        }
         // A machine that is busy may hold up who counts for longer than half a second.
         match (seconds.len(), seconds.iter().sum()) {
             (2, 2000) => Ok(()),

@@ -49,7 +49,7 @@ pub enum SearchSettingsError {
 #[serde(deny_unknown_fields)]
 pub struct TrialOutcome {
     /// The rate at which packets were offered, packets per second: the rate of the trial, or less where the generator
-    /// came to its last packets late (RFC 2285 section 3.5 tells the offered load from the intended one).
+    /// came to its last packets late.
     pub offered_pps: f64,
     /// Packets the generator handed over.
     pub sent: u64,

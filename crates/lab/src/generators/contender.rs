@@ -99,6 +99,9 @@ impl Wanted<'_> {
                 add(&[&port, "--rate", &rate, "--seconds", &seconds]);
                 add(&["--size", &self.frame_size_bytes.to_string()]);
                 add(&["--core", &self.cpu.to_string(), "--max-loss", "1", "--json"]);
+                // Nothing comes back to this generator: a trial before the real one would be followed by the
+                // wait for its packets, and the receiver would count in that silence.
+                add(&["--warm-up", "0"]);
             }
             Program::Testpmd => {
                 let (device, mode) = port.rsplit_once(' ').unwrap_or((&port, "txonly"));
