@@ -125,8 +125,8 @@ fn main() {
         cost("aes ctr 128", aes("ctr", &short, ""));
         cost("aes ctr 256", aes("ctr", &long, ""));
         cost(
-            "aes ctr 128 without tables",
-            aes("ctr", &short, "table_free = true"),
+            "aes ctr 128 byte by byte",
+            aes("ctr", &short, "byte_wise = true"),
         );
         cost("rlnc window of 8", function("rlnc", "encode = [1]"));
         cost(

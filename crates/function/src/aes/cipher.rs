@@ -1,7 +1,7 @@
 //! Cipher of one session's key: authenticated encryption, or a key stream.
 
+use super::byte_wise::ByteWise;
 use super::header::Mode;
-use super::table_free::TableFree;
 use ring::aead::{AES_128_GCM, AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, Tag, UnboundKey};
 use taut_cipher::CounterMode;
 
@@ -12,7 +12,7 @@ use taut_cipher::CounterMode;
 pub(super) enum Cipher {
     Gcm(LessSafeKey),
     Ctr(CounterMode),
-    TableFree(Box<TableFree>),
+    ByteWise(ByteWise),
 }
 
 /// The packet was changed, or is encrypted by another key.
@@ -24,7 +24,7 @@ impl Cipher {
     pub(super) const TAG_LEN_BYTES: usize = 16;
 
     /// Makes a cipher from a key of 16 or 32 bytes; none if the key has another length.
-    pub(super) fn new(mode: Mode, table_free: bool, key: &[u8]) -> Option<Self> {
+    pub(super) fn new(mode: Mode, byte_wise: bool, key: &[u8]) -> Option<Self> {
         Some(match (mode, key.len()) {
             (Mode::Gcm, length) => {
                 let algorithm = match length {
@@ -33,7 +33,7 @@ impl Cipher {
                 };
                 Self::Gcm(LessSafeKey::new(UnboundKey::new(algorithm, key).ok()?))
             }
-            (Mode::Ctr, 16 | 32) if table_free => Self::TableFree(Box::new(TableFree::new(key))),
+            (Mode::Ctr, 16 | 32) if byte_wise => Self::ByteWise(ByteWise::new(key)),
             (Mode::Ctr, _) => Self::Ctr(CounterMode::new(key)?),
         })
     }
@@ -94,7 +94,7 @@ impl Cipher {
     fn add_key_stream(&self, first: u128, text: &mut [u8]) {
         match self {
             Self::Ctr(key) => key.add_key_stream(first, text),
-            Self::TableFree(key) => key.add_key_stream(first, text),
+            Self::ByteWise(key) => key.add_key_stream(first, text),
             // Has a tag as well: never comes here.
             Self::Gcm(_) => {}
         }
@@ -140,8 +140,8 @@ mod tests {
                  2b0930daa23de94ce87017ba2d84988d dfc9c58db67aada613c2dd08457941a6",
             ),
         ] {
-            for table_free in [false, true] {
-                let cipher_of = Cipher::new(Mode::Ctr, table_free, &bytes(key)).unwrap();
+            for byte_wise in [false, true] {
+                let cipher_of = Cipher::new(Mode::Ctr, byte_wise, &bytes(key)).unwrap();
                 let mut text = bytes(PLAIN);
                 let first = 0xf0f1_f2f3_f4f5_f6f7_f8f9_fafb_fcfd_feff;
                 cipher_of.add_key_stream(first, &mut text);

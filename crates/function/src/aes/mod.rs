@@ -5,12 +5,12 @@
 //! next. A receiver derives the same from the header that the packet carries. (NIST SP 800-38D section 8; RFC 5869.)
 //! Among a million starts of senders with one shared key, two of a kind have a probability below 2^-32.
 
+mod byte_wise;
 mod cipher;
 mod clock;
 mod header;
 mod key;
 mod senders;
-mod table_free;
 mod window;
 
 pub use header::{Header, Mode};
@@ -77,7 +77,7 @@ struct Settings {
     #[serde(default)]
     mtu: Mtu,
     #[serde(default)]
-    table_free: bool,
+    byte_wise: bool,
 }
 
 fn gcm() -> ModeName {
@@ -127,7 +127,7 @@ impl Outcome {
 
 struct Aes {
     mode: Mode,
-    table_free: bool,
+    byte_wise: bool,
     encrypt: Vec<usize>,
     mtu: Mtu,
     master: Master,
@@ -148,8 +148,8 @@ impl Aes {
             ModeName::Gcm => (Mode::Gcm, "gcm"),
             ModeName::Ctr => (Mode::Ctr, "ctr"),
         };
-        if settings.table_free && mode == Mode::Gcm {
-            return wrong("table_free = true: only with mode = \"ctr\"");
+        if settings.byte_wise && mode == Mode::Gcm {
+            return wrong("byte_wise = true: only with mode = \"ctr\"");
         }
         if settings.encrypt.is_empty() {
             return wrong(
@@ -173,14 +173,14 @@ impl Aes {
             return wrong("the machine gives no random numbers to encrypt with");
         }
         Ok(Self {
-            own: Session::new(&master, mode, settings.table_free, id, 0),
+            own: Session::new(&master, mode, settings.byte_wise, id, 0),
             mode,
-            table_free: settings.table_free,
+            byte_wise: settings.byte_wise,
             encrypt: settings.encrypt,
             mtu: settings.mtu,
             master,
             number: 0,
-            senders: Senders::new(other, mode, settings.table_free, clock::units(clock_error)),
+            senders: Senders::new(other, mode, settings.byte_wise, clock::units(clock_error)),
             clock: Clock::new(clock),
             slots,
             pool: None,
@@ -211,8 +211,8 @@ impl Aes {
         }
         let epoch = (self.number >> 32) as u32;
         if epoch != self.own.epoch {
-            let (mode, table_free) = (self.mode, self.table_free);
-            self.own = Session::new(&self.master, mode, table_free, self.own.id, epoch);
+            let (mode, byte_wise) = (self.mode, self.byte_wise);
+            self.own = Session::new(&self.master, mode, byte_wise, self.own.id, epoch);
         }
         let header = Header {
             mode: self.mode,

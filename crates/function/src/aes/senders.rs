@@ -39,12 +39,12 @@ impl Session {
     pub(super) fn new(
         master: &Master,
         mode: Mode,
-        table_free: bool,
+        byte_wise: bool,
         id: [u8; 9],
         epoch: u32,
     ) -> Self {
         let (key, length) = master.derive(&id, epoch);
-        let cipher = Cipher::new(mode, table_free, &key[..length]);
+        let cipher = Cipher::new(mode, byte_wise, &key[..length]);
         Self {
             id,
             epoch,
@@ -83,7 +83,7 @@ pub(super) enum Sent {
 pub(super) struct Senders {
     master: Master,
     mode: Mode,
-    table_free: bool,
+    byte_wise: bool,
     /// How far clocks may be apart, in the header's units of time.
     clock_error: u64,
     /// Latest time of sending that is not taken.
@@ -95,11 +95,11 @@ pub(super) struct Senders {
 }
 
 impl Senders {
-    pub(super) fn new(master: Master, mode: Mode, table_free: bool, clock_error: u64) -> Self {
+    pub(super) fn new(master: Master, mode: Mode, byte_wise: bool, clock_error: u64) -> Self {
         Self {
             master,
             mode,
-            table_free,
+            byte_wise,
             clock_error,
             // Nothing before it begins.
             barrier: u64::MAX,
@@ -151,7 +151,7 @@ impl Senders {
     }
 
     fn session(&self, id: [u8; 9], epoch: u32) -> Session {
-        Session::new(&self.master, self.mode, self.table_free, id, epoch)
+        Session::new(&self.master, self.mode, self.byte_wise, id, epoch)
     }
 
     #[inline]

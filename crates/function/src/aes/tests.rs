@@ -131,7 +131,7 @@ fn whatever_is_encrypted_comes_back_as_it_was_and_is_sound_on_the_way() {
     for (mode, grows) in [
         ("", 40),
         ("mode = \"ctr\"", 24),
-        ("mode = \"ctr\"\ntable_free = true", 24),
+        ("mode = \"ctr\"\nbyte_wise = true", 24),
     ] {
         for key in [KEY, &key_256] {
             let settings = format!("encrypt = [1]\n{mode}");
@@ -424,7 +424,7 @@ fn settings_that_make_no_sense_are_refused_with_what_to_do() {
     assert!(wrong("").contains("encrypt"));
     assert!(wrong("encrypt = []").contains("[1]"));
     assert!(wrong("encrypt = [1]\nmode = \"cbc\"").contains("gcm"));
-    assert!(wrong("encrypt = [1]\ntable_free = true").contains("mode = \"ctr\""));
+    assert!(wrong("encrypt = [1]\nbyte_wise = true").contains("mode = \"ctr\""));
     assert!(wrong("encrypt = [1]\nmtu = 70").contains("576 to 65535"));
     assert!(wrong("encrypt = [1]\nkey_env = \"K\"").contains("one of them"));
     assert!(wrong("encrypt = [1]\nkey = \"00\"").contains("key"));
