@@ -1,15 +1,9 @@
-//! DPDK's own example `l2fwd`, over memif, built where Debian's package puts its source: as shipped, with a buffer of 32 packets
-//! and a drain timer, and with a buffer of one packet by its own constant. (Stylianopoulos et al., DEBS 2020, section 3.1.)
+//! DPDK's own example `l2fwd`, over memif: as shipped, with a buffer of 32 packets and a drain timer, and with a buffer of one
+//! packet by its own constant. (Stylianopoulos et al., DEBS 2020, section 3.1.)
 
-use super::l3fwd;
-use super::step::{Owner, Ready, words};
+use super::dpdk_example::{build, line, probe};
+use super::step::{Owner, Ready};
 use super::{Baseline, CommandValues, Frames, Reach, Step};
-use crate::permissions::Missing;
-use crate::testpmd::Memory;
-use std::path::Path;
-
-/// The source of the example, of Debian's package `dpdk-doc`.
-const SOURCE: &str = "/usr/share/dpdk/examples/l2fwd/main.c";
 
 pub(super) const BUFFERED: Baseline = Baseline {
     id: "memif-l2fwd",
@@ -35,57 +29,13 @@ pub(super) const UNBUFFERED: Baseline = Baseline {
     ..BUFFERED
 };
 
-fn probe() -> Result<String, Missing> {
-    if !Path::new(SOURCE).exists() {
-        return Err(Missing {
-            what: format!("no {SOURCE}"),
-            how_to_get_it: "apt-get install --no-install-recommends dpdk-doc".to_owned(),
-        });
-    }
-    l3fwd::probe()
-}
-
 fn steps(place: &CommandValues, change: &str) -> Vec<Step> {
-    let [source, program] =
-        ["l2fwd.c", "l2fwd"].map(|name| place.folder.join(name).display().to_string());
-    // It looks for its links every tenth of a second, and forwards nothing before: the generator would send into that.
-    let sooner = "s/^#define CHECK_INTERVAL 100/#define CHECK_INTERVAL 1/;s/^#define MAX_CHECK_TIME 90/#define MAX_CHECK_TIME 9000/";
-    let flags = "$(pkg-config --cflags --libs libdpdk)";
-    let build = format!(
-        "sed '{sooner};{change}' {SOURCE} > {source} && cc -O3 -march=native -DALLOW_EXPERIMENTAL_API -o {program} {source} {flags}"
-    );
-    let mut line = words(&[
-        "env",
-        &format!("RUNTIME_DIRECTORY={}", place.folder.display()),
-        "stdbuf",
-        "-oL",
-        &program,
-        "--no-pci",
-        "--no-telemetry",
-        "--lcores",
-        &format!("0@{}", place.cpu),
-    ]);
-    line.extend(Memory::Usual.words_here());
-    for (number, end) in place.ends.iter().enumerate() {
-        line.push(format!(
-            "--vdev=net_memif{number},role=server,id=0,socket={end},socket-abstract=no"
-        ));
-    }
-    line.extend(words(&[
-        "--",
-        "-p",
-        "0x3",
-        "-q",
-        "2",
-        "-T",
-        "0",
-        "--no-mac-updating",
-    ]));
+    let own = ["-p", "0x3", "-q", "2", "-T", "0", "--no-mac-updating"];
     vec![
-        Step::Run(words(&["sh", "-c", &build])),
+        build(place, "l2fwd", change, &[]),
         Step::Keep {
             name: "l2fwd",
-            line,
+            line: line(place, "l2fwd", &own),
             // Then it waits for its links, which come up with the generator.
             ready: Ready::LineStart("Port 1, MAC address"),
             owner: Owner::NeedsWatcher,

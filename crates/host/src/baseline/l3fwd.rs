@@ -1,21 +1,15 @@
-//! A router on DPDK as its example `l3fwd` is, over memif: a program of ours on others' tables, built when it is started.
+//! DPDK's own example `l3fwd`, a router, over memif, on `rte_lpm` and on `rte_fib`.
 
-use super::linux_routing::{HOSTS, NETWORKS};
-use super::step::{Owner, Ready, words};
+use super::dpdk_example::{build, line, probe};
+use super::step::{Owner, Ready};
 use super::{Baseline, CommandValues, Frames, Reach, Step};
-use crate::command::{is_installed, run};
-use crate::net::testbed::{DEVICE_MACS, GENERATOR_MACS, mac_text};
-use crate::permissions::Missing;
-use crate::testpmd::{Memory, driver_library};
-
-/// Its source: DPDK's own example of this name takes its routes from a table in its source.
-const SOURCE: &str = include_str!("../../../../benches/peers/l3fwd/l3fwd.c");
+use crate::net::testbed::{GENERATOR_MACS, mac_text};
 
 pub(super) const LPM: Baseline = Baseline {
     id: "memif-l3fwd-lpm",
     label: "l3fwd lpm",
     io: "l3fwd",
-    note: "routing of IPv4 on DPDK's rte_lpm (TTL and MAC addresses rewritten), as DPDK's example l3fwd does it; server on both links: it copies each frame into its own memory and out again",
+    note: "routing of IPv4 by DPDK's example l3fwd, on rte_lpm (TTL and MAC addresses rewritten), its check sum offload left out, which memif has not; server on both links: it copies each frame into its own memory and out again",
     reach: Reach::Memif { tx_rings: 1 },
     frames: Frames::Routed,
     probe,
@@ -30,59 +24,49 @@ pub(super) const FIB: Baseline = Baseline {
     ..LPM
 };
 
-pub(super) fn probe() -> Result<String, Missing> {
-    let missing = |what: &str| Missing {
-        what: what.to_owned(),
-        how_to_get_it: "apt-get install gcc pkg-config libdpdk-dev 'librte-net-memif*'".to_owned(),
-    };
-    if let Some(program) = ["cc", "pkg-config"]
-        .into_iter()
-        .find(|it| !is_installed(it))
-    {
-        return Err(missing(&format!("`{program}` is not on the search path")));
-    }
-    let version = run("pkg-config", &["--modversion", "libdpdk"]);
-    let version = version.map_err(|_| missing("DPDK's libdpdk is not installed"))?;
-    let driver = driver_library("net_memif");
-    driver.ok_or_else(|| missing("DPDK's driver net_memif is not installed"))?;
-    Ok(format!("built here on DPDK {}", version.trim()))
-}
+/// What it is made of, besides its `main.c`.
+const OTHERS: &[&str] = &[
+    "l3fwd_acl.c",
+    "l3fwd_em.c",
+    "l3fwd_event.c",
+    "l3fwd_event_generic.c",
+    "l3fwd_event_internal_port.c",
+    "l3fwd_fib.c",
+    "l3fwd_lpm.c",
+];
+
+/// The routes: to the network of each port.
+const ROUTES: &str = "R198.18.0.0/16 0\nR198.19.0.0/16 1\n";
 
 fn steps(place: &CommandValues, table: &str) -> Vec<Step> {
-    let [source, program] = ["l3fwd.c", "l3fwd"].map(|name| place.folder.join(name));
-    let [source_text, program_text] = [&source, &program].map(|it| it.display().to_string());
-    let flags = "$(pkg-config --cflags --libs libdpdk)";
-    let build = format!("cc -O3 -march=native -o {program_text} {source_text} {flags}");
-    let mut line = words(&[
-        "env",
-        &format!("RUNTIME_DIRECTORY={}", place.folder.display()),
-        &program_text,
-        "--no-pci",
-        "--no-telemetry",
-        "--lcores",
-        &format!("0@{0},1@{0}", place.cpu),
-    ]);
-    line.extend(Memory::Usual.words_here());
-    for (number, end) in place.ends.iter().enumerate() {
-        line.push(format!(
-            "--vdev=net_memif{number},role=server,id=0,socket={end},socket-abstract=no"
-        ));
-    }
-    line.extend(words(&["--", table]));
-    for (port, host) in HOSTS.iter().enumerate() {
-        let (_, length) = NETWORKS[port].split_once('/').unwrap_or(("", "16"));
-        let [own, next] = [DEVICE_MACS, GENERATOR_MACS].map(|macs| mac_text(macs[port]));
-        let [a, b, ..] = host.octets();
-        line.push(format!("{port}:{a}.{b}.0.0/{length}:{own}-{next}"));
-    }
+    let [routes, routes_v6] = ["routes", "routes-v6"].map(|name| place.folder.join(name));
+    let next = |port: usize| format!("--eth-dest={port},{}", mac_text(GENERATOR_MACS[port]));
+    let own = [
+        "-p",
+        "0x3",
+        "-P",
+        "--config=(0,0,0),(1,0,0)",
+        &format!("--lookup={table}"),
+        &format!("--rule_ipv4={}", routes.display()),
+        &format!("--rule_ipv6={}", routes_v6.display()),
+        &next(0),
+        &next(1),
+        // memif does not tell the type of a packet.
+        "--parse-ptype",
+        "--no-numa",
+    ];
+    let line = line(place, "l3fwd", &own);
     vec![
-        Step::Write(source, SOURCE),
-        Step::Run(words(&["sh", "-c", &build])),
+        Step::Write(routes, ROUTES),
+        // It wants one.
+        Step::Write(routes_v6, "R2001:db8::/48 0\n"),
+        build(place, "l3fwd", "s/RTE_ETH_RX_OFFLOAD_CHECKSUM/0/", OTHERS),
         Step::Keep {
             name: "l3fwd",
             line,
-            ready: Ready::LineStart("forwarding"),
-            owner: Owner::WatchesInput,
+            // Then it waits for its links, which come up with the generator.
+            ready: Ready::LineStart("Port 1: softly parse"),
+            owner: Owner::NeedsWatcher,
         },
     ]
 }
@@ -93,6 +77,17 @@ mod tests {
     use crate::baseline::step::text;
 
     #[test]
+    fn each_port_has_a_route_to_the_host_behind_it() {
+        for (line, host) in ROUTES.lines().zip(crate::baseline::linux_routing::HOSTS) {
+            let [a, b, ..] = host.octets();
+            assert!(
+                line.contains(&format!("R{a}.{b}.0.0/16 ")),
+                "{line}: {host}"
+            );
+        }
+    }
+
+    #[test]
     fn it_is_built_in_its_folder_and_has_a_route_to_each_port() {
         let place = CommandValues {
             ends: ["/scratch/w", "/scratch/e"].map(str::to_owned),
@@ -101,16 +96,17 @@ mod tests {
         };
         let lines: Vec<String> = steps(&place, "fib").iter().map(text).collect();
         assert!(
-            lines[1].contains("-o /scratch/l3fwd /scratch/l3fwd.c "),
+            lines[2].contains("-o /scratch/l3fwd /scratch/l3fwd.c "),
             "{lines:?}"
         );
         for part in [
-            "RUNTIME_DIRECTORY=/scratch /scratch/l3fwd --no-pci",
-            "--lcores 0@3,1@3",
+            "/scratch/l3fwd --no-pci",
+            "--lcores 0@3",
             "--vdev=net_memif1,role=server,id=0,socket=/scratch/e,",
-            "-- fib 0:198.18.0.0/16:02:00:00:00:01:01-02:00:00:00:00:01 1:198.19.0.0/16:02:00:00:00:01:02-02:00:00:00:00:02",
+            "--lookup=fib --rule_ipv4=/scratch/routes ",
+            "--eth-dest=1,02:00:00:00:00:02",
         ] {
-            assert!(lines[2].contains(part), "{part}: {lines:?}");
+            assert!(lines[3].contains(part), "{part}: {lines:?}");
         }
     }
 }

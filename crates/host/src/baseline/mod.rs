@@ -6,6 +6,7 @@
 //! nothing of the host's own configuration is touched.
 
 mod click;
+mod dpdk_example;
 mod l2fwd;
 mod l3fwd;
 mod linux_routing;

@@ -20,7 +20,7 @@ pub(crate) type Line = Vec<String>;
 /// Step of starting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Writes a file that comes with taut: the source of a program that is built here.
+    /// Writes a file that comes with taut.
     Write(PathBuf, &'static str),
     /// Runs to its end, which must be success.
     Run(Line),
