@@ -1,13 +1,22 @@
-# Functions of one machine that hand packets to each other through its kernel, in one network namespace: the kernel forwards what
-# comes in through eth0 and eth1 to a function in user space, over bridges and tap interfaces, and what that gives back on.
-# Usage: sh centralised.sh FLUSH WAIT
+# One function of a machine, as an application of DPDK hands it packets through the kernel: the application takes them from eth0 in user
+# space and gives them to the kernel (there KNI, here a tap interface), the kernel bridges them to the function, the function gives
+# them back to the kernel, and the kernel to the application, which sends them through eth1. So packets cross between user
+# space and kernel four times. All of it is in one network namespace.
+# Usage: sh centralised.sh FLUSH WAIT: how the application hands packets to the kernel and back at its end towards eth0, so that each
+# packet waits for that once, and how it waits for packets.
 set -e
-taut forward --port tap:in0 --port tap:in1 --flush "$1" --wait "$2" --quiet &
+taut forward --port af_xdp:eth0 --port tap:kni0 --flush "$1" --wait "$2" --quiet &
+taut forward --port af_xdp:eth1 --port tap:kni1 --flush 'idle(32)' --wait "$2" --quiet &
+taut forward --port tap:in0 --port tap:in1 --wait interrupt --quiet &
 for side in 0 1; do
-  until ip link show in$side > /dev/null 2>&1; do sleep 0.02; done
+  for interface in in$side kni$side; do
+    until ip link show "$interface" > /dev/null 2>&1; do sleep 0.02; done
+  done
   ip link add br$side type bridge forward_delay 0
-  ip link set in$side master br$side
-  ip link set eth$side master br$side
+  for interface in in$side kni$side; do
+    ip link set "$interface" master br$side
+    ip link set "$interface" up
+  done
   ip link set br$side up
 done
 echo "up: centralised"

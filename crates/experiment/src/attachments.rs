@@ -15,6 +15,7 @@ const SHARED: &[(&str, &str)] = &[
         "distributed.sh",
         include_str!("../../../experiments/distributed.sh"),
     ),
+    ("worst.sh", include_str!("../../../experiments/worst.sh")),
 ];
 
 /// A file that an experiment names is no larger, bytes.

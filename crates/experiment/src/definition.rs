@@ -416,7 +416,7 @@ pub struct FigureDefinition {
     #[serde(default)]
     #[schemars(with = "Vec<String>")]
     pub parts: Vec<Spanned<String>>,
-    /// Line, stack: what was published, shown beside the runs.
+    /// Line, CDF, stack: what was published, shown beside the runs.
     #[serde(default)]
     pub published: Vec<Published>,
 }
@@ -430,7 +430,7 @@ pub struct Published {
     /// Document, and section, figure or table.
     #[serde(default)]
     pub source: String,
-    /// Line: pairs of values along both axes.
+    /// Line, CDF: pairs of values along both axes; of a CDF the latency in ns, and the share of packets up to it.
     #[serde(default)]
     pub points: Vec<(f64, f64)>,
     /// Stack: a value for each part; `nan` where none is known.

@@ -159,7 +159,7 @@ impl Experiment {
                     ..
                 } = published;
                 let (is_right, wants) = match figure.kind {
-                    FigureKind::Line => (
+                    FigureKind::Line | FigureKind::Cdf => (
                         !points.is_empty() && values.is_empty(),
                         "`points`".to_owned(),
                     ),
@@ -167,7 +167,10 @@ impl Experiment {
                         values.len() == parts && points.is_empty(),
                         format!("{parts} `values`, one for each of `parts`"),
                     ),
-                    _ => (false, "to be in a figure `line` or `stack`".to_owned()),
+                    _ => (
+                        false,
+                        "to be in a figure `line`, `cdf` or `stack`".to_owned(),
+                    ),
                 };
                 if !is_right {
                     return Err(self.source.wrong_somewhere(format!(

@@ -16,6 +16,9 @@ use taut_results::{Completion, instant, write_json, write_whole};
 /// What is wrong with the documents by themselves, a line of Markdown each.
 const INCONSISTENCIES: &str = include_str!("../../../experiments/published/inconsistencies.md");
 
+/// The systems of the documents: name, place where each is described in quotes, experiments.
+const SYSTEMS: &str = include_str!("../../../experiments/published/systems.csv");
+
 /// What came of all reference experiments, from a folder that has their results by name.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ReplicationReport {
@@ -72,11 +75,21 @@ struct Document<'a> {
     places: Vec<Place<'a>>,
 }
 
+/// A system that a document describes.
+struct System<'a> {
+    name: &'a str,
+    published: &'a str,
+    experiments: Vec<&'a str>,
+    /// How often each verdict was reached for what was published of it.
+    verdicts: String,
+}
+
 #[derive(Template)]
 #[template(path = "replication.html")]
 struct Page<'a> {
     report: &'a ReplicationReport,
     lead: String,
+    systems: Vec<System<'a>>,
     documents: Vec<Document<'a>>,
     own: Vec<(&'a Replicated, Vec<&'a Verdict>)>,
     missing: Vec<&'a Replicated>,
@@ -142,6 +155,7 @@ impl ReplicationReport {
         let page = Page {
             report: self,
             lead: self.lead(),
+            systems: self.systems(),
             documents: self.documents(),
             own: self.own(),
             missing: self.missing(),
@@ -187,6 +201,38 @@ impl ReplicationReport {
             own.values().sum::<usize>(),
             words(&own, &[Holds, Fails, Unclear, NoData]),
         )
+    }
+
+    /// Whether there are results of an experiment.
+    fn was_run(&self, name: &str) -> bool {
+        let mut all = self.experiments.iter();
+        all.any(|it| it.name == name && !it.started.is_empty())
+    }
+
+    fn systems(&self) -> Vec<System<'static>> {
+        let system = |(name, published, experiments): (_, _, &'static str)| {
+            let experiments: Vec<&str> = experiments.split(' ').collect();
+            let mut counts: BTreeMap<VerdictKind, usize> = BTreeMap::new();
+            for verdict in self
+                .experiments
+                .iter()
+                .filter(|it| experiments.contains(&&*it.name))
+                .flat_map(|it| &it.verdicts)
+                .filter(|it| it.figure.is_some())
+            {
+                *counts.entry(verdict.verdict).or_default() += 1;
+            }
+            let counts = counts
+                .iter()
+                .map(|(kind, count)| format!("{count} {}", kind.name()));
+            System {
+                name,
+                published,
+                verdicts: counts.collect::<Vec<String>>().join(", "),
+                experiments,
+            }
+        };
+        systems().map(system).collect()
     }
 
     fn documents(&self) -> Vec<Document<'_>> {
@@ -271,6 +317,19 @@ impl ReplicationReport {
             self.lead(),
         );
         let cell = |text: &str| text.replace('|', "\\|");
+        text.push_str("\n## The systems\n\n| System | Published | Verdicts of what was published | Experiments, for `taut experiment run` |\n|---|---|---|---|\n");
+        for it in self.systems() {
+            let experiments: Vec<String> =
+                it.experiments.iter().map(|it| format!("`{it}`")).collect();
+            let _ = writeln!(
+                text,
+                "| {} | {} | {} | {} |",
+                it.name,
+                it.published,
+                it.verdicts,
+                experiments.join(" ")
+            );
+        }
         for document in self.documents() {
             let _ = write!(text, "\n## {}\n", document.name);
             for place in document.places {
@@ -385,6 +444,15 @@ fn order(place: &str) -> Vec<(u64, String)> {
         .collect()
 }
 
+/// Name of each system, the place where it is described, and the names of its experiments.
+fn systems() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
+    SYSTEMS.lines().filter_map(|line| {
+        let (name, rest) = line.split_once(",\"")?;
+        let (published, experiments) = rest.split_once("\",")?;
+        Some((name, published, experiments))
+    })
+}
+
 fn inconsistencies() -> impl Iterator<Item = &'static str> {
     INCONSISTENCIES
         .lines()
@@ -441,6 +509,20 @@ mod tests {
             "same": [1.6, 2.5],
         });
         serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn each_system_is_held_to_what_was_published_by_experiments_that_there_are() {
+        let all: Vec<_> = systems().collect();
+        assert_eq!(all.len(), 21);
+        for (name, _, experiments) in all {
+            for experiment in experiments.split(' ') {
+                assert!(
+                    reference().any(|it| it == experiment),
+                    "{name}: {experiment}"
+                );
+            }
+        }
     }
 
     #[test]

@@ -8,6 +8,14 @@ use super::svg::{Anchor, Path, Svg};
 use super::{Column, Series, WIDTH, legend};
 use taut_measure::quantity::Quantity;
 
+/// Single points of a distribution that others published: the value, the share of [`Share::AtMost`].
+pub struct Published {
+    /// What they are called, and look like.
+    pub series: Series,
+    /// Value and share, each.
+    pub points: Vec<(f64, f64)>,
+}
+
 /// Which share is drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Share {
@@ -26,8 +34,11 @@ pub fn chart(
     share: Share,
     of: &str,
     items: &[Item<'_>],
+    published: &[Published],
 ) -> String {
-    let x = axis.scale(items.iter().flat_map(|item| item.values.ends()));
+    let measured = items.iter().flat_map(|item| item.values.ends());
+    let values = published.iter().flat_map(|it| &it.points).map(|it| it.0);
+    let x = axis.scale(measured.chain(values));
     let (y, title) = match share {
         Share::AtMost => (
             Scale::linear(Quantity::Share, 0.0, 1.0),
@@ -35,13 +46,20 @@ pub fn chart(
         ),
         Share::AtLeast => (tail_scale(items), format!("share of {of} at or above")),
     };
-    let keys: Vec<&Series> = items.iter().map(|item| &item.series).collect();
+    let keys: Vec<&Series> = items
+        .iter()
+        .map(|item| &item.series)
+        .chain(published.iter().map(|it| &it.series))
+        .collect();
     chart.draw(
         Hover::AtX,
         (x, axis.title),
         (y, &title),
         &keys,
-        |svg, panel| draw_lines(svg, panel, share, items),
+        |svg, panel| {
+            draw_lines(svg, panel, share, items);
+            draw_published(svg, panel, share, axis.quantity, published);
+        },
     )
 }
 
@@ -114,6 +132,33 @@ fn draw_lines(svg: &mut Svg, panel: &Panel, share: Share, items: &[Item<'_>]) {
                     ("data-label", label),
                 ],
             );
+        }
+    }
+}
+
+fn draw_published(
+    svg: &mut Svg,
+    panel: &Panel,
+    share: Share,
+    quantity: Quantity,
+    all: &[Published],
+) {
+    for Published { series, points } in all {
+        for (value, at_most) in points {
+            let y = match share {
+                Share::AtMost => *at_most,
+                Share::AtLeast => 1.0 - at_most,
+            };
+            let tip = format!(
+                "{}|{} at most {}",
+                series.label,
+                Quantity::Share.text(*at_most),
+                quantity.text(*value)
+            );
+            let mut attributes = series.style.paint();
+            attributes.push(("data-tip", &tip));
+            let place = (panel.px(*value), panel.py(y.max(panel.y.min)));
+            svg.path(&series.style.marker(place, 3.2), &attributes);
         }
     }
 }

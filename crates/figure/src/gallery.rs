@@ -157,11 +157,12 @@ fn all(width: f64) -> Vec<(&'static str, String)> {
                 Share::AtMost,
                 "packets",
                 &of_packets,
+                &[],
             ),
         ),
         (
             "cdf-runs",
-            cdf::chart(&chart("cr"), number, Share::AtMost, "runs", &of_runs),
+            cdf::chart(&chart("cr"), number, Share::AtMost, "runs", &of_runs, &[]),
         ),
         (
             "cdf-tail",
@@ -171,6 +172,7 @@ fn all(width: f64) -> Vec<(&'static str, String)> {
                 Share::AtLeast,
                 "packets",
                 &of_packets,
+                &[],
             ),
         ),
         (
@@ -352,8 +354,8 @@ fn no_data_and_senseless_data_are_figures_that_say_so() {
     for svg in [
         curves::chart(&chart, axis, axis, Extent::Band, Vec::new()),
         histogram::chart(&chart, axis, "runs", &items),
-        cdf::chart(&chart, axis, Share::AtMost, "runs", &items),
-        cdf::chart(&chart, axis, Share::AtLeast, "runs", &[]),
+        cdf::chart(&chart, axis, Share::AtMost, "runs", &items, &[]),
+        cdf::chart(&chart, axis, Share::AtLeast, "runs", &[], &[]),
         percentiles::chart(&chart, axis, "runs", &items),
         boxes::chart(&chart, axis, "runs", &groups),
         boxes::chart(&chart, axis, "runs", &[]),
@@ -373,7 +375,7 @@ fn no_data_and_senseless_data_are_figures_that_say_so() {
             let items = [item.clone()];
             for svg in [
                 histogram::chart(&chart, axis, "runs", &items),
-                cdf::chart(&chart, axis, Share::AtMost, "runs", &items),
+                cdf::chart(&chart, axis, Share::AtMost, "runs", &items, &[]),
                 percentiles::chart(&chart, axis, "runs", &items),
             ] {
                 assert!(

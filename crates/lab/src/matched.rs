@@ -268,7 +268,7 @@ fn draw(ways: &[Way<'_>]) -> Vec<Drawn> {
         name: "cdf",
         title: "Delays",
         caption: format!("{} packets.", count(packets)),
-        svg: cdf::chart(&chart, axis, Share::AtMost, "packets", &items),
+        svg: cdf::chart(&chart, axis, Share::AtMost, "packets", &items, &[]),
         data: None,
     };
     let key = Series {

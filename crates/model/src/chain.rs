@@ -5,7 +5,7 @@
 //! c_busy)`. Accesses cost what [`crate::access`] says; functions on one core share its caches.
 
 use crate::access::{Hierarchy, Structure};
-use crate::estimate::{Estimate, WrongValue, not_negative, positive};
+use crate::estimate::{Estimate, WrongValue};
 use crate::model_file::{Factor, Shape};
 use crate::resource::Costs;
 use serde::Serialize;
@@ -130,48 +130,6 @@ impl ChainCycles {
     }
 }
 
-/// Returns c_IO from a run that the processor bound: `f / n` less the cycles of its task. (Gallenmüller 2021, section
-/// 5.2.2, first step: one function that burns 500 cycles and makes no access.)
-///
-/// # Errors
-/// [`WrongValue`] for numbers that are not above 0, and if the packets took fewer cycles than the task.
-pub fn io_cycles(
-    clock_hz: f64,
-    rate_pps: Estimate,
-    task_cycles: f64,
-) -> Result<Estimate, WrongValue> {
-    let cycles = per_packet(clock_hz, rate_pps)?;
-    let task = not_negative("cycles of the task", task_cycles)?;
-    positive("cycles per packet beyond the task", cycles.value - task)?;
-    Ok(cycles.map(|cycles| (cycles - task).max(0.0)))
-}
-
-/// Returns the cycles of a hand-over from a run of a chain of `functions` without a task, which the processor bound:
-/// `(f / n - c_IO) / (e - 1)`. (Gallenmüller 2021, section 5.2.2, second step: five functions.)
-///
-/// # Errors
-/// [`WrongValue`] with fewer than two functions, and if the packets took fewer cycles than c_IO.
-pub fn hand_over_cycles(
-    clock_hz: f64,
-    rate_pps: Estimate,
-    io_cycles: Estimate,
-    functions: u32,
-) -> Result<Estimate, WrongValue> {
-    let hand_overs = positive(
-        "functions of the chain less one",
-        f64::from(functions) - 1.0,
-    )?;
-    let cycles = per_packet(clock_hz, rate_pps)?;
-    let value = not_negative(
-        "cycles per packet beyond c_IO",
-        cycles.value - io_cycles.value,
-    )?;
-    let confidence = cycles.plus(io_cycles).confidence;
-    let of = |cycles: f64| cycles.max(0.0) / hand_overs;
-    let (low, high) = (cycles.low - io_cycles.high, cycles.high - io_cycles.low);
-    Estimate::new(of(value), of(low), of(high), confidence)
-}
-
 /// Returns the sets of terms to choose from when cycles per packet are fitted to runs of chains: those of
 /// [`crate::resource::shapes`], each without and with
 ///
@@ -226,12 +184,6 @@ pub fn shapes(memory: Option<&Hierarchy>) -> Vec<Vec<Shape>> {
         }
     }
     sets
-}
-
-fn per_packet(clock_hz: f64, rate_pps: Estimate) -> Result<Estimate, WrongValue> {
-    let clock_hz = positive("a clock (Hz)", clock_hz)?;
-    positive("a rate (packets/s)", rate_pps.low)?;
-    Ok(rate_pps.map(|rate| clock_hz / rate))
 }
 
 #[cfg(test)]
@@ -352,25 +304,6 @@ mod tests {
         let of =
             |chain: &Chain| chain.cycles(Some(&published_memory())).unwrap().functions[0].access;
         assert!(of(&both) > 1.5 * of(&alone));
-    }
-
-    #[test]
-    fn the_published_method_finds_costs_from_two_rates() {
-        let io = io_cycles(3.2e9, given(3.2e9 / 600.0), 500.0).unwrap();
-        assert!((io.value - 100.0).abs() < 1e-9);
-        let rate = Estimate::new(3.2e9 / 240.0, 3.2e9 / 248.0, 3.2e9 / 232.0, 0.95).unwrap();
-        let hand_over = hand_over_cycles(3.2e9, rate, io, 5).unwrap();
-        assert!((hand_over.value - 35.0).abs() < 1e-9, "{hand_over:?}");
-        assert!((hand_over.low - 33.0).abs() < 1e-9 && (hand_over.high - 37.0).abs() < 1e-9);
-    }
-
-    #[test]
-    fn rates_that_no_chain_has_are_refused() {
-        assert!(io_cycles(3.2e9, given(10e6), 500.0).is_err());
-        assert!(io_cycles(f64::NAN, given(10e6), 500.0).is_err());
-        assert!(io_cycles(3.2e9, given(0.0), 500.0).is_err());
-        assert!(hand_over_cycles(3.2e9, given(10e6), given(100.0), 1).is_err());
-        assert!(hand_over_cycles(3.2e9, given(40e6), given(100.0), 5).is_err());
     }
 
     /// Runs of chains of one to ten functions, the first of which burns and makes accesses, 2 % off at most.

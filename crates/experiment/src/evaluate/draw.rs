@@ -239,7 +239,7 @@ impl Drawing<'_> {
                 } else {
                     cdf::Share::AtMost
                 };
-                cdf::chart(&chart, axis, share, "packets", &items)
+                cdf::chart(&chart, axis, share, "packets", &items, &self.published())
             }
             _ => percentiles::chart(&chart, Axis { log: true, ..axis }, "packets", &items),
         };
@@ -260,6 +260,19 @@ impl Drawing<'_> {
             data,
             format!("{packets} packets of {} runs.", self.member_count()),
         ))
+    }
+
+    /// The published points of a distribution.
+    fn published(&self) -> Vec<cdf::Published> {
+        let all = self.figure.published.iter().enumerate();
+        all.map(|(index, published)| cdf::Published {
+            series: Series {
+                label: published_label(published),
+                style: Style::published(index),
+            },
+            points: published.points.clone(),
+        })
+        .collect()
     }
 
     fn member_count(&self) -> usize {

@@ -49,7 +49,7 @@ pub struct Verdict {
 }
 
 /// Kind of a verdict.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum VerdictKind {
     /// As published: in the same direction, and the interval meets the published figure within its tolerance.

@@ -30,6 +30,7 @@ mod peers;
 mod pfcp;
 mod policing;
 mod rewrite;
+mod rules;
 #[cfg(test)]
 mod scapy;
 mod seen;
@@ -68,6 +69,7 @@ use known_paths::KnownPaths;
 use outcome::Counts;
 use peers::Peers;
 use policing::{Policing, SharedMeters};
+use rules::Asked;
 use seen::{Own, Seen, Tunnelled};
 use serde::Deserialize;
 use sorting::Unsorted;
@@ -451,7 +453,7 @@ impl Plane {
             is_draining: false,
             aside: Batch::new(),
             batches: 0,
-            table: Table::new(settings.matching, settings.bearers),
+            table: Table::of_gateway(settings.matching, settings.bearers, &checked.own),
             paths: KnownPaths::new(&own, peers),
             policing: Policing::new(settings.metered_bearers(), meters),
             own,
@@ -587,7 +589,11 @@ impl Plane {
                 keys[i] = seen[i].key();
             }
         }
-        self.table.look_up(&keys[..len], &mut found[..len]);
+        if self.table.has_rules() {
+            self.ask_rules(batch, &seen[..len], &mut found[..len]);
+        } else {
+            self.table.look_up(&keys[..len], &mut found[..len]);
+        }
         let tunnels = self.tunnels.as_ref();
         let takes_tunnels = tunnels.is_none_or(|ports| ports.contains(&context.from_port));
         // One packet of each batch shows where its peer is: over time that is one of every peer, and costs the others nothing.
@@ -633,6 +639,16 @@ impl Plane {
         }
         if held != 0 {
             self.take_out(batch, held);
+        }
+    }
+
+    /// Looks packets up in a table of rules.
+    #[inline(never)]
+    fn ask_rules(&self, batch: &Batch, seen: &[Seen], found: &mut [Slot]) {
+        for ((packet, seen), found) in batch.packets().iter().zip(seen).zip(found) {
+            if let Some(asked) = Asked::of(packet.bytes(), seen) {
+                *found = self.table.taker(&asked);
+            }
         }
     }
 

@@ -2,10 +2,14 @@
 //!
 //! `hash` is open addressing at half load by cache lines of four slots: 32 bytes per bearer, a look-up touches one
 //! cache line, in a full table 1.05 on average. Look-ups are made for a batch at a time, so that its cache misses overlap, and compare with
-//! all four slots without a branch that could be guessed wrong. `linear` is the scan of the whole table of Lange et
-//! al. (CNSM 2015), kept for study.
+//! all four slots without a branch that could be guessed wrong. `linear` scans the
+//! identifiers from the first one on; `rules` compares every packet with one bearer after another in several fields, as Lange et
+//! al. (CNSM 2015) did. Both are kept for study.
 
+use super::Match;
+use super::rules::{Asked, Rule};
 use serde::Deserialize;
+use std::net::IpAddr;
 use taut_port::BATCH_CAPACITY;
 use taut_sys::filled_on_huge_pages;
 
@@ -16,8 +20,10 @@ pub enum Matching {
     /// The table is searched in constant time.
     #[default]
     Hash,
-    /// The table is searched from the first entry on.
+    /// The table is searched from the first entry on, by its key.
     Linear,
+    /// So it is, and each entry is a rule of several fields.
+    Rules,
 }
 
 /// Entry of 16 bytes: four to a cache line.
@@ -79,8 +85,11 @@ pub(super) struct Table {
     matching: Matching,
     /// Lines of a `hash` table; none where there is no room for any entry.
     lines: Vec<Line>,
-    /// Entries of a `linear` table.
+    /// Entries of a `linear` table, and of one of `rules`.
     list: Vec<Slot>,
+    /// The rule of each of them, of a table of `rules`, which are asked about packets to these addresses.
+    rules: Vec<Rule>,
+    own: Vec<IpAddr>,
     entries: usize,
     room: usize,
 }
@@ -88,7 +97,12 @@ pub(super) struct Table {
 impl Table {
     /// A table with room for `room` entries, all of its memory set aside now.
     pub fn new(matching: Matching, room: usize) -> Self {
-        let (mut lines, mut list) = (Vec::new(), Vec::new());
+        Self::of_gateway(matching, room, &[])
+    }
+
+    /// Such a table of a gateway with these addresses, which rules name.
+    pub fn of_gateway(matching: Matching, room: usize, own: &[IpAddr]) -> Self {
+        let (mut lines, mut list, mut rules) = (Vec::new(), Vec::new(), Vec::new());
         match matching {
             Matching::Hash => {
                 let count = (room * SLOTS_PER_ENTRY).div_ceil(LINE_SLOTS);
@@ -96,11 +110,17 @@ impl Table {
                 lines = filled_on_huge_pages(count, || Line([Slot::EMPTY; LINE_SLOTS]));
             }
             Matching::Linear => list.reserve_exact(room),
+            Matching::Rules => {
+                list.reserve_exact(room);
+                rules.reserve_exact(room);
+            }
         }
         Self {
             matching,
             lines,
             list,
+            rules,
+            own: own.to_vec(),
             entries: 0,
             room,
         }
@@ -163,14 +183,31 @@ impl Table {
         match self.matching {
             Matching::Hash if self.lines.is_empty() => None,
             Matching::Hash => self.place(key).ok().map(|place| *self.slot(place)),
-            Matching::Linear => self.list.iter().find(|slot| slot.key == key).copied(),
+            Matching::Linear | Matching::Rules => {
+                self.list.iter().find(|slot| slot.key == key).copied()
+            }
         }
+    }
+
+    /// Whether packets are looked up by [`Self::taker`] instead of by key.
+    #[inline]
+    pub fn has_rules(&self) -> bool {
+        self.matching == Matching::Rules
+    }
+
+    /// The entry of the first rule that takes a packet, or one with the key 0.
+    #[inline]
+    pub fn taker(&self, asked: &Asked) -> Slot {
+        let mut rules = self.rules.iter();
+        let place = rules.position(|rule| rule.takes(asked));
+        let found = place.and_then(|place| self.list.get(place));
+        found.copied().unwrap_or(Slot::EMPTY)
     }
 
     /// Looks up a batch of at most [`BATCH_CAPACITY`]: `found[i]` is the entry of `keys[i]`, or one with the key 0. A key of 0 finds nothing.
     #[inline]
     pub fn look_up(&self, keys: &[u64], found: &mut [Slot]) {
-        if self.matching == Matching::Linear {
+        if self.matching != Matching::Hash {
             for (key, found) in keys.iter().zip(found) {
                 *found = self.get(*key).unwrap_or(Slot::EMPTY);
             }
@@ -210,7 +247,7 @@ impl Table {
         let place = match self.matching {
             Matching::Hash if self.lines.is_empty() => return false,
             Matching::Hash => self.place(slot.key),
-            Matching::Linear => {
+            Matching::Linear | Matching::Rules => {
                 let mut slots = self.list.iter();
                 slots.position(|s| s.key == slot.key).ok_or(self.list.len())
             }
@@ -223,17 +260,25 @@ impl Table {
         }
         match (self.matching, place) {
             (Matching::Hash, Ok(place) | Err(place)) => *self.slot_mut(place) = slot,
-            (Matching::Linear, Ok(place)) => self.list[place] = slot,
+            (Matching::Linear | Matching::Rules, Ok(place)) => self.list[place] = slot,
             (Matching::Linear, Err(_)) => self.list.push(slot),
+            (Matching::Rules, Err(_)) => {
+                self.list.push(slot);
+                self.rules
+                    .push(Rule::of(Match::of_key(slot.key), &self.own));
+            }
         }
         true
     }
 
     /// Takes the entry of `key` out.
     pub fn remove(&mut self, key: u64) -> Option<Slot> {
-        if self.matching == Matching::Linear {
+        if self.matching != Matching::Hash {
             let place = self.list.iter().position(|slot| slot.key == key)?;
             self.entries -= 1;
+            if self.matching == Matching::Rules {
+                self.rules.swap_remove(place);
+            }
             return Some(self.list.swap_remove(place));
         }
         if self.lines.is_empty() {
@@ -312,7 +357,7 @@ mod tests {
 
     #[test]
     fn a_table_without_room_finds_nothing() {
-        for matching in [Matching::Hash, Matching::Linear] {
+        for matching in [Matching::Hash, Matching::Linear, Matching::Rules] {
             let mut table = Table::new(matching, 0);
             assert!(!table.set(slot(1, 1)));
             let mut found = [slot(9, 9)];
@@ -322,14 +367,14 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is put in and taken out, both kinds of table hold what a map holds. Few slots and few keys
+        /// Whatever is put in and taken out, every kind of table holds what a map holds. Few slots and few keys
         /// make long runs of neighbours, some around the end.
         #[test]
         fn tables_hold_what_a_map_holds(
             steps in proptest::collection::vec((any::<bool>(), 1u64..40, any::<u32>()), 1..300), spread: bool,
         ) {
             let key = |k: u64| if spread { k.wrapping_mul(0x1_0000_0001) } else { k };
-            for matching in [Matching::Hash, Matching::Linear] {
+            for matching in [Matching::Hash, Matching::Linear, Matching::Rules] {
                 let mut table = Table::new(matching, 12);
                 let mut map: HashMap<u64, u32> = HashMap::new();
                 for (set, k, teid) in &steps {

@@ -1005,7 +1005,7 @@ fn settings_that_cannot_be_are_refused() {
         ("address = \"192.0.2.1\"\nmtu = 1279", "mtu: want 1280"),
         (
             "address = \"192.0.2.1\"\nmatching = \"tree\"",
-            "matching = \"tree\": want \"hash\" or \"linear\"",
+            "matching = \"tree\": want \"hash\", \"linear\" or \"rules\"",
         ),
         ("address = \"192.0.2.1\"\nsped = 1", "unknown key `sped`"),
     ] {
@@ -1300,6 +1300,54 @@ proptest! {
         let udp = Udp::new(ip.payload()).unwrap();
         let verified = udp.verify_checksum(ip.pseudo_header(udp.length()));
         prop_assert_eq!(verified.is_ok(), !damage);
+    }
+
+    /// Whatever bearers come and go and whatever frames come, damaged ones too: by rules of several fields the same
+    /// frames leave as by hash, and are counted the same.
+    #[test]
+    fn rules_say_what_the_hash_table_says(
+        bearers in proptest::collection::vec((any::<bool>(), 1u32..6, 0u8..4), 1..16),
+        frames in proptest::collection::vec(
+            (any::<bool>(), any::<bool>(), 1u32..7, any::<bool>(), 0usize..4, (12usize..60, any::<u8>())), 1..16,
+        ),
+    ) {
+        let mut gateways = ["hash", "rules"].map(|matching| Bench::new(&format!("matching = \"{matching}\"")));
+        for (is_kept, number, kind) in bearers {
+            let line = match kind {
+                0 => format!("{number},relay,{},192.0.2.9", number + 16),
+                1 => format!("{number},decapsulate"),
+                2 => format!("10.45.0.{number},encapsulate,{},192.0.2.9", number + 16),
+                _ => format!("2001:db8:{number}::/64,encapsulate,{},2001:db8::9", number + 16),
+            };
+            for gateway in &mut gateways {
+                gateway.add(&line);
+                if !is_kept {
+                    let matched = read_csv(&line, gateway.control.own()).unwrap()[0].1.matched;
+                    gateway.control.grant(&[Wish::Remove(matched)]).unwrap();
+                    while gateway.plane.take_changes() {}
+                }
+            }
+        }
+        let frames: Vec<_> = frames
+            .into_iter()
+            .map(|(is_tunnelled, is_v4, number, is_end, changes, (at, byte))| {
+                let mut frame = match (is_tunnelled, is_v4) {
+                    (true, _) => tunnelled(is_v4, true, number, 120),
+                    (false, true) => flow("10.45.0.9", &format!("10.45.0.{number}")).frame(120).unwrap(),
+                    (false, false) => flow("2001:db8:9::9", &format!("2001:db8:{number}::7")).frame(120).unwrap(),
+                };
+                if is_tunnelled && is_end {
+                    frame[if is_v4 { 43 } else { 63 }] = MessageType::END_MARKER.0;
+                }
+                if changes == 0 {
+                    frame[at] = byte;
+                }
+                frame
+            })
+            .collect();
+        let [hash, rules] = &mut gateways;
+        prop_assert_eq!(hash.pass(&frames, 0), rules.pass(&frames, 0));
+        prop_assert_eq!(hash.plane.counts, rules.plane.counts);
     }
 }
 

@@ -266,7 +266,7 @@ fn distribution(report: &ProbeReport, rtt: &LatencyHistogram) -> Drawn {
         name: "cdf",
         title: "Round trips",
         caption: format!("{} probes.", count(rtt.count())),
-        svg: cdf::chart(&chart, axis, Share::AtMost, "probes", &[item]),
+        svg: cdf::chart(&chart, axis, Share::AtMost, "probes", &[item], &[]),
         data: None,
     }
 }
