@@ -108,33 +108,41 @@ impl ReplicationReport {
     /// Layout that this program reads and writes.
     pub const SCHEMA: u32 = 1;
 
-    /// Gathers what lies in a folder: results of reference experiments, each under its name.
+    /// Gathers what lies in a folder: results of reference experiments, each under its name. Results that cannot be read count
+    /// as missing, with the reason.
     ///
     /// # Errors
-    /// A folder that is there cannot be read.
+    /// A reference experiment of this program is wrong.
     pub fn gather(dir: &Path) -> Result<Self, ExperimentError> {
         let mut experiments = Vec::new();
         let mut machine = String::new();
         for name in reference() {
             let folder = dir.join(name);
-            if folder.is_dir() {
+            let read = || -> Result<_, ExperimentError> {
                 let folder = Folder::open(&folder)?;
-                if machine.is_empty() {
-                    machine = machine_of(&folder);
+                Ok((machine_of(&folder), Replicated::of(name, &folder)?))
+            };
+            let missing = match folder.is_dir().then(read) {
+                Some(Ok((on, results))) => {
+                    if machine.is_empty() {
+                        machine = on;
+                    }
+                    experiments.push(results);
+                    continue;
                 }
-                experiments.push(Replicated::of(name, &folder)?);
-            } else {
-                let experiment = open_reference(name, &Changes::default())?;
-                experiments.push(Replicated {
-                    name: name.to_owned(),
-                    title: experiment.definition.title.clone(),
-                    started: String::new(),
-                    done: 0,
-                    planned: experiment.plan().len(),
-                    missing: "not run".to_owned(),
-                    verdicts: Vec::new(),
-                });
-            }
+                Some(Err(e)) => format!("its results cannot be read: {e}"),
+                None => "not run".to_owned(),
+            };
+            let experiment = open_reference(name, &Changes::default())?;
+            experiments.push(Replicated {
+                name: name.to_owned(),
+                title: experiment.definition.title.clone(),
+                started: String::new(),
+                done: 0,
+                planned: experiment.plan().len(),
+                missing,
+                verdicts: Vec::new(),
+            });
         }
         Ok(Self {
             schema: Self::SCHEMA,
@@ -509,6 +517,26 @@ mod tests {
             "same": [1.6, 2.5],
         });
         serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn results_that_cannot_be_read_are_missing_with_the_reason() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("demo")).unwrap();
+        let report = ReplicationReport::gather(dir.path()).unwrap();
+        let of = |name: &str| {
+            report
+                .experiments
+                .iter()
+                .find(|it| it.name == name)
+                .unwrap()
+        };
+        assert!(
+            of("demo").missing.contains("cannot be read: "),
+            "{}",
+            of("demo").missing
+        );
+        assert_eq!(of("scale").missing, "not run");
     }
 
     #[test]

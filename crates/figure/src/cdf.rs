@@ -200,6 +200,7 @@ fn thinned(points: impl Iterator<Item = (f64, f64)>) -> Vec<(f64, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Style;
     use taut_measure::LatencyHistogram;
 
     fn latency() -> LatencyHistogram {
@@ -224,6 +225,40 @@ mod tests {
         assert_eq!(points.first(), Some(&(1.0, 1.0)));
         assert_eq!(points.last(), Some(&(50_000.0, 1.0 / 50_000.0)));
         assert!(points.is_sorted_by(|a, b| a.0 <= b.0 && a.1 >= b.1));
+    }
+
+    #[test]
+    fn published_points_have_hollow_markers_and_are_within_the_axes() {
+        let latency = latency();
+        let items = [Item {
+            series: Series {
+                label: "here".to_owned(),
+                style: Style::of(0),
+            },
+            values: Distribution::Latency(&latency),
+        }];
+        let published = [Published {
+            series: Series {
+                label: "published: there".to_owned(),
+                style: Style::published(0),
+            },
+            points: vec![(100.0, 0.5), (2e6, 0.9)],
+        }];
+        let axis = Axis {
+            title: "latency",
+            quantity: Quantity::TimeNs,
+            log: true,
+        };
+        for share in [Share::AtMost, Share::AtLeast] {
+            let chart = Chart::new("c", "t", "d");
+            let svg = super::chart(&chart, axis, share, "packets", &items, &published);
+            // Both points, and the sign of the legend.
+            assert_eq!(svg.matches("class=\"published\"").count(), 3, "{share:?}");
+            assert!(
+                svg.contains("published: there|90.0 % at most 2.00 ms"),
+                "{svg}"
+            );
+        }
     }
 
     #[test]

@@ -117,7 +117,10 @@ impl Style {
     pub(super) fn marker(&self, at: (f64, f64), radius: f64) -> String {
         let mut path = Path::default();
         let (corners, turn, radii): (u32, f64, &[f64]) = match self.marker {
-            Marker::Circle => (16, 0.0, &[1.0]),
+            Marker::Circle => {
+                path.circle(at.0, at.1, radius);
+                return path.data().to_owned();
+            }
             Marker::Polygon(3, turn) => (3, f64::from(turn) / 100.0, &[1.35]),
             Marker::Polygon(corners, turn) => {
                 (u32::from(corners), f64::from(turn) / 100.0, &[1.25])

@@ -211,6 +211,16 @@ impl Path {
         let _ = write!(self.data, "M{},{}h0", number(x), number(y));
     }
 
+    /// A circle, of two halves.
+    pub fn circle(&mut self, x: f64, y: f64, radius: f64) {
+        self.move_to(x - radius, y);
+        for across in [2.0 * radius, -2.0 * radius].map(number) {
+            let r = number(radius);
+            let _ = write!(self.data, "a{r},{r} 0 0 1 {across},0");
+        }
+        self.close();
+    }
+
     /// Closes the shape.
     pub fn close(&mut self) {
         self.data.push('Z');

@@ -268,15 +268,16 @@ impl Stream {
         if (ahead as i32) > 0 {
             return self.keep(arena, sequence, payload, limits, take);
         }
-        if limits.in_line && !self.has_room(arena, payload.len(), limits) {
+        // It begins at the next byte or before it.
+        let old = 0u32.wrapping_sub(ahead) as usize;
+        let new = payload.len().saturating_sub(old);
+        if limits.in_line && new > 0 && !self.has_room(arena, new, limits) {
             return Segment::NoMemory;
         }
         if ahead == 0 && self.early == NONE {
             self.hand_on(arena, payload, limits, take);
             return Segment::InOrder;
         }
-        // It begins at the next byte or before it.
-        let old = 0u32.wrapping_sub(ahead) as usize;
         let fault = self.fault_of_old(arena, payload, old);
         let Some(new) = payload.get(old..).filter(|new| !new.is_empty()) else {
             return fault.unwrap_or(Segment::Old);
@@ -297,8 +298,8 @@ impl Stream {
         }
     }
 
-    /// Whether there is memory for so many bytes more that are next; what came early is not counted in, as it waits for them. Where
-    /// nothing is ever acknowledged, as the other direction goes another way, what is oldest makes room.
+    /// Whether there is memory for so many bytes more that are next. What came early is not counted in, as it waits for them; nor is
+    /// what comes again, as its receiver may have it and only the acknowledgement got lost. Where nothing is ever acknowledged, as the other direction goes another way, what is oldest makes room.
     fn has_room(&self, arena: &Arena, bytes: usize, limits: &StreamLimits) -> bool {
         let is_acknowledged = self.acknowledged != self.first;
         let own = self.in_flight() + bytes <= limits.kept || !is_acknowledged;
@@ -938,6 +939,38 @@ mod tests {
             stream.push(&mut arena, 2000, &data, &limits, &mut |_| {}),
             Segment::InOrder
         );
+    }
+
+    /// Its acknowledgement may be what got lost: whoever sends again would do so for ever if nothing came of it.
+    #[test]
+    fn in_line_what_comes_again_needs_no_room() {
+        let mut arena = Arena::new(1 << 16);
+        let mut stream = Stream::default();
+        stream.start(0);
+        let limits = StreamLimits {
+            kept: 4 * CHUNK_BYTES,
+            ..LIMITS
+        };
+        let data = original(4000);
+        let mut push = |stream: &mut Stream, from: usize, until: usize| {
+            stream.push(
+                &mut arena,
+                from as u32,
+                &data[from..until],
+                &limits,
+                &mut |_| {},
+            )
+        };
+        assert_eq!(push(&mut stream, 0, 1000), Segment::InOrder);
+        stream.acknowledged = 10;
+        assert_eq!(push(&mut stream, 1000, 2000), Segment::InOrder);
+        assert_eq!(push(&mut stream, 2000, 3000), Segment::NoMemory);
+        assert_eq!(push(&mut stream, 10, 1010), Segment::Old);
+        assert_eq!(push(&mut stream, 1000, 2000), Segment::Old);
+        // As much of it as is new counts.
+        assert_eq!(push(&mut stream, 1000, 2040), Segment::Overlap);
+        assert_eq!(push(&mut stream, 1000, 2200), Segment::NoMemory);
+        stream.close(&mut arena);
     }
 
     #[test]
