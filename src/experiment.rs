@@ -505,6 +505,7 @@ fn replicate_all(
                 &mut command
             }
         };
+        taut_experiment::check_machine_is_free()?;
         print::note(format_args!("{} of {all}  {name}", number + 1));
         let begun = std::time::Instant::now();
         let said = std::fs::File::create(&log).map_err(cannot)?;

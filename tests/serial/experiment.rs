@@ -595,16 +595,60 @@ fn two_experiments_do_not_share_a_machine() {
     let study =
         Study::new("title = \"t\"\n[plan]\nrepetitions = 1\n[[step]]\nrun = \"sleep 20\"\n");
     let program = study.start(&["run", "study.toml", "--out", "out"], "v1-r1");
-    let second = run(&mut study.command(&["run", "study.toml", "--out", "second"]));
-    assert_eq!(second.code(), Some(3), "{}", second.stderr);
-    assert!(
-        second
-            .stderr
-            .contains("another experiment runs on this machine"),
-        "{}",
-        second.stderr
-    );
+    for second in [
+        ["run", "study.toml", "--out", "second"],
+        ["replicate-all", "--quick", "--out", "second"],
+    ] {
+        let second = run(&mut study.command(&second));
+        assert_eq!(second.code(), Some(3), "{}", second.stderr);
+        assert!(
+            second
+                .stderr
+                .contains("another experiment runs on this machine"),
+            "{}",
+            second.stderr
+        );
+    }
     program.interrupt();
+}
+
+#[test]
+fn a_replication_goes_on_where_it_was_and_says_what_was_not_run() {
+    let _alone = alone();
+    let folder = scratch();
+    let out = folder.path().join("out");
+    let replicate = |more: &[&str]| {
+        let mut command = crate::support::taut(&["experiment", "replicate-all", "--quick"]);
+        run(command.arg("--out").arg(&out).args(more))
+    };
+    let first = replicate(&["xiang-fig1"]).success();
+    assert!(
+        first.stderr.contains("1 of 1  xiang-fig1\n"),
+        "{}",
+        first.stderr
+    );
+    let again = replicate(&["xiang-fig1", "--json"]).success();
+    assert!(
+        again.stderr.contains("1 of 1  xiang-fig1: there already"),
+        "{}",
+        again.stderr
+    );
+    let report: Value = serde_json::from_str(&again.stdout).unwrap();
+    let of = |name: &str| {
+        let mut all = report["experiments"].as_array().unwrap().iter();
+        all.find(|it| it["name"] == name).unwrap().clone()
+    };
+    assert_eq!(of("xiang-fig1")["missing"], "");
+    assert_eq!(of("demo")["missing"], "not run");
+    for (file, part) in [
+        ("index.html", "xiang-fig1"),
+        ("replication.md", "`taut experiment run xiang-fig1`"),
+    ] {
+        let text = fs::read_to_string(out.join(file)).unwrap();
+        assert!(text.contains(part), "{file}");
+    }
+    let unknown = replicate(&["xiang-fig99"]);
+    assert_eq!(unknown.code(), Some(2), "{}", unknown.stderr);
 }
 
 /// A chain file that lies within an experiment is read by nobody until that runs.

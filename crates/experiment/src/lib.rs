@@ -52,6 +52,7 @@ pub use comparison::{compare_devices, is_comparison, read_comparison};
 pub use error::ExperimentError;
 pub use experiment::{Experiment, Variant};
 pub use folder::list;
+pub use node::check_machine_is_free;
 pub use open::{
     FORMER, TEMPLATE, fresh_folder, name_of, open, open_reference, reference, renamed, schema,
 };

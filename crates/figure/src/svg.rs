@@ -245,13 +245,13 @@ impl Path {
     }
 }
 
-/// A coordinate with at most two decimals, `0` for what is not a number.
+/// A coordinate with at most one decimal, as nobody sees less, `0` for what is not a number.
 pub fn number(value: f64) -> String {
     if !value.is_finite() {
         return "0".to_owned();
     }
-    let text = format!("{value:.2}");
-    let text = text.trim_end_matches('0').trim_end_matches('.');
+    let text = format!("{value:.1}");
+    let text = text.strip_suffix(".0").unwrap_or(&text);
     if text == "-0" {
         "0".to_owned()
     } else {
@@ -347,7 +347,7 @@ mod tests {
     fn numbers_are_short_and_always_finite() {
         assert_eq!(number(1.0), "1");
         assert_eq!(number(-0.001), "0");
-        assert_eq!(number(12.345), "12.35");
+        assert_eq!(number(12.345), "12.3");
         assert_eq!(number(f64::NAN), "0");
         assert_eq!(number(f64::INFINITY), "0");
     }

@@ -6,7 +6,8 @@
 
 use crate::buffer::{Application, Buffer, BufferSet};
 use crate::by_address::{ByAddress, is_narrow};
-use crate::evaluate::{Evaluator, FlowBits, Packet, Parts};
+use crate::evaluate::{Evaluator, Packet, Parts};
+use crate::flow_bits::FlowBits;
 use crate::host_bits::{HostBits, key_of};
 use crate::ranges::Ranges;
 use crate::rates::{Rated, Rates};
@@ -81,11 +82,8 @@ impl RuleSet {
     ///
     /// # Errors
     /// When there are too many patterns in one group, or the matcher is not on this machine, in words.
-    pub fn with_matcher(
-        mut rules: Vec<Rule>,
-        names: Names,
-        matcher: Matcher,
-    ) -> Result<Self, String> {
+    pub fn with_matcher(rules: Vec<Rule>, names: Names, matcher: Matcher) -> Result<Self, String> {
+        let mut rules = in_halves(rules)?;
         // Those that let pass are asked first, whole flows before packets, then those that drop; among them those that change bits of flows, so
         // that others see what the same packet has changed.
         rules.sort_by_key(|rule| (rule.action, !passes_flow(rule), bits_order(rule)));
@@ -201,6 +199,47 @@ impl RuleSet {
         let mut asked = self.asked.iter();
         asked.any(|buffer| buffer.applications().contains(&application))
     }
+}
+
+/// The rules, those about a request and its response as two that wait for each other.
+fn in_halves(rules: Vec<Rule>) -> Result<Vec<Rule>, String> {
+    let mut all = Vec::with_capacity(rules.len());
+    let mut numbers = 0..FlowBits::MOST;
+    for mut rule in rules {
+        let Some(mut response) = rule.response.take() else {
+            all.push(rule);
+            continue;
+        };
+        let (Some(own), Some(other)) = (numbers.next(), numbers.next()) else {
+            let most = FlowBits::MOST / 2;
+            return Err(format!(
+                "more than {most} rules about a request and its response"
+            ));
+        };
+        rule.half = Some(Half { own, other });
+        response.half = Some(Half {
+            own: other,
+            other: own,
+        });
+        all.extend([rule, *response]);
+    }
+    Ok(all)
+}
+
+/// Whether a rule that fits says all: of one about a request and its response the other half has to fit, too, and until then it is noted.
+#[inline]
+fn is_whole(rule: &Rule, parts: &Parts<'_>, halves: &mut FlowBits, bits_full: &mut u64) -> bool {
+    let Some(half) = rule.half else {
+        return true;
+    };
+    let Some(noted) = parts.message.halves() else {
+        return false;
+    };
+    if noted.has(half.other) {
+        return true;
+    }
+    *bits_full += u64::from(!halves.set(half.own));
+    false
 }
 
 /// Place of a rule among others by what it does with bits of flows and hosts: those that only change them come first, those that
@@ -517,6 +556,8 @@ pub struct Inspector {
     seen: Vec<u64>,
     /// Rules that fitted and are to be written down.
     matches: Vec<u32>,
+    /// Halves of rules that fitted and whose other half has not yet.
+    halves: FlowBits,
     counters: Arc<[RuleCounters]>,
     /// Packets until one is looked at closely.
     until_timed: u32,
@@ -592,6 +633,7 @@ impl Inspector {
             asked: Vec::with_capacity(2 * rules),
             seen: vec![0; rules.div_ceil(32)],
             matches: Vec::with_capacity(MOST_MATCHES),
+            halves: FlowBits::default(),
             counters: (0..rules).map(|_| RuleCounters::default()).collect(),
             until_timed: TIMED_ONE_IN,
             most_ticks: u64::MAX,
@@ -606,6 +648,13 @@ impl Inspector {
     /// Rules of the last packet that are to be written down, by their places in [`RuleSet::rules`].
     pub fn matches(&self) -> &[u32] {
         &self.matches
+    }
+
+    /// Takes which halves of rules about a request and its response the last message fitted without the other half: they are to be kept with
+    /// its transaction.
+    #[inline]
+    pub fn take_halves(&mut self) -> FlowBits {
+        std::mem::take(&mut self.halves)
     }
 
     /// Returns the counters of its rules.
@@ -851,7 +900,7 @@ impl Inspector {
                 add(&counters.ticks, took);
                 add(&counters.timed, 1);
             }
-            if !fits {
+            if !fits || !is_whole(rule, parts, &mut self.halves, &mut self.bits_full) {
                 continue;
             }
             let rated = match &rule.rate {

@@ -4,6 +4,7 @@
 use crate::buffer::{Application, Buffer};
 use crate::certificate::Certificate;
 use crate::fingerprint::Fingerprint;
+use crate::flow_bits::FlowBits;
 use crate::http::Http;
 use crate::record::{Record, number_of};
 use crate::rule::*;
@@ -210,6 +211,16 @@ pub struct Tls<'a> {
     pub says: Option<&'a Certificate>,
 }
 
+impl Message<'_> {
+    /// Returns which halves of rules have fitted in the transaction that it belongs to; none where transactions are not told apart.
+    pub(crate) fn halves(&self) -> Option<FlowBits> {
+        match self {
+            Self::Http { http, is_request } => Some(http.halves(*is_request)),
+            _ => None,
+        }
+    }
+}
+
 impl<'a> Parts<'a> {
     /// Returns what was there before the new bytes came.
     pub fn before(&self) -> Self {
@@ -323,38 +334,6 @@ impl<'a> Parts<'a> {
                 _ => None,
             },
         }
-    }
-}
-
-/// Bits of a flow that rules set: eight at most at a time.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct FlowBits([u16; 8]);
-
-impl FlowBits {
-    /// Says whether a bit is set.
-    #[inline]
-    pub fn has(&self, bit: u16) -> bool {
-        self.0.contains(&(bit + 1))
-    }
-
-    /// Sets it; false if there is no room.
-    pub fn set(&mut self, bit: u16) -> bool {
-        self.has(bit)
-            || match self.0.iter_mut().find(|it| **it == 0) {
-                Some(free) => {
-                    *free = bit + 1;
-                    true
-                }
-                None => false,
-            }
-    }
-
-    /// Sets it no longer.
-    pub fn unset(&mut self, bit: u16) {
-        self.0
-            .iter_mut()
-            .filter(|it| **it == bit + 1)
-            .for_each(|it| *it = 0);
     }
 }
 

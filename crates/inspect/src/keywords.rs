@@ -438,7 +438,8 @@ fn content(bytes: Vec<u8>) -> Content {
 mod tests {
     use crate::buffer::{Application, BufferSet};
     use crate::compile::{Inspector, RuleSet};
-    use crate::evaluate::{FlowBits, Message, Packet, Parts};
+    use crate::evaluate::{Message, Packet, Parts};
+    use crate::flow_bits::FlowBits;
     use crate::protocols::{Datagrams, Parser};
     use crate::read::{Dialect, Options, Reading};
     use crate::record::Record;

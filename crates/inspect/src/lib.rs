@@ -34,6 +34,7 @@ pub mod dns;
 pub mod evaluate;
 pub mod fingerprint;
 pub mod flight;
+pub mod flow_bits;
 mod form;
 pub mod fragments;
 mod framer;

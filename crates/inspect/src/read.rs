@@ -262,6 +262,10 @@ struct Reader<'a> {
     /// Variables of byte_extract and byte_math.
     variable_names: Vec<String>,
     not_understood: Vec<String>,
+    /// Whether the rule is about a request and its response together; and the message that the rule says the buffer is of, if it does:
+    /// whether that goes to the server.
+    is_of_transactions: bool,
+    side: Option<bool>,
 }
 
 impl<'a> Reader<'a> {
@@ -276,6 +280,8 @@ impl<'a> Reader<'a> {
             hook: None,
             variable_names: Vec::new(),
             not_understood: Vec::new(),
+            is_of_transactions: false,
+            side: None,
         }
     }
 
@@ -307,6 +313,7 @@ impl<'a> Reader<'a> {
         let mut rule = no_rule(action, written.line);
         self.header(&written.header, &mut rule)?;
         form::check(&written.options)?;
+        let mut sides = Vec::new();
         for option in &written.options {
             match self.option(option, &mut rule) {
                 Ok(()) => {}
@@ -318,10 +325,22 @@ impl<'a> Reader<'a> {
                 }
                 Err(Refusal::Unable(what)) => self.not_understood.push(what),
             }
+            sides.resize(rule.steps.len(), self.side);
         }
         if rule.about.id == 0 {
             return Err((0, "a rule needs its number: sid:1;".to_string()));
         }
+        if self.is_of_transactions {
+            match split_by_side(&mut rule, &sides) {
+                Ok(response) => rule.response = Some(Box::new(self.finished(response)?)),
+                Err(reason) => self.not_understood.push(format!("=> {reason}")),
+            }
+        }
+        self.finished(rule)
+    }
+
+    /// The rule, once all of its options have been read.
+    fn finished(&mut self, mut rule: Rule) -> Placed<Rule> {
         if rule.steps.len() > MOST_STEPS {
             return Err((0, format!("more than {MOST_STEPS} tests of contents")));
         }
@@ -383,14 +402,12 @@ impl<'a> Reader<'a> {
         };
         rule.both_ways = match way.text {
             "->" => false,
-            "<>" | "=>" => true,
+            "<>" => true,
+            // Each half of it has its own direction.
+            "=>" => false,
             other => return Err((way.at, format!("{other:?}: want ->, <> or =>"))),
         };
-        if way.text == "=>" {
-            // It is about a request and its response together, and wants buffers of both.
-            self.not_understood
-                .push("=> of a request and its response".to_string());
-        }
+        self.is_of_transactions = way.text == "=>";
         let side = |addresses: &Word<'_>, ports: &Word<'_>| {
             let at = |at| move |reason| (at, reason);
             let read = Side {
@@ -457,6 +474,17 @@ impl<'a> Reader<'a> {
 
     fn option(&mut self, option: &WrittenOption<'_>, rule: &mut Rule) -> Read<()> {
         let value = option.value.unwrap_or_default();
+        if self.is_of_transactions
+            && let Some(side) = side_of(value)
+            && let Some(buffer) = buffer_of(option.name, "")?
+        {
+            if buffer.to_server().is_some_and(|it| it != side) {
+                return wrong("a buffer of the other message");
+            }
+            self.select(buffer, option.name, rule)?;
+            self.side = Some(side);
+            return Ok(());
+        }
         if let Some(buffer) = buffer_of(option.name, value)? {
             return self.select(buffer, option.name, rule);
         }
@@ -686,7 +714,7 @@ impl<'a> Reader<'a> {
             }
             return Ok(());
         }
-        self.buffer = buffer;
+        (self.buffer, self.side) = (buffer, None);
         self.transforms.clear();
         // Selected once more, another instance may fit.
         let of_it = rule.steps.iter().filter(|step| step.buffer == buffer);
@@ -1282,6 +1310,54 @@ fn is_sought(test: &Test) -> bool {
     matches!(test, Test::Content(_) | Test::Regex { .. })
 }
 
+/// The message that a rule about a request and its response means, as its buffers say that those of both have: whether it goes to the server.
+fn side_of(value: &str) -> Option<bool> {
+    match value.trim() {
+        "to_server" => Some(true),
+        "to_client" => Some(false),
+        _ => None,
+    }
+}
+
+/// Splits a rule about a request and its response: it keeps what it asks of the request, and the rule that is returned has what it asks of
+/// the response. `sides` says of which message each test is, where the rule says so.
+///
+/// # Errors
+/// What of it is not understood.
+fn split_by_side(rule: &mut Rule, sides: &[Option<bool>]) -> Result<Rule, String> {
+    if !rule.applications.contains(&Application::Http) {
+        return Err("of another protocol than HTTP/1".to_string());
+    }
+    if rule.flow.to_server.is_some() {
+        return Err("with a direction".to_string());
+    }
+    if !rule.headers.is_empty() {
+        return Err("with tests of headers".to_string());
+    }
+    let (mut of_request, mut of_response) = (Vec::new(), Vec::new());
+    for (step, side) in rule.steps.iter().zip(sides) {
+        match step.buffer.to_server().or(*side) {
+            Some(true) => of_request.push(step.clone()),
+            Some(false) => of_response.push(step.clone()),
+            None => {
+                let what = "with a buffer that both messages have: say to_server or to_client";
+                return Err(what.to_string());
+            }
+        }
+    }
+    if of_request.is_empty() || of_response.is_empty() {
+        return Err("without buffers of both messages".to_string());
+    }
+    // Frames of HTTP/2 do not say here which request they answer.
+    rule.applications = vec![Application::Http];
+    rule.flow.to_server = Some(true);
+    let mut response = rule.clone();
+    std::mem::swap(&mut response.source, &mut response.destination);
+    response.flow.to_server = Some(false);
+    (rule.steps, response.steps) = (of_request, of_response);
+    Ok(response)
+}
+
 /// Limits the protocols of a rule to those that have all of its buffers; says why it can never fit, if so.
 fn never_fits(rule: &mut Rule) -> Option<String> {
     for step in &rule.steps {
@@ -1582,6 +1658,8 @@ fn no_rule(action: Action, line: usize) -> Rule {
         is_told: false,
         bypasses: false,
         rate: None,
+        response: None,
+        half: None,
         about: About {
             group: 1,
             line,

@@ -84,8 +84,21 @@ pub struct Rule {
     pub bypasses: bool,
     /// How often it has to fit, or is written down.
     pub rate: Option<Rate>,
+    /// What a rule about a request and its response asks of the response. Only rules that were read and are not made ready have it.
+    pub response: Option<Box<Rule>>,
+    /// Which half of such a rule it is, once made ready.
+    pub half: Option<Half>,
     /// Who it is.
     pub about: About,
+}
+
+/// One half of a rule about a request and its response: it counts once the other one has fitted as well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Half {
+    /// Number of this half.
+    pub own: u16,
+    /// Number of the other half.
+    pub other: u16,
 }
 
 /// Addresses and ports of one side.

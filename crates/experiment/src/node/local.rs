@@ -86,6 +86,14 @@ impl Node for Local {
     }
 }
 
+/// Checks that no experiment runs on this machine.
+///
+/// # Errors
+/// One does.
+pub fn check_machine_is_free() -> Result<(), ExperimentError> {
+    take_this_machine().map(drop)
+}
+
 /// Takes this machine for one experiment.
 pub(crate) fn take_this_machine() -> Result<Held, ExperimentError> {
     Held::claim().map_err(|why| ExperimentError::node("local", why))

@@ -9,6 +9,7 @@ mod ssh;
 mod step;
 
 pub(crate) use exchange::{exchange, read_all};
+pub use local::check_machine_is_free;
 pub(crate) use local::{Local, take_this_machine};
 pub(crate) use step::{Step, StepUnderWay};
 

@@ -295,6 +295,7 @@ impl Ask<'_, '_> {
                 break;
             }
             self.about_http(flow, parts, parser, &pushed, is_first);
+            self.note_halves(parser);
             is_first = false;
             rest = rest.get(pushed.consumed..).unwrap_or_default();
             if parser.speaks_http2() {
@@ -393,7 +394,14 @@ impl Ask<'_, '_> {
         if let Some(parser) = messages.http.get(flow.parser) {
             let pushed = parser.close(to_server);
             self.about_http(flow, &Parts::default(), parser, &pushed, false);
+            self.note_halves(parser);
         }
+    }
+
+    /// Keeps which halves of rules about a request and its response have fitted.
+    fn note_halves(&mut self, parser: &mut Http) {
+        let halves = self.inspector.take_halves();
+        self.inspector.bits_full += u64::from(!parser.note_halves(self.packet.to_server, halves));
     }
 
     /// Lends a flow of HTTP its parser, which it has while a message is under way.

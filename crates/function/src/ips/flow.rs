@@ -4,7 +4,7 @@ use super::normalise::TCP;
 use taut_inspect::arena::Arena;
 use taut_inspect::buffer::Application;
 use taut_inspect::dns::Framing;
-use taut_inspect::evaluate::FlowBits;
+use taut_inspect::flow_bits::FlowBits;
 use taut_inspect::recognise::Recognition;
 use taut_inspect::stream::Stream;
 use taut_inspect::tcp::Connection;

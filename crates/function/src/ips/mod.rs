@@ -28,6 +28,8 @@ mod suricata;
 mod target;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod transactions;
 mod tunnel;
 
 pub use rules::{Costs, Read, read_files};

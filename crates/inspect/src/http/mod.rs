@@ -19,6 +19,7 @@ mod tests;
 mod unpack;
 
 use crate::buffer::Buffer;
+use crate::flow_bits::FlowBits;
 use body::{Ahead, Digits};
 use head::{Framing, HeadEnd, Side};
 
@@ -124,6 +125,11 @@ pub struct Http {
     answered: usize,
     /// Whether more requests were awaited than are kept: which response answers what is not known from there on.
     is_lost: bool,
+    /// Number of the transaction that the present request belongs to, and of that of the present response.
+    of: [usize; 2],
+    /// Halves of rules that fitted in each transaction: one more than are awaited, as a response goes on while all others are; and one for
+    /// all where nobody knows which is which.
+    halves: [FlowBits; AWAITED + 2],
     /// Whether both ends go on with HTTP/2.
     speaks_http2: bool,
     /// Whether a client began with HTTP/2 before the server had agreed.
@@ -192,6 +198,8 @@ impl Http {
             asked: 0,
             answered: 0,
             is_lost: false,
+            of: [0; 2],
+            halves: Default::default(),
             speaks_http2: false,
             is_ahead: false,
         }
@@ -204,6 +212,27 @@ impl Http {
         (self.asked, self.answered, self.is_lost) = (0, 0, false);
         (self.speaks_http2, self.is_ahead) = (false, false);
         self.awaited = Default::default();
+        self.of = [0; 2];
+        self.halves = Default::default();
+    }
+
+    /// The place of what is kept of the transaction that the present message of a direction belongs to.
+    fn transaction(&self, to_server: bool) -> usize {
+        match self.is_lost {
+            true => AWAITED + 1,
+            false => self.of[usize::from(!to_server)] % (AWAITED + 1),
+        }
+    }
+
+    /// Returns which halves of rules have fitted in the transaction that the present message of a direction belongs to.
+    pub(crate) fn halves(&self, to_server: bool) -> FlowBits {
+        self.halves[self.transaction(to_server)]
+    }
+
+    /// Notes halves of rules that the present message of a direction fits; false if there was no room for all of them.
+    pub fn note_halves(&mut self, to_server: bool, halves: FlowBits) -> bool {
+        let transaction = self.transaction(to_server);
+        self.halves[transaction].set_all(halves)
     }
 
     /// Says whether nothing of a message has come that is not whole, and no response is awaited.
@@ -372,7 +401,12 @@ impl Http {
         } else {
             self.is_lost = true;
         }
+        self.of[0] = self.asked;
         self.asked += 1;
+        if !self.is_lost {
+            let transaction = self.transaction(true);
+            self.halves[transaction] = FlowBits::default();
+        }
         match (framing.is_chunked, framing.length) {
             (true, length) => State::Ahead(Ahead::Chunks(length)),
             (false, None | Some(0)) => State::Head,
@@ -389,6 +423,7 @@ impl Http {
             Asked::default()
         };
         let is_interim = is_interim(status);
+        self.of[1] = self.answered;
         if !is_interim && self.answered < self.asked {
             self.answered += 1;
         }

@@ -5,7 +5,8 @@
 use super::*;
 use crate::buffer::BufferSet;
 use crate::compile::{Inspector, RuleSet, Verdict};
-use crate::evaluate::{BodyPart, FlowBits, Message, Packet, Parts};
+use crate::evaluate::{BodyPart, Message, Packet, Parts};
+use crate::flow_bits::FlowBits;
 use crate::http::Http;
 
 fn read(rules: &str) -> Reading {
@@ -598,18 +599,6 @@ fn streams_may_be_asked_about_alone() {
 }
 
 #[test]
-fn rules_about_a_request_and_its_response_together_are_left_out() {
-    for options in [
-        "sid:1;",
-        "http.uri; content:\"a\"; sid:1;",
-        "http.uri; content:\"a\"; http.stat_code; content:\"200\"; sid:1;",
-    ] {
-        let reading = read(&format!("alert http any any => any 80 ({options})\n"));
-        assert_eq!((reading.left_out, reading.mistaken), (1, 0), "{options}");
-    }
-}
-
-#[test]
 fn what_can_never_fit_or_is_not_here_is_left_out_with_the_reason() {
     for (rule, reason) in [
         (
@@ -791,4 +780,52 @@ fn bits_of_one_host_are_those_of_the_sender_if_nothing_is_said() {
     };
     let found = ask(rules, &packet, &Parts::default(), BufferSet::default()).1;
     assert_eq!(found, [2]);
+}
+
+#[test]
+fn rules_about_a_request_and_its_response_have_buffers_of_both() {
+    let rule = |header: &str, options: &str| format!("{header} ({options} sid:1;)\n");
+    let http = "alert http any any => 192.0.2.1 80";
+    let of_both = "http.uri; content:\"a\"; http.stat_code; content:\"200\";";
+    let reading = read_whole(&rule(http, of_both));
+    let response = reading.rules[0].response.as_ref().unwrap();
+    assert_eq!(reading.rules.len(), 1);
+    assert_eq!(reading.rules[0].flow.to_server, Some(true));
+    assert_eq!(response.flow.to_server, Some(false));
+    assert!(response.source.ports.has(80) && !response.source.ports.has(81));
+    assert!(response.destination.ports.has(81));
+    let left_out = |text: &str| {
+        let reading = read(text);
+        assert_eq!((reading.rules.len(), reading.left_out), (0, 1), "{text}");
+        reading.not_understood.keys().next().unwrap().clone()
+    };
+    for (text, why) in [
+        (
+            rule(http, "http.uri; content:\"a\";"),
+            "without buffers of both messages",
+        ),
+        (
+            rule(http, &format!("flow:to_server; {of_both}")),
+            "with a direction",
+        ),
+        (
+            rule(http, &format!("ttl:3; {of_both}")),
+            "with tests of headers",
+        ),
+        (
+            rule(http, &format!("http.cookie; content:\"a\"; {of_both}")),
+            "with a buffer that both messages have: say to_server or to_client",
+        ),
+        (
+            rule("alert dns any any => any any", "dns.query; content:\"a\";"),
+            "of another protocol than HTTP/1",
+        ),
+    ] {
+        assert_eq!(left_out(&text), format!("=> {why}"));
+    }
+    let wrong = read(&rule(http, "http.uri: to_client; content:\"a\";"));
+    assert_eq!(
+        wrong.mistakes[0].1.reason,
+        "http.uri: a buffer of the other message"
+    );
 }
