@@ -13,6 +13,7 @@ use taut_inspect::http::{Http, HttpFault, HttpLimit, HttpLimits};
 use taut_inspect::overlap::Overlap;
 use taut_inspect::protocols::{Counts, Datagrams, Parser, WITH_RECORDS};
 use taut_inspect::recognise::of_datagram;
+use taut_inspect::search::{Matcher, Scratch, Search};
 use taut_inspect::stream::{Piece, Segment, Stream, StreamLimits};
 use taut_inspect::tls::{self, ClientHello, Hellos, Next, Progress};
 
@@ -376,4 +377,57 @@ fn fragments_with(bytes: &[u8], overlap: Overlap) {
     assert_eq!((kept.bytes(), kept.datagrams()), (0, 0));
     let gone = kept.counters;
     assert!(gone.made_room + gone.made_room_of_source + gone.timed_out <= begun);
+}
+
+/// Patterns, and a text in which both matchers and a search by hand find them at the same places: how many patterns, each behind its
+/// length, then the text.
+pub fn search(bytes: &[u8]) {
+    let Some((&first, mut rest)) = bytes.split_first() else {
+        return;
+    };
+    let mut patterns = Vec::new();
+    for _ in 0..1 + first % 16 {
+        let Some((&len, behind)) = rest.split_first() else {
+            return;
+        };
+        let len = 1 + usize::from(len % 24);
+        let Some((pattern, behind)) = behind.split_at_checked(len) else {
+            return;
+        };
+        patterns.push(pattern.to_ascii_lowercase());
+        rest = behind;
+    }
+    if first >= 0xf0 {
+        // As many as are not made a table any more.
+        patterns.extend((0..400).map(|number| format!("{number:024}").into_bytes()));
+    }
+    patterns.sort();
+    patterns.dedup();
+    let mut by_hand = Vec::new();
+    for (number, pattern) in patterns.iter().enumerate() {
+        let is_there = |place: &[u8]| place.eq_ignore_ascii_case(pattern);
+        let places = rest.windows(pattern.len()).enumerate();
+        let ends = places
+            .filter(|it| is_there(it.1))
+            .map(|it| it.0 + pattern.len());
+        by_hand.extend(ends.map(|end| (end, number)));
+    }
+    by_hand.sort_unstable();
+    for matcher in [Matcher::AhoCorasick, Matcher::Vectorscan] {
+        let search = match Search::new(&patterns, matcher) {
+            Ok(search) => search,
+            Err(reason) => {
+                assert!(reason.starts_with("needs"), "{reason}");
+                continue;
+            }
+        };
+        let mut scratch = Scratch::new(std::iter::once(&search));
+        let mut found = Vec::new();
+        let has_memory = search.find(&mut scratch, rest, &mut |pattern, end| {
+            found.push((end, pattern));
+        });
+        assert!(has_memory);
+        found.sort_unstable();
+        assert_eq!(found, by_hand, "{matcher:?}");
+    }
 }

@@ -133,6 +133,16 @@ pub fn write_pcap(path: &Path, frames: &[Vec<u8>]) {
     std::fs::write(path, file).unwrap();
 }
 
+/// Protocols that tshark guesses at from the bytes of a datagram: encrypted ones look like any of them now and then, and then malformed.
+fn guessed_over_udp() -> Vec<String> {
+    let guesses = run(Command::new("tshark").args(["-G", "heuristic-decodes"])).success();
+    let of_udp = guesses.stdout.lines().filter_map(|line| {
+        let (name, enabled) = line.strip_prefix("udp\t")?.split_once('\t')?;
+        (enabled == "T").then(|| name.to_string())
+    });
+    of_udp.collect()
+}
+
 /// One line per frame, of these fields; tshark must find no fault with any of them.
 pub fn decoded(frames: &[Vec<u8>], fields: &[&str]) -> Option<Vec<Vec<String>>> {
     if !is_installed("tshark") {
@@ -146,6 +156,9 @@ pub fn decoded(frames: &[Vec<u8>], fields: &[&str]) -> Option<Vec<Vec<String>>> 
     command.arg("-r").arg(&capture);
     for checked in ["ip", "udp"] {
         command.args(["-o", &format!("{checked}.check_checksum:TRUE")]);
+    }
+    for guessed in guessed_over_udp() {
+        command.args(["--disable-protocol", &guessed]);
     }
     command.args(["-T", "fields", "-E", "occurrence=a"]);
     for field in ["_ws.malformed", "ip.checksum.status", "udp.checksum.status"]

@@ -68,6 +68,20 @@ fn segments(random: &mut fastrand::Rng) -> Vec<u8> {
     bytes
 }
 
+/// Patterns and a text of few letters, so that they meet.
+fn patterns(random: &mut fastrand::Rng) -> Vec<u8> {
+    let letter = |random: &mut fastrand::Rng| b"abAB\0\xff[\\."[random.usize(..9)];
+    let many = random.u8(..16);
+    let mut bytes = vec![many | if random.u8(..32) == 0 { 0xf0 } else { 0 }];
+    for _ in 0..=many {
+        let len = random.u8(..4);
+        bytes.push(len);
+        bytes.extend((0..=len).map(|_| letter(random)));
+    }
+    bytes.extend((0..random.usize(..200)).map(|_| letter(random)));
+    bytes
+}
+
 #[test]
 fn fuzz_bodies_survive_seeded_noise() {
     let times = corpus::times();
@@ -86,6 +100,10 @@ fn fuzz_bodies_survive_seeded_noise() {
             body(&noise);
         }
         inspect::stream(&segments(&mut random));
+        // Patterns take long to be made ready.
+        if random.u8(..32) == 0 {
+            inspect::search(&patterns(&mut random));
+        }
         inspect::dns(&damaged(DNS, &mut random));
         inspect::dns(&damaged(&DNS[2..], &mut random));
         inspect::tls(&damaged(TLS, &mut random));
