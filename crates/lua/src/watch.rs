@@ -7,6 +7,7 @@ use crate::Ends;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use taut_sys::spawn_background;
 
@@ -19,8 +20,8 @@ pub(crate) struct Watch {
     /// Number of the call.
     number: u64,
     ends: Ends,
-    /// The thread ends with this.
-    _thread: Sender<()>,
+    /// The thread, and what tells it to end by being dropped.
+    thread: Option<(Sender<()>, JoinHandle<()>)>,
 }
 
 struct Watched {
@@ -37,16 +38,16 @@ impl Watch {
             lasts: AtomicU64::new(0),
             is_told: AtomicBool::new(false),
         });
-        let (thread, end) = channel();
-        {
+        let (sender, end) = channel();
+        let thread = {
             let (shared, ends) = (Arc::clone(&shared), ends.clone());
-            spawn_background("lua-watch", move || shared.watch(&ends, &end, limit))?;
-        }
+            spawn_background("lua-watch", move || shared.watch(&ends, &end, limit))?
+        };
         Ok(Self {
             shared,
             number: 0,
             ends,
-            _thread: thread,
+            thread: Some((sender, thread)),
         })
     }
 
@@ -71,6 +72,17 @@ impl Watch {
         self.shared.is_told.store(false, Ordering::SeqCst);
         // Waits for a thread that has seen the call last.
         self.ends.undo()
+    }
+}
+
+impl Drop for Watch {
+    /// Waits for the thread, which looks up at once, so that nothing of it is there any more when its state goes.
+    fn drop(&mut self) {
+        if let Some((sender, thread)) = self.thread.take() {
+            drop(sender);
+            // If it has panicked, that is noted already.
+            let _ = thread.join();
+        }
     }
 }
 
