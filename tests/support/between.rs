@@ -4,6 +4,7 @@ use super::program::{Program, run};
 use super::{Sockets, is_installed, scratch, taut};
 use std::path::Path;
 use std::process::Command;
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 use taut_port::{Batch, PoolHandle, Port, PortSpec, Resources};
 use taut_wire::{EtherType, Ethernet, resolution};
@@ -133,15 +134,15 @@ pub fn write_pcap(path: &Path, frames: &[Vec<u8>]) {
     std::fs::write(path, file).unwrap();
 }
 
-/// Protocols that tshark guesses at from the bytes of a datagram: encrypted ones look like any of them now and then, and then malformed.
-fn guessed_over_udp() -> Vec<String> {
+/// Protocols that tshark guesses at from the bytes of a datagram: encrypted bytes look like one of them now and then, a malformed one.
+static GUESSED_OVER_UDP: LazyLock<Vec<String>> = LazyLock::new(|| {
     let guesses = run(Command::new("tshark").args(["-G", "heuristic-decodes"])).success();
     let of_udp = guesses.stdout.lines().filter_map(|line| {
         let (name, enabled) = line.strip_prefix("udp\t")?.split_once('\t')?;
         (enabled == "T").then(|| name.to_string())
     });
     of_udp.collect()
-}
+});
 
 /// One line per frame, of these fields; tshark must find no fault with any of them.
 pub fn decoded(frames: &[Vec<u8>], fields: &[&str]) -> Option<Vec<Vec<String>>> {
@@ -157,8 +158,8 @@ pub fn decoded(frames: &[Vec<u8>], fields: &[&str]) -> Option<Vec<Vec<String>>> 
     for checked in ["ip", "udp"] {
         command.args(["-o", &format!("{checked}.check_checksum:TRUE")]);
     }
-    for guessed in guessed_over_udp() {
-        command.args(["--disable-protocol", &guessed]);
+    for guessed in &*GUESSED_OVER_UDP {
+        command.args(["--disable-protocol", guessed]);
     }
     command.args(["-T", "fields", "-E", "occurrence=a"]);
     for field in ["_ws.malformed", "ip.checksum.status", "udp.checksum.status"]

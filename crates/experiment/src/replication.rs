@@ -211,7 +211,7 @@ impl ReplicationReport {
         )
     }
 
-    /// Whether there are results of an experiment.
+    /// Says whether an experiment has results in this report.
     fn was_run(&self, name: &str) -> bool {
         let mut all = self.experiments.iter();
         all.any(|it| it.name == name && !it.started.is_empty())

@@ -10,7 +10,7 @@ use taut_measure::quantity::Quantity;
 
 /// Single points of a distribution that others published: the value, the share of [`Share::AtMost`].
 pub struct Published {
-    /// What they are called, and look like.
+    /// Their name in the legend, and their style.
     pub series: Series,
     /// Value and share, each.
     pub points: Vec<(f64, f64)>,

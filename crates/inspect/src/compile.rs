@@ -201,7 +201,7 @@ impl RuleSet {
     }
 }
 
-/// The rules, those about a request and its response as two that wait for each other.
+/// Splits each rule with `=>` into two, one about requests and one about responses.
 fn in_halves(rules: Vec<Rule>) -> Result<Vec<Rule>, String> {
     let mut all = Vec::with_capacity(rules.len());
     let mut numbers = 0..FlowBits::MOST;
@@ -226,7 +226,8 @@ fn in_halves(rules: Vec<Rule>) -> Result<Vec<Rule>, String> {
     Ok(all)
 }
 
-/// Whether a rule that fits says all: of one about a request and its response the other half has to fit, too, and until then it is noted.
+/// Says whether a rule that fits counts: one half of a rule with `=>` counts where the other half has fitted the same transaction, and is
+/// noted in `halves` otherwise.
 #[inline]
 fn is_whole(rule: &Rule, parts: &Parts<'_>, halves: &mut FlowBits, bits_full: &mut u64) -> bool {
     let Some(half) = rule.half else {

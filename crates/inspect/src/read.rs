@@ -262,9 +262,9 @@ struct Reader<'a> {
     /// Variables of byte_extract and byte_math.
     variable_names: Vec<String>,
     not_understood: Vec<String>,
-    /// Whether the rule is about a request and its response together; and the message that the rule says the buffer is of, if it does:
-    /// whether that goes to the server.
+    /// The header of the rule has `=>`: the rule is about a request and its response.
     is_of_transactions: bool,
+    /// The message whose buffer is meant, where a rule with `=>` says so: `true` for the request.
     side: Option<bool>,
 }
 
@@ -1310,7 +1310,7 @@ fn is_sought(test: &Test) -> bool {
     matches!(test, Test::Content(_) | Test::Regex { .. })
 }
 
-/// The message that a rule about a request and its response means, as its buffers say that those of both have: whether it goes to the server.
+/// Reads which message of a rule with `=>` a buffer belongs to: `true` for the request.
 fn side_of(value: &str) -> Option<bool> {
     match value.trim() {
         "to_server" => Some(true),
@@ -1323,7 +1323,7 @@ fn side_of(value: &str) -> Option<bool> {
 /// the response. `sides` says of which message each test is, where the rule says so.
 ///
 /// # Errors
-/// What of it is not understood.
+/// The reason why the rule is not understood.
 fn split_by_side(rule: &mut Rule, sides: &[Option<bool>]) -> Result<Rule, String> {
     if !rule.applications.contains(&Application::Http) {
         return Err("of another protocol than HTTP/1".to_string());

@@ -84,9 +84,9 @@ pub struct Rule {
     pub bypasses: bool,
     /// How often it has to fit, or is written down.
     pub rate: Option<Rate>,
-    /// What a rule about a request and its response asks of the response. Only rules that were read and are not made ready have it.
+    /// The part of a rule with `=>` that the response has to fit. [`crate::compile::RuleSet`] makes a rule of its own of it.
     pub response: Option<Box<Rule>>,
-    /// Which half of such a rule it is, once made ready.
+    /// The numbers of the two halves of a rule with `=>`, where this rule is one of them.
     pub half: Option<Half>,
     /// Who it is.
     pub about: About,

@@ -298,8 +298,9 @@ impl Stream {
         }
     }
 
-    /// Whether there is memory for so many bytes more that are next. What came early is not counted in, as it waits for them; nor is
-    /// what comes again, as its receiver may have it and only the acknowledgement got lost. Where nothing is ever acknowledged, as the other direction goes another way, what is oldest makes room.
+    /// Says whether there is memory for `bytes` more bytes in order. Bytes that came early do not count, as they wait for these; neither do
+    /// retransmitted ones, of which the acknowledgement may be lost. Where nothing is ever acknowledged, as the other direction goes another
+    /// way, the oldest bytes make room.
     fn has_room(&self, arena: &Arena, bytes: usize, limits: &StreamLimits) -> bool {
         let is_acknowledged = self.acknowledged != self.first;
         let own = self.in_flight() + bytes <= limits.kept || !is_acknowledged;
@@ -908,11 +909,16 @@ mod tests {
         assert_eq!(arena.used(), 0);
     }
 
-    #[test]
-    fn in_line_there_is_always_room_for_what_fills_a_gap() {
-        let mut arena = Arena::new(1 << 16);
+    /// Memory, and a stream whose first byte has the number 0.
+    fn begun() -> (Arena, Stream) {
         let mut stream = Stream::default();
         stream.start(0);
+        (Arena::new(1 << 20), stream)
+    }
+
+    #[test]
+    fn in_line_there_is_always_room_for_what_fills_a_gap() {
+        let (mut arena, mut stream) = begun();
         let limits = StreamLimits {
             kept: 4 * CHUNK_BYTES,
             ..LIMITS
@@ -941,12 +947,10 @@ mod tests {
         );
     }
 
-    /// Its acknowledgement may be what got lost: whoever sends again would do so for ever if nothing came of it.
+    /// A sender whose acknowledgement is lost retransmits until one arrives.
     #[test]
     fn in_line_what_comes_again_needs_no_room() {
-        let mut arena = Arena::new(1 << 16);
-        let mut stream = Stream::default();
-        stream.start(0);
+        let (mut arena, mut stream) = begun();
         let limits = StreamLimits {
             kept: 4 * CHUNK_BYTES,
             ..LIMITS
@@ -975,9 +979,7 @@ mod tests {
 
     #[test]
     fn what_never_comes_is_given_up_when_too_much_waits_for_it() {
-        let mut arena = Arena::new(1 << 20);
-        let mut stream = Stream::default();
-        stream.start(0);
+        let (mut arena, mut stream) = begun();
         let limits = StreamLimits {
             window: 16,
             kept: 4 * CHUNK_BYTES,
@@ -1009,9 +1011,7 @@ mod tests {
 
     #[test]
     fn segments_of_one_byte_take_no_more_memory_than_others() {
-        let mut arena = Arena::new(1 << 20);
-        let mut stream = Stream::default();
-        stream.start(0);
+        let (mut arena, mut stream) = begun();
         let limits = StreamLimits {
             window: 0,
             kept: 16 * CHUNK_BYTES,
@@ -1029,9 +1029,7 @@ mod tests {
 
     #[test]
     fn a_segment_without_room_is_handed_on_in_its_place() {
-        let mut arena = Arena::new(1 << 20);
-        let mut stream = Stream::default();
-        stream.start(0);
+        let (mut arena, mut stream) = begun();
         let limits = StreamLimits {
             window: 16,
             kept: CHUNK_BYTES,

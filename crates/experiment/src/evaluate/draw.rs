@@ -93,6 +93,14 @@ pub(crate) fn draw(
     })
 }
 
+/// The series of the published points at `index` of a figure.
+fn published_series(index: usize, published: &Published) -> Series {
+    Series {
+        label: published_label(published),
+        style: Style::published(index),
+    }
+}
+
 /// What published points are called in the legend.
 fn published_label(published: &Published) -> String {
     match published.name.starts_with("published") {
@@ -266,10 +274,7 @@ impl Drawing<'_> {
     fn published(&self) -> Vec<cdf::Published> {
         let all = self.figure.published.iter().enumerate();
         all.map(|(index, published)| cdf::Published {
-            series: Series {
-                label: published_label(published),
-                style: Style::published(index),
-            },
+            series: published_series(index, published),
             points: published.points.clone(),
         })
         .collect()
@@ -363,10 +368,7 @@ impl Drawing<'_> {
         for (index, published) in self.figure.published.iter().enumerate() {
             let points = published.points.iter();
             all.push(curves::Curve {
-                series: Series {
-                    label: published_label(published),
-                    style: Style::published(index),
-                },
+                series: published_series(index, published),
                 points: points
                     .filter_map(|(at, value)| curves::Point::of_runs(*at, of_x, &[*value], of_y))
                     .collect(),

@@ -4,11 +4,12 @@
 use super::Match;
 use super::answer::ends;
 use super::seen::Seen;
+use crate::tuple::mapped;
 use std::net::IpAddr;
 use taut_wire::IpProtocol;
 use taut_wire::gtpu::{MessageType, UDP_PORT};
 
-/// What a field of a rule is about. A packet in no tunnel to the gateway has 0 from `Protocol` on.
+/// A header field that rules compare. A packet in no tunnel to the gateway has 0 in `Protocol` and all behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Name {
     /// Addresses of the outer IP header; of IPv4 mapped ones (RFC 4291 section 2.5.5.2).
@@ -24,12 +25,12 @@ enum Name {
 /// Fields that there are.
 const FIELDS: usize = 6;
 
-/// What rules are asked about a packet: its fields by [`Name`].
+/// The header fields of a packet that rules compare, each at the place of its [`Name`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Asked([u128; FIELDS]);
 
 impl Asked {
-    /// Reads what rules are asked about; none where no bearer can take the frame.
+    /// Reads the fields of a frame; none where no bearer can take it.
     pub fn of(frame: &[u8], seen: &Seen) -> Option<Self> {
         match seen {
             Seen::Tunnelled(it) => {
@@ -61,13 +62,6 @@ impl Asked {
             }
             Seen::Settled(_) | Seen::Gone => None,
         }
-    }
-}
-
-fn mapped(address: IpAddr) -> u128 {
-    match address {
-        IpAddr::V4(address) => address.to_ipv6_mapped().to_bits(),
-        IpAddr::V6(address) => address.to_bits(),
     }
 }
 
@@ -129,7 +123,7 @@ impl Rule {
         }
     }
 
-    /// Whether the rule takes a packet.
+    /// Says whether all fields of the rule match those of a packet.
     #[inline(always)]
     pub fn takes(&self, asked: &Asked) -> bool {
         let fits = |field: &Field| asked.0[field.name as usize] & field.mask == field.value;

@@ -22,7 +22,7 @@ pub enum Matching {
     Hash,
     /// The table is searched from the first entry on, by its key.
     Linear,
-    /// So it is, and each entry is a rule of several fields.
+    /// The table is searched from the first entry on, and each entry compares several header fields.
     Rules,
 }
 
@@ -189,7 +189,7 @@ impl Table {
         }
     }
 
-    /// Whether packets are looked up by [`Self::taker`] instead of by key.
+    /// Says whether the table compares header fields ([`Self::taker`]) instead of keys.
     #[inline]
     pub fn has_rules(&self) -> bool {
         self.matching == Matching::Rules

@@ -45,7 +45,7 @@ impl Exchange {
         batch.is_kept(0)
     }
 
-    /// Whether what one end says passes.
+    /// Sends a segment with the text from one end, and says whether it passes.
     fn says(&mut self, is_client: bool, text: &str) -> bool {
         let [client, server] = self.next;
         let numbers = if is_client {
@@ -72,7 +72,7 @@ fn answer(status: u16, head: &str, body: &str) -> String {
     )
 }
 
-/// What fits an exchange of these texts, of the client where they do not begin with `HTTP`.
+/// The numbers of the rules that fit an exchange of these texts. A text that begins with `HTTP` is the server's.
 fn alerts_of(texts: &[&str]) -> Vec<u64> {
     let mut exchange = Exchange::new(RULES);
     for text in texts {

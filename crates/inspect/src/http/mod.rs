@@ -125,8 +125,8 @@ pub struct Http {
     answered: usize,
     /// Whether more requests were awaited than are kept: which response answers what is not known from there on.
     is_lost: bool,
-    /// Number of the transaction that the present request belongs to, and of that of the present response.
-    of: [usize; 2],
+    /// Number of the transaction that the present response belongs to; that of the present request is the last one asked.
+    answering: usize,
     /// Halves of rules that fitted in each transaction: one more than are awaited, as a response goes on while all others are; and one for
     /// all where nobody knows which is which.
     halves: [FlowBits; AWAITED + 2],
@@ -198,7 +198,7 @@ impl Http {
             asked: 0,
             answered: 0,
             is_lost: false,
-            of: [0; 2],
+            answering: 0,
             halves: Default::default(),
             speaks_http2: false,
             is_ahead: false,
@@ -212,15 +212,16 @@ impl Http {
         (self.asked, self.answered, self.is_lost) = (0, 0, false);
         (self.speaks_http2, self.is_ahead) = (false, false);
         self.awaited = Default::default();
-        self.of = [0; 2];
+        self.answering = 0;
         self.halves = Default::default();
     }
 
     /// The place of what is kept of the transaction that the present message of a direction belongs to.
     fn transaction(&self, to_server: bool) -> usize {
-        match self.is_lost {
-            true => AWAITED + 1,
-            false => self.of[usize::from(!to_server)] % (AWAITED + 1),
+        match (self.is_lost, to_server) {
+            (true, _) => AWAITED + 1,
+            (false, true) => self.asked.saturating_sub(1) % (AWAITED + 1),
+            (false, false) => self.answering % (AWAITED + 1),
         }
     }
 
@@ -401,7 +402,6 @@ impl Http {
         } else {
             self.is_lost = true;
         }
-        self.of[0] = self.asked;
         self.asked += 1;
         if !self.is_lost {
             let transaction = self.transaction(true);
@@ -423,7 +423,7 @@ impl Http {
             Asked::default()
         };
         let is_interim = is_interim(status);
-        self.of[1] = self.answered;
+        self.answering = self.answered;
         if !is_interim && self.answered < self.asked {
             self.answered += 1;
         }
