@@ -46,6 +46,7 @@ mod serial {
     mod testpmd;
     mod traces;
     mod tune;
+    mod undisturbed;
     mod unsafe_list;
     mod updates;
     mod veth;

@@ -397,7 +397,7 @@ pub fn search(bytes: &[u8]) {
         patterns.push(pattern.to_ascii_lowercase());
         rest = behind;
     }
-    if first >= 0xf0 {
+    if first == 0xff {
         // As many as are not made a table any more.
         patterns.extend((0..400).map(|number| format!("{number:024}").into_bytes()));
     }

@@ -731,7 +731,6 @@ pub(crate) fn summary_of(
         seconds,
         counters: *c,
         dropped: c.dropped(),
-        fates: outcomes.clone(),
         outcomes,
         died: taut_sys::dead_threads()
             .into_iter()

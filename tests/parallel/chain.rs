@@ -3,7 +3,8 @@
 
 use crate::support::hosts::{Namespace, ip};
 use crate::support::program::{Finished, PATIENCE, Program, run};
-use crate::support::{alone_and_root, scratch, taut, within_attempts};
+use crate::support::undisturbed::undisturbed;
+use crate::support::{alone_and_root, scratch, taut};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::net::UdpSocket;
@@ -338,7 +339,7 @@ fn functions_are_exchanged_under_traffic_and_no_packet_is_lost() {
         let stage = TwoHosts::new(placement);
         let up = stage.up(&head, &burn(1));
         // A stall of the machine may fill a socket's buffer.
-        within_attempts(3, || {
+        undisturbed(|| {
             let before = pids(&stage.status());
             let (sent, came) = under_traffic(&stage, || {
                 for round in 0..6 {
@@ -427,7 +428,7 @@ fn functions_in_the_kernel_are_exchanged_under_traffic_and_no_packet_is_lost() {
         let before = pids(&stage.status());
         let mut last = 0;
         // A stall of the machine may fill a socket's buffer.
-        within_attempts(3, || {
+        undisturbed(|| {
             let (sent, came) = under_traffic(&stage, || {
                 for round in 0..6 {
                     let functions = [&others[0], &others[1], &first][round % 3];

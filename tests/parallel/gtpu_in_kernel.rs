@@ -7,7 +7,8 @@ mod scapy;
 use crate::support::hosts::{gateway_answers_echo, in_namespace, ip};
 use crate::support::in_kernel::{InKernel, backlog_drops};
 use crate::support::program::{Finished, run};
-use crate::support::{alone_and_root, scratch, taut, within_attempts};
+use crate::support::undisturbed::{Complaint, undisturbed};
+use crate::support::{alone_and_root, scratch, taut};
 use std::net::{IpAddr, UdpSocket};
 use std::path::PathBuf;
 use std::process::Command;
@@ -423,7 +424,7 @@ fn the_kernel_does_to_every_frame_what_the_function_does_and_counts_it_alike() {
         (false, "others = \"forward\"\ntunnels = [0]\n"),
         (true, answers),
     ] {
-        within_attempts(3, || {
+        undisturbed(|| {
             let dropped = backlog_drops();
             let mut wanted = InProcess::start(settings, BEARERS);
             let mut gateway = Gateway::start(redirects, settings, BEARERS, "");
@@ -439,9 +440,9 @@ fn the_kernel_does_to_every_frame_what_the_function_does_and_counts_it_alike() {
                 let came = [0, 1].map(|port: usize| got[port].len());
                 let sent = [0, 1].map(|port: usize| want[port].len());
                 if came != sent && backlog_drops() > dropped {
-                    return Err(format!(
-                        "chunk {number}: the kernel's backlog was full: {came:?} of {sent:?}"
-                    ));
+                    return Err(Complaint::spoilt(format!(
+                        "the kernel's backlog was full in chunk {number}: {came:?} of {sent:?}"
+                    )));
                 }
                 for (port, (want, got)) in want.into_iter().zip(got).enumerate() {
                     assert_eq!(sorted(got), sorted(want), "chunk {number}, port {port}");
@@ -548,7 +549,7 @@ fn the_same_chain_file_serves_packet_sockets_af_xdp_xdp_and_memif() {
             arguments.extend(["--set", set]);
         }
         arguments.extend(["--size", "128"]);
-        within_attempts(5, || {
+        undisturbed(|| {
             let finished = run(&mut taut(&arguments));
             if finished.code() != Some(0) {
                 return Err(format!("{way}: {finished:?}"));

@@ -4,7 +4,8 @@ use crate::support::hosts::{
     Hosts, Namespace, Transport, hops, in_namespace, ip, mtr_hops, ping, pinged, transfer,
 };
 use crate::support::program::{Finished, Program, run};
-use crate::support::{scratch, taut, within_attempts};
+use crate::support::undisturbed::undisturbed;
+use crate::support::{scratch, taut};
 use std::fs;
 use std::time::{Duration, Instant};
 
@@ -111,7 +112,7 @@ fn three_routers_in_a_row_carry_what_hosts_say_and_tell_what_is_wrong() {
             for probes in [None, Some("--udp"), Some("--tcp")] {
                 let options: Vec<_> = [protocol].into_iter().chain(probes).collect();
                 traced.push(scope.spawn(move || {
-                    within_attempts(4, || match mtr_hops(a, &options, to) {
+                    undisturbed(|| match mtr_hops(a, &options, to) {
                         found if found == way => Ok(()),
                         found => Err(format!("{options:?}: {found:?}")),
                     });

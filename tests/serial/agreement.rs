@@ -5,7 +5,8 @@
 
 use crate::support::hosts::{FAR, in_namespace, two_hosts};
 use crate::support::program::{Program, run};
-use crate::support::{alone_and_root, is_installed, within_attempts};
+use crate::support::undisturbed::undisturbed;
+use crate::support::{alone_and_root, is_installed};
 use serde_json::Value;
 use std::process::Command;
 use std::time::Duration;
@@ -183,7 +184,7 @@ fn a_bridge_adds_as_much_to_everyones_figure() {
     if !others_are_here() {
         return;
     }
-    within_attempts(4, || {
+    undisturbed(|| {
         let (cable, bridge) = (cable()?, bridge()?);
         let added = bridge.above(&cable);
         println!("cable {cable:?}, bridge {bridge:?}, added {added:?}");
@@ -212,7 +213,7 @@ fn a_known_delay_is_what_everyone_finds() {
     let clock = Clock::calibrate(Duration::from_millis(50));
     let cycles = (clock.to_ticks(300_000.0) as u64).min(1_000_000);
     let delay_us = clock.to_ns(cycles) / 1e3;
-    within_attempts(4, || {
+    undisturbed(|| {
         let (idle, busy) = (forwarder(0)?, forwarder(cycles)?);
         let added = busy.above(&idle);
         println!("idle {idle:?}, busy {busy:?}, added {added:?} of {delay_us}");

@@ -3,7 +3,8 @@
 
 use crate::support::leftovers::Watch;
 use crate::support::program::{PATIENCE, Program, run};
-use crate::support::{alone, scratch, taut, within_attempts};
+use crate::support::undisturbed::undisturbed;
+use crate::support::{alone, scratch, taut};
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -14,7 +15,7 @@ use taut_host::{Testbed, choose_cores, pin_current_thread};
 use taut_lab::device::{flow_through, offers, ports_to};
 use taut_port::PortSpec;
 use taut_sys::Clock;
-use taut_traffic::{Instrument, Stream, Summaries, Tally, Trial};
+use taut_traffic::{Instrument, Stream, Summaries, Trial};
 
 /// What any of them forwards, also on a busy machine.
 const RATE_PPS: f64 = 5_000.0;
@@ -92,17 +93,15 @@ fn pass_once(
         rate_pps: RATE_PPS,
         duration: Duration::from_millis(200),
     };
-    // The first frames of a flow may take a slow path, and a stall of a busy machine lasts longer than
-    // the instrument waits for stragglers: one trial of many has to be without loss.
-    let mut tally = Tally::default();
-    for _ in 0..20 {
-        tally = instrument.run(trial, &mut Summaries::new(&clock), &stop);
-        if tally.sent == trial.packets() && tally.received == tally.sent && tally.corrupt == 0 {
-            return (Ok(()), instrument);
-        }
-    }
-    let failed = format!("{} back={back}: {tally:?}", baseline.id);
-    (Err(failed), instrument)
+    // The first frames of a flow may take a slow path.
+    instrument.run(trial, &mut Summaries::new(&clock), &stop);
+    let tally = instrument.run(trial, &mut Summaries::new(&clock), &stop);
+    let is_whole = tally.sent == trial.packets() && tally.received == tally.sent;
+    let outcome = match is_whole && tally.corrupt == 0 {
+        true => Ok(()),
+        false => Err(format!("{} back={back}: {tally:?}", baseline.id)),
+    };
+    (outcome, instrument)
 }
 
 /// As [`pass`], with the generator in a process of its own: DPDK keeps what it took in this one.
@@ -149,7 +148,7 @@ fn passes_both_ways_and_leaves_nothing(id: &str) {
                 &[&[false], &[true]]
             };
             for directions in starts {
-                within_attempts(8, || {
+                undisturbed(|| {
                     let folder = tempfile::tempdir_in(watch.temporary()).unwrap();
                     if baseline.reach == Reach::Vhost {
                         pass_from_outside(baseline, folder.path(), directions[0])
@@ -280,7 +279,7 @@ fn a_router_does_not_pass_frames_that_are_not_addressed_to_it() {
 #[test]
 fn a_router_of_ours_knows_its_neighbours_when_packets_are_counted() {
     let _turn = alone();
-    within_attempts(3, || {
+    undisturbed(|| {
         let mut generate = taut(&["generate", "--device", "memif-route", "--rate", "max"]);
         let done = run(generate.args(["--seconds", "0.2", "--warm-up", "0.5", "--json"]));
         match done.last_json()["flow"]["received"].as_u64() {

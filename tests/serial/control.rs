@@ -4,9 +4,8 @@
 use crate::support::hosts::{Namespace, ip};
 use crate::support::leftovers::Watch;
 use crate::support::program::{Program, run};
-use crate::support::{
-    alone, alone_and_root, is_installed, json, names, scratch, taut, within_attempts,
-};
+use crate::support::undisturbed::undisturbed;
+use crate::support::{alone, alone_and_root, is_installed, json, names, scratch, taut};
 use serde_json::Value;
 use std::fs;
 use std::net::UdpSocket;
@@ -30,7 +29,7 @@ fn two_seconds_on_the_loopback_interface_balance_and_fill_a_folder() {
     let watch = Watch::begin();
     for format in FORMATS {
         // A stall of a shared machine lets the robot fall.
-        within_attempts(5, || {
+        undisturbed(|| {
             let folder = scratch();
             let out = folder.path().join("out");
             let mut command = taut(&["control", "run", "--periods", "57", "--json"]);
@@ -233,7 +232,7 @@ fn the_loop_closes_over_a_channel_and_over_a_chain() {
             println!("skipped: needs openvswitch (package openvswitch-switch)");
             continue;
         }
-        within_attempts(5, || {
+        undisturbed(|| {
             // A plant that forgives.
             let mut command = taut(&["control", "run", "--plant", "conveyor", "--periods", "40"]);
             let finished = run(watch.over(command.args(["--json", "--over", &over])));
@@ -315,7 +314,7 @@ fn the_controller_of_ncsbench_balances_our_robot() {
         return;
     };
     let _turn = alone();
-    within_attempts(5, || {
+    undisturbed(|| {
         let folder = scratch();
         let python = std::env::var_os("NCSBENCH_PYTHON").unwrap_or("python3".into());
         let mut command = Command::new(python);

@@ -2,7 +2,8 @@
 //! jumps. Each is told as it was, and nothing hangs.
 
 use crate::support::program::{Program, run};
-use crate::support::{RESTING, Sockets, alone, is_installed, scratch, taut, within_attempts};
+use crate::support::undisturbed::undisturbed;
+use crate::support::{RESTING, Sockets, alone, is_installed, scratch, taut};
 use rustix::process::Signal;
 use std::fs;
 use std::process::Command;
@@ -64,7 +65,7 @@ fn a_device_that_is_killed_costs_packets_that_are_counted_and_code_1() {
 #[test]
 fn a_device_that_stops_for_a_while_shows_in_latency_and_loses_nothing_it_had() {
     let _turn = alone();
-    within_attempts(3, || {
+    undisturbed(|| {
         let sockets = Sockets::new();
         let forward = start_forward(&sockets);
         let generate = start_generate(&sockets, "1.6");

@@ -2,18 +2,14 @@
 
 use crate::support::program::{Finished, Program, run};
 use crate::support::testpmd::Testpmd;
-use crate::support::{
-    RESTING, Sockets, alone, alone_and_root, is_listened_on, taut, testpmd, within_attempts,
-};
+use crate::support::undisturbed::{Complaint, undisturbed};
+use crate::support::{RESTING, Sockets, alone, alone_and_root, is_listened_on, taut, testpmd};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 use taut_host::{Testbed, allowed_cpus, choose_cores};
-
-/// The generator waits 20 ms for a packet; on a loaded machine others are kept from their core for longer.
-const ATTEMPTS: usize = 10;
 
 /// Slots of a ring of `net_memif`, unless told.
 const RING: u64 = 1024;
@@ -57,11 +53,11 @@ fn generate(ports: &[String], size: usize) -> Command {
 }
 
 /// Whether all that was sent came back, whole and in order.
-fn all_came_back(finished: Finished) -> Result<(), String> {
+fn all_came_back(finished: Finished) -> Result<(), Complaint> {
     assert!(!finished.stderr.contains("panicked"), "{finished:?}");
     // 1: the generator was kept from its core, and sent fewer.
     if !matches!(finished.code(), Some(0 | 1)) {
-        return Err(format!("{finished:?}"));
+        return Err(format!("{finished:?}").into());
     }
     let summary = finished.last_json();
     let tally = &summary["tally"];
@@ -73,15 +69,16 @@ fn all_came_back(finished: Finished) -> Result<(), String> {
     if sent >= 300 && summary["lost"] == 0 && tally["received"] == sent {
         Ok(())
     } else {
-        Err(summary.to_string())
+        Err(summary.to_string().into())
     }
 }
 
 /// This, if it ended well. As its peer leaves, DPDK 22.11's `net_memif` may read a ring that its other thread has
 /// unmapped: testpmd dies of it at the same instruction (docs/reference/ports.md).
-fn unless_net_memif_died(finished: Finished) -> Result<Finished, String> {
+fn unless_net_memif_died(finished: Finished) -> Result<Finished, Complaint> {
     if finished.signal() == Some(Signal::SEGV.as_raw()) {
-        return Err(format!("net_memif died as its peer left: {finished:?}"));
+        let died = format!("net_memif died as its peer left: {finished:?}");
+        return Err(Complaint::spoilt(died));
     }
     Ok(finished.success())
 }
@@ -131,7 +128,7 @@ fn dpdks_memif_clients_forward_between_our_memif_servers() {
     }
     let _turn = alone();
     for size in [64, 1518] {
-        within_attempts(ATTEMPTS, || {
+        undisturbed(|| -> Result<(), Complaint> {
             let sockets = Sockets::new();
             let paths = sockets.paths();
             let mut generator = Program::start(&mut generate(&sockets.ports("server", ""), size));
@@ -156,7 +153,7 @@ fn each_of_two_workers_has_queues_of_dpdks_devices() {
         return;
     }
     let _turn = alone();
-    within_attempts(ATTEMPTS, || {
+    undisturbed(|| -> Result<(), Complaint> {
         let sockets = Sockets::new();
         let [west, east] = sockets.paths();
         let of_two = |wait: &str, specs: [String; 2]| {
@@ -189,7 +186,7 @@ fn each_of_two_workers_has_queues_of_dpdks_devices() {
         let summary = unless_net_memif_died(ended)?.last_json();
         let workers = summary["workers"].as_array().unwrap();
         if workers.iter().any(|it| it["rx_packets"] == 0) {
-            return Err(format!("a worker that had nothing: {summary}"));
+            return Err(format!("a worker that had nothing: {summary}").into());
         }
         let (received, sent) = (
             counter(&summary, "rx_packets"),
@@ -216,7 +213,7 @@ fn our_memif_clients_are_served_by_dpdks_memif_servers() {
         return;
     }
     let _turn = alone();
-    within_attempts(ATTEMPTS, || {
+    undisturbed(|| {
         let sockets = Sockets::new();
         let paths = sockets.paths();
         let devices = paths.iter().enumerate();
@@ -241,7 +238,7 @@ fn every_packet_comes_back_from_a_testpmd_on_virtio_user() {
     }
     let _turn = alone();
     for mode in ["io", "macswap"] {
-        within_attempts(ATTEMPTS, || {
+        undisturbed(|| {
             let sockets = Sockets::new();
             let paths = sockets.paths();
             let vhost = paths.iter().enumerate();
@@ -267,7 +264,7 @@ fn every_packet_comes_back_over_virtio_user_from_a_testpmd_on_vhost() {
         return;
     }
     let _turn = alone();
-    within_attempts(ATTEMPTS, || {
+    undisturbed(|| {
         let sockets = Sockets::new();
         let paths = sockets.paths();
         let vhost = paths.iter().enumerate();
@@ -309,7 +306,7 @@ fn every_packet_crosses_veth_pairs_through_dpdks_drivers_for_the_kernel() {
         forward.wait_until("both links up", |_, stderr| {
             stderr.matches(": up").count() >= 2
         });
-        within_attempts(ATTEMPTS, || {
+        undisturbed(|| {
             let ours = generate(&ports([0, 1].map(|i| format!("af_packet:gen{i}"))), 64);
             let mut command = Command::new("ip");
             command

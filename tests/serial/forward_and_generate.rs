@@ -1,7 +1,8 @@
 //! `taut forward` and `taut generate` at each other's ends over memif: nothing lost, all accounted for.
 
 use crate::support::program::{Finished, Program, run};
-use crate::support::{RESTING, Sockets, alone, other, scratch, taut, within_attempts};
+use crate::support::undisturbed::undisturbed;
+use crate::support::{RESTING, Sockets, alone, other, scratch, taut};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::fs;
@@ -52,7 +53,7 @@ fn every_packet_comes_back_in_every_role_with_every_flush_and_counters_add_up() 
     let _turn = alone();
     for (index, flush) in FLUSHES.into_iter().enumerate() {
         let role = ["server", "client"][index % 2];
-        within_attempts(3, || {
+        undisturbed(|| {
             let sockets = Sockets::new();
             let forward = start_forward(&sockets, role, &["--flush", flush, "--quiet"]);
             let ports = sockets.ports(other(role), "");
@@ -96,7 +97,7 @@ fn every_packet_comes_back_in_every_role_with_every_flush_and_counters_add_up() 
 fn both_sides_take_either_role() {
     let _turn = alone();
     // One port of each role on each side.
-    within_attempts(3, || {
+    undisturbed(|| {
         let [west, east] = Sockets::new()
             .paths()
             .map(|path| path.display().to_string());
@@ -320,7 +321,7 @@ fn a_peer_that_dies_is_noticed_and_the_next_one_served() {
 fn a_buffered_forwarder_waits_for_its_drain_timer() {
     let _turn = alone();
     // At 100 kpkt/s a buffer of 32 is drained by its timer, on average after half of it.
-    within_attempts(4, || {
+    undisturbed(|| {
         let average = |flush: &str| {
             let sockets = Sockets::new();
             let more = ["--flush", flush, "--quiet", "--wait", "poll"];

@@ -1,7 +1,8 @@
 //! `taut generate --cores`: several workers that send together, each over its part of the ports.
 
 use crate::support::program::{Finished, Program, run};
-use crate::support::{RESTING, Sockets, alone, other, taut, within_attempts};
+use crate::support::undisturbed::undisturbed;
+use crate::support::{RESTING, Sockets, alone, other, taut};
 use serde_json::Value;
 use taut_host::allowed_cpus;
 
@@ -59,7 +60,7 @@ fn workers_send_what_one_would_and_get_it_back_over_rings_of_their_own() {
         return;
     };
     for role in ["server", "client"] {
-        within_attempts(3, || {
+        undisturbed(|| {
             let sockets = Sockets::new();
             let forward = forward(&sockets, role, &["--workers", "2"]);
             let ports = sockets.ports(other(role), "");

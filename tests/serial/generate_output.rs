@@ -1,9 +1,8 @@
 //! The folder of `taut generate --out`: whole files, whatever happens meanwhile.
 
 use crate::support::program::{Finished, Program, run};
-use crate::support::{
-    RESTING, Sockets, alone, alone_and_root, is_installed, json, scratch, taut, within_attempts,
-};
+use crate::support::undisturbed::undisturbed;
+use crate::support::{RESTING, Sockets, alone, alone_and_root, is_installed, json, scratch, taut};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -58,7 +57,7 @@ fn against_forward(more: &str, out: &Path) -> Finished {
 #[test]
 fn samples_histogram_summary_and_worst_packets_agree() {
     let _turn = alone();
-    within_attempts(3, || {
+    undisturbed(|| {
         let folder = scratch();
         let out = folder.path().join("run");
         let more = "--rate 20k --seconds 0.5 --json --worst 5 --max-loss 1";

@@ -1,7 +1,8 @@
 //! What function `impair` does on purpose is what `taut generate` reports, packet by packet.
 
 use crate::support::program::{Program, run};
-use crate::support::{RESTING, Sockets, alone, scratch, taut, within_attempts};
+use crate::support::undisturbed::undisturbed;
+use crate::support::{RESTING, Sockets, alone, scratch, taut};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
@@ -143,7 +144,7 @@ fn compare(settings: &str) -> Result<BTreeMap<u64, String>, String> {
 fn every_fault_at_random_is_reported_of_the_packet_that_had_it() {
     let _turn = alone();
     for seed in 1..=2 {
-        within_attempts(3, || {
+        undisturbed(|| -> Result<(), String> {
             let actions = compare(&format!(
                 "seed = {seed}\nloss = 0.02\nduplicate = 0.02\nreorder = 0.02\ncorrupt = 0.02\n"
             ))?;
@@ -168,7 +169,7 @@ fn a_fault_that_comes_alone_is_the_only_one_reported() {
         ("reorder", "reorder"),
         ("corrupt", "corrupt"),
     ] {
-        within_attempts(3, || {
+        undisturbed(|| -> Result<(), String> {
             let actions = compare(&format!("seed = 7\n{fault} = 0.05\n"))?;
             // 200 are expected.
             assert!(actions.len() > 120, "{fault}: {}", actions.len());
@@ -181,7 +182,7 @@ fn a_fault_that_comes_alone_is_the_only_one_reported() {
 #[test]
 fn listed_packets_and_no_others_are_reported() {
     let _turn = alone();
-    within_attempts(3, || {
+    undisturbed(|| {
         let actions = compare(
             "lose_at = [0, 10, 11]\nduplicate_at = [20, 21]\nreorder_at = [30, 32]\n\
              corrupt_at = [40, 41]\ndistance = 5\n",
@@ -205,7 +206,7 @@ fn listed_packets_and_no_others_are_reported() {
 #[test]
 fn nothing_is_reported_where_nothing_was_done() {
     let _turn = alone();
-    within_attempts(3, || {
+    undisturbed(|| -> Result<(), String> {
         assert!(compare("")?.is_empty());
         Ok(())
     });

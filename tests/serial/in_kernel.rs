@@ -3,7 +3,8 @@
 
 use crate::support::hosts::{FAR, Transport, in_namespace, transfer, two_hosts};
 use crate::support::program::{PATIENCE, Program, run};
-use crate::support::{alone_and_root, is_installed, scratch, within_attempts};
+use crate::support::undisturbed::undisturbed;
+use crate::support::{alone_and_root, is_installed, scratch};
 use std::fs;
 use std::process::Command;
 use std::thread::sleep;
@@ -54,7 +55,7 @@ fn generate(testbed: &Testbed, ports: &[&str]) -> Command {
 }
 
 fn all_come_back(testbed: &Testbed, ports: &[&str]) {
-    within_attempts(5, || {
+    undisturbed(|| {
         let finished = run(&mut generate(testbed, ports));
         if finished.code() != Some(0) {
             return Err(format!("{finished:?}"));

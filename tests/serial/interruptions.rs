@@ -1,7 +1,8 @@
 //! What the slowest packets waited for: the device's loop notes when its core was taken away, and whoever measures finds it.
 
 use crate::support::program::{Finished, Program, run};
-use crate::support::{Sockets, alone, scratch, taut, within_attempts};
+use crate::support::undisturbed::undisturbed;
+use crate::support::{Sockets, alone, scratch, taut};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::fs;
@@ -39,7 +40,7 @@ fn packets(slowest: &Value, causes: &[&str]) -> u64 {
 fn a_device_that_was_stopped_is_what_the_slowest_packets_waited_for() {
     let _turn = alone();
     // Another program may take the generator's core for as long.
-    within_attempts(4, || {
+    undisturbed(|| {
         let (folder, sockets) = (scratch(), Sockets::new());
         let log = folder.path().join("gaps");
         let forward = forward(&sockets, &log);

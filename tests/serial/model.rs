@@ -1,7 +1,8 @@
 //! `taut model`: predictions, fits, checks, plans and budgets, and what is wrong with what they are given.
 
 use crate::support::program::{Finished, run};
-use crate::support::{alone, json, scratch, taut, within_attempts};
+use crate::support::undisturbed::undisturbed;
+use crate::support::{alone, json, scratch, taut};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -128,7 +129,7 @@ fn overload_takes_the_folders_of_measurements_and_says_what_is_wrong_with_them()
     let pattern = ["--seconds", "1", "--pattern", "burst(32, 0ns)"];
     let device = ["--device", "memif,function=burn(cycles=30000)"];
     // A busy machine may take the core of the plain forwarder for longer than the function takes.
-    within_attempts(4, || {
+    undisturbed(|| {
         let _ = [&out, &bursts].map(fs::remove_dir_all);
         measure(&bursts, &[&device[..], &pattern].concat())?;
         measure(&out, &["--device", "memif", "--seconds", "0.3"])?;

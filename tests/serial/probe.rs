@@ -2,9 +2,8 @@
 
 use crate::support::hosts::{FAR, Namespace, in_namespace, two_hosts};
 use crate::support::program::{Program, run};
-use crate::support::{
-    alone, alone_and_root, is_installed, json, names, scratch, taut, within_attempts,
-};
+use crate::support::undisturbed::undisturbed;
+use crate::support::{alone, alone_and_root, is_installed, json, names, scratch, taut};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -160,7 +159,7 @@ fn a_search_finds_a_rate_that_its_own_trials_bear_out() {
         "64",
         "--json",
     ];
-    within_attempts(3, || {
+    undisturbed(|| {
         let finished = run(&mut taut(&arguments));
         if finished.code() != Some(0) {
             return Err(format!("{finished:?}"));
@@ -276,7 +275,7 @@ fn round_trips_over_a_wire_are_those_of_irtt() {
         ]))
     };
     let _awake = [awake(), awake()];
-    within_attempts(3, || {
+    undisturbed(|| {
         let ours = [
             "probe",
             "client",
@@ -347,7 +346,7 @@ fn faults_made_on_purpose_are_the_ones_counted() {
     };
     let folder = scratch();
     let chain = folder.path().join("chain.toml");
-    within_attempts(3, || {
+    undisturbed(|| {
         // Behind the address resolution and the first question; counted in each direction, so that packet 50
         // is a question and an answer of other probes.
         let found = impaired(
@@ -363,7 +362,7 @@ fn faults_made_on_purpose_are_the_ones_counted() {
         }
         Ok(())
     });
-    within_attempts(3, || {
+    undisturbed(|| {
         let found = impaired("", &chain);
         match number(&found["lost"]) + number(&found["duplicate"]) + number(&found["reordered"]) {
             0.0 => Ok(()),

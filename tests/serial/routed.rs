@@ -1,7 +1,8 @@
 //! The generator as the hosts of a router's networks: Linux routing without a single neighbour set.
 
+use crate::support::alone_and_root;
 use crate::support::program::run;
-use crate::support::{alone_and_root, within_attempts};
+use crate::support::undisturbed::undisturbed;
 use std::process::Command;
 use taut_host::{Testbed, choose_cores};
 
@@ -86,7 +87,7 @@ fn a_router_finds_every_host_and_the_generator_finds_the_router() {
         settings
             .iter()
             .for_each(|set| arguments.extend(["--set", set]));
-        within_attempts(3, || {
+        undisturbed(|| {
             let finished = run(&mut generate(&testbed, &arguments));
             if finished.code() != Some(0) {
                 return Err(finished.stderr);
@@ -107,7 +108,7 @@ fn questions_during_a_trial_are_answered_and_counted() {
         return;
     };
     let testbed = router(["10.81.0.254/24", "10.82.0.254/24"]);
-    within_attempts(3, || {
+    undisturbed(|| {
         in_device(&testbed, "ip neighbour flush all");
         // Without a warm-up the router asks in the trial: for each destination, and holds what it was sent.
         let more = [

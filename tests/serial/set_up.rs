@@ -69,10 +69,11 @@ fn packages_that_dpkg_only_knows_of_are_missing() {
 }
 
 const OUTPUT: &str = "
-running 3 tests
+running 4 tests
 test ssh::first ... ok
 test ssh::second ... ok
 test ssh::third ... ok
+test ssh::fourth ... ok
 
 successes:
 
@@ -84,12 +85,18 @@ skipped: needs the same again
 ---- ssh::third stdout ----
 skipped: the kernel says no
 
+---- ssh::fourth stdout ----
+repeated: attempt 1 of 2, as others ran for 20ms of 1.0s: late
+repeated: attempt 2 of 2, as others ran for 30ms of 1.0s: late
+not measured: machine busy in each of 2 attempts
+
 successes:
     ssh::first
     ssh::second
     ssh::third
+    ssh::fourth
 
-test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s
+test result: ok. 4 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s
 
 skipped: needs mdbook
 ";
@@ -125,6 +132,18 @@ fn skipped_tests_are_counted_apart() {
         "{shown}"
     );
     assert!(!shown.contains("told nobody"), "{shown}");
+}
+
+#[test]
+fn a_test_that_a_busy_machine_left_open_is_counted_apart_with_its_attempts() {
+    let (shown, _) = counted("");
+    for line in [
+        "repeated: attempt 2 of 2, as others ran for 30ms of 1.0s: late (ssh::fourth)\n",
+        "not measured: machine busy in each of 2 attempts (ssh::fourth)\n",
+        "\nmachine busy: 1 tests not measured, 2 attempts repeated\n",
+    ] {
+        assert!(shown.contains(line), "{shown}");
+    }
 }
 
 #[test]

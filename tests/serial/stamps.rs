@@ -1,7 +1,8 @@
 //! Stamps of arrival of the receiving port: one for every packet, and earlier than when the generator saw it.
 
 use crate::support::program::run;
-use crate::support::{alone, alone_and_root, scratch, taut, within_attempts};
+use crate::support::undisturbed::undisturbed;
+use crate::support::{alone, alone_and_root, scratch, taut};
 use serde_json::Value;
 use std::process::Command;
 use taut_host::{Steering, Testbed, choose_cores};
@@ -28,7 +29,7 @@ fn bridge() -> Testbed {
 /// Every packet received has a stamp, and at every quantile stamps are earlier than the generator; so they would
 /// not be if more than a few packets were stamped later than seen.
 fn stamps_lie_within_the_round_trip(testbed: &Testbed, spec: &str) {
-    within_attempts(5, || {
+    undisturbed(|| {
         let generated = run(&mut generate(testbed, spec, &["--json"]));
         if generated.code() != Some(0) {
             return Err(format!("{generated:?}"));

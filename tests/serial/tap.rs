@@ -2,9 +2,8 @@
 //! known by number, and another program's time stamps agree. The same in line, over memif.
 
 use crate::support::program::{Program, run};
-use crate::support::{
-    Sockets, alone, alone_and_root, is_installed, scratch, taut, within_attempts,
-};
+use crate::support::undisturbed::{Complaint, undisturbed};
+use crate::support::{Sockets, alone, alone_and_root, is_installed, scratch, taut};
 use rustix::process::Signal;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -70,7 +69,7 @@ fn tap_samples(folder: &Path, side: &str) -> BTreeMap<u64, Option<u64>> {
 
 /// The tap's packets are the generator's, and each was inside for less than its round trip.
 fn compare(testbed: &Testbed, options: &str) {
-    within_attempts(10, || {
+    undisturbed(|| {
         let folder = scratch();
         let [inside, outside] = ["tap", "generator"].map(|n| folder.path().join(n));
         let into = |folder: &Path| {
@@ -82,14 +81,15 @@ fn compare(testbed: &Testbed, options: &str) {
         let generated = run(command.args(into(&outside)));
         let tapped = tap.interrupt().success().last_json();
         if generated.code() != Some(0) || generated.last_json()["lost"] != 0 {
-            return Err(format!("{generated:?}"));
+            return Err(format!("{generated:?}").into());
         }
         let number = |of: &serde_json::Value| of.as_u64().unwrap();
         let sent = number(&generated.last_json()["tally"]["sent"]);
         // The kernel of some virtual machines skips its trace points for milliseconds: that is said, packet by packet.
         let unseen = number(&tapped["missed"]["unseen"]);
         if unseen * 10 > sent {
-            return Err(tapped.to_string());
+            let skipped = format!("the kernel skipped {unseen} trace points: {tapped}");
+            return Err(Complaint::spoilt(skipped));
         }
         let direction = &tapped["directions"][0];
         let [entered, left] = ["entered", "left"].map(|name| number(&direction[name]));
@@ -212,7 +212,7 @@ fn another_programs_time_stamps_agree() {
         return;
     }
     let testbed = bridge();
-    within_attempts(3, || {
+    undisturbed(|| {
         let folder = scratch();
         let inside = folder.path().join("tap");
         let captures = ["dut0", "dut1"].map(|i| captured(&testbed, i, folder.path()));
@@ -474,7 +474,7 @@ fn compare_in_line() -> Result<(), String> {
 #[test]
 fn in_line_it_sees_what_the_generator_sends_and_the_device_drops() {
     let _turn = alone();
-    within_attempts(10, compare_in_line);
+    undisturbed(compare_in_line);
 }
 
 #[test]
@@ -483,7 +483,7 @@ fn in_line_and_at_the_wires_the_same_packets_are_seen_and_the_wires_lie_closer()
         return;
     };
     let testbed = bridge();
-    within_attempts(10, || {
+    undisturbed(|| {
         let (outer, folder) = (Sockets::new(), scratch());
         let [line, wires] = ["line", "wires"].map(|name| folder.path().join(name));
         let mut command = Command::new("ip");
@@ -507,7 +507,7 @@ fn in_line_and_at_the_wires_the_same_packets_are_seen_and_the_wires_lie_closer()
         let at_wires = at_wires.interrupt();
         let in_line = in_line.interrupt();
         if generated.code() != Some(0) || generated.last_json()["lost"] != 0 {
-            return Err(format!("{generated:?}"));
+            return Err(format!("{generated:?}").into());
         }
         let (in_line, at_wires) = (
             in_line.success().last_json(),
@@ -515,7 +515,8 @@ fn in_line_and_at_the_wires_the_same_packets_are_seen_and_the_wires_lie_closer()
         );
         if at_wires["missed"]["unseen"] != 0 {
             // The kernel of some virtual machines skips its trace points for milliseconds.
-            return Err(at_wires.to_string());
+            let skipped = format!("the kernel skipped trace points: {at_wires}");
+            return Err(Complaint::spoilt(skipped));
         }
         let sent = &generated.last_json()["tally"]["sent"];
         assert_eq!(&in_line["directions"][0]["left"], sent, "{in_line}");
@@ -532,7 +533,7 @@ fn in_line_and_at_the_wires_the_same_packets_are_seen_and_the_wires_lie_closer()
         let longer = wires.values().zip(line.values()).filter(|(w, l)| w >= l);
         match longer.count() {
             n if n * 1000 <= line.len() => Ok(()),
-            n => Err(format!("{n} longer at the wires: {in_line} {at_wires}")),
+            n => Err(format!("{n} longer at the wires: {in_line} {at_wires}").into()),
         }
     });
 }

@@ -2,9 +2,8 @@
 
 use crate::support::program::{PATIENCE, Program};
 use crate::support::testpmd::Testpmd;
-use crate::support::{
-    RESTING, Sockets, alone, is_listened_on, other, taut, testpmd, within_attempts,
-};
+use crate::support::undisturbed::{Complaint, undisturbed};
+use crate::support::{RESTING, Sockets, alone, is_listened_on, other, taut, testpmd};
 use serde_json::Value;
 use std::path::PathBuf;
 use std::thread::sleep;
@@ -55,7 +54,7 @@ fn all_come_back(
     mut other_end: impl FnMut(&[PathBuf]) -> Testpmd,
 ) {
     let core = taut_host::choose_cores().generator.to_string();
-    within_attempts(4, || {
+    undisturbed(|| {
         let sockets = Sockets::new();
         let mut generate = vec!["generate".to_string()];
         let ports = sockets.ports(role, ",ring=4096");
@@ -75,18 +74,19 @@ fn all_come_back(
         };
         if !testpmd.is_running() {
             // DPDK's own fault (docs/reference/ports.md): its thread for the socket unmaps what its worker polls.
-            return Err(format!("died as its peer left: {}", testpmd.output()));
+            let died = format!("testpmd died as its peer left: {}", testpmd.output());
+            return Err(Complaint::spoilt(died));
         }
         if finished.code() == Some(1) {
             // The generator was kept from its core.
-            return Err(finished.stderr);
+            return Err(finished.stderr.into());
         }
         let summary = finished.success().last_json();
         let tally = &summary["tally"];
         assert_eq!(tally["corrupt"], 0, "{summary}");
         if tally["foreign"] != 0 {
             // Of the warm-up, held up for longer than the generator waits for stragglers.
-            return Err(summary.to_string());
+            return Err(summary.to_string().into());
         }
         for name in ["duplicate", "reordered"] {
             assert_eq!(summary["sequence"][name], 0, "{summary}");
@@ -96,7 +96,7 @@ fn all_come_back(
         if sent >= 1_000 && summary["lost"] == 0 && tally["received"] == sent {
             Ok(())
         } else {
-            Err(format!("{summary} {}", testpmd.output()))
+            Err(format!("{summary} {}", testpmd.output()).into())
         }
     });
 }

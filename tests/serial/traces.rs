@@ -1,7 +1,8 @@
 //! Captures as a stream's pattern: their gaps and sizes with taut's packets, and their own frames.
 
 use crate::support::program::{Finished, run};
-use crate::support::{alone, scratch, taut, within_attempts};
+use crate::support::undisturbed::undisturbed;
+use crate::support::{alone, scratch, taut};
 use std::fs;
 use std::path::Path;
 
@@ -67,24 +68,22 @@ fn the_frames_of_a_trace_go_out_unchanged_over_and_over_at_its_times() {
         "--max-loss",
         "1",
     ];
-    let mut nearest_ms = [f64::INFINITY; 7];
-    within_attempts(10, || {
+    undisturbed(|| {
         generate(std::slice::from_ref(&port), &pattern, &more).success();
         let out = read_capture(&sent);
         // Passes of 112.5 ms: two whole ones and the first two packets of a third.
         let bytes: Vec<_> = out.iter().map(|(_, frame)| frame).collect();
         let want: Vec<_> = frames.iter().cycle().take(8).collect();
         assert_eq!(bytes, want);
-        // A stall of the machine moves a packet; each gap is the trace's in one attempt or another.
         let gaps_ms = out.windows(2).map(|w| (w[1].0 - w[0].0) as f64 / 1e6);
         let want_ms = [15.0, 60.0, 37.5].into_iter().cycle();
-        for (nearest, (gap, want)) in nearest_ms.iter_mut().zip(gaps_ms.zip(want_ms)) {
-            *nearest = nearest.min((gap - want).abs());
-        }
-        if nearest_ms.iter().all(|off| *off < 5.0) {
-            Ok(())
-        } else {
-            Err(format!("off by {nearest_ms:?} ms"))
+        let off_ms: Vec<f64> = gaps_ms
+            .zip(want_ms)
+            .map(|(gap, want)| (gap - want).abs())
+            .collect();
+        match off_ms.iter().all(|off| *off < 5.0) {
+            true => Ok(()),
+            false => Err(format!("off by {off_ms:?} ms")),
         }
     });
 }
@@ -101,7 +100,7 @@ fn packets_at_the_times_and_in_the_sizes_of_a_trace_are_measured() {
     let pair = format!("pair:trace-{}", std::process::id());
     let ports = [pair.clone(), pair];
     let pattern = format!("trace({})", trace.display());
-    within_attempts(3, || {
+    undisturbed(|| {
         let finished = generate(&ports, &pattern, &["--size", "trace", "--seconds", "0.2"]);
         let summary = finished.last_json();
         let tally = &summary["tally"];
@@ -138,7 +137,7 @@ fn fillers_stand_between_packets_and_are_dropped_on_arrival() {
         "--seconds",
         "0.3",
     ];
-    within_attempts(3, || {
+    undisturbed(|| {
         let summary = generate(&ports, "constant", &more).last_json();
         let tally = &summary["tally"];
         let number = |name: &str| tally[name].as_u64().unwrap();

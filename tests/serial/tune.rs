@@ -1,7 +1,8 @@
 //! `taut tune` on this machine: sees settings, changes them and changes them back to the byte, hears what interrupts.
 
 use crate::support::program::{Finished, Program, run};
-use crate::support::{alone, is_installed, scratch, taut, within_attempts};
+use crate::support::undisturbed::undisturbed;
+use crate::support::{alone, is_installed, scratch, taut};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
@@ -336,7 +337,7 @@ fn disturb(cpu: usize, end: Arc<AtomicBool>, bursts: Bursts) -> std::thread::Joi
 fn the_detector_finds_injected_pauses_and_takes_nothing_for_itself() {
     let _turn = alone();
     let Some(cpu) = quiet_cpu() else { return };
-    within_attempts(3, || {
+    undisturbed(|| {
         let folder = scratch();
         let file = folder.path().join("gaps.csv");
         let (end, bursts) = (Arc::new(AtomicBool::new(false)), Bursts::default());

@@ -1,7 +1,8 @@
 //! `taut forward --control`: functions are replaced while packets flow, and none of them is lost.
 
 use crate::support::program::Program;
-use crate::support::{Sockets, alone, taut, within_attempts};
+use crate::support::undisturbed::undisturbed;
+use crate::support::{Sockets, alone, taut};
 use serde_json::{Value, json};
 
 /// The answers to updates so far.
@@ -45,7 +46,7 @@ fn forwarder(sockets: &Sockets, more: &[&str]) -> Program {
 fn a_chain_is_updated_under_traffic_without_loss() {
     let _turn = alone();
     // A generator that is kept from its core for long finds a full ring: not the forwarder's fault.
-    within_attempts(3, || {
+    undisturbed(|| {
         let sockets = Sockets::new();
         let mut program = forwarder(&sockets, &["--function", "mac-swap"]);
         let ports = sockets.ports("server", "");

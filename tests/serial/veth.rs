@@ -5,7 +5,8 @@ use crate::support::hosts::{
     FAR, Transport, in_namespace, ip, transfer, two_hosts, wait_for_packets,
 };
 use crate::support::program::{Finished, Program, run};
-use crate::support::{RESTING, alone_and_root, is_installed, within_attempts};
+use crate::support::undisturbed::undisturbed;
+use crate::support::{RESTING, alone_and_root, is_installed};
 use std::process::Command;
 use taut_host::{Steering, Testbed, choose_cores};
 
@@ -64,7 +65,7 @@ fn no_panic(finished: &Finished) {
 
 /// All that `taut generate` sends out of gen0 is back at gen1.
 fn all_come_back(testbed: &Testbed) {
-    within_attempts(3, || {
+    undisturbed(|| {
         let finished = run(&mut generate(testbed, "0.5"));
         no_panic(&finished);
         if finished.code() != Some(0) {
@@ -222,7 +223,7 @@ fn what_a_filter_leaves_is_the_kernels_while_the_rest_is_forwarded() {
     let mut forward = Program::start(&mut command);
     forward.wait_for_stderr("takes udp and leaves the rest");
     forward.wait_for_stderr("dut0,filter=udp: up");
-    within_attempts(5, || {
+    undisturbed(|| {
         let mut command = in_namespace(near, env!("CARGO_BIN_EXE_taut"));
         command.args(["generate", "--port", "af_packet:gen0", "--json"]);
         let generator = Program::start(command.args(["--rate", "1k", "--seconds", "1"]));

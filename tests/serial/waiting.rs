@@ -3,7 +3,8 @@
 
 use crate::support::leftovers::Watch;
 use crate::support::program::{Finished, Program, run};
-use crate::support::{Sockets, alone, alone_and_root, other, scratch, taut, within_attempts};
+use crate::support::undisturbed::undisturbed;
+use crate::support::{Sockets, alone, alone_and_root, other, scratch, taut};
 use serde_json::Value;
 use std::path::Path;
 
@@ -41,7 +42,7 @@ fn a_forwarder_that_sleeps_over_memif_loses_nothing_and_says_how_long_it_slept()
         ("poll", "client"),
     ] {
         // A generator that is kept from its core for long finds a full ring: not the forwarder's fault.
-        within_attempts(3, || {
+        undisturbed(|| {
             let sockets = Sockets::new();
             let program = forward(&sockets, role, wait);
             let traffic = "--rate 2k --seconds 0.4 --max-loss 1";
@@ -75,7 +76,7 @@ fn packets_wake_a_forwarder_over_memif_and_over_packet_sockets() {
     };
     for port in ["memif", "af_packet", "af_xdp"] {
         let device = format!("{port},wait=interrupt");
-        within_attempts(8, || {
+        undisturbed(|| {
             let watch = Watch::begin();
             let words = [
                 "generate",
@@ -112,7 +113,7 @@ fn packets_wake_a_forwarder_over_memif_and_over_packet_sockets() {
 #[test]
 fn a_forwarder_between_sleeps_uses_less_of_the_processor_than_one_that_polls() {
     let _turn = alone();
-    within_attempts(6, || {
+    undisturbed(|| {
         let share = |wait: &str| {
             let device = format!("memif,wait={wait}");
             let words = [

@@ -2,7 +2,8 @@
 //! terminal back.
 
 use crate::support::program::{Program, run};
-use crate::support::{alone, is_installed, scratch, taut, within_attempts};
+use crate::support::undisturbed::undisturbed;
+use crate::support::{alone, is_installed, scratch, taut};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -441,7 +442,7 @@ fn a_terminal_that_goes_away_leaves_no_program_behind() {
 #[test]
 fn the_last_second_is_told_as_well() {
     let _turn = alone();
-    within_attempts(5, || {
+    undisturbed(|| {
         let words = "generate --port null: --rate 1k --seconds 2 --max-loss 1 --json";
         let words: Vec<&str> = words.split(' ').collect();
         let finished = run(&mut taut(&words)).success();

@@ -2,7 +2,8 @@
 
 use crate::support::hosts::{FAR, Hosts, Transport, in_namespace, ip, ping, transfer, two_hosts};
 use crate::support::program::{Program, run};
-use crate::support::{RESTING, Sockets, alone, alone_and_root, scratch, taut, within_attempts};
+use crate::support::undisturbed::undisturbed;
+use crate::support::{RESTING, Sockets, alone, alone_and_root, scratch, taut};
 use serde_json::Value;
 use std::fs;
 use std::process::Command;
@@ -325,7 +326,7 @@ fn each_worker_has_rings_of_a_shared_memory_port() {
                 .args(["--port", &here, "--port", "null:"]),
         );
         sink.wait_for_stdout("started");
-        within_attempts(3, || {
+        undisturbed(|| {
             let mut source = taut(&["forward", "--json", "--workers", "2", "--seconds", "0.4"]);
             source.args(["--port", "null:source=8", "--port", &there]);
             let sent = run(&mut source).success().last_json();

@@ -15,6 +15,7 @@ pub mod own_functions;
 pub mod program;
 pub mod refusals;
 pub mod testpmd;
+pub mod undisturbed;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -180,19 +181,4 @@ pub fn is_listened_on(socket: &Path) -> bool {
         let mut fields = line.split_whitespace();
         fields.nth(3) == Some(ACCEPTS) && fields.nth(3).map(Path::new) == Some(socket)
     })
-}
-
-/// Repeats what a stall of a shared machine can spoil: fine if one of a few attempts is.
-pub fn within_attempts(attempts: usize, mut attempt: impl FnMut() -> Result<(), String>) {
-    let mut complaints = Vec::new();
-    for _ in 0..attempts {
-        match attempt() {
-            Ok(()) => return,
-            Err(complaint) => complaints.push(complaint),
-        }
-    }
-    panic!(
-        "not once in {attempts} attempts:\n{}",
-        complaints.join("\n")
-    );
 }

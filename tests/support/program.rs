@@ -179,11 +179,13 @@ impl Program {
         let deadline = Instant::now() + patience;
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
-                return Finished {
+                let finished = Finished {
                     status,
                     stdout: self.stdout(),
                     stderr: self.stderr(),
                 };
+                super::undisturbed::note_send_delay(&finished);
+                return finished;
             }
             if Instant::now() >= deadline {
                 self.give_up("did not end");

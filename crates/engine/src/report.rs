@@ -167,9 +167,6 @@ pub struct Summary {
     /// The same by function, since each began.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub functions: Vec<Count>,
-    /// As [`Summary::outcomes`], under the name that it has until 0.2.
-    #[serde(default)]
-    pub fates: BTreeMap<String, u64>,
     /// Ticks of the worker per packet sent, while it had some.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub busy_ticks_per_packet: Option<f64>,
@@ -271,7 +268,6 @@ mod tests {
                 counters,
                 shares,
                 outcomes: BTreeMap::from([("relayed".to_string(), 7)]),
-                fates: BTreeMap::from([("relayed".to_string(), 7)]),
                 ports: vec![AtPort {
                     port: "null:".to_string(),
                     counters: PortCounters::default(),

@@ -108,14 +108,14 @@ impl ReplicationReport {
     /// Layout that this program reads and writes.
     pub const SCHEMA: u32 = 1;
 
-    /// Gathers what lies in a folder: results of reference experiments, each under its name. Results that cannot be read count
-    /// as missing, with the reason.
+    /// Gathers what lies in a folder: results of reference experiments, each under its name. Where the results of one are not
+    /// there, what the folder's report said of it before stays. Results that cannot be read count as missing, with the reason.
     ///
     /// # Errors
     /// A reference experiment of this program is wrong.
     pub fn gather(dir: &Path) -> Result<Self, ExperimentError> {
         let mut experiments = Vec::new();
-        let mut machine = String::new();
+        let (mut machine, mut earlier) = Self::earlier(dir);
         for name in reference() {
             let folder = dir.join(name);
             let read = || -> Result<_, ExperimentError> {
@@ -131,7 +131,13 @@ impl ReplicationReport {
                     continue;
                 }
                 Some(Err(e)) => format!("its results cannot be read: {e}"),
-                None => "not run".to_owned(),
+                None => {
+                    if let Some(before) = earlier.remove(name) {
+                        experiments.push(before);
+                        continue;
+                    }
+                    "not run".to_owned()
+                }
             };
             let experiment = open_reference(name, &Changes::default())?;
             experiments.push(Replicated {
@@ -151,6 +157,18 @@ impl ReplicationReport {
             machine,
             experiments,
         })
+    }
+
+    /// The machine and the experiments with runs of the report that a folder has; nothing where it has none that can be read.
+    fn earlier(dir: &Path) -> (String, BTreeMap<String, Replicated>) {
+        let read = std::fs::read(dir.join("replication.json")).ok();
+        let report = read.and_then(|it| serde_json::from_slice::<Self>(&it).ok());
+        let Some(report) = report.filter(|it| it.schema == Self::SCHEMA) else {
+            return Default::default();
+        };
+        let run = report.experiments.into_iter().filter(|it| it.done > 0);
+        let experiments = run.map(|it| (it.name.clone(), it)).collect();
+        (report.machine, experiments)
     }
 
     /// Writes `replication.json`, `replication.md` and `index.html`; the page's path is returned.
@@ -617,6 +635,24 @@ mod tests {
         let read = std::fs::read(folder.path().join("replication.json")).unwrap();
         let read: ReplicationReport = serde_json::from_slice(&read).unwrap();
         assert_eq!(read.experiments.len(), 2);
+    }
+
+    #[test]
+    fn what_the_report_said_before_stays_where_results_are_gone() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut report = ReplicationReport::gather(dir.path()).unwrap();
+        report.machine = "m".to_owned();
+        report.experiments[0].done = 3;
+        report.write(dir.path()).unwrap();
+        let again = ReplicationReport::gather(dir.path()).unwrap();
+        assert_eq!(
+            (again.machine.as_str(), again.experiments[0].done),
+            ("m", 3)
+        );
+        assert_eq!(again.experiments[1].missing, "not run");
+        std::fs::write(dir.path().join("replication.json"), "{").unwrap();
+        let none = ReplicationReport::gather(dir.path()).unwrap();
+        assert_eq!(none.experiments[0].done, 0);
     }
 
     #[test]

@@ -1,0 +1,19 @@
+//! A machine that others work on is seen by who repeats attempts for it.
+
+use crate::support::alone;
+use crate::support::program::run;
+use crate::support::undisturbed::Machine;
+use std::process::Command;
+use std::time::Duration;
+
+#[test]
+fn a_busy_stranger_is_seen() {
+    let _turn = alone();
+    let before = Machine::now();
+    // Its parent ends at once, so that it is no child of this test.
+    let stranger = "timeout 0.2 sh -c 'while :; do :; done' >/dev/null 2>&1 &";
+    run(Command::new("sh").args(["-c", stranger])).success();
+    std::thread::sleep(Duration::from_millis(400));
+    let causes = Machine::now().since(&before);
+    assert!(causes[0].starts_with("others ran for "), "{causes:?}");
+}

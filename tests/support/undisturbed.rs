@@ -1,0 +1,188 @@
+//! Attempts that are repeated only where the machine spoilt them: others ran on its cores, its host took a core away, or the
+//! generator says that it sent late.
+
+use super::program::Finished;
+use serde_json::Value;
+use std::cell::Cell;
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::time::{Duration, Instant};
+
+/// Attempts before a test gives up on a busy machine.
+const ATTEMPTS: usize = 8;
+/// A tick of `/proc/stat` and `/proc/PID/stat`: the kernel shows hundredths of a second on all of Linux's platforms.
+const TICK: Duration = Duration::from_millis(10);
+/// Processor time of others from which an attempt counts as disturbed: two ticks, as the kernel rounds each process's time.
+const OTHERS: Duration = Duration::from_millis(20);
+/// The delay from which a generator counts as one whose core was taken away.
+const SENT_LATE: Duration = Duration::from_millis(2);
+/// The process that all threads of the kernel are children of.
+const KERNEL_THREADS: u32 = 2;
+
+/// An attempt that did not show what the test claims.
+pub struct Complaint {
+    claim: String,
+    /// The part of the machine in it, as the attempt itself knows it.
+    spoilt: Option<String>,
+}
+
+impl Complaint {
+    /// A claim that was not shown because of `reason`, which is not taut's doing.
+    pub fn spoilt(reason: impl Into<String>) -> Self {
+        let reason = reason.into();
+        Self {
+            claim: reason.clone(),
+            spoilt: Some(reason),
+        }
+    }
+}
+
+impl From<String> for Complaint {
+    fn from(claim: String) -> Self {
+        Self {
+            claim,
+            spoilt: None,
+        }
+    }
+}
+
+thread_local! {
+    /// The longest send delay of the generators that have ended in this thread's attempt.
+    static SEND_DELAY: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+}
+
+/// Keeps the send delay of a generator that has ended, for the attempt that it belongs to.
+pub fn note_send_delay(finished: &Finished) {
+    let last = finished.stdout.lines().last().unwrap_or_default();
+    let summary: Value = serde_json::from_str(last).unwrap_or_default();
+    if let Some(delay_ns) = summary
+        .pointer("/send_delay_ns/max_ns")
+        .and_then(Value::as_u64)
+    {
+        let delay = Duration::from_nanos(delay_ns);
+        SEND_DELAY.set(SEND_DELAY.get().max(delay));
+    }
+}
+
+/// Makes attempts until one shows the claim. One that does not, on a machine that nobody disturbed, fails the test at once. A machine that
+/// is disturbed in each attempt leaves the claim open: the test says so, and `./run test` counts it apart.
+pub fn undisturbed<C: Into<Complaint>>(mut attempt: impl FnMut() -> Result<(), C>) {
+    for number in 1..=ATTEMPTS {
+        let before = Machine::now();
+        SEND_DELAY.set(Duration::ZERO);
+        let Err(complaint) = attempt() else {
+            return;
+        };
+        let complaint = complaint.into();
+        let mut causes = Machine::now().since(&before);
+        let delay = SEND_DELAY.get();
+        if delay >= SENT_LATE {
+            causes.push(format!("a generator sent {delay:.1?} late"));
+        }
+        causes.extend(complaint.spoilt);
+        assert!(
+            !causes.is_empty(),
+            "on a machine that nobody disturbed: {}",
+            complaint.claim
+        );
+        println!(
+            "repeated: attempt {number} of {ATTEMPTS}, as {}: {}",
+            causes.join(", "),
+            complaint.claim
+        );
+    }
+    println!("not measured: machine busy in each of {ATTEMPTS} attempts");
+}
+
+/// Processor time on this machine so far that is not this test program's.
+pub struct Machine {
+    at: Instant,
+    stolen: Duration,
+    /// Time of each process that this one did not start, with that of its children that have ended.
+    others: HashMap<u32, Duration>,
+}
+
+impl Machine {
+    pub fn now() -> Self {
+        Self {
+            at: Instant::now(),
+            stolen: stolen(),
+            others: others(),
+        }
+    }
+
+    /// What was taken from this test since `before`, in words.
+    pub fn since(&self, before: &Self) -> Vec<String> {
+        let elapsed = self.at - before.at;
+        let stolen = self.stolen.saturating_sub(before.stolen);
+        let ran = self.others.iter().map(|(id, time)| {
+            let earlier = before.others.get(id).copied().unwrap_or_default();
+            time.saturating_sub(earlier)
+        });
+        let ran: Duration = ran.sum();
+        let mut causes = Vec::new();
+        if ran >= OTHERS {
+            causes.push(format!("others ran for {ran:.0?} of {elapsed:.1?}"));
+        }
+        if stolen >= TICK {
+            causes.push(format!("the host took {stolen:.0?} of {elapsed:.1?}"));
+        }
+        causes
+    }
+}
+
+/// Time in which the host ran others on this machine's processors.
+fn stolen() -> Duration {
+    let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+    // cpu user nice system idle iowait irq softirq steal
+    let steal = stat
+        .lines()
+        .next()
+        .and_then(|all| all.split_whitespace().nth(8)?.parse().ok());
+    TICK * steal.unwrap_or(0)
+}
+
+fn others() -> HashMap<u32, Duration> {
+    let mut processes = HashMap::new();
+    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let id = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok());
+        let stat = fs::read_to_string(entry.path().join("stat"));
+        if let (Some(id), Ok(stat)) = (id, stat)
+            && let Some(process) = parent_and_time(&stat)
+        {
+            processes.insert(id, process);
+        }
+    }
+    let own = descendants(std::process::id(), &processes);
+    processes.retain(|id, (parent, _)| {
+        !own.contains(id) && *id != KERNEL_THREADS && *parent != KERNEL_THREADS
+    });
+    processes.into_iter().map(|(id, it)| (id, it.1)).collect()
+}
+
+/// The parent of a process and its time, with that of its children that have ended, from `/proc/PID/stat` (proc(5)).
+fn parent_and_time(stat: &str) -> Option<(u32, Duration)> {
+    // Its name, in brackets, may have spaces and brackets.
+    let (_, behind) = stat.rsplit_once(')')?;
+    let fields: Vec<&str> = behind.split_whitespace().collect();
+    let parent = fields.get(1)?.parse().ok()?;
+    let times = fields.get(11..15)?;
+    let ticks: Option<u32> = times.iter().map(|it| it.parse::<u32>().ok()).sum();
+    Some((parent, TICK * ticks?))
+}
+
+fn descendants(of: u32, processes: &HashMap<u32, (u32, Duration)>) -> HashSet<u32> {
+    let mut found = HashSet::from([of]);
+    loop {
+        let before = found.len();
+        let children = processes.iter().filter(|(_, it)| found.contains(&it.0));
+        let children: Vec<u32> = children.map(|(id, _)| *id).collect();
+        found.extend(children);
+        if found.len() == before {
+            return found;
+        }
+    }
+}
