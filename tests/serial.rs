@@ -14,6 +14,7 @@ mod serial {
     mod bench_rfc2544;
     mod bench_switch;
     mod cards;
+    mod circles;
     mod compared;
     mod control;
     mod disturbed;

@@ -5,6 +5,7 @@ use crate::support::taut;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 const PAGE: &str = "docs/explanation/compared-with-other-generators.md";
 
@@ -103,10 +104,28 @@ fn numbers(text: &str) -> BTreeSet<&str> {
 }
 
 #[test]
+fn the_page_of_performance_is_made_of_the_measured_runs() {
+    let mut python = Command::new("python3");
+    let checked = python
+        .args(["docs/runs/performance.py", "--check"])
+        .output();
+    let checked = checked.unwrap();
+    assert!(
+        checked.status.success(),
+        "{}",
+        String::from_utf8_lossy(&checked.stderr)
+    );
+}
+
+#[test]
 fn the_page_of_all_jobs_has_no_empty_cell_no_lost_source_and_no_number_of_its_own() {
     let page = fs::read_to_string("docs/COMPARED.md").unwrap();
-    let pages =
-        ["docs/PERFORMANCE.md", "docs/replication.md"].map(|it| fs::read_to_string(it).unwrap());
+    let runs = fs::read_dir("docs/runs/measured").unwrap();
+    let runs = runs.map(|it| it.unwrap().path());
+    let pages: Vec<String> = runs
+        .chain(["docs/replication.md".into()])
+        .map(|it| fs::read_to_string(it).unwrap())
+        .collect();
     let measured: BTreeSet<&str> = pages.iter().flat_map(|it| numbers(it)).collect();
     let sources: BTreeSet<&str> = page
         .lines()
@@ -125,7 +144,7 @@ fn the_page_of_all_jobs_has_no_empty_cell_no_lost_source_and_no_number_of_its_ow
             assert!(unknown.is_empty(), "{what}: not measured: {unknown:?}");
             let commands = spans(cells[2]);
             commands.iter().for_each(|command| backs(what, command));
-            let is_told = !commands.is_empty() || cells[2].contains("PERFORMANCE.md");
+            let is_told = !commands.is_empty() || cells[2].contains("runs/measured/");
             assert!(cells[1] == "not measured" || is_told, "{what}: no command");
             continue;
         }

@@ -1,8 +1,8 @@
 //! The ends of a chain and the wires between its segments: checked, then made.
 
-use crate::error::in_one_line;
+use crate::error::{DeployError, in_one_line};
 use crate::vm::{self, Cabling};
-use crate::{DeployError, Wires};
+use crate::wires::{Wires, two_ends};
 use std::path::{Path, PathBuf};
 use taut_engine::{Chain, Place, Placement, Stage};
 use taut_host::net::namespace_exists;
@@ -94,16 +94,6 @@ pub(crate) fn check(chain: &Chain) -> Result<(), DeployError> {
         }
     }
     Ok(())
-}
-
-/// Checks that a chain over several workers has as many ports as it has ends.
-pub(crate) fn two_ends(ports: usize) -> Result<(), DeployError> {
-    match ports {
-        2 => Ok(()),
-        _ => Err(DeployError::Chain(format!(
-            "{ports} ports: a chain over several workers has two ends; give two ports, or placement = \"compact\""
-        ))),
-    }
 }
 
 /// Returns what nobody else can have at the same time, in words; none where ports do not get in each other's way.

@@ -7,7 +7,8 @@ use crate::classify::{Placed, classify};
 use crate::deployment::cores;
 use crate::measure::{self, AROUND_BYTES, BothWays, Cost, Effort, Measured};
 use crate::origin::origin;
-use crate::segment::{Segment, Wires, segments, split};
+use crate::segment::{Segment, segments, split};
+use crate::wires::Wires;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -20,7 +21,7 @@ use taut_model::resource::{Costs, Machine, Packets};
 use taut_sys::Clock;
 
 /// Cycles of receiving and sending a packet where that cannot be measured in this process: as measured once, on virtual
-/// Ethernet and a virtual machine (docs/PERFORMANCE.md); the published value for DPDK.
+/// Ethernet and a virtual machine (docs/runs/measured/io-costs.toml); the published value for DPDK.
 const ASSUMED_IO_CYCLES: [(&str, f64); 6] = [
     ("af_xdp", 5_900.0),
     ("af_packet", 15_000.0),

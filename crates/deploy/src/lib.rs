@@ -35,6 +35,7 @@ mod segment;
 mod status;
 pub mod vm;
 mod walk;
+mod wires;
 
 pub use classify::{Placed, classify};
 pub use control::{Request, ask, down, sweep};
@@ -45,6 +46,7 @@ pub use estimate::{
 };
 pub use measure::{BothWays, Cost, Measured};
 pub use origin::origin;
-pub use segment::{Segment, Wires, segments, split};
+pub use segment::{Segment, segments, split};
 pub use status::{Condition, SegmentStatus, Status};
 pub use walk::{AccessCost, access_costs};
+pub use wires::Wires;

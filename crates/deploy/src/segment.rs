@@ -1,7 +1,9 @@
 //! Segments, which a chain is made of where its functions do not share a worker: in a row, each a chain of its own that
 //! `taut forward` can run, joined by wires.
 
-use crate::{DeployError, classify, ends};
+use crate::classify;
+use crate::error::DeployError;
+use crate::wires::{Wires, two_ends};
 use std::time::Duration;
 use taut_engine::{Chain, DEFAULT_BURST, Place, Placement, Stage, Wait};
 use taut_port::PortSpec;
@@ -10,15 +12,6 @@ use taut_port::PortSpec;
 const SHORT_SLEEP: Wait = Wait::Sleep {
     at_most: Duration::from_micros(50),
 };
-
-/// The ports that a chain's segments have, as specs.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Wires {
-    /// The chain's own ends, in the order of its file.
-    pub ends: Vec<String>,
-    /// Joints between each segment and the next: the port of the one, and that of the other.
-    pub joints: Vec<[String; 2]>,
-}
 
 /// A part of a chain that one worker runs, or one pair of XDP programs.
 #[derive(Debug, Clone)]
@@ -70,7 +63,7 @@ pub fn segments(
         )));
     }
     if count > 1 {
-        ends::two_ends(wires.ends.len())?;
+        two_ends(wires.ends.len())?;
     }
     let workers = parts.iter().filter(|(_, place)| *place == Place::User);
     // A worker that polls lets nobody else onto its core, and the machine has other things to do as well.

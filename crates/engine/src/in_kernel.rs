@@ -2,8 +2,9 @@
 
 use crate::chain::Stage;
 use crate::counters::{add_counts, outcome};
+use crate::outcomes::Outcomes;
 use crate::team::shared_by;
-use crate::{Chain, ChainError, Outcomes};
+use crate::{Chain, ChainError};
 use std::sync::Arc;
 use taut_function::{Count, Shared, UpcallError, says_dropped};
 use taut_port::{Direction, Pairs};

@@ -39,6 +39,7 @@ mod in_kernel;
 mod interrupted;
 mod lanes;
 mod outbox;
+mod outcomes;
 mod programs;
 mod queueing;
 mod queues;
@@ -58,6 +59,7 @@ pub use chain::{
 pub use counters::{Counters, CountersView};
 pub use flush::{Flush, FlushError};
 pub use in_kernel::{InKernel, Upcall};
+pub use outcomes::Outcomes;
 pub use programs::Programs;
 pub use queueing::{DropPolicy, Queueing};
 pub use queues::QueueCounters;
@@ -65,9 +67,7 @@ pub use report::{AtPort, Event, Order, Report, Second, Shares, Started, Summary}
 pub use taut_function::{Count, CountKind};
 pub use team::{AtEnd, Ended, Exchange, JoinError, Start, Team, Tell, TellLink};
 pub use timed::{functions_ticks, look_ticks, ports_ticks};
-pub use upcall::{Outcomes, UpcallWorker};
+pub use upcall::UpcallWorker;
 pub use update::{LONGEST_DRAIN, Replaced, UpdateError, Updates};
 pub use wait::{BEFORE_SLEEP, LONGEST_INTERRUPT_SLEEP, Wait, WaitError};
 pub use worker::{End, Worker};
-
-use worker::add_outcomes;

@@ -1,7 +1,8 @@
 //! A chain in the kernel while it runs: its programs, and others that are put in their place.
 
+use crate::outcomes::{Outcomes, add_outcomes};
 use crate::update::{Replaced, kept};
-use crate::{Chain, ChainError, InKernel, Outcomes, Stage, add_outcomes};
+use crate::{Chain, ChainError, InKernel, Stage};
 use taut_function::Count;
 use taut_port::{Link, PortCounters, in_kernel};
 use taut_xdp::forward::{KernelCounters, KernelForwarder};

@@ -3,11 +3,12 @@
 use crate::chain::Making;
 use crate::counters::add_counts;
 use crate::handoff::{Handoff, TeamName};
+use crate::outcomes::{Outcomes, add_outcomes};
 use crate::update::kept;
-use crate::worker::{add_outcomes, is_stamped_by_the_day};
+use crate::worker::is_stamped_by_the_day;
 use crate::{
-    Chain, ChainError, Counters, CountersView, End, Outcomes, QueueCounters, Replaced, Stage,
-    UpdateError, Updates, Worker,
+    Chain, ChainError, Counters, CountersView, End, QueueCounters, Replaced, Stage, UpdateError,
+    Updates, Worker,
 };
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -2,6 +2,7 @@
 
 use crate::chain::Making;
 use crate::in_kernel::Upcall;
+use crate::outcomes::Outcomes;
 use crate::{Chain, ChainError, Counters, CountersView, Flush, Wait, Worker};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -17,9 +18,6 @@ const SLEEP: Duration = Duration::from_micros(50);
 
 /// Packets that there is memory for beside those that the programs hand up.
 const COPIES: u32 = 256;
-
-/// Counts of what became of packets, by cause.
-pub type Outcomes = Vec<(&'static str, u64)>;
 
 /// The thread of the worker. Dropping it ends it.
 pub struct UpcallWorker {

@@ -6,6 +6,7 @@ use crate::idle::Idle;
 use crate::interrupted::Interrupted;
 use crate::lanes::Lanes;
 use crate::outbox::Outbox;
+use crate::outcomes::add_outcomes;
 use crate::queues::Queues;
 use crate::slow::{Made, SlowPath};
 use crate::time::Time;
@@ -1021,19 +1022,6 @@ fn copy(pool: &PoolHandle, packet: &Packet) -> Option<Packet> {
     let mut copy = pool.take(u16::try_from(packet.len()).ok()?)?;
     copy.bytes_mut().copy_from_slice(packet.bytes());
     Some(copy)
-}
-
-/// Adds to sums by cause.
-pub(crate) fn add_outcomes(
-    sums: &mut Vec<(&'static str, u64)>,
-    outcomes: impl IntoIterator<Item = (&'static str, u64)>,
-) {
-    for (cause, count) in outcomes {
-        match sums.iter_mut().find(|(known, _)| *known == cause) {
-            Some((_, sum)) => *sum += count,
-            None => sums.push((cause, count)),
-        }
-    }
 }
 
 /// The batches that a burst takes.

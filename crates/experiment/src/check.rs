@@ -2,7 +2,7 @@
 //! how long, and what is missing.
 
 use crate::experiment::Experiment;
-use crate::node::NodeAddress;
+use crate::node::address::NodeAddress;
 use crate::reach::Reached;
 use crate::variables::Values;
 use serde::Serialize;

@@ -3,9 +3,11 @@
 
 use crate::definition::{FigureDefinition, FigureKind};
 use crate::error::ExperimentError;
-use crate::evaluate::{Figure, Runs, draw, key_of, nodes_of, number, quantity_of};
+use crate::evaluate::draw::{Figure, draw};
+use crate::evaluate::selection::{Runs, key_of, number};
+use crate::evaluate::table::quantity_of;
 use crate::experiment::Experiment;
-use crate::folder::{Folder, State};
+use crate::folder::{Folder, State, nodes_of};
 use crate::variables::Values;
 use crate::variables::text_of;
 use serde::Serialize;

@@ -3,10 +3,12 @@
 use crate::attachments::Attachments;
 use crate::changes::Changes;
 use crate::definition::Definition;
+use crate::duration::time;
 use crate::error::{ExperimentError, Source};
 use crate::measurement::{Task, tasks};
 use crate::role::{Role, roles};
 use crate::secrets::Secrets;
+use crate::seed::seed_of;
 use crate::variables::{GIVEN, Templates, Values, combinations, scalar, size_of_values};
 use indexmap::IndexMap;
 use serde_json::Value;
@@ -144,6 +146,14 @@ impl Experiment {
     /// Returns the experiment's title, one line.
     pub fn title(&self) -> &str {
         &self.definition.title
+    }
+
+    /// Names of the loop variables, in the order of the file.
+    pub(crate) fn loop_names(&self) -> Vec<String> {
+        self.variants
+            .first()
+            .map(|variant| variant.loops.keys().cloned().collect())
+            .unwrap_or_default()
     }
 
     /// Returns what the file says.
@@ -380,16 +390,8 @@ impl Experiment {
         all.insert("repetition".into(), Value::from(repetition));
         all.insert(
             "seed".into(),
-            Value::from(crate::plan::seed_of(self.definition.plan.seed, run)),
+            Value::from(seed_of(self.definition.plan.seed, run)),
         );
         serde_json::to_value(all).unwrap_or_default()
     }
-}
-
-pub(crate) fn time(source: &Source, name: &str, text: &str) -> Result<Duration, ExperimentError> {
-    taut_settings::duration(text)
-        .filter(|time| !time.is_zero())
-        .ok_or_else(|| {
-            source.wrong_somewhere(format!("{name}: `{text}` is no time; write 500ms or 60s"))
-        })
 }

@@ -15,7 +15,7 @@
 use crate::agent::{Facts, checksum, checksum_of};
 use crate::changes::Changes;
 use crate::error::ExperimentError;
-use crate::mistakes::is_plain_name;
+use crate::name::is_plain_name;
 use crate::plan::{MOST_RUNS, PlannedRun};
 use crate::variables::Values;
 use serde::de::DeserializeOwned;
@@ -57,6 +57,9 @@ const OWN: [&str; 17] = [
     "setup.html",
     "SHA256SUMS",
 ];
+
+/// Folder in which results that replicate others keep the published numbers.
+pub(crate) const PUBLISHED: &str = "published";
 
 /// Contents of `state.json`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -688,6 +691,21 @@ pub(crate) fn run_folder(id: &str) -> Result<InsidePath, NotInside> {
 pub(crate) fn is_own(name: &InsidePath) -> bool {
     let first = name.as_str().split('/').next().unwrap_or_default();
     OWN.contains(&first)
+}
+
+/// Facts of the nodes, by role, from the latest run that has them.
+pub(crate) fn nodes_of(folder: &Folder) -> BTreeMap<String, Facts> {
+    let Some(run) = folder.index().ok().and_then(|mut runs| runs.pop()) else {
+        return BTreeMap::new();
+    };
+    let Ok(record) = folder.run(&run.id) else {
+        return BTreeMap::new();
+    };
+    record
+        .nodes
+        .iter()
+        .filter_map(|(role, name)| Some((role.clone(), folder.facts(name).ok()?)))
+        .collect()
 }
 
 /// Calls `take` with the number, from 1, and the bytes of each line of a file.

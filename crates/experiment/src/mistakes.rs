@@ -2,11 +2,12 @@
 
 use crate::definition::{FigureKind, Order, Published};
 use crate::error::ExperimentError;
-use crate::evaluate::Formulas;
+use crate::evaluate::formula::Formulas;
 use crate::experiment::Experiment;
 use crate::folder::is_own;
 use crate::measurement::text_of;
 use crate::metrics::{names_of, without_indices};
+use crate::name::{LONGEST_NAME, is_plain_name};
 use crate::variables::{GIVEN, unknown};
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -15,15 +16,6 @@ use taut_settings::suggestion;
 use taut_traffic::{Rate, Traffic};
 use taut_wire::UdpFlow;
 use toml::Spanned;
-
-/// Whether a name of the experiment can be part of the name of a file.
-pub(crate) fn is_plain_name(name: &str) -> bool {
-    let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-    !name.is_empty() && name.len() <= LONGEST_NAME && name.chars().all(plain)
-}
-
-/// The longest name of a node, step, table or figure, bytes: with an ending it is still that of a file.
-const LONGEST_NAME: usize = 200;
 
 /// What stands in quotation marks right behind an opening bracket: metrics, in formulas.
 fn first_arguments(formula: &str) -> impl Iterator<Item = &str> {

@@ -2,9 +2,12 @@
 
 use crate::compare::{Comparisons, HEADINGS, words};
 use crate::error::ExperimentError;
-use crate::evaluate::{Evaluation, Figure, Table, Verdict, nodes_of};
+use crate::evaluate::draw::Figure;
+use crate::evaluate::evaluation::Evaluation;
+use crate::evaluate::table::Table;
+use crate::evaluate::verdict::Verdict;
 use crate::experiment::Experiment;
-use crate::folder::{Folder, IndexedRun, State};
+use crate::folder::{Folder, IndexedRun, State, nodes_of};
 use crate::replicate::Replication;
 use crate::variables::text_of;
 use askama::Template;

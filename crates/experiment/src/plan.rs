@@ -3,6 +3,7 @@
 use crate::definition::Order;
 use crate::error::ExperimentError;
 use crate::experiment::Experiment;
+use crate::seed::seed_of;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use taut_results::hex;
@@ -124,18 +125,6 @@ impl Experiment {
         }
         hex(&digest.finalize()[..8])
     }
-}
-
-/// A seed for one purpose out of the experiment's.
-pub(crate) fn seed_of(seed: u64, purpose: &str) -> u64 {
-    let digest = Sha256::new()
-        .chain_update(seed.to_le_bytes())
-        .chain_update(purpose.as_bytes())
-        .finalize();
-    let mut low = [0; 8];
-    low.copy_from_slice(&digest[..8]);
-    // Scripts and spreadsheets read numbers up to 2^53 exactly.
-    u64::from_le_bytes(low) >> 11
 }
 
 #[cfg(test)]

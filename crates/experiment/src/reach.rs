@@ -3,7 +3,8 @@
 use crate::agent::Facts;
 use crate::error::ExperimentError;
 use crate::experiment::Experiment;
-use crate::node::{Node, NodeAddress, of_role};
+use crate::node::address::NodeAddress;
+use crate::node::{Node, of_role};
 use crate::role::Role;
 use crate::run::{cluster, enough_room};
 use serde::Serialize;

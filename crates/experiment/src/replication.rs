@@ -2,8 +2,9 @@
 
 use crate::changes::Changes;
 use crate::error::ExperimentError;
-use crate::evaluate::{Evaluation, Verdict, VerdictKind, nodes_of};
-use crate::folder::Folder;
+use crate::evaluate::evaluation::Evaluation;
+use crate::evaluate::verdict::{Verdict, VerdictKind};
+use crate::folder::{Folder, nodes_of};
 use crate::open::{open_reference, reference};
 use askama::Template;
 use serde::{Deserialize, Serialize};

@@ -1,9 +1,9 @@
 //! The nodes of an experiment by their roles, and the wires between them, as the file has them.
 
 use crate::definition::{Definition, NodeDefinition};
+use crate::duration::time;
 use crate::error::{ExperimentError, Source};
-use crate::experiment::time;
-use crate::node::NodeAddress;
+use crate::node::address::NodeAddress;
 use crate::variables::{Templates, Values, scalar};
 use indexmap::IndexMap;
 use std::time::Duration;

@@ -6,8 +6,8 @@
 
 use crate::buffer::{Buffer, BufferSet};
 use crate::cursor::Cursor;
+use crate::findings::Findings;
 use crate::framer::{Framed, Framers, Length};
-use crate::protocols::Findings;
 use crate::record::Record;
 
 /// The most interfaces that are known of a connection.
@@ -440,7 +440,7 @@ mod tests {
         assert_eq!(texts(&found[0], Buffer::DceStub)[0].len(), MOST_STUB);
     }
 
-    fn whole_as_cut_sparsely(pieces: &[(bool, Vec<u8>)]) -> (Vec<Said>, crate::protocols::Counts) {
+    fn whole_as_cut_sparsely(pieces: &[(bool, Vec<u8>)]) -> (Vec<Said>, crate::findings::Counts) {
         let mut parser = crate::protocols::Parser::DceRpc(Box::default());
         crate::protocols::testing::read_cut(&mut parser, pieces, &[1460])
     }

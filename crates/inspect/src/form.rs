@@ -1,7 +1,7 @@
 //! The form of options and headers, apart from their meaning: which options want a value, which have none, which may be there
 //! once, how large numbers may be, and protocols that others know.
 
-use crate::read::{Placed, Read, wrong};
+use crate::refusal::{Placed, Read, wrong};
 use crate::rule::Within;
 use crate::syntax::WrittenOption;
 

@@ -6,8 +6,8 @@
 //! `AUTH TLS` nothing is read.
 
 use crate::buffer::{Buffer, BufferSet};
+use crate::findings::{Findings, Rest};
 use crate::framer::{Framers, Length};
-use crate::protocols::{Findings, Rest};
 use crate::record::Record;
 use memchr::memchr;
 use std::collections::VecDeque;

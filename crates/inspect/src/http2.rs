@@ -9,11 +9,11 @@
 
 use crate::buffer::{Buffer, BufferSet};
 use crate::cursor::Cursor;
+use crate::findings::Findings;
 use crate::framer::{Framed, Framers, Length};
 use crate::http::memory::Memory;
 use crate::http::target::normalise;
-use crate::http::{OF_RESPONSES, VALUES};
-use crate::protocols::Findings;
+use crate::http::values::{OF_RESPONSES, VALUES};
 use crate::record::{Mark, Record};
 use loona_hpack::Decoder;
 
@@ -611,8 +611,9 @@ fn without_port(authority: &[u8]) -> &[u8] {
 mod tests {
     use super::*;
     use crate::buffer::Application;
+    use crate::findings::Counts;
+    use crate::protocols::Parser;
     use crate::protocols::testing::{Said, numbers, texts, whole_as_cut};
-    use crate::protocols::{Counts, Parser};
     use loona_hpack::Encoder;
     use proptest::prelude::*;
 

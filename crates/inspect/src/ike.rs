@@ -5,8 +5,8 @@
 
 use crate::buffer::{Buffer, BufferSet};
 use crate::cursor::Cursor;
+use crate::findings::Findings;
 use crate::fingerprint::hex;
-use crate::protocols::Findings;
 use crate::record::Record;
 use std::io::{self, Write};
 
@@ -268,7 +268,7 @@ fn chosen_2(record: &mut Record, association: &[u8]) -> Option<()> {
 mod tests {
     use super::*;
     use crate::buffer::Application;
-    use crate::protocols::Counts;
+    use crate::findings::Counts;
     use crate::protocols::testing::{Said, numbers, read_datagrams, texts};
 
     /// What is found in a datagram to the server, and in the same one to the client.

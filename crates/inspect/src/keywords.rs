@@ -4,7 +4,8 @@
 use crate::buffer::Buffer;
 use crate::http2::{ERROR_CODES, FRAME_TYPES, SETTINGS_NAMES, setting};
 use crate::mqtt::{CONNECT_FLAGS, FLAGS, TYPES};
-use crate::read::{Read, Refusal, number, unable, within, wrong};
+use crate::number::{number, within};
+use crate::refusal::{Read, Refusal, unable, wrong};
 use crate::rule::*;
 use crate::{ftp, ike, ntp};
 

@@ -4,8 +4,8 @@
 
 use crate::buffer::{Buffer, BufferSet};
 use crate::cursor::Cursor;
+use crate::findings::Findings;
 use crate::framer::{Framed, Framers, Length};
-use crate::protocols::Findings;
 use crate::record::Record;
 
 const CONNECT: u8 = 1;

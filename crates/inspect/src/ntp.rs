@@ -1,7 +1,7 @@
 //! NTP 3 and 4 (RFC 5905 section 7.3): a message is a datagram.
 
 use crate::buffer::{Buffer, BufferSet};
-use crate::protocols::Findings;
+use crate::findings::Findings;
 use crate::record::Record;
 
 /// The port of servers.

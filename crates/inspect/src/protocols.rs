@@ -1,5 +1,6 @@
-//! The protocols above layer 4 whose messages are records: one parser for any of them over TCP, those of datagrams, and
-//! where they put what they find.
+//! The protocols above layer 4 whose messages are records: one parser for any of them over TCP, and those of datagrams.
+
+pub use crate::findings::{Counts, Findings, MOST_MESSAGES, Rest};
 
 use crate::buffer::{Application, BufferSet};
 use crate::dcerpc::DceRpc;
@@ -11,58 +12,6 @@ use crate::ntp::Ntp;
 use crate::record::Record;
 use crate::sip::Sip;
 use crate::ssh::Ssh;
-
-/// The most messages of one piece of a stream that rules are asked about: as many as a frame of 16 KiB has, so that none goes unread, and
-/// rules are asked for no longer than they have time.
-pub const MOST_MESSAGES: u64 = 8192;
-
-/// The place where a parser puts what it finds in one piece of a stream: it calls `each` with each message and the
-/// buffers of it that are new.
-pub struct Findings<F> {
-    each: F,
-    counts: Counts,
-}
-
-/// The counts of one piece of a stream.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Messages that rules were asked about.
-    pub told: u64,
-    /// Messages beyond [`MOST_MESSAGES`], and those of which a part did not fit.
-    pub left_out: u64,
-    /// Messages that were not as they have to be.
-    pub faults: u64,
-}
-
-impl<F: FnMut(&Record, BufferSet)> Findings<F> {
-    /// Makes one for a piece of a stream.
-    pub(crate) fn new(each: F) -> Self {
-        Self {
-            each,
-            counts: Counts::default(),
-        }
-    }
-
-    /// Tells of a message, of which these buffers are new.
-    pub(crate) fn tell(&mut self, record: &Record, ready: BufferSet) {
-        let is_one_more = self.counts.told == MOST_MESSAGES;
-        self.counts.left_out += u64::from(is_one_more || record.is_cut());
-        if !is_one_more {
-            self.counts.told += 1;
-            (self.each)(record, ready);
-        }
-    }
-
-    /// Returns the counts so far.
-    pub(crate) fn counts(&self) -> Counts {
-        self.counts
-    }
-
-    /// Counts messages that were not as they have to be.
-    pub(crate) fn faults(&mut self, more: u64) {
-        self.counts.faults += more;
-    }
-}
 
 /// The protocols over TCP whose messages are records.
 pub const WITH_RECORDS: [Application; 6] = [
@@ -88,17 +37,6 @@ pub enum Parser {
     Ftp(Ftp),
     /// That of SSH.
     Ssh(Ssh),
-}
-
-/// What a parser has to keep for what comes next of its connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rest {
-    /// It is in the middle of something.
-    Within,
-    /// It has nothing to keep: another one can read what comes next.
-    Between,
-    /// Nothing more is read of this connection.
-    Over,
 }
 
 /// Calls a method of whichever parser it is.

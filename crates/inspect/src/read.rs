@@ -5,8 +5,10 @@ use crate::buffer::{Application, Buffer};
 use crate::evaluate::{MOST_CHANGED, MOST_VLANS};
 use crate::form;
 use crate::keywords;
+use crate::number::{negated, number, signed, within};
 use crate::pattern::{Flags, Regex};
 use crate::ranges::Ranges;
+use crate::refusal::{Placed, Read, Refusal, unable, wrong};
 use crate::requires::unmet;
 use crate::rule::*;
 use crate::syntax::{Joined, Mistake, Word, Written, WrittenOption, joined, parts, split};
@@ -96,30 +98,6 @@ const MOST_BIT_SECONDS: u32 = 365 * 86_400;
 const ONE_HOST_SECONDS: u32 = 300;
 /// Steps of a rule at most.
 const MOST_STEPS: usize = 64;
-
-/// Reason why a rule is not loaded, or an option has no meaning here.
-pub(crate) enum Refusal {
-    /// It is wrong.
-    Wrong(String),
-    /// It means something that cannot be done here.
-    NotUnderstood,
-    /// The same, where the name of the option does not say what that is.
-    Unable(String),
-    /// It is an option that is not known.
-    Unknown,
-}
-
-pub(crate) type Read<T> = Result<T, Refusal>;
-/// What was read, or a place in the text of the rule and what is wrong there.
-pub(crate) type Placed<T> = Result<T, (usize, String)>;
-
-pub(crate) fn unable<T>(what: impl Into<String>) -> Read<T> {
-    Err(Refusal::Unable(what.into()))
-}
-
-pub(crate) fn wrong<T>(reason: impl Into<String>) -> Read<T> {
-    Err(Refusal::Wrong(reason.into()))
-}
 
 impl Reading {
     /// Reads a file of rules, after those that were read before.
@@ -1816,14 +1794,6 @@ fn modify(content: &mut Content, name: &str, value: &str, variables: &[String]) 
     Ok(())
 }
 
-/// Splits a leading `!` off.
-fn negated(value: &str) -> (bool, &str) {
-    match value.trim().strip_prefix('!') {
-        Some(value) => (true, value.trim()),
-        None => (false, value.trim()),
-    }
-}
-
 /// What is between quotes, for people.
 fn text(value: &str) -> String {
     let inner = value
@@ -1877,31 +1847,6 @@ fn bytes(quoted: &str) -> Read<Vec<u8>> {
     Ok(bytes)
 }
 
-pub(crate) fn number<T: TryFrom<i64>>(text: &str) -> Read<T> {
-    signed(text).and_then(|number| {
-        T::try_from(number).or_else(|_| wrong(format!("{number} is too much or too little")))
-    })
-}
-
-fn signed(text: &str) -> Read<i64> {
-    let text = text.trim().trim_matches('"');
-    let (minus, digits) = match text.strip_prefix('-') {
-        Some(digits) => (-1, digits),
-        None => (1, text.strip_prefix('+').unwrap_or(text)),
-    };
-    let read = match digits
-        .strip_prefix("0x")
-        .or_else(|| digits.strip_prefix("0X"))
-    {
-        Some(digits) => i64::from_str_radix(digits, 16),
-        None => digits.parse(),
-    };
-    match read {
-        Ok(number) if !digits.starts_with(['-', '+']) => Ok(minus * number),
-        _ => wrong(format!("{text:?}: want a number")),
-    }
-}
-
 fn number_or_name(text: &str, variables: &[String]) -> Read<Number> {
     if let Some(variable) = variables.iter().position(|known| known == text.trim()) {
         return Ok(Number::Read(variable as u8));
@@ -1911,44 +1856,6 @@ fn number_or_name(text: &str, variables: &[String]) -> Read<Number> {
             "{text:?}: want a number, or the name of one that was read before"
         ))
     })
-}
-
-/// A comparison: `5`, `>5`, `<=5`, `!5`, `5<>9` (between), `5<=>9` (and the ends), `5-9` (and the ends in Snort,
-/// between in Suricata).
-pub(crate) fn within(text: &str, with_ends: bool) -> Read<Within> {
-    let (not, text) = negated(text);
-    let is = |least, most| Ok(Within { least, most, not });
-    let next_to = |text: &str, step: i64| match signed(text)?.checked_add(step) {
-        Some(number) => Ok(number),
-        None => wrong(format!("{text} is too much")),
-    };
-    if let Some((least, most)) = text.split_once("<=>") {
-        return is(signed(least)?, signed(most)?);
-    }
-    if let Some((least, most)) = text.split_once("<>") {
-        return is(next_to(least, 1)?, next_to(most, -1)?);
-    }
-    if let Some(least) = text.strip_prefix(">=") {
-        return is(signed(least)?, i64::MAX);
-    }
-    if let Some(most) = text.strip_prefix("<=") {
-        return is(i64::MIN, signed(most)?);
-    }
-    if let Some(least) = text.strip_prefix('>') {
-        return is(next_to(least, 1)?, i64::MAX);
-    }
-    if let Some(most) = text.strip_prefix('<') {
-        return is(i64::MIN, next_to(most, -1)?);
-    }
-    let text = text.strip_prefix('=').unwrap_or(text);
-    if let Some((least, most)) = text.trim().split_once('-')
-        && !least.is_empty()
-    {
-        let less = i64::from(!with_ends);
-        return is(next_to(least, less)?, next_to(most, -less)?);
-    }
-    let one = signed(text)?;
-    is(one, one)
 }
 
 fn field_option(field: &mut Field, part: &str) -> Read<()> {

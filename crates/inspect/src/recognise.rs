@@ -2,6 +2,7 @@
 //! were cut: each protocol is asked in a fixed order, and as long as one does not know, those behind it wait.
 
 use crate::buffer::Application;
+use crate::http::token::is_token;
 use crate::{dcerpc, http2, ike, mqtt, ntp, sip};
 
 /// The first bytes of an end that are looked at; an end that is not known by these is of no known protocol.
@@ -268,11 +269,6 @@ pub fn of_datagram(to_server: bool, ports: [u16; 2], bytes: &[u8]) -> Option<App
     let first = &bytes[..bytes.len().min(MOST_BYTES)];
     let is_sip = bytes.first().is_some_and(may_be_sip) && sip(to_server, first) == Guess::Yes;
     is_sip.then_some(Application::Sip)
-}
-
-/// Whether a byte may be part of a method (RFC 9110 section 5.6.2).
-pub(crate) fn is_token(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
 /// A request or response line as servers and clients take it: behind empty lines, with a method of any word, in any case.

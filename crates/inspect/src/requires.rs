@@ -1,6 +1,7 @@
 //! The `requires` option: the version, features and keywords that a rule demands of the program that loads it.
 
-use crate::read::{Read, number, wrong};
+use crate::number::number;
+use crate::refusal::{Read, wrong};
 
 /// Version of Suricata whose language is read.
 const VERSION: [u32; 3] = [8, 0, 6];
@@ -73,7 +74,7 @@ fn version_of(text: &str) -> Read<[u32; 3]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::read::Refusal;
+    use crate::refusal::Refusal;
 
     #[test]
     fn versions_and_features_are_met_or_not() {

@@ -4,8 +4,8 @@
 //! lines that go on in the next are one. Over TCP a body ends where `Content-Length` says, and there is none without it.
 
 use crate::buffer::{Buffer, BufferSet};
+use crate::findings::Findings;
 use crate::framer::{Framers, Length, MOST_MESSAGE};
-use crate::protocols::Findings;
 use crate::record::Record;
 use memchr::{memchr, memmem};
 

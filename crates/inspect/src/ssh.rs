@@ -3,9 +3,9 @@
 
 use crate::buffer::{Buffer, BufferSet};
 use crate::cursor::Cursor;
+use crate::findings::{Findings, Rest};
 use crate::fingerprint::md5_digits;
 use crate::framer::{Framers, Length};
-use crate::protocols::{Findings, Rest};
 use crate::record::Record;
 use memchr::memchr;
 

@@ -11,7 +11,7 @@
 //! gives the same bytes. [`benchmark::kinds`] lists every kind of folder. [`io_cost`], [`generators`] and [`switched`] are
 //! benchmarks in the frame; [`comparison`] and [`rfc2544`] have a course of their own; [`probed`], [`matched`] and [`controlled`] are smaller ones.
 //!
-//! Begin with `benchmark/mod.rs`, then `io_cost/mod.rs`, then `device/mod.rs`.
+//! Begin with `benchmark/definition.rs`, then `io_cost/mod.rs`, then `device/mod.rs`.
 
 #![forbid(unsafe_code)]
 

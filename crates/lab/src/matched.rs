@@ -1,8 +1,11 @@
 //! The report of a folder of `taut capture match --out`: delays and losses of each way, and the packets that took longest.
 
-use crate::benchmark::{Shell, write_page};
+use crate::benchmark::shell::{Shell, write_page};
 use crate::evaluate::{Collector, Timeline};
-use crate::report::{Drawn, ReportError, flatten, histogram};
+use crate::report::drawn::Drawn;
+use crate::report::error::ReportError;
+use crate::report::rawdata::flatten;
+use crate::report::recording::histogram;
 use askama::Template;
 use std::path::{Path, PathBuf};
 use taut_figure::cdf::{self, Share};

@@ -1,6 +1,8 @@
 //! A batch: up to 64 packets that travel together, who of them dropped out, and who goes another way than the others.
 
-use crate::{Packet, Pool};
+use crate::packet::Packet;
+use crate::pool::PoolHandle;
+use crate::pool::slots::Pool;
 use taut_wire::Headers;
 
 /// Packets a batch holds at most: the bits of its drop-out masks.
@@ -704,6 +706,21 @@ impl Batch {
             self.copied = 0;
             self.copies.clear();
         }
+    }
+}
+
+impl PoolHandle {
+    /// Appends up to `n` packets of `len` bytes to `batch`; fewer when the pool or the batch runs out.
+    #[inline]
+    pub fn fill(&self, batch: &mut Batch, n: usize, len: u16) -> usize {
+        let n = n.min(batch.room());
+        for taken in 0..n {
+            match self.take(len) {
+                Some(packet) => batch.push(packet),
+                None => return taken,
+            }
+        }
+        n
     }
 }
 

@@ -1,9 +1,6 @@
 //! Ways in which backends handle packets: where a backend's packets lie and how it sends what lies elsewhere. What a
 //! frame costs between two ports in copies follows from that.
 
-use crate::Backend;
-use serde::Serialize;
-
 /// Place of the packets that a port delivers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Receives {
@@ -51,42 +48,4 @@ impl Handling {
             (_, Sends::FromPool | Sends::FromMbufs | Sends::ByCopy) => 1,
         }
     }
-}
-
-/// Cost in copies of a frame's way between two ports of a command.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Copies {
-    /// The port it came through: backend, and the option that matters, if one does.
-    pub from: String,
-    /// The port it leaves through.
-    pub to: String,
-    /// Copies of its bytes in user space.
-    pub copies: u32,
-}
-
-/// Returns every ordered pair of kinds of ports that `backends` have, row by row.
-pub fn copies(backends: &[Backend]) -> Vec<Copies> {
-    let kinds: Vec<(String, &Handling)> = backends
-        .iter()
-        .flat_map(|backend| {
-            let name = |handling: &Handling| match handling.variant {
-                "" => backend.name.to_string(),
-                variant => format!("{},{variant}", backend.name),
-            };
-            backend
-                .handling
-                .iter()
-                .map(move |handling| (name(handling), handling))
-        })
-        .collect();
-    kinds
-        .iter()
-        .flat_map(|(from, receiving)| {
-            kinds.iter().map(|(to, sending)| Copies {
-                from: from.clone(),
-                to: to.clone(),
-                copies: receiving.copies_to(sending),
-            })
-        })
-        .collect()
 }

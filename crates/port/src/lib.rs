@@ -20,7 +20,9 @@
 //! # Ok::<(), taut_port::PortError>(())
 //! ```
 
+mod backend;
 mod batch;
+mod copies;
 mod error;
 mod frame_copy;
 mod handling;
@@ -45,11 +47,13 @@ pub mod pair;
 pub mod pcap;
 pub mod tap;
 
+pub use backend::{Backend, Joinable, Part, PortSpec, Resources, Split};
 pub use batch::{BATCH_CAPACITY, Batch, Mark, Marks, NO_PRIORITY, Punt};
+pub use copies::{Copies, copies};
 pub use error::PortError;
-pub use handling::{Copies, Handling, Receives, Sends, copies};
+pub use handling::{Handling, Receives, Sends};
 pub use packet::Packet;
 pub use pairs::{Direction, Pairs};
 pub use pool::{Pool, PoolHandle};
 pub use port::{Breakdown, Link, Port, PortCounters, Supply};
-pub use registry::{Backend, Joinable, Part, PortSpec, Resources, Split, backends};
+pub use registry::backends;

@@ -2,7 +2,7 @@
 //! nothing. The floor of what any port costs.
 
 use crate::{Backend, Batch, Handling, Link, PoolHandle, Port, PortCounters, PortError, PortSpec};
-use crate::{Joinable, Part, Receives, Resources, Sends, Split, Supply};
+use crate::{Joinable, Part, Receives, Resources, Sends, Split, Supply, pcap};
 
 /// `null:[source=N][,size=BYTES | ,frames=FILE]`.
 pub(crate) const BACKEND: Backend = Backend {
@@ -66,7 +66,7 @@ struct Frames {
 impl Frames {
     /// Reads all of them, once.
     fn read(spec: &PortSpec, file: &str) -> Result<Self, PortError> {
-        let capture = PortSpec::parse(&format!("pcap:{file}"))?;
+        let capture = PortSpec::of(&format!("pcap:{file}"), pcap::BACKEND, file)?;
         let mut resources = Resources::for_ports(std::slice::from_ref(&capture))?;
         let mut port = capture.open(&mut resources)?;
         let (mut bytes, mut ends) = (Vec::new(), Vec::new());

@@ -1,6 +1,6 @@
 //! Packet: an owned handle on bytes that live in a [`Pool`] or in a port's receive ring.
 
-use crate::Pool;
+use crate::pool::slots::Pool;
 use std::ptr::NonNull;
 
 /// An owned packet. Dropping it gives its memory back to where it came from: the pool's free list,

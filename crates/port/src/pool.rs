@@ -6,7 +6,13 @@
 //! The same type keeps the books of a port that receives *in place* (its slots are descriptors of
 //! the peer's ring, and "free" means "may be handed back to the peer").
 
-use crate::{Batch, Packet, PortError};
+pub(crate) mod slots;
+
+pub use slots::Pool;
+
+use crate::error::PortError;
+use crate::packet::Packet;
+use slots::given_back_twice;
 use std::any::Any;
 use std::cell::{Cell, UnsafeCell};
 use std::mem::ManuallyDrop;
@@ -23,63 +29,6 @@ const STRIDE_BYTES: u32 = 2112;
 
 /// Slot size where the kernel wants a power of two (AF_XDP).
 const ALIGNED_STRIDE_BYTES: u32 = 2048;
-
-/// Slots of packet memory. Made and shared through [`PoolHandle`].
-#[derive(Debug)]
-pub struct Pool {
-    /// Slots nobody holds, the most recently returned last.
-    returned: UnsafeCell<Vec<u32>>,
-    /// Slots that packets hold.
-    outstanding: Cell<u32>,
-    /// Living [`PoolHandle`]s; the pool is freed when this and `outstanding` are both 0.
-    handles: Cell<u32>,
-    memory: Option<Mapping>,
-    stride_bytes: u32,
-    /// Memory that a ledger's packets lie in, if it is to live as long as they do.
-    _keeps: Option<Box<dyn Any>>,
-}
-
-impl Pool {
-    /// Bytes of a slot; 0 for a ledger, which does not know where its slots end.
-    #[inline(always)]
-    pub(crate) fn stride_bytes(&self) -> usize {
-        self.stride_bytes as usize
-    }
-
-    /// Counts one slot as held by a packet.
-    #[inline(always)]
-    pub(crate) fn count_out(&self, slots: u32) {
-        self.outstanding.set(self.outstanding.get() + slots);
-    }
-
-    /// Takes a slot back.
-    ///
-    /// # Safety
-    /// `pool` must be alive, and `slot` counted out of it and not given back since.
-    #[inline(always)]
-    pub(crate) unsafe fn give_back(pool: NonNull<Pool>, slot: u32) {
-        // SAFETY: alive, as the caller promises.
-        let this = unsafe { pool.as_ref() };
-        let outstanding = this.outstanding.get() - 1;
-        this.outstanding.set(outstanding);
-        // SAFETY: a pool belongs to one thread (it is neither Send nor Sync) and no reference to
-        // the list outlives any of its methods, so this is the only one.
-        let returned = unsafe { &mut *this.returned.get() };
-        let len = returned.len();
-        if len >= returned.capacity() {
-            given_back_twice();
-        }
-        // SAFETY: there is room, as was just looked at.
-        unsafe {
-            returned.as_mut_ptr().add(len).write(slot);
-            returned.set_len(len + 1);
-        }
-        if outstanding == 0 && this.handles.get() == 0 {
-            // SAFETY: no handle and no packet is left; it was made by Box in `PoolHandle::new`.
-            drop(unsafe { Box::from_raw(pool.as_ptr()) });
-        }
-    }
-}
 
 impl Pool {
     /// Takes the slots of packets back, those of one pool in a row at once, as [`Pool::give_back`] would one by one.
@@ -119,13 +68,6 @@ impl Pool {
             packets = &packets[count..];
         }
     }
-}
-
-/// The list was made with room for every slot, and a slot that was counted out is not in it: there is no way on.
-#[cold]
-#[inline(never)]
-fn given_back_twice() -> ! {
-    panic!("a slot was given back to a pool that has all of its slots");
 }
 
 /// A shared handle on a [`Pool`].
@@ -305,19 +247,6 @@ impl PoolHandle {
     pub(crate) unsafe fn return_slot(&self, slot: u32) {
         // SAFETY: alive through this handle; counted out, as the caller promises.
         unsafe { Pool::give_back(self.0, slot) };
-    }
-
-    /// Appends up to `n` packets of `len` bytes to `batch`; fewer when the pool or the batch runs out.
-    #[inline]
-    pub fn fill(&self, batch: &mut Batch, n: usize, len: u16) -> usize {
-        let n = n.min(batch.room());
-        for taken in 0..n {
-            match self.take(len) {
-                Some(packet) => batch.push(packet),
-                None => return taken,
-            }
-        }
-        n
     }
 
     /// Bytes a frame may have in one slot.

@@ -1,6 +1,5 @@
 //! Why a results folder could not be written or read: the file, what is wrong, what to do.
 
-use super::NotInside;
 use std::path::{Path, PathBuf};
 
 /// An error that names its file and the way out.
@@ -104,5 +103,28 @@ impl ResultsError {
     pub fn io(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> ResultsError {
         let path = path.into();
         move |source| ResultsError::Io { path, source }
+    }
+}
+
+/// The longest name of a file inside, bytes.
+pub(crate) const LONGEST: usize = 1024;
+
+/// A text that is no [`InsidePath`](crate::InsidePath).
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{0}` is no name of a file inside: it must be relative, without `.`, `..`, empty parts and control characters, at most {LONGEST} bytes long"
+)]
+pub struct NotInside(String);
+
+impl NotInside {
+    /// Makes the error that `name` is none, as a text that can be shown.
+    pub fn of(name: &str) -> Self {
+        let shown: String = name.chars().take(80).collect();
+        Self(shown.escape_debug().to_string())
+    }
+
+    /// Returns any name as a text that can be shown.
+    pub fn shown(name: &str) -> String {
+        format!("`{}`", Self::of(name).0)
     }
 }

@@ -1,6 +1,6 @@
 //! `experiment.json`: what was asked for, on which machine, of which devices, and how it ended.
 
-use crate::Manifest;
+use crate::manifest::Manifest;
 use serde::{Deserialize, Serialize};
 
 /// The whole of `experiment.json`.
@@ -22,20 +22,6 @@ pub struct Experiment {
 impl Experiment {
     /// The layout version that this program reads and writes.
     pub const SCHEMA: u32 = 1;
-}
-
-/// Completion of an experiment or a benchmark: how far it came.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Completion {
-    /// It is under way, or ended without a word (killed, power lost).
-    Running,
-    /// It was stopped by the user; what is there is complete in itself, other parts are missing.
-    Interrupted,
-    /// It came to its end, but some of its runs failed. (Of experiments only: a benchmark leaves out what fails.)
-    Incomplete,
-    /// All that was planned is there.
-    Finished,
 }
 
 /// How long and how hard.
@@ -68,60 +54,6 @@ pub struct Settings {
     pub repetitions: u32,
     /// Seed of everything random.
     pub seed: u64,
-}
-
-/// One source of noise.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Noise {
-    /// Short name.
-    pub name: String,
-    /// What it does to the results here.
-    pub detail: String,
-    /// Share of the time that a busy loop on a core lost to others; none for other sources.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub taken: Option<f64>,
-}
-
-/// More of a core than this taken by others makes latencies theirs.
-pub const MOST_TAKEN: f64 = 0.02;
-
-/// What to say first of results from a machine that others kept busy, by its sources of noise: one sentence and what to do.
-pub fn busy(noise: &[Noise]) -> Option<String> {
-    let taken = noise
-        .iter()
-        .filter_map(|noise| noise.taken)
-        .fold(0.0, f64::max);
-    (taken > MOST_TAKEN).then(|| {
-        format!(
-            "The machine was busy: others took {:.1} % of a core that was measured on. Latencies here are as much theirs as the \
-             device's; stop what else runs (taut tune noise hears it), and measure again.",
-            taken * 100.0
-        )
-    })
-}
-
-/// Something not measured.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct LeftOut {
-    /// What is missing.
-    pub what: String,
-    /// Why.
-    pub why: String,
-    /// How to get it.
-    pub how: String,
-}
-
-/// An attempt at a measurement that failed and was made again: what came of the later one is in the results, which would look
-/// more reliable than they are without this.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct FailedAttempt {
-    /// What was measured, and in which repetition.
-    pub what: String,
-    /// Why it failed.
-    pub why: String,
 }
 
 /// How frames travel between the generator and the device.

@@ -1,8 +1,8 @@
 //! Names that others have written: a place inside a folder, and nowhere else. Whatever a file of results names is reached
 //! through [`InsidePath`], so that no name leads out of the folder, and no link in it either: folders of results come from strangers, too.
 
-use crate::ResultsError;
-use crate::folder::write_whole;
+use crate::error::{LONGEST, NotInside, ResultsError};
+use crate::whole_file::write_whole;
 use rustix::fs::{FileType, Mode, OFlags, fstat, open, openat};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -11,8 +11,6 @@ use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-/// The longest name, bytes.
-const LONGEST: usize = 1024;
 /// The longest part of a name, bytes: what file systems take.
 const LONGEST_PART: usize = 255;
 
@@ -21,13 +19,6 @@ const LONGEST_PART: usize = 255;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct InsidePath(String);
-
-/// A text that is no [`InsidePath`].
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "`{0}` is no name of a file inside: it must be relative, without `.`, `..`, empty parts and control characters, at most {LONGEST} bytes long"
-)]
-pub struct NotInside(String);
 
 impl InsidePath {
     /// Takes a name.
@@ -200,19 +191,6 @@ impl InsidePath {
             at = step(&at, part, OFlags::DIRECTORY)?;
         }
         step(&at, name, last)
-    }
-}
-
-impl NotInside {
-    /// Makes the error that `name` is none, as a text that can be shown.
-    pub fn of(name: &str) -> Self {
-        let shown: String = name.chars().take(80).collect();
-        Self(shown.escape_debug().to_string())
-    }
-
-    /// Returns any name as a text that can be shown.
-    pub fn shown(name: &str) -> String {
-        format!("`{}`", Self::of(name).0)
     }
 }
 

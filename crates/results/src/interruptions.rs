@@ -1,8 +1,8 @@
 //! `interruptions.json`: when the cores of generator and device were taken away in a measurement, as their own loops
 //! saw it.
 
-use super::ResultsError;
-use super::folder::write_whole;
+use crate::error::ResultsError;
+use crate::whole_file::write_whole;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};

@@ -1,7 +1,8 @@
 //! The samples that `--out` has kept in a folder, read back packet by packet, whether Parquet or CSV.
 
-use super::folder::open_optional;
-use super::{ResultsError, Sample, SampleReader};
+use crate::error::ResultsError;
+use crate::folder::open_optional;
+use crate::samples::{Sample, SampleReader};
 use std::path::Path;
 
 /// Hands over every packet of `samples.parquet`, else of `samples.csv`, in the order of sending; false if there is

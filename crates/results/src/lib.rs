@@ -23,27 +23,27 @@ mod inside;
 mod interruptions;
 mod kept;
 mod manifest;
+mod noise;
 mod packets;
 mod parts;
 mod recording;
 mod run;
 mod samples;
 mod table;
+mod whole_file;
 
 pub use buckets::{buckets, histogram};
-pub use error::ResultsError;
-pub use experiment::{
-    Clock, Completion, DeviceInfo, Experiment, FailedAttempt, Kind, LeftOut, MOST_TAKEN, Mode,
-    Noise, PingPong, Settings, Transport, busy,
-};
+pub use error::{NotInside, ResultsError};
+pub use experiment::{Clock, DeviceInfo, Experiment, Kind, Mode, PingPong, Settings, Transport};
 pub use folder::{
     COMPARISON_HEAD, Folder, Results, Run, RunWriter, has, open, read, read_each, read_head,
-    read_json, refuse_results, write, write_json, write_whole, write_whole_with,
+    read_json, refuse_results, write,
 };
-pub use inside::{InsidePath, NotInside, files_below};
+pub use inside::{InsidePath, files_below};
 pub use interruptions::{CoreInterruptions, MeasuredInterruptions, RECORDED_INTERRUPTIONS};
 pub use kept::each_kept_sample;
-pub use manifest::{Manifest, Origin, hex, instant, moment, noise};
+pub use manifest::{Completion, FailedAttempt, LeftOut, Manifest, Origin, hex, instant, moment};
+pub use noise::{MOST_TAKEN, Noise, busy, noise};
 pub use packets::{PacketFormat, PacketSample, PacketWriter};
 pub use parts::PartsFolder;
 pub use recording::{
@@ -52,3 +52,4 @@ pub use recording::{
 pub use run::{CbrResult, Sweep, SweepTrial};
 pub use samples::{Sample, SampleReader, is_only_numbers};
 pub use table::{Cells, write_table};
+pub use whole_file::{write_json, write_whole, write_whole_with};

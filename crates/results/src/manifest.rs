@@ -1,9 +1,9 @@
 //! What every results folder says of itself.
 
-use crate::{Completion, FailedAttempt, LeftOut, Noise};
+use crate::noise::{Noise, noise};
 use serde::{Deserialize, Serialize};
 use std::time::SystemTime;
-use taut_host::{CorePlan, Machine, SystemActivity, noise_sources};
+use taut_host::{CorePlan, Machine};
 
 /// What the head of every results folder says.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -59,16 +59,41 @@ impl Manifest {
     }
 }
 
-/// Known sources of noise on both cores.
-pub fn noise(cores: &CorePlan, activity: Option<&SystemActivity>) -> Vec<Noise> {
-    noise_sources(&Machine::read(), &[cores.generator, cores.device], activity)
-        .into_iter()
-        .map(|s| Noise {
-            name: s.name,
-            detail: format!("{}: {}", s.detail, s.evidence),
-            taken: None,
-        })
-        .collect()
+/// Completion of an experiment or a benchmark: how far it came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Completion {
+    /// It is under way, or ended without a word (killed, power lost).
+    Running,
+    /// It was stopped by the user; what is there is complete in itself, other parts are missing.
+    Interrupted,
+    /// It came to its end, but some of its runs failed. (Of experiments only: a benchmark leaves out what fails.)
+    Incomplete,
+    /// All that was planned is there.
+    Finished,
+}
+
+/// Something not measured.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LeftOut {
+    /// What is missing.
+    pub what: String,
+    /// Why.
+    pub why: String,
+    /// How to get it.
+    pub how: String,
+}
+
+/// An attempt at a measurement that failed and was made again: what came of the later one is in the results, which would look
+/// more reliable than they are without this.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FailedAttempt {
+    /// What was measured, and in which repetition.
+    pub what: String,
+    /// Why it failed.
+    pub why: String,
 }
 
 /// A point in time to the second: `2026-11-21T08:15:00Z` (RFC 3339).

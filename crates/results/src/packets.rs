@@ -4,7 +4,7 @@
 //! A file gets its name when it is whole. When the disk is full it is cut back to its last whole block of
 //! rows, closed properly, and named all the same: it is sound, and says with its rows how far it goes.
 
-use super::ResultsError;
+use super::error::ResultsError;
 use parquet::basic::{Compression, Encoding};
 use parquet::data_type::{BoolType, Int32Type, Int64Type};
 use parquet::file::metadata::{FileMetaData, ParquetMetaData, ParquetMetaDataWriter};

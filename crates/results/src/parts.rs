@@ -1,8 +1,9 @@
 //! A results folder of a benchmark being filled: a head that says what was measured where, and one file per part
 //! that is complete.
 
-use super::ResultsError;
-use super::folder::{refuse_results, write_json};
+use crate::error::ResultsError;
+use crate::folder::refuse_results;
+use crate::whole_file::write_json;
 use serde::Serialize;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -14,10 +14,10 @@
 //!
 //! With several streams the samples, latency.hlog, slowest.json and worst.pcapng lie in a folder per stream, `1-NAME`, `2-NAME` and so on.
 
-use super::ResultsError;
-use super::folder::{write_json, write_whole};
+use super::error::ResultsError;
 use super::interruptions::{MeasuredInterruptions, RECORDED_INTERRUPTIONS};
 use super::packets::{PacketFormat, PacketSample, PacketWriter};
+use super::whole_file::{write_json, write_whole};
 use serde::Serialize;
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -9,7 +9,7 @@ use parquet::data_type::{DataType, Int32Type, Int64Type};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use serde::Deserialize;
 
-use super::ResultsError;
+use super::error::ResultsError;
 
 /// One packet of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]

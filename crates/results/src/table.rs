@@ -1,6 +1,7 @@
 //! Any table as a Parquet file: named columns of texts or numbers.
 
-use super::{ResultsError, write_whole_with};
+use super::error::ResultsError;
+use super::whole_file::write_whole_with;
 use parquet::basic::Compression;
 use parquet::data_type::{ByteArray, ByteArrayType, DoubleType};
 use parquet::file::properties::WriterProperties;

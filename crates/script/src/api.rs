@@ -1,8 +1,10 @@
 //! Lua state with the table `taut` in it: what its functions do on this side.
 
 use crate::counts::{Cell, Recorded, StateNumber, record};
+use crate::lock::lock;
 use crate::results::results;
-use crate::run::{Shared, lock};
+use crate::script::Shared;
+use crate::tasks::Outcome;
 use crate::value::Plain;
 use mlua::{Error, Function, Lua, MultiValue, Table, Value};
 use std::cell::RefCell;
@@ -283,11 +285,16 @@ fn add_tasks(core: &Rc<Core>, host: &Table) -> mlua::Result<()> {
                          the function main",
                     ));
                 }
-                let arguments = arguments.iter().map(Plain::of).collect::<Result<_, _>>()?;
-                shared
-                    .tasks
-                    .start(&shared, core, name, arguments)
-                    .map_err(wrong)
+                let arguments: Vec<_> = arguments.iter().map(Plain::of).collect::<Result<_, _>>()?;
+                let (its_shared, its_name) = (Arc::clone(&shared), name.clone());
+                let work = move || {
+                    task(&its_shared, core, &its_name, &arguments).map_err(|text| {
+                        let text = format!("{text} (in task {its_name})");
+                        its_shared.fail(&text);
+                        text
+                    })
+                };
+                shared.tasks.start(&name, work).map_err(wrong)
             },
         )?,
     )?;
@@ -301,6 +308,25 @@ fn add_tasks(core: &Rc<Core>, host: &Table) -> mlua::Result<()> {
             values.map(MultiValue::from_vec)
         })?,
     )
+}
+
+/// Runs a task: the script's top level in a state of its own, then its function `name`.
+fn task(shared: &Arc<Shared>, core: Option<usize>, name: &str, arguments: &[Plain]) -> Outcome {
+    if let Some(core) = core {
+        taut_host::pin_current_thread(core).map_err(|e| e.to_string())?;
+    }
+    let run = || -> mlua::Result<Vec<Plain>> {
+        let state = State::new(shared)?;
+        state.load_task()?;
+        let function: Function = state.lua().globals().get(name)?;
+        let mut values = MultiValue::new();
+        for argument in arguments {
+            values.push_back(argument.in_state(state.lua())?);
+        }
+        let returned: MultiValue = function.call(values)?;
+        returned.iter().map(Plain::of).collect()
+    };
+    run().map_err(|e| shared.explain(&e))
 }
 
 /// Prints like Lua's own, but a reader that has gone away is no reason to die.

@@ -1,7 +1,7 @@
 //! Counts of a script: its counters and histograms, over all its states, within reach also when a state does not come
 //! to its end.
 
-use crate::run::lock;
+use crate::lock::lock;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use taut_lua::{Number, Pending};

@@ -12,8 +12,8 @@
 //!
 //! `taut script` fills a [`Script`] and calls [`Script::run`]. That makes a Lua state (`api.rs` has what the functions
 //! of the table `taut` do on this side, `taut.lua` the part in Lua), runs the file's top level and then its `main`. A
-//! trial is one of `taut_traffic::Instrument`, whose packets a hand makes and sees. `task.rs` starts more states, and
-//! values go between them by `value.rs`.
+//! trial is one of `taut_traffic::Instrument`, whose packets a hand makes and sees. A task is a thread (`tasks.rs`) with
+//! one more such state; values go between states by `value.rs`, and all of them share what is in `script.rs`.
 //!
 //! Begin with `run.rs`, then `api.rs`.
 
@@ -21,10 +21,13 @@
 
 mod api;
 mod counts;
+mod lock;
 mod results;
 mod run;
-mod task;
+mod script;
+mod tasks;
 mod value;
 
 pub use counts::Counted;
-pub use run::{Ended, LAST_WORDS, Script, ScriptError};
+pub use run::{Ended, ScriptError};
+pub use script::{LAST_WORDS, Script};

@@ -9,7 +9,7 @@
 //! Samples have the columns of `taut generate --out`: `intended_send_ns` is when the packet entered, after the
 //! first sighting; `latency_ns` its time inside; `arrivals` how often it left.
 
-use super::TapReport;
+use super::report::TapReport;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};

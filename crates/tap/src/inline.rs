@@ -1,12 +1,13 @@
 //! A tap in line on a thread of its own.
 
-use super::{Sightings, thread};
-use serde::{Deserialize, Serialize};
+use super::error::InlineError;
+use super::report::{RelayPort, RelayReport};
+use super::sightings::Sightings;
+use super::thread;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use taut_host::affinity::AffinityError;
-use taut_port::{Link, PortCounters, PortError, PortSpec};
+use taut_port::{Link, PortSpec};
 use taut_sys::Clock;
 use taut_traffic::{
     InlineTap, RelayAccount, SightingReader, SightingWriter, TappedWire, sightings,
@@ -15,45 +16,6 @@ use taut_xdp::wire_tap::{Missed, Sighting};
 
 /// Sightings that have room between two calls of [`Sightings::take`]: 16 MiB, 0.1 s at 5 million packets a second.
 const ROOM: usize = 1 << 20;
-
-/// Why a tap in line could not be started.
-#[derive(Debug, thiserror::Error)]
-pub enum InlineError {
-    /// A port.
-    #[error(transparent)]
-    Port(#[from] PortError),
-    /// The core that was asked for.
-    #[error("--core: {0}")]
-    Core(#[from] AffinityError),
-    /// Neither two ports nor four.
-    #[error(
-        "want two ports or four, not {0}: the generator's and the device's of one side, then of the other"
-    )]
-    Ports(usize),
-}
-
-/// What a tap in line did beside seeing, as `taut tap --json` prints it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct RelayReport {
-    /// The core that it ran on; none if it was not asked to stay on one.
-    pub core: Option<usize>,
-    /// Packets that the device had no room for; they do not count as entered.
-    pub refused: u64,
-    /// Packets that left the device and that the generator had no room for; they count as left.
-    pub undelivered: u64,
-    /// Its ports: the generator's and the device's of side A, then of side B.
-    pub ports: Vec<RelayPort>,
-}
-
-/// One port of a tap in line.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct RelayPort {
-    /// As given.
-    pub port: String,
-    /// What passed through it and what was lost in it.
-    #[serde(flatten)]
-    pub counters: PortCounters,
-}
 
 /// A tap in line that runs. Dropping it ends it.
 pub struct RunningTap {

@@ -14,6 +14,8 @@
 
 #![forbid(unsafe_code)]
 
+mod collection;
+mod error;
 mod files;
 mod inline;
 mod inside;
@@ -22,31 +24,31 @@ mod matched;
 mod placed;
 mod recorded;
 mod report;
+mod sightings;
 mod thread;
 
+pub use error::InlineError;
 pub use files::TapFolder;
-pub use inline::{InlineError, RelayPort, RelayReport, RunningTap};
+pub use inline::RunningTap;
 pub use inside::{Inside, TrialTap};
 pub use layers::{LayeredWay, LayersError, LayersReport, layers};
-pub use matched::{Delayed, MatchReport, Matched, PlaceCounts};
+pub use matched::Matched;
 pub use placed::{PlacedTap, Seen};
 pub use recorded::{RecordedTap, RecordingError};
-pub use report::{DirectionReport, FlowReport, TapReport};
+pub use report::{
+    Delayed, DirectionReport, FlowReport, MatchReport, PlaceCounts, RelayPort, RelayReport,
+    TapReport,
+};
+pub use sightings::Sightings;
 
-use std::collections::BTreeMap;
-use std::time::{Duration, SystemTime};
-use taut_measure::{Crossed, CrossingAccount, Crossings};
+use collection::Collected;
+use std::time::Duration;
+use taut_measure::{CrossingAccount, Crossings};
 use taut_results::ResultsError;
-use taut_xdp::wire_tap::{Missed, Sighting, WireTap};
+use taut_xdp::wire_tap::{Missed, Sighting};
 
 /// How long after it entered a packet may leave.
 pub const PATIENCE: Duration = Duration::from_millis(500);
-
-/// Flows, by side, that are accounted for one by one; more are only in the sums.
-const FLOWS: usize = 100;
-
-/// Lost packets of a flow whose numbers are kept.
-const LOST_NUMBERS: usize = 100;
 
 /// Which ends of the wires are watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,111 +57,6 @@ pub enum Ends {
     Device,
     /// The generator's, across the wires: what leaves them enters the device.
     Generator,
-}
-
-/// What sees packets.
-pub trait Sightings {
-    /// Hands over what was seen since the last call, in the order of seeing.
-    fn take(&mut self, each: impl FnMut(Sighting));
-
-    /// What was missed so far.
-    fn missed(&self) -> Missed;
-
-    /// Sees no more; what it did beside seeing, if anything.
-    fn end(&mut self) -> Option<RelayReport> {
-        None
-    }
-}
-
-impl Sightings for WireTap {
-    fn take(&mut self, each: impl FnMut(Sighting)) {
-        WireTap::take(self, each);
-    }
-
-    fn missed(&self) -> Missed {
-        WireTap::missed(self)
-    }
-}
-
-/// Packets of one flow that entered through one side.
-#[derive(Debug, Clone, Default)]
-struct Flow {
-    account: CrossingAccount,
-    lost: Vec<u64>,
-}
-
-/// Packets summed up, and written into a folder if there is one.
-struct Collected {
-    interfaces: Vec<String>,
-    /// By side that packets entered through.
-    sides: Vec<CrossingAccount>,
-    /// By the sides entered and left through.
-    ways: BTreeMap<(usize, usize), u64>,
-    flows: BTreeMap<(usize, u16), Flow>,
-    folder: Option<TapFolder>,
-    begun: SystemTime,
-    first_ns: Option<u64>,
-    last_ns: u64,
-}
-
-impl Collected {
-    fn new(interfaces: &[String], folder: Option<TapFolder>) -> Self {
-        Self {
-            interfaces: interfaces.to_vec(),
-            sides: vec![CrossingAccount::default(); interfaces.len()],
-            ways: BTreeMap::new(),
-            flows: BTreeMap::new(),
-            folder,
-            begun: SystemTime::now(),
-            first_ns: None,
-            last_ns: 0,
-        }
-    }
-
-    fn see(&mut self, time_ns: u64) {
-        self.first_ns.get_or_insert(time_ns);
-        self.last_ns = time_ns.max(self.last_ns);
-    }
-
-    fn add(&mut self, packet: &Crossed) {
-        let Some(side) = self.sides.get_mut(packet.side) else {
-            return;
-        };
-        side.add(packet);
-        if let Some((out, _)) = packet.left {
-            *self.ways.entry((packet.side, out)).or_default() += 1;
-        }
-        let key = (packet.side, packet.flow);
-        if self.flows.len() >= FLOWS && !self.flows.contains_key(&key) {
-            return;
-        }
-        let flow = self.flows.entry(key).or_default();
-        flow.account.add(packet);
-        if packet.left.is_none() && flow.lost.len() < LOST_NUMBERS {
-            flow.lost.push(packet.sequence);
-        }
-        if let Some(folder) = &mut self.folder {
-            folder.write(
-                packet,
-                &self.interfaces[packet.side],
-                self.first_ns.unwrap_or(0),
-            );
-        }
-    }
-
-    /// Closes the folder's files; what is in the report is complete all the same.
-    fn finish(mut self, mut report: TapReport) -> (TapReport, Result<(), ResultsError>) {
-        let mut written = Ok(());
-        if let Some(folder) = self.folder.take() {
-            let seconds =
-                Duration::from_nanos(self.last_ns - self.first_ns.unwrap_or(self.last_ns));
-            let sides = self.interfaces.iter().zip(&self.sides);
-            let (kept, result) = folder.finish(sides, self.begun, seconds, &mut report);
-            report.samples = Some(kept);
-            written = result;
-        }
-        (report, written)
-    }
 }
 
 /// What packets do on their way through a device, collected until [`Tapped::finish`].

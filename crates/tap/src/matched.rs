@@ -1,11 +1,12 @@
 //! A device seen by what its packets hold: sightings at two places brought together, for traffic without stamps.
 
-use super::{Collected, TapFolder, TapReport};
-use serde::{Deserialize, Serialize};
+use super::collection::Collected;
+use super::files::TapFolder;
+use super::report::{Delayed, MatchReport, PlaceCounts, TapReport};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::path::PathBuf;
-use taut_capture::matching::{Counts, Identity, Matcher, Outcome, Settings};
+use taut_capture::matching::{Identity, Matcher, Outcome, Settings};
 use taut_measure::{Crossed, Interval, quantile_interval_ranks};
 use taut_results::{Origin, ResultsError};
 use taut_xdp::wire_tap::Missed;
@@ -15,50 +16,6 @@ const WORST: usize = 100;
 
 /// How often the interval around the median is to cover it.
 const CONFIDENCE: f64 = 0.95;
-
-/// Frames at both places that were not matched, by why.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct PlaceCounts {
-    /// Left out by the filter.
-    pub filtered: u64,
-    /// Not to be told apart: they lie about their length, or too little of them was kept.
-    pub unidentified: u64,
-}
-
-/// Packet that took long, or was lost.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Delayed {
-    /// Where it came from.
-    pub from: String,
-    /// Its number among those seen there, from 0.
-    pub sequence: u64,
-    /// When it was seen there, ns since 1970.
-    pub time_ns: u64,
-    /// How long it took, ns; none of a lost one.
-    pub delay_ns: Option<u64>,
-}
-
-/// How packets were matched by what they hold.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct MatchReport {
-    /// Packets by what became of them.
-    #[serde(flatten)]
-    pub counts: Counts,
-    /// Frames that took no part.
-    #[serde(flatten)]
-    pub others: PlaceCounts,
-    /// How long after the first place a packet could be seen at the other, ns.
-    pub within_ns: u64,
-    /// Median of the delays and its interval, by the place that packets came from.
-    pub median_ns: Vec<Option<Interval>>,
-    /// The slowest packets, the slowest first.
-    pub slowest: Vec<Delayed>,
-    /// The first packets that were lost.
-    pub lost_packets: Vec<Delayed>,
-    /// How all of it came about.
-    #[serde(flatten)]
-    pub origin: Origin,
-}
 
 /// Packets matched between two places until [`Matched::finish`].
 pub struct Matched {

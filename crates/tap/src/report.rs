@@ -1,8 +1,10 @@
 //! What a tap found, as `taut tap --json` prints it.
 
-use super::{Collected, MatchReport, RelayReport};
 use serde::{Deserialize, Serialize};
-use taut_measure::{CrossingAccount, Summary};
+use taut_capture::matching::Counts;
+use taut_measure::{CrossingAccount, Interval, Summary};
+use taut_port::PortCounters;
+use taut_results::Origin;
 use taut_xdp::wire_tap::Missed;
 
 /// Everything that a tap found.
@@ -52,6 +54,73 @@ pub struct FlowReport {
     pub lost_sequences: Vec<u64>,
 }
 
+/// Frames at both places that were not matched, by why.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct PlaceCounts {
+    /// Left out by the filter.
+    pub filtered: u64,
+    /// Not to be told apart: they lie about their length, or too little of them was kept.
+    pub unidentified: u64,
+}
+
+/// Packet that took long, or was lost.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Delayed {
+    /// Where it came from.
+    pub from: String,
+    /// Its number among those seen there, from 0.
+    pub sequence: u64,
+    /// When it was seen there, ns since 1970.
+    pub time_ns: u64,
+    /// How long it took, ns; none of a lost one.
+    pub delay_ns: Option<u64>,
+}
+
+/// How packets were matched by what they hold.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MatchReport {
+    /// Packets by what became of them.
+    #[serde(flatten)]
+    pub counts: Counts,
+    /// Frames that took no part.
+    #[serde(flatten)]
+    pub others: PlaceCounts,
+    /// How long after the first place a packet could be seen at the other, ns.
+    pub within_ns: u64,
+    /// Median of the delays and its interval, by the place that packets came from.
+    pub median_ns: Vec<Option<Interval>>,
+    /// The slowest packets, the slowest first.
+    pub slowest: Vec<Delayed>,
+    /// The first packets that were lost.
+    pub lost_packets: Vec<Delayed>,
+    /// How all of it came about.
+    #[serde(flatten)]
+    pub origin: Origin,
+}
+
+/// What a tap in line did beside seeing, as `taut tap --json` prints it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RelayReport {
+    /// The core that it ran on; none if it was not asked to stay on one.
+    pub core: Option<usize>,
+    /// Packets that the device had no room for; they do not count as entered.
+    pub refused: u64,
+    /// Packets that left the device and that the generator had no room for; they count as left.
+    pub undelivered: u64,
+    /// Its ports: the generator's and the device's of side A, then of side B.
+    pub ports: Vec<RelayPort>,
+}
+
+/// One port of a tap in line.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RelayPort {
+    /// As given.
+    pub port: String,
+    /// What passed through it and what was lost in it.
+    #[serde(flatten)]
+    pub counters: PortCounters,
+}
+
 /// A number of packets that entered the device.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Account {
@@ -86,37 +155,5 @@ impl TapReport {
     /// Whether not one packet was seen inside.
     pub fn is_empty(&self) -> bool {
         self.directions.iter().all(|d| d.all.entered == 0)
-    }
-}
-
-impl Collected {
-    /// Sums up what was seen so far.
-    pub(super) fn report(&self, only_left: u64, missed: Missed) -> TapReport {
-        let direction = |(side, account): (usize, &CrossingAccount)| {
-            let ways = self.ways.iter().filter(|((from, _), _)| *from == side);
-            let most = ways.max_by_key(|(_, packets)| **packets);
-            let flows = self.flows.iter().filter(|((from, _), _)| *from == side);
-            DirectionReport {
-                from: self.interfaces[side].clone(),
-                to: most.map(|((_, to), _)| self.interfaces[*to].clone()),
-                all: account.into(),
-                flows: flows
-                    .map(|((_, number), flow)| FlowReport {
-                        flow: *number,
-                        all: (&flow.account).into(),
-                        lost_sequences: flow.lost.clone(),
-                    })
-                    .collect(),
-            }
-        };
-        TapReport {
-            interfaces: self.interfaces.clone(),
-            directions: self.sides.iter().enumerate().map(direction).collect(),
-            only_left,
-            missed,
-            relay: None,
-            samples: None,
-            matching: None,
-        }
     }
 }

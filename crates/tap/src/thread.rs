@@ -1,6 +1,6 @@
 //! Threads that taps run on: with ports, which stay on the thread that opened them.
 
-use super::InlineError;
+use super::error::InlineError;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use taut_host::affinity::pin_current_thread;

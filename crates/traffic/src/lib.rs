@@ -35,11 +35,13 @@
 
 #![forbid(unsafe_code)]
 
+mod addresses;
 pub mod control;
 #[cfg(test)]
 mod every_packet;
 mod field;
 mod flood;
+mod gateway;
 mod hand;
 mod inline_tap;
 mod instrument;

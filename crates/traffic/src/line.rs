@@ -2,7 +2,8 @@
 //! frames on a line of known speed (gap filling; Gallenmüller 2021, section 3.2), or a network card that
 //! limits its rate.
 
-use crate::{Traffic, instrument::Running, instrument::choose};
+use crate::instrument::{Running, choose};
+use crate::traffic::Traffic;
 use std::time::Duration;
 use taut_sys::Clock;
 use taut_wire::frame::{FRAME_CHECK_SEQUENCE_BYTES, MIN_FRAME_SIZE_BYTES};

@@ -1,7 +1,8 @@
 //! Stream: frames made from templates, with sizes and fields that change from packet to packet, and a stamp in each.
 
+use crate::addresses::Addresses;
 use crate::field::{Added, FieldName, FieldWriter, Values, checksum_offsets};
-use crate::stations::{Addresses, Gateway};
+use crate::gateway::Gateway;
 use crate::{Pattern, Sizes};
 use std::net::IpAddr;
 use std::sync::Arc;

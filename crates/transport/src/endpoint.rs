@@ -5,6 +5,7 @@ use crate::offset::Offset;
 use crate::receiver::{Delivery, Received, Receiver};
 use crate::sender::{Outgoing, Sender, Sent, feedback_wait_ns};
 use crate::settings::{Settings, WrongSettings};
+use crate::side::Side;
 use crate::wire::{
     self, Accept, Body, FEEDBACK_BYTES, Feedback, Header, Hello, Kind, MOST_DATAGRAM_BYTES,
     TAG_BYTES, WireError,
@@ -24,15 +25,6 @@ const JUDGED: u64 = 20;
 const MOST_NOTICES: usize = 16;
 /// Packets of which every one is answered at first, so that both sides know the path and each other's clock.
 const ANSWERED_AT_FIRST: u64 = 8;
-
-/// Which side of a connection it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Side {
-    /// The one that says hello.
-    Opener,
-    /// The one that accepts.
-    Answerer,
-}
 
 /// What an application is told.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -276,7 +268,7 @@ impl Endpoint {
             side,
             state: State::Open,
             connection,
-            own: Hello::of(&settings, random),
+            own: settings.hello(random),
             offset: Offset::new(settings.clocks, settings.drift_ppm),
             sender: Sender::new(&settings, seed)?,
             settings,

@@ -3,7 +3,7 @@
 //! Tags are HMAC-SHA-256 (RFC 2104), cut to 16 bytes. A connection's keys come from the shared one and 16 random bytes of either
 //! side, so that packets of one connection are none of another, and each direction has its own.
 
-use crate::Side;
+use crate::side::Side;
 use crate::wire::TAG_BYTES;
 use ring::hmac::{self, HMAC_SHA256, Key};
 

@@ -31,14 +31,17 @@ mod present;
 mod receiver;
 mod sender;
 mod settings;
+mod side;
 pub mod simulation;
 pub mod wire;
 
-pub use endpoint::{Counts, Endpoint, EndpointError, Notice, SendError, Side, refuse};
+pub use endpoint::{Counts, Endpoint, EndpointError, Notice, SendError, refuse};
 pub use key::{Master, MasterError};
 pub use receiver::Received;
 pub use sender::Sent;
-pub use settings::{Clocks, Coding, MOST_PAYLOAD_BYTES, Settings, WrongSettings};
+pub use settings::{Clocks, Coding, Settings, WrongSettings};
+pub use side::Side;
 pub use simulation::{
     Delays, Passed, Path, Scenario, Simulated, Stages, simulate, simulate_datagrams,
 };
+pub use wire::MOST_PAYLOAD_BYTES;

@@ -1,11 +1,9 @@
 //! What an application asks of a connection.
 
 use crate::wire::{
-    MOST_COEFFICIENTS, MOST_DATAGRAM_BYTES, TAG_BYTES, data_packet_bytes, repair_packet_bytes,
+    Hello, MOST_COEFFICIENTS, MOST_DATAGRAM_BYTES, TAG_BYTES, data_packet_bytes,
+    repair_packet_bytes,
 };
-
-/// Bytes of a message at most: what fits into one datagram with nothing but what has to be around it.
-pub const MOST_PAYLOAD_BYTES: usize = MOST_DATAGRAM_BYTES - data_packet_bytes(0);
 
 /// Longest target delay, ns: what is left of it travels in 32 bits.
 const LONGEST_TARGET_NS: u64 = 4_000_000_000;
@@ -141,6 +139,19 @@ impl Settings {
         };
         let tag = if is_keyed { TAG_BYTES } else { 0 };
         MOST_DATAGRAM_BYTES.saturating_sub(around + tag)
+    }
+
+    /// Makes what a side says of itself.
+    pub(crate) fn hello(&self, random: [u8; 16]) -> Hello {
+        Hello {
+            random,
+            payload_bytes: self.payload_bytes as u16,
+            symbols: match self.coding {
+                Coding::Off => 0,
+                coding => coding.symbols() as u8,
+            },
+            target_ns: self.target_ns,
+        }
     }
 
     /// Sees whether they can be, with or without a key.

@@ -16,8 +16,6 @@
 //! Then what the kind asks for: [`Hello`] and [`Accept`], [`Data`], [`Repair`], nothing for feedback alone and for a farewell, a
 //! byte with the version that the sender knows for a refusal. Nothing else may follow.
 
-use crate::settings::Coding;
-
 /// Version of the packets.
 pub const VERSION: u8 = 1;
 /// First byte of each packet.
@@ -36,6 +34,8 @@ pub const TAG_BYTES: usize = 16;
 pub const SYMBOL_BYTES: usize = 14;
 /// Bytes of a datagram at most: an Ethernet frame less headers of IPv4 and UDP.
 pub const MOST_DATAGRAM_BYTES: usize = 1472;
+/// Bytes of a message at most: what fits into one datagram with nothing but what has to be around it.
+pub const MOST_PAYLOAD_BYTES: usize = MOST_DATAGRAM_BYTES - data_packet_bytes(0);
 /// Coefficients that a repair carries at most.
 pub const MOST_COEFFICIENTS: usize = 32;
 /// What says that the time since a packet came is not known.
@@ -356,7 +356,7 @@ fn hello(reader: &mut Reader<'_>) -> Result<Hello, WireError> {
         symbols: reader.u8()?,
         target_ns: reader.u64()?,
     };
-    let fits = usize::from(hello.payload_bytes) <= crate::MOST_PAYLOAD_BYTES;
+    let fits = usize::from(hello.payload_bytes) <= MOST_PAYLOAD_BYTES;
     let combines = usize::from(hello.symbols) <= MOST_COEFFICIENTS;
     if hello.payload_bytes == 0 || !fits || !combines {
         return Err(WireError::Field);
@@ -416,21 +416,6 @@ fn emit_hello(hello: &Hello, writer: &mut Writer<'_>) {
     writer.put(&hello.payload_bytes.to_be_bytes());
     writer.put(&[hello.symbols]);
     writer.put(&hello.target_ns.to_be_bytes());
-}
-
-impl Hello {
-    /// Makes what a side says of itself.
-    pub(crate) fn of(settings: &crate::Settings, random: [u8; 16]) -> Self {
-        Self {
-            random,
-            payload_bytes: settings.payload_bytes as u16,
-            symbols: match settings.coding {
-                Coding::Off => 0,
-                coding => coding.symbols() as u8,
-            },
-            target_ns: settings.target_ns,
-        }
-    }
 }
 
 /// Bytes of a datagram that carries a message of so many bytes, without feedback and tag.

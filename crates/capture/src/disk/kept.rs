@@ -1,9 +1,10 @@
 //! What a ring keeps: the segments that are complete, and the thread that makes their indexes.
 
+use super::counts::Written;
 use super::folder::{Folder, Name};
 use super::index::{Finished, Index, most_bytes};
 use super::segment::recover;
-use super::{BLOCK_BYTES, DiskError, Written};
+use super::{BLOCK_BYTES, DiskError};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;

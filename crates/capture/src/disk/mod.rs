@@ -12,6 +12,7 @@
 //! in one or several frames, and the index says where.
 
 mod bits;
+mod counts;
 mod folder;
 mod index;
 mod kept;
@@ -25,9 +26,10 @@ mod writer;
 mod zstd_tests;
 
 pub use bits::Blocks;
+pub use counts::Written;
 pub use keys::Key;
 pub use query::{Found, Holding, Query, holdings, query};
-pub use writer::{Settings, Writer, Written};
+pub use writer::{Settings, Writer};
 
 use std::io;
 use std::path::{Path, PathBuf};

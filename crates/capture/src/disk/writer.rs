@@ -1,5 +1,6 @@
 //! The writer of a ring: appends packets to the newest segment, and removes the oldest ones.
 
+use super::counts::Written;
 use super::folder::{Folder, Name};
 use super::index::{Gathered, most_bytes};
 use super::kept::Kept;
@@ -7,7 +8,6 @@ use super::segment::{Buffer, Segment};
 use super::{BLOCK_BYTES, DiskError, MOST_BLOCKS, SEGMENT_BYTES};
 use crate::pcapng::{self, STATISTICS_BYTES, Section, Statistics};
 use crate::record::{PORTS, Record};
-use serde::Serialize;
 use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -77,21 +77,6 @@ impl Settings {
         }
         Ok(())
     }
-}
-
-/// Counts of a writer, since it was opened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-pub struct Written {
-    /// Packets that were taken, and are in files or on their way there.
-    pub packets: u64,
-    /// Packets that could not be written, or are of a port that there is not.
-    pub lost: u64,
-    /// Segments that were removed to make room.
-    pub removed: u64,
-    /// Segments among those because the disk was full before the ring was.
-    pub removed_early: u64,
-    /// Segments without an index, for now: queries read all of them.
-    pub without_index: u64,
 }
 
 /// Writer of a ring.

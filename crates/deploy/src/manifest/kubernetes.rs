@@ -2,7 +2,8 @@
 //!
 //! Sources: Kubernetes API 1.29 and later; "Kubernetes Network Custom Resource Definition De-facto Standard" 1.3 (Multus).
 
-use super::{CHAIN_FILE, Document, INTERFACES, Unit, Units};
+use super::document::Document;
+use super::unit::{CHAIN_FILE, INTERFACES, Unit, Units};
 use crate::DeployError;
 use serde_json::{Value, json};
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -3,41 +3,20 @@
 //! Each function becomes a unit of its own, a pod or a server, with two network interfaces, `west` and `east`. Between
 //! two functions there is a network, and one at each end of the chain, to which others attach.
 
+mod document;
 mod kubernetes;
 mod openstack;
+mod unit;
 
+pub use document::Document;
 pub use kubernetes::KubernetesOptions;
 
-use crate::segment::{Segment, Wires, segments};
+use crate::segment::{Segment, segments};
+use crate::wires::Wires;
 use crate::{DeployError, named};
-use serde_json::Value;
 use std::path::Path;
 use taut_engine::{Chain, Place, Placement};
-
-/// The interfaces of each unit.
-const INTERFACES: [&str; 2] = ["west", "east"];
-/// Path of the chain file in a unit.
-const CHAIN_FILE: &str = "/etc/taut/chain.toml";
-
-/// A file of a manifest.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Document {
-    /// Name of the document, with its ending.
-    pub name: String,
-    /// Content of the document.
-    pub content: Value,
-}
-
-impl Document {
-    /// Returns the document's text, YAML.
-    ///
-    /// # Errors
-    /// None that content of these kinds can bring about.
-    pub fn text(&self) -> Result<String, DeployError> {
-        serde_norway::to_string(&self.content)
-            .map_err(|e| DeployError::system(self.name.clone(), std::io::Error::other(e)))
-    }
-}
+use unit::{INTERFACES, Unit, Units};
 
 /// The objects that run `chain`, called `name`, on Kubernetes.
 ///
@@ -57,35 +36,6 @@ pub fn kubernetes(
 /// For a function that cannot be in a server.
 pub fn openstack(chain: &Chain, name: &str) -> Result<Document, DeployError> {
     openstack::document(&units(chain, name)?)
-}
-
-/// Units that a manifest describes.
-struct Units {
-    /// The chain's name as both systems take one.
-    chain: String,
-    /// Units, west first.
-    all: Vec<Unit>,
-}
-
-/// A function in a pod or server of its own.
-struct Unit {
-    /// Unique among those of this chain's name.
-    name: String,
-    /// Numbers of the networks of its interfaces.
-    networks: [usize; 2],
-    /// Text of the unit's chain file.
-    chain: String,
-    /// Files that it reads besides, by absolute paths.
-    files: Vec<String>,
-    /// Variables that it reads.
-    variables: Vec<String>,
-}
-
-impl Units {
-    /// Returns how many networks there are.
-    fn networks(&self) -> usize {
-        self.all.len() + 1
-    }
 }
 
 fn units(chain: &Chain, name: &str) -> Result<Units, DeployError> {

@@ -2,7 +2,8 @@
 //!
 //! Source: Heat Orchestration Template (HOT) specification, version 2018-08-31 (Rocky) and its resource types.
 
-use super::{CHAIN_FILE, Document, INTERFACES, Unit, Units};
+use super::document::Document;
+use super::unit::{CHAIN_FILE, INTERFACES, Unit, Units};
 use crate::DeployError;
 use serde_json::{Map, Value, json};
 

@@ -1,11 +1,12 @@
 //! Figures from runs: which values they show. How they look is up to the laboratory's figures.
 
-use super::selection::{Group, SIDE, latencies, number};
-use super::{Figure, Runs, csv_line, quantity_of};
+use super::selection::{Group, Runs, SIDE, latencies, number};
+use super::table::{csv_line, quantity_of};
 use crate::definition::{FigureDefinition, FigureKind, LogAxes, Published};
 use crate::experiment::Experiment;
 use crate::folder::IndexedRun;
 use crate::variables::text_of;
+use serde::Serialize;
 use serde_json::Value;
 use std::cell::RefCell;
 use taut_figure::{
@@ -17,6 +18,25 @@ use taut_measure::{LatencyHistogram, median};
 
 /// Series that one figure can show and be read.
 const MOST_SERIES: usize = 40;
+
+/// A figure, drawn.
+#[derive(Debug, Serialize)]
+pub struct Figure {
+    /// Name of its files.
+    pub name: String,
+    /// Heading of the figure.
+    pub title: String,
+    /// Note that a reader should know.
+    pub caption: String,
+    /// Drawing of the figure.
+    #[serde(skip)]
+    pub svg: String,
+    /// Data of the figure as CSV, with the runs behind each line.
+    #[serde(skip)]
+    pub data: String,
+    /// The runs behind it.
+    pub runs: Vec<String>,
+}
 
 /// Draws one figure.
 pub(crate) fn draw(

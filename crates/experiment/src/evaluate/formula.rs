@@ -1,7 +1,6 @@
 //! Formulas over the runs.
 
-use super::Runs;
-use super::selection::number;
+use super::selection::{Runs, number};
 use crate::experiment::Experiment;
 use crate::folder::IndexedRun;
 use crate::variables::{MOST_STEPS, Values, message};

@@ -1,6 +1,6 @@
 //! Tidy tables with one row per run and metric, for any tool that reads tables: `metrics.csv` and `metrics.parquet`.
 
-use super::Runs;
+use super::selection::Runs;
 use crate::error::ExperimentError;
 use crate::variables::text_of;
 use serde_json::Value;

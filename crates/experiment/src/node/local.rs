@@ -1,6 +1,8 @@
 //! Local node: this machine, in a network namespace of its own where it has links.
 
-use super::{Node, RunFile, Site, Step, StepUnderWay};
+use super::parcel::RunFile;
+use super::step::{Step, StepUnderWay};
+use super::{Node, Site};
 use crate::agent::{self, Facts, Held, Moment};
 use crate::error::ExperimentError;
 use crate::role::Role;

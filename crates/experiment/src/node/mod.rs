@@ -1,6 +1,7 @@
 //! Nodes: where the commands of a run are carried out. Each kind says how a command of the agent reaches the
 //! machine and how files go there and come back; all else is the same for all.
 
+pub(crate) mod address;
 mod exchange;
 mod local;
 pub(crate) mod parcel;
@@ -8,50 +9,18 @@ pub(crate) mod slurm;
 mod ssh;
 mod step;
 
-pub(crate) use exchange::{exchange, read_all};
 pub use local::check_machine_is_free;
 pub(crate) use local::{Local, take_this_machine};
 pub(crate) use step::{Step, StepUnderWay};
 
+use self::address::NodeAddress;
+use self::parcel::RunFile;
 use crate::agent::{Facts, Moment};
 use crate::error::ExperimentError;
 use crate::role::Role;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
-use taut_host::SshAddress;
-
-/// Address of a node: which machine it is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum NodeAddress {
-    /// The node is this machine.
-    Local,
-    /// Reached with the system's `ssh`.
-    Ssh(SshAddress),
-    /// Allocated by Slurm.
-    Slurm,
-}
-
-impl NodeAddress {
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        match text {
-            "local" => return Ok(Self::Local),
-            "slurm" => return Ok(Self::Slurm),
-            _ => {}
-        }
-        if !text.starts_with("ssh://") {
-            return Err("a node is `local`, `ssh://user@host:port` or `slurm`".to_owned());
-        }
-        text.parse().map(Self::Ssh)
-    }
-}
-
-/// A file for the folder of a run.
-#[derive(Debug, Clone)]
-pub(crate) struct RunFile {
-    pub(crate) name: String,
-    pub(crate) text: String,
-}
 
 /// A machine that carries out steps.
 pub(crate) trait Node: Send {
@@ -139,24 +108,5 @@ pub(crate) fn of_role(
         NodeAddress::Ssh(address) => Ok(Box::new(ssh::Ssh::new(name, role, address, program))),
         // The runs that Slurm starts make these themselves, with the hosts that they were given.
         NodeAddress::Slurm => Err(ExperimentError::node(name, "its host is not known yet")),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-
-    #[test]
-    fn addresses_are_read() {
-        assert_eq!(NodeAddress::parse("local"), Ok(NodeAddress::Local));
-        let address = "ssh://root@dut:2222".parse().unwrap();
-        assert_eq!(
-            NodeAddress::parse("ssh://root@dut:2222"),
-            Ok(NodeAddress::Ssh(address))
-        );
-        for wrong in ["dut", "ssh://", "ssh://a:b", "ssh://-oProxyCommand=x", ""] {
-            assert!(NodeAddress::parse(wrong).is_err(), "{wrong}");
-        }
     }
 }

@@ -1,11 +1,17 @@
 //! Files of a run on their way to a node and back: a tar stream of plain files and folders, nothing else.
 
-use super::RunFile;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::Path;
 use tar::{Archive, Builder, EntryType, Header};
 use taut_results::InsidePath;
+
+/// A file for the folder of a run.
+#[derive(Debug, Clone)]
+pub(crate) struct RunFile {
+    pub(crate) name: String,
+    pub(crate) text: String,
+}
 
 /// These files as a stream.
 pub(crate) fn pack_files(files: &[RunFile]) -> io::Result<Vec<u8>> {

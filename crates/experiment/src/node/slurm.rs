@@ -1,7 +1,10 @@
 //! A machine of an allocation: each command there is a step of Slurm's (`srun`), and its files are on the file
 //! system that all machines share.
 
-use super::{Node, RunFile, Site, Step, StepUnderWay, exchange, read_all};
+use super::exchange::{exchange, read_all};
+use super::parcel::RunFile;
+use super::step::{Step, StepUnderWay};
+use super::{Node, Site};
 use crate::agent::{Facts, Moment};
 use crate::error::ExperimentError;
 use crate::experiment::Experiment;

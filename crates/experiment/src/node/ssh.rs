@@ -2,8 +2,9 @@
 //! be installed there: this program is copied once, and all else ends with the connection.
 
 use super::exchange::{Kept, exchange, read_all};
-use super::parcel;
-use super::{Node, RunFile, Site, Step, StepUnderWay};
+use super::parcel::{self, RunFile};
+use super::step::{Step, StepUnderWay};
+use super::{Node, Site};
 use crate::agent::{Facts, Moment, checksum};
 use crate::error::ExperimentError;
 use crate::role::Role;

@@ -5,14 +5,15 @@ pub(crate) mod archive;
 mod metadata;
 mod pseudonyms;
 mod site;
+pub(crate) mod sums;
 
-use crate::agent::{checksum, checksum_of};
+use crate::agent::checksum;
 use crate::copied::copy;
 use crate::error::ExperimentError;
-use crate::evaluate::Evaluation;
+use crate::evaluate::evaluation::Evaluation;
 use crate::experiment::Experiment;
-use crate::folder::{Folder, IndexedRun, Publication, RunRecord, State, each_line, run_folder};
-use crate::node::NodeAddress;
+use crate::folder::{Folder, IndexedRun, PUBLISHED, Publication, RunRecord, State, run_folder};
+use crate::node::address::NodeAddress;
 use crate::run::now;
 use pseudonyms::Pseudonyms;
 use serde::Serialize;
@@ -20,15 +21,11 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
+use sums::write_sums;
 use taut_results::{Completion, InsidePath, files_below, is_only_numbers, write_json, write_whole};
 
 /// Text of the template in the place of what an experiment is for.
 const TEMPLATE_ABOUT: &str = "What this experiment is for, and what its results are held against.";
-
-/// The list of all files and their SHA-256, as `sha256sum -c` reads it.
-pub(crate) const SUMS: &str = "SHA256SUMS";
-/// Folder in which results that replicate others keep the published numbers.
-pub(crate) const PUBLISHED: &str = "published";
 
 /// Length of a line, bytes; in a longer one nothing is replaced, and its file counts as no text.
 const LONGEST_LINE: u64 = 64 << 20;
@@ -406,58 +403,4 @@ fn words_of(experiment: &Experiment) -> BTreeSet<String> {
         .chain(definition.table.iter().map(|table| table.name.clone()))
         .chain(definition.figure.iter().map(|figure| figure.name.clone()))
         .collect()
-}
-
-fn write_sums(folder: &Path) -> Result<(), ExperimentError> {
-    let mut text = String::new();
-    for file in files_below(folder).map_err(ExperimentError::io(folder))? {
-        let path = folder.join(&file);
-        let sum = checksum(&path).map_err(ExperimentError::io(&path))?;
-        text += &format!("{sum}  {}\n", InsidePath::of(&file)?);
-    }
-    Ok(write_whole(&folder.join(SUMS), text.as_bytes())?)
-}
-
-/// Checks a published folder: every file is listed and what it was. Names the first that is not.
-pub(crate) fn check_sums(folder: &Path) -> Result<(), ExperimentError> {
-    let path = folder.join(SUMS);
-    let list = InsidePath::new(SUMS)?.open(folder);
-    let mut listed = BTreeSet::new();
-    each_line(
-        &path,
-        list.map_err(ExperimentError::io(&path))?,
-        |_, line| {
-            let pair = std::str::from_utf8(line)
-                .ok()
-                .and_then(|line| line.split_once("  "));
-            let (expected, name) = pair.ok_or_else(|| {
-                ExperimentError::results(&path, "damaged: a line is no checksum and file")
-            })?;
-            let name = InsidePath::new(name)
-                .map_err(|e| ExperimentError::results(&path, e.to_string()))?;
-            let file = name.in_folder(folder);
-            match name.open(folder).and_then(checksum_of) {
-                Ok(sum) if sum == expected => {
-                    listed.insert(PathBuf::from(name.as_str()));
-                    Ok(())
-                }
-                Ok(_) => Err(ExperimentError::results(
-                    file,
-                    "changed since it was published",
-                )),
-                Err(e) => Err(ExperimentError::io(file)(e)),
-            }
-        },
-    )?;
-    let found = files_below(folder).map_err(ExperimentError::io(folder))?;
-    match found
-        .iter()
-        .find(|file| !listed.contains(*file) && file.as_os_str() != SUMS)
-    {
-        None => Ok(()),
-        Some(file) => Err(ExperimentError::results(
-            folder.join(file),
-            "is not what was published",
-        )),
-    }
 }

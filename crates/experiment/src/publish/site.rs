@@ -2,9 +2,10 @@
 
 use crate::check::PlannedCommand;
 use crate::error::ExperimentError;
-use crate::evaluate::{Evaluation, nodes_of, quantity_of};
+use crate::evaluate::evaluation::Evaluation;
+use crate::evaluate::table::quantity_of;
 use crate::experiment::Experiment;
-use crate::folder::{Folder, RunRecord, run_folder};
+use crate::folder::{Folder, RunRecord, nodes_of, run_folder};
 use crate::page;
 use crate::variables::text_of;
 use askama::Template;

@@ -6,7 +6,7 @@ use super::{Driver, END_PATIENCE, Request};
 use crate::error::ExperimentError;
 use crate::experiment::Experiment;
 use crate::folder::{Folder, State};
-use crate::node::NodeAddress;
+use crate::node::address::NodeAddress;
 use crate::node::slurm::{TIME_LIMIT, asked, constraint};
 use crate::plan::PlannedRun;
 use std::collections::BTreeMap;

@@ -1,16 +1,15 @@
 //! Commands of a run: one that is waited for, one in the background, and how either ends.
 
-use super::one_run::Making;
-use super::time::Time;
+use super::attempt::{Making, Running};
 use super::{Driver, END_PATIENCE, Failed};
 use crate::agent::{STOPPED, TIMED_OUT};
 use crate::error::ExperimentError;
 use crate::folder::CommandRecord;
-use crate::node::{Node, Step, StepUnderWay};
+use crate::node::{Node, Step};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Time that a background command may take until it is ready.
 const READY_PATIENCE: Duration = Duration::from_secs(20);
@@ -24,40 +23,6 @@ const CONNECTION_BROKE: i32 = 255;
 const LOSS_SHOWS: Duration = Duration::from_millis(500);
 /// Time between two looks whether a connection has broken.
 const LOSS_POLL: Duration = Duration::from_millis(20);
-
-/// A command on a node, under way.
-pub(super) struct Running {
-    pub(super) name: String,
-    step: Box<dyn StepUnderWay>,
-    time: Time,
-    began: Instant,
-    /// Place of the command in the run's record.
-    command: usize,
-}
-
-impl Running {
-    /// Returns its exit code, if it has ended.
-    pub(super) fn ended(&mut self) -> Option<i32> {
-        self.step.wait(Duration::ZERO)
-    }
-
-    /// Ends it: by closing its input, and by force if that does not help.
-    pub(super) fn stop(mut self, making: &mut Making) {
-        self.step.close();
-        let code = self.step.wait(END_PATIENCE).unwrap_or_else(|| {
-            self.step.kill();
-            STOPPED
-        });
-        self.note_end(making, code);
-    }
-
-    pub(super) fn note_end(&self, making: &mut Making, code: i32) {
-        if let Some(record) = making.record.commands.get_mut(self.command) {
-            record.exit_code = Some(code);
-            record.seconds = self.time.since(self.began).as_secs_f64();
-        }
-    }
-}
 
 impl Driver<'_> {
     /// Runs a command to its end.

@@ -3,7 +3,7 @@
 use super::Failed;
 use crate::error::ExperimentError;
 use crate::experiment::Experiment;
-use crate::node::RunFile;
+use crate::node::parcel::RunFile;
 use serde_json::Value;
 use std::time::Duration;
 

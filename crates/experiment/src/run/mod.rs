@@ -1,5 +1,6 @@
 //! Makes the runs of an experiment, each from a known state, and records all of it.
 
+mod attempt;
 pub(crate) mod cluster;
 mod commands;
 #[cfg(test)]
@@ -17,8 +18,9 @@ use crate::agent::{Held, STEPS_END};
 use crate::error::ExperimentError;
 use crate::experiment::Experiment;
 use crate::folder::{Folder, IndexedRun, State};
+use crate::node::address::NodeAddress;
 use crate::node::slurm::of_allocation;
-use crate::node::{Node, NodeAddress, of_role, take_this_machine};
+use crate::node::{Node, of_role, take_this_machine};
 use crate::secrets::Secrets;
 use std::collections::BTreeSet;
 use std::path::PathBuf;

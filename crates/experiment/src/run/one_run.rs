@@ -1,34 +1,16 @@
 //! One run: nodes are made ready, commands run in their order, what is in the background ends, and metrics are read out of
 //! what was printed.
 
-use super::commands::{Running, last_line};
+use super::attempt::Making;
+use super::commands::last_line;
 use super::{Driver, Failed, now};
 use crate::error::ExperimentError;
 use crate::experiment::Experiment;
 use crate::folder::RunRecord;
-use crate::measurement::Task;
 use crate::metrics;
 use crate::plan::PlannedRun;
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
-use std::time::Instant;
-use taut_host::Wiring;
-
-/// A run being made.
-pub(super) struct Making {
-    pub(super) folder: PathBuf,
-    pub(super) began: Instant,
-    /// Time at which `plan.limit` is over, which counts from when the nodes are in their known state.
-    pub(super) deadline: Instant,
-    pub(super) wiring: Option<Wiring>,
-    pub(super) background: Vec<Running>,
-    /// Tasks that have printed what metrics are made of, with their patterns.
-    pub(super) outputs: Vec<(Task, Vec<(String, String)>)>,
-    /// Whether no core is to halt.
-    pub(super) awake: bool,
-    pub(super) record: RunRecord,
-}
 
 impl Driver<'_> {
     pub(super) fn begin(

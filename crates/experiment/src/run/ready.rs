@@ -1,13 +1,14 @@
 //! Nodes made ready for a run: cables between those on this machine, their known state, nobody else who measures there, room for
 //! what a run writes, and what the record says of them.
 
-use super::one_run::Making;
+use super::attempt::Making;
 use super::time::Time;
 use super::{Driver, Failed};
 use crate::agent::Moment;
 use crate::error::ExperimentError;
 use crate::experiment::Experiment;
-use crate::node::{Node, NodeAddress, Site};
+use crate::node::address::NodeAddress;
+use crate::node::{Node, Site};
 use crate::plan::PlannedRun;
 use crate::role::end_of;
 use serde_json::Value;

@@ -1,12 +1,17 @@
 //! A bearer: which packets, and what happens to them. As people and programs write it (a line of CSV, a JSON
 //! object) and as the gateway understands it.
 
-use super::table::{NO_QFI, Slot};
+use super::slot::{NO_QFI, Slot};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 use taut_wire::gtpu::MOST_QFI;
+
+/// Bearers there can be at most.
+pub(super) const MOST_BEARERS: usize = 4_000_000;
+/// Paths there can be: numbers of 16 bits, and 0 is for none.
+pub(super) const MOST_PATHS: usize = 65_535;
 
 /// Match of a bearer: which packets it takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -3,11 +3,11 @@
 
 use super::Path;
 use super::event::{self, Event};
-use super::in_kernel::Kernel;
+use super::kernel::Kernel;
 use super::outcome::Published;
 use super::policing::{Meters, SharedMeters};
+use super::slot::Slot;
 use super::sorting::Sorting;
-use super::table::Slot;
 use crate::changes::{self, RING, Stuck};
 use rtrb::{Consumer, Producer, RingBuffer};
 use std::fmt::Debug;

@@ -1,24 +1,22 @@
 //! The gateway's bearers, as whoever changes them sees them. Checks every change before the worker hears of it, so that
 //! a set of changes is made as a whole or not at all.
 
-use super::Together;
-use super::bearer::{Bearer, Match, Path};
+use super::bearer::{Bearer, MOST_PATHS, Match, Path};
 use super::change::{Change, Sender, Senders};
 use super::event::Event;
 use super::held::HeldInAll;
 use super::limit::{Limited, Limits, Taken};
 use super::peers::Peers;
 use super::pfcp::Counts;
-use super::policing::{METERS_PER_BEARER, Meters, SharedMeters, UNMETERED};
+use super::policing::{Meters, SharedMeters, UNMETERED};
+use super::refusal::Refused;
+use super::slot::Slot;
 use super::sorting::Sorting;
-use super::table::{Matching, Slot, Table};
-use crate::changes::Stuck;
+use super::state::Together;
+use super::table::{Matching, Table};
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
-
-/// Paths there can be: numbers of 16 bits, and 0 is for none.
-const MOST_PATHS: usize = 65_535;
 
 /// The authoritative table, and the way to the worker's copy of it.
 #[derive(Debug)]
@@ -37,43 +35,6 @@ pub struct Control {
     owed: Vec<Change>,
     /// Counts of PFCP, where it is spoken.
     pub(super) signalling: Option<Arc<Counts>>,
-}
-
-/// Reason why bearers are not changed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
-    /// There is a bearer of that match.
-    #[error("match {0} has a bearer already; remove it first")]
-    Duplicate(Match),
-    /// There is no bearer of that match.
-    #[error("match {0} has no bearer")]
-    Unknown(Match),
-    /// The table is full.
-    #[error("the table is full: it has room for {0} bearers (setting `bearers`)")]
-    Full(usize),
-    /// There are too many pairs of addresses.
-    #[error("too many different peers: {MOST_PATHS} at most")]
-    TooManyPaths,
-    /// There is no such sorting to be had, or too many.
-    #[error("no number is left to sort packets by")]
-    TooManySortings,
-    /// There are too many rates.
-    #[error(
-        "too many rates: {0} at most, {METERS_PER_BEARER} for each bearer of the table (setting `bearers`)"
-    )]
-    TooManyMeters(usize),
-    /// The worker takes none.
-    #[error("the data path takes no changes: it has ended, or hangs")]
-    Stuck,
-    /// The programs in the kernel take none.
-    #[error("the kernel takes no changes: {0}")]
-    Kernel(String),
-}
-
-impl From<Stuck> for Refused {
-    fn from(Stuck: Stuck) -> Self {
-        Self::Stuck
-    }
 }
 
 /// One wish of a set that is granted as a whole.

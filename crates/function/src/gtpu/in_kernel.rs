@@ -3,15 +3,13 @@
 use super::bearer::is_of_rule;
 use super::change::{Change, Mirror};
 use super::policing::{METERS_PER_BEARER, UNMETERED};
-use super::table::{Matching, Slot};
-use super::{Checked, Settings};
+use super::settings::{Checked, Others, Settings};
+use super::slot::Slot;
+use super::table::Matching;
 use crate::{SettingsError, UpcallVersion, settings};
 use std::io;
 use std::sync::Arc;
 use taut_xdp::gateway::{GatewaySettings, KernelBearer, KernelGateway, MOST_OWN};
-
-/// The maps of the programs, where packets pass in the kernel.
-pub(super) type Kernel = Option<Arc<KernelGateway>>;
 
 /// The programs: their maps are what the gateway in the process keeps its bearers in as well.
 pub(super) const UPCALL: UpcallVersion = UpcallVersion {
@@ -53,7 +51,7 @@ fn gateway_settings(table: toml::Table) -> Result<GatewaySettings, SettingsError
         bearers: settings.bearers,
         meters: settings.metered_bearers() * METERS_PER_BEARER,
         mtu: settings.mtu,
-        passes_others: settings.others == super::Others::Forward,
+        passes_others: settings.others == Others::Forward,
         answers_neighbours,
     })
 }

@@ -1,9 +1,9 @@
 //! Rates that bearers are held to, and the meters that keep them: bearers that name the same meter share its rate.
 
 use super::change::Change;
-use super::control::Refused;
 use super::meter::cost;
 use super::policing::{METERS_PER_BEARER, Meters, UNMETERED};
+use super::refusal::Refused;
 use std::collections::HashMap;
 use std::num::NonZeroU64;
 

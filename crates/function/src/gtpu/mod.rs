@@ -22,6 +22,7 @@ mod event;
 mod flow;
 mod held;
 mod in_kernel;
+mod kernel;
 mod known_paths;
 mod limit;
 pub(crate) mod meter;
@@ -29,31 +30,36 @@ mod outcome;
 mod peers;
 mod pfcp;
 mod policing;
+mod refusal;
 mod rewrite;
 mod rules;
 #[cfg(test)]
 mod scapy;
 mod seen;
 mod server;
+mod settings;
+mod slot;
 mod sorting;
+mod state;
 mod table;
 mod usage;
 
 pub use crate::control_socket::MOST_FILE_BYTES;
 pub use bearer::{Action, Bearer, BearerText, CSV_HEADER, Match, Path, read_csv};
 pub use churn::{Churned, bearers_of, churn};
-pub use control::{Control, Refused, Wish};
+pub use control::{Control, Wish};
 pub use detached::Detached;
 pub use flow::FlowFilter;
 pub use limit::{Limit, Limits, MeterName};
 pub use outcome::{OUTCOMES, Outcome};
 pub use policing::METERS_PER_BEARER;
+pub use refusal::Refused;
 pub use server::{Answer, Request};
 pub use sorting::Sorting;
 pub use table::{BYTES_PER_BEARER, Matching};
 
 use crate::control_socket::ControlSocket;
-use crate::mac_rewrite::{self, Macs};
+use crate::mac_rewrite::Macs;
 use crate::{
     Class, Context, Entry, Function, Handler, KernelVersion, Member, SettingsError, Shared, Spread,
     settings,
@@ -63,21 +69,21 @@ use bearer::{Kind, is_of_rule};
 use change::{Change, Receiver, changes};
 use event::Event;
 use flow::Looked;
-use held::{HeldInAll, HeldPackets};
-use in_kernel::Kernel;
+use held::HeldPackets;
+use kernel::Kernel;
 use known_paths::KnownPaths;
 use outcome::Counts;
 use peers::Peers;
 use policing::{Policing, SharedMeters};
 use rules::Asked;
 use seen::{Own, Seen, Tunnelled};
-use serde::Deserialize;
+use settings::{Checked, Others, Settings};
+use slot::Slot;
 use sorting::Unsorted;
-use std::net::IpAddr;
-use std::path::PathBuf;
+use state::Together;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use table::{Slot, Table};
+use table::Table;
 use taut_port::{BATCH_CAPACITY, Batch, Marks, Packet, PoolHandle, PortError, Punt};
 use taut_sys::Alarm;
 use taut_wire::gtpu::MessageType;
@@ -96,127 +102,8 @@ pub(crate) const ENTRY: Entry = Entry {
     in_kernel: KernelVersion::Upcall(in_kernel::UPCALL),
 };
 
-/// Bearers there can be at most.
-const MOST_BEARERS: usize = 4_000_000;
-/// The smallest MTU: what every IPv6 link carries (RFC 8200 section 5).
-const LEAST_MTU: usize = 1280;
 /// Frames of the gateway's own memory: end markers, and longer frames of ports without room before theirs.
 const POOL_SLOTS: u32 = 2048;
-
-#[derive(Deserialize)]
-#[serde(
-    untagged,
-    expecting = "want an IP address such as \"192.0.2.1\", or a list of them"
-)]
-enum Addresses {
-    One(IpAddr),
-    Several(Vec<IpAddr>),
-}
-
-/// Treatment of frames that are none of the gateway's.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Others {
-    #[default]
-    Drop,
-    Forward,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Settings {
-    address: Addresses,
-    #[serde(default = "usual_bearers")]
-    bearers: usize,
-    #[serde(default)]
-    matching: Matching,
-    #[serde(default = "usual_mtu")]
-    mtu: usize,
-    #[serde(default)]
-    others: Others,
-    mac: Option<mac_rewrite::Text>,
-    load: Option<PathBuf>,
-    control: Option<PathBuf>,
-    pfcp: Option<pfcp::Settings>,
-    /// Numbers of the ports that tunnels come in by; all of them unless given.
-    tunnels: Option<Vec<usize>>,
-}
-
-fn usual_bearers() -> usize {
-    100_000
-}
-
-fn usual_mtu() -> usize {
-    1500
-}
-
-/// [`Settings`] that make sense.
-struct Checked {
-    own: Vec<IpAddr>,
-    /// Addresses that no user packet goes to: the own addresses, and those of PFCP.
-    closed: Vec<IpAddr>,
-    macs: Macs,
-    pfcp: Option<pfcp::Terms>,
-    settings: Settings,
-}
-
-impl Settings {
-    fn check(mut self) -> Result<Checked, SettingsError> {
-        let own = match &self.address {
-            Addresses::One(address) => vec![*address],
-            Addresses::Several(addresses) => addresses.clone(),
-        };
-        let wrong = |text: String| Err(SettingsError(text));
-        if own.is_empty() || own.iter().any(|a| a.is_unspecified() || a.is_multicast()) {
-            return wrong("address: want the gateway's own address, or several".to_string());
-        }
-        if !(1..=MOST_BEARERS).contains(&self.bearers) {
-            return wrong(format!("bearers: want 1 to {MOST_BEARERS}"));
-        }
-        if !(LEAST_MTU..=65_535).contains(&self.mtu) {
-            return wrong(format!("mtu: want {LEAST_MTU} to 65535 bytes"));
-        }
-        if let Some(tunnels) = &self.tunnels {
-            let is_twice = |(place, port)| tunnels[..place].contains(port);
-            if tunnels.is_empty() || tunnels.iter().enumerate().any(is_twice) {
-                return wrong(format!(
-                    "tunnels = {tunnels:?}: want the numbers of the ports that tunnels come in by, each once, such as [0]; \
-                     without, they come in by all"
-                ));
-            }
-        }
-        let pfcp = self.pfcp.as_ref().map(|pfcp| pfcp.check(self.bearers));
-        let pfcp = pfcp.transpose().map_err(SettingsError)?;
-        let mut closed = own.clone();
-        for address in pfcp.iter().flat_map(pfcp::Terms::own) {
-            if !closed.contains(&address) {
-                closed.push(address);
-            }
-        }
-        let macs = Macs::new("mac", self.mac.take())?;
-        let settings = self;
-        Ok(Checked {
-            own,
-            closed,
-            macs,
-            pfcp,
-            settings,
-        })
-    }
-
-    /// Packets that may be kept in all.
-    fn held(&self) -> HeldInAll {
-        HeldInAll::new(self.pfcp.as_ref().map_or(0, pfcp::Settings::held))
-    }
-
-    /// Bearers that may have meters: all of them, where somebody is there to give them some.
-    fn metered_bearers(&self) -> usize {
-        match self.pfcp {
-            Some(_) => self.bearers,
-            None => 0,
-        }
-    }
-}
 
 /// The function; complete once it was prepared.
 struct Gateway {
@@ -383,14 +270,6 @@ impl Function for Gateway {
     fn drops(&self, outcome: &str) -> bool {
         outcome::drops(outcome)
     }
-}
-
-/// What the workers' data paths write and read together, and whoever decides.
-#[derive(Debug, Clone)]
-struct Together {
-    meters: SharedMeters,
-    held: HeldInAll,
-    peers: Peers,
 }
 
 /// Data path of the worker.

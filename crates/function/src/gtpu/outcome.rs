@@ -1,6 +1,6 @@
 //! Outcomes of packets: every packet that the gateway sees is counted under exactly one of these.
 
-use super::in_kernel::Kernel;
+use super::kernel::Kernel;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! outcomes {

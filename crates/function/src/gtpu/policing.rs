@@ -1,7 +1,8 @@
 //! The meters that the worker has, and whose packets they count.
 
 use super::meter::{SharedMeter, UNITS_PER_NS};
-use super::table::{Matching, Slot, Table};
+use super::slot::Slot;
+use super::table::{Matching, Table};
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Duration;

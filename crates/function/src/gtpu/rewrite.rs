@@ -3,7 +3,7 @@
 use super::Path;
 use super::outcome::Outcome;
 use super::seen::{Own, Tunnelled};
-use super::table::{NO_QFI, Slot};
+use super::slot::{NO_QFI, Slot};
 use crate::resize;
 use std::net::IpAddr;
 use taut_port::{Packet, PoolHandle};

@@ -1,7 +1,8 @@
 //! What the control socket of a gateway is asked, and answers.
 
 use super::bearer::{BearerText, Match, read_csv};
-use super::control::{Control, Refused, Wish};
+use super::control::{Control, Wish};
+use super::refusal::Refused;
 use crate::control_socket::{Decides, Loading, read_file, write};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

@@ -8,6 +8,7 @@
 
 use super::Match;
 use super::rules::{Asked, Rule};
+use super::slot::Slot;
 use serde::Deserialize;
 use std::net::IpAddr;
 use taut_port::BATCH_CAPACITY;
@@ -24,32 +25,6 @@ pub enum Matching {
     Linear,
     /// The table is searched from the first entry on, and each entry compares several header fields.
     Rules,
-}
-
-/// Entry of 16 bytes: four to a cache line.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Slot {
-    /// Key that is matched, as [`super::Match::key`] gives it; 0 in an empty slot.
-    pub key: u64,
-    /// The identifier that packets get.
-    pub teid: u32,
-    /// Number of the path that packets take, 0 where they take none.
-    pub path: u16,
-    /// The QoS flow that they are marked with, or [`NO_QFI`].
-    pub qfi: u8,
-    pub action: u8,
-}
-
-pub(super) const NO_QFI: u8 = 0xff;
-
-impl Slot {
-    const EMPTY: Self = Self {
-        key: 0,
-        teid: 0,
-        path: 0,
-        qfi: NO_QFI,
-        action: 0,
-    };
 }
 
 /// Slots in a cache line.
@@ -314,6 +289,7 @@ impl Table {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use super::super::slot::NO_QFI;
     use super::*;
     use proptest::prelude::*;
     use std::collections::HashMap;

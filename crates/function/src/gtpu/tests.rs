@@ -6,7 +6,9 @@ use super::*;
 use crate::slow::{Passage, Punted};
 use proptest::prelude::*;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::net::IpAddr;
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use taut_wire::gtpu::{ErrorIndication, Extensions, PduSession, UDP_PORT, emit_echo_request};
 use taut_wire::{
     EtherType, Ethernet, Gtpu, GtpuRepr, IpProtocol, Ipv4, Ipv6, Mac, Protocol, Tunnel, Udp,

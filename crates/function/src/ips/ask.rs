@@ -1,11 +1,11 @@
 //! The steps of messages and rules: finds messages in new bytes, and asks the rules about packets and messages.
 
-use super::connection::{DNS, Refused};
-use super::events::{Ends, Event, Events, What};
+use super::event::{Ends, Event, What};
+use super::events::Events;
 use super::flow::Flow;
 use super::lend::{HELLO_BYTES, Messages, NO_MORE};
-use super::normalise::UDP;
-use super::outcome::{Counters, Note, Outcome};
+use super::normalise::{DNS, UDP};
+use super::outcome::{Counters, Note, Outcome, Refused};
 use super::rules::InForce;
 use taut_inspect::anomaly::Anomaly;
 use taut_inspect::buffer::{Application, Buffer, BufferSet};

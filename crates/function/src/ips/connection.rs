@@ -3,8 +3,8 @@
 use super::ask::Asking;
 use super::flow::{Flow, Flows, Settled};
 use super::lend::Messages;
-use super::normalise::{Facts, TCP};
-use super::outcome::{Note, Outcome};
+use super::normalise::{DNS, Facts, TCP};
+use super::outcome::{Note, Outcome, Refused};
 use taut_inspect::anomaly::Anomaly;
 use taut_inspect::arena::{Arena, CHUNK_BYTES};
 use taut_inspect::buffer::Application;
@@ -13,13 +13,8 @@ use taut_inspect::recognise::Recognition;
 use taut_inspect::stream::{Segment, StreamLimits, is_before};
 use taut_inspect::tcp::{ACK, Change, RST, Refusal, SYN, SegmentHead};
 
-/// Port of DNS.
-pub(super) const DNS: u16 = 53;
 /// Flows that are asked for memory for one segment at most.
 const ASKED_FOR_ROOM: usize = 4;
-
-/// What becomes of a packet that must not pass, and why.
-pub(super) type Refused = (Outcome, &'static str);
 
 /// What becomes of a segment that its receiver does not take.
 pub(super) fn refused(refusal: Refusal) -> Refused {

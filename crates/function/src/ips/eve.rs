@@ -1,6 +1,6 @@
 //! Events as lines of JSON, in the form that Suricata calls EVE.
 
-use super::events::{Arrived, SAID, What};
+use super::event::{Arrived, SAID, What};
 use super::rules::Known;
 use serde::Serialize;
 use serde_json::{Value, json};

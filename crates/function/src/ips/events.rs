@@ -2,6 +2,7 @@
 //! waits: what finds no room is counted. The thread takes a limited number at a time and holds no lock while it writes.
 
 use super::eve::{self, Time};
+use super::event::{Arrived, Event, SAID, What};
 use super::outcome::Counters;
 use super::packet_file::PacketFile;
 use super::rules::{Known, Rules};
@@ -13,8 +14,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use taut_inspect::buffer::{Application, Buffer};
-use taut_inspect::evaluate::{Message, Packet, Parts};
+use taut_inspect::buffer::Buffer;
+use taut_inspect::evaluate::{Message, Parts};
 use taut_inspect::rule::About;
 use taut_port::PortError;
 use taut_sys::spawn_background;
@@ -28,17 +29,6 @@ const TURN: usize = 1024;
 const WRITTEN_BYTES: usize = 1 << 16;
 /// Bytes of a part of a message that an alert says.
 const SAID_BYTES: usize = 512;
-/// Parts of messages that alerts say.
-pub(super) const SAID: [Buffer; 8] = [
-    Buffer::HttpHost,
-    Buffer::HttpRawUri,
-    Buffer::HttpUserAgent,
-    Buffer::HttpMethod,
-    Buffer::HttpProtocol,
-    Buffer::HttpStatusCode,
-    Buffer::DnsQuery,
-    Buffer::TlsSni,
-];
 /// Rules that are named at a packet at most.
 const MOST_COMMENTS: usize = 16;
 /// Rings are looked into this often.
@@ -49,73 +39,6 @@ const FLUSH: Duration = Duration::from_millis(100);
 const STATISTICS: Duration = Duration::from_secs(8);
 /// Time that there is at the end to write what is left.
 const ENDING: Duration = Duration::from_secs(2);
-
-/// Who sends to whom.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Ends {
-    pub source: (u128, u16),
-    pub destination: (u128, u16),
-    pub protocol: u8,
-}
-
-impl Ends {
-    /// Those of a packet.
-    pub fn of(packet: &Packet<'_>) -> Self {
-        Self {
-            source: (packet.source, packet.source_port),
-            destination: (packet.destination, packet.destination_port),
-            protocol: packet.protocol,
-        }
-    }
-}
-
-/// What has happened.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum What {
-    /// A rule fits.
-    Alert {
-        /// Set of rules that it is of, and its place there.
-        version: u64,
-        rule: u32,
-        /// Whether the packet was dropped.
-        is_blocked: bool,
-        /// Number of the packet that it is about: the one that comes next.
-        packet: u32,
-    },
-    /// The packet of that number, so many bytes of which are in the ring of bytes.
-    Packet { number: u32, len: u32 },
-    /// A packet is dropped, and by no rule that fits it.
-    Drop { reason: &'static str },
-    /// A flow is over.
-    Flow {
-        packets: [u32; 2],
-        bytes: [u64; 2],
-        alerts: u32,
-        /// Why nobody asks for it any more.
-        reason: &'static str,
-    },
-}
-
-/// Event of a worker.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Event {
-    pub at_ticks: u64,
-    pub flow: u64,
-    pub ends: Ends,
-    pub application: Option<Application>,
-    pub port: u8,
-    pub what: What,
-}
-
-/// An event as it waits for the thread that writes.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Arrived {
-    pub event: Event,
-    /// Time at which its packet arrived, by the stamp of its port, ns since 1970; 0 without.
-    pub stamp_ns: u64,
-    /// Bytes of what the message says that are in the ring of bytes.
-    said_bytes: u32,
-}
 
 /// A worker's end.
 pub(super) struct Events {

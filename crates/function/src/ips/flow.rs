@@ -1,5 +1,6 @@
 //! Flows that a worker remembers: a fixed number, in which one of a few neighbours makes room for a new one, whichever tells least.
 
+use super::key::Key;
 use super::normalise::TCP;
 use taut_inspect::arena::Arena;
 use taut_inspect::buffer::Application;
@@ -9,53 +10,6 @@ use taut_inspect::recognise::Recognition;
 use taut_inspect::stream::Stream;
 use taut_inspect::tcp::Connection;
 use taut_sys::HashKey;
-
-/// The two ends of a flow, the lower one first, its protocol, and the network that they are in: the same for packets of both
-/// directions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Key {
-    low: (u128, u16),
-    high: (u128, u16),
-    protocol: u8,
-    /// VLANs and pair of ports.
-    network: u32,
-}
-
-impl Key {
-    /// The key of a packet, and whether it comes from the lower end.
-    pub fn of(
-        source: (u128, u16),
-        destination: (u128, u16),
-        protocol: u8,
-        network: u32,
-    ) -> (Self, bool) {
-        let from_low = source <= destination;
-        let (low, high) = if from_low {
-            (source, destination)
-        } else {
-            (destination, source)
-        };
-        (
-            Self {
-                low,
-                high,
-                protocol,
-                network,
-            },
-            from_low,
-        )
-    }
-
-    fn hash(&self, key: &HashKey) -> u64 {
-        let halves = |it: u128| (it as u64, (it >> 64) as u64);
-        let ports = u64::from(self.low.1) << 16 | u64::from(self.high.1);
-        let rest = (
-            ports,
-            u64::from(self.network) << 8 | u64::from(self.protocol),
-        );
-        key.hash([halves(self.low.0), halves(self.high.0), rest])
-    }
-}
 
 /// What is done with packets of a flow without asking rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

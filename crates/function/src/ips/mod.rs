@@ -10,8 +10,10 @@ mod connection;
 #[cfg(test)]
 mod evasions;
 mod eve;
+mod event;
 mod events;
 mod flow;
+mod key;
 mod lend;
 mod normalise;
 #[cfg(test)]

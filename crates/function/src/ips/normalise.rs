@@ -1,6 +1,6 @@
 //! The first step of the inspection: what of a frame its receiver would take for a packet, and what rules can ask of its headers.
 
-use super::flow::Key;
+use super::key::Key;
 use super::outcome::Outcome;
 use taut_inspect::anomaly::Anomaly;
 use taut_inspect::evaluate::{Packet, Vlans};
@@ -13,6 +13,8 @@ use taut_wire::{Headers, Layer3, Sum};
 pub(super) const TCP: u8 = 6;
 /// Protocol number of UDP.
 pub(super) const UDP: u8 = 17;
+/// Port of DNS.
+pub(super) const DNS: u16 = 53;
 const ICMP: u8 = 1;
 const ICMPV6: u8 = 58;
 

@@ -206,3 +206,6 @@ impl Counters {
 fn add(counter: &AtomicU64, more: u64) {
     counter.store(counter.load(Ordering::Relaxed) + more, Ordering::Relaxed);
 }
+
+/// What becomes of a packet that must not pass, and why.
+pub(super) type Refused = (Outcome, &'static str);

@@ -3,12 +3,13 @@
 //! which messages they are and what rules say of them (`ask.rs`), and what becomes of it (here).
 
 use super::ask::{Ask, Asking, MOST_TOLD};
-use super::connection::{self, Refused, release};
-use super::events::{Ends, Event, Events, What};
+use super::connection::{self, release};
+use super::event::{Ends, Event, What};
+use super::events::Events;
 use super::flow::{Flow, Flows, Settled};
 use super::lend::Messages;
 use super::normalise::{self, Facts, Look, TCP};
-use super::outcome::{Counters, Note, Outcome};
+use super::outcome::{Counters, Note, Outcome, Refused};
 use super::rules::{InForce, Rules};
 use super::settings::{self, Checked, Midstream, OverTime, Overload, Policies, Urgent};
 use super::tunnel::looked_into;

@@ -6,13 +6,7 @@
 //! not be the peer. For the same reason a RST from inside counts only with the number that the host sends next, as hosts answer
 //! stray segments with a RST.
 
-use super::seen::Segment;
-
-/// Bits of the TCP header's flags.
-pub(super) const FIN: u8 = 1;
-pub(super) const SYN: u8 = 2;
-pub(super) const RST: u8 = 4;
-pub(super) const ACK: u8 = 16;
+use super::seen::{ACK, FIN, RST, SYN, Segment};
 
 /// Flags of what has been seen. Numbers as in crates/xdp/ebpf/function/nat.h.
 pub(super) mod state {

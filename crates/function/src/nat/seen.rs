@@ -1,6 +1,5 @@
 //! Reading of a frame by the translator, before it looks anything up.
 
-use super::connection::{FIN, SYN};
 use super::outcome::Outcome;
 use taut_wire::{Fault, Headers, IpProtocol, Layer3, Tcp, Udp};
 
@@ -22,6 +21,12 @@ impl Class {
         }
     }
 }
+
+/// Bits of the TCP header's flags.
+pub(super) const FIN: u8 = 1;
+pub(super) const SYN: u8 = 2;
+pub(super) const RST: u8 = 4;
+pub(super) const ACK: u8 = 16;
 
 /// Address and port, or identifier.
 pub(crate) type Endpoint = (u32, u16);

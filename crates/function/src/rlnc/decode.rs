@@ -3,11 +3,14 @@
 use super::following::{Following, StreamRelation};
 use super::header::{Header, Kind, LEN_BYTES};
 use super::order::{InOrder, Turn};
+use super::outcome::{Counts, Verdict};
+use super::queue::Own;
+use super::settings::Settings;
 use super::symbol::{self, Recovered};
-use super::{Counts, Own, Settings, Verdict, ethernet_like};
 use crate::datagram::Datagram;
 use taut_code::{Combination, Decoder, Refused};
 use taut_port::{Batch, Packet};
+use taut_wire::Ethernet;
 
 pub(super) struct Decode {
     decoder: Decoder,
@@ -242,4 +245,14 @@ fn send(
     } else {
         counts.lose(1);
     }
+}
+
+/// The Ethernet header of a frame with the type of the other IP version, if need be.
+fn ethernet_like<'a>(like: &[u8], is_v4: bool, header: &'a mut [u8; 22]) -> Option<&'a [u8]> {
+    let length = Ethernet::new(like).ok()?.header_len_bytes();
+    let header = header.get_mut(..length)?;
+    header.copy_from_slice(&like[..length]);
+    let kind: [u8; 2] = if is_v4 { [0x08, 0x00] } else { [0x86, 0xDD] };
+    header[length - 2..].copy_from_slice(&kind);
+    Some(header)
 }

@@ -1,7 +1,10 @@
 //! Packets on their way into the code.
 
 use super::header::{Header, Kind};
-use super::{Counts, Own, Settings, Verdict, symbol};
+use super::outcome::{Counts, Verdict};
+use super::queue::Own;
+use super::settings::Settings;
+use super::symbol;
 use crate::datagram::Datagram;
 use std::time::{Duration, Instant};
 use taut_code::{Encoder, WrongScheme};

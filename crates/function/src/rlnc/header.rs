@@ -14,7 +14,7 @@
 //! Kind 1, source: count is 0, number is its own; the payload follows. Kind 2, repair: number is that of the first
 //! source packet it combines, count how many; as many coefficients follow, then the sum of the symbols.
 
-use super::{Counts, Verdict};
+use super::outcome::{Counts, Verdict};
 
 /// Bytes of the header.
 pub(super) const LEN_BYTES: usize = 16;

@@ -1,6 +1,6 @@
 //! Packets that wait for those before them.
 
-use super::Counts;
+use super::outcome::Counts;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 use taut_port::{Batch, Packet};

@@ -3,7 +3,10 @@
 
 use super::following::{Following, StreamRelation};
 use super::header::{Header, Kind, LEN_BYTES};
-use super::{Counts, Own, Settings, Verdict, symbol};
+use super::outcome::{Counts, Verdict};
+use super::queue::Own;
+use super::settings::Settings;
+use super::symbol;
 use crate::datagram::Datagram;
 use taut_code::{Combination, Recoder};
 use taut_port::Packet;

@@ -1,4 +1,5 @@
 #![allow(clippy::unwrap_used)]
+use super::queue::complete;
 use super::*;
 use crate::build;
 use crate::datagram::seen;

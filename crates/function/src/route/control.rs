@@ -1,13 +1,15 @@
 //! The side of a router that decides: which routes there are, where they lead, and which neighbours are known. It keeps the
 //! tables that the workers look up in (`taut-lpm`), and what becomes of each next hop ([`Hops`]).
 
-use super::follow::KernelStatus;
 use super::group::Group;
 use super::hop::{Hop, Hops, MOST_GROUPS, MOST_HOPS, Used};
 use super::in_kernel::{Kernel, LONGEST_RUN, copy_v4, set_v6};
+use super::interface::{Addresses, Interface, is_link_local};
 use super::neighbours::{At, Due, Learnt, Neighbours, Waiting, Wanted};
-use super::server::{NeighbourText, RouteText, Status};
-use super::settings::{Addresses, Checked, Interface, Network, Prefix, is_link_local};
+use super::prefix::{Network, Prefix};
+use super::refusal::Refused;
+use super::settings::Checked;
+use super::status::{KernelStatus, NeighbourText, RouteText, Status};
 use super::text::{Asked, Target, Way, text_of};
 use crate::changes::Sender;
 use crate::mix::Seeded;
@@ -51,21 +53,6 @@ struct InUse {
     uses: usize,
     /// Packets that others of its number have sent before it.
     before: u64,
-}
-
-/// Reason why a route cannot be.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Refused {
-    #[error("all {0} next hops are in use")]
-    TooManyHops(usize),
-    #[error("all {0} groups of next hops are in use")]
-    TooManyGroups(usize),
-    #[error(transparent)]
-    V4(#[from] v4::Refused),
-    #[error(transparent)]
-    V6(#[from] v6::Full),
-    #[error("in the kernel: {0}")]
-    Kernel(String),
 }
 
 /// Next hops and what else a change has put out of use, until no worker looks there any more.

@@ -5,7 +5,8 @@ use super::Router;
 use super::control::Control;
 use super::fast::OUTCOMES;
 use super::hop::Hop;
-use super::settings::{Network, Settings};
+use super::prefix::Network;
+use super::settings::Settings;
 use super::text::Target;
 use crate::control_socket::{Decides, Loading};
 use crate::{Context, Function, Handler, Punted, settings};
@@ -44,7 +45,7 @@ impl Detached {
             .interfaces
             .iter()
             .cloned()
-            .map(|it| super::settings::Interface { tap: None, ..it })
+            .map(|it| super::interface::Interface { tap: None, ..it })
             .collect();
         let mut router = Router::new(checked);
         router.prepare().map_err(|e| e.to_string())?;

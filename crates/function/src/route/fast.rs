@@ -3,7 +3,7 @@
 
 use super::control::Fibs;
 use super::hop::{Hop, Hops, Used};
-use super::settings::Interface;
+use super::interface::Interface;
 use crate::Context;
 use crate::budget::Budget;
 use crate::changes::Receiver;

@@ -6,11 +6,11 @@
 //! is not there any more goes.
 
 use super::control::Control;
-use super::settings::{Network, Prefix};
+use super::prefix::{Network, Prefix};
+use super::status::KernelStatus;
 use super::taps::Taps;
 use super::text::{Target, Way};
 use crate::mix::Seeded;
-use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::net::IpAddr;
@@ -34,21 +34,6 @@ const TOGETHER: usize = 256;
 /// Rest after a few changes, as more of the same may follow: each time that the thread wakes up costs as much as
 /// several routes.
 const REST: Duration = Duration::from_millis(1);
-
-/// State of the router's picture of the kernel.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KernelStatus {
-    /// Routes that it has of the kernel.
-    pub routes: usize,
-    /// Changes that it has heard of.
-    pub changes: u64,
-    /// Times that it has asked for all there is.
-    pub asked_for_all: u64,
-    /// Times that the kernel had more to say than it could.
-    pub overruns: u64,
-    /// Routes that there was no room for in the tables.
-    pub refused: u64,
-}
 
 /// Order of routes for one prefix: the local table comes before any other, then the lower metric does.
 type Rank = (bool, u32);
@@ -302,7 +287,7 @@ fn meaning(
     };
     let (address, length) = route.to;
     let is_on_each_link =
-        |address: IpAddr| super::settings::is_link_local(address) && address.is_ipv6();
+        |address: IpAddr| super::interface::is_link_local(address) && address.is_ipv6();
     if address.is_multicast() || is_on_each_link(address) || address.is_loopback() {
         return None;
     }

@@ -1,8 +1,9 @@
 //! The router with its fast path in the kernel: the same routes there, the rest of its packets and all answers here.
 
-use super::control::Refused;
 use super::hop::{BUCKETS, MOST_GROUPS, MOST_HOPS};
-use super::settings::{Interface, KERNEL, Settings};
+use super::interface::Interface;
+use super::refusal::Refused;
+use super::settings::{KERNEL, Settings};
 use crate::{SettingsError, UpcallVersion, settings};
 use std::sync::Arc;
 use std::time::Duration;

@@ -15,10 +15,14 @@ mod fragment;
 mod group;
 mod hop;
 mod in_kernel;
+mod interface;
 mod neighbours;
+mod prefix;
+mod refusal;
 mod server;
 mod settings;
 mod slow;
+mod status;
 mod taps;
 #[cfg(test)]
 mod tests;
@@ -27,9 +31,9 @@ mod text;
 pub use crate::control_socket::MOST_FILE_BYTES;
 pub use convert::{ConvertError, Converted, convert};
 pub use detached::Detached;
-pub use follow::KernelStatus;
 pub use fragment::cut;
-pub use server::{Answer, NeighbourText, Request, RouteText, Status};
+pub use server::{Answer, Request};
+pub use status::{KernelStatus, NeighbourText, RouteText, Status};
 
 use crate::changes::changes;
 use crate::control_socket::ControlSocket;

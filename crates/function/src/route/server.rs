@@ -1,8 +1,9 @@
 //! What the control socket of a router is asked, and answers.
 
-use super::control::{Control, Refused};
-use super::follow::KernelStatus;
-use super::settings::Network;
+use super::control::Control;
+use super::prefix::Network;
+use super::refusal::Refused;
+use super::status::{NeighbourText, RouteText, Status};
 use super::text::{self, Asked, Target};
 use crate::control_socket::{Decides, Loading, read_file, write};
 use serde::{Deserialize, Serialize};
@@ -83,49 +84,6 @@ pub struct Answer {
     /// State of the router.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<Status>,
-}
-
-/// A route as a line of text.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RouteText {
-    /// Prefix of the destinations.
-    pub prefix: String,
-    /// The route, as `ip route` writes it.
-    pub route: String,
-}
-
-/// A neighbour of the router.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NeighbourText {
-    /// Name of the interface that it is behind.
-    pub interface: String,
-    /// IP address.
-    pub address: IpAddr,
-    /// MAC address, if it is known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mac: Option<String>,
-}
-
-/// State of a router.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Status {
-    /// Routes of IPv4, those of interfaces and their own addresses among them.
-    pub routes_v4: usize,
-    /// Routes of IPv6, likewise.
-    pub routes_v6: usize,
-    /// Neighbours whose MAC addresses are known.
-    pub neighbours: usize,
-    /// Neighbours that are asked for, or did not answer.
-    pub neighbours_unknown: usize,
-    /// Next hops in use.
-    pub next_hops: usize,
-    /// Next hops there can be.
-    pub next_hops_most: usize,
-    /// Memory of the tables that workers look up in, bytes.
-    pub table_bytes: usize,
-    /// State of the picture of the kernel, where routes are the kernel's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kernel: Option<KernelStatus>,
 }
 
 impl Answer {

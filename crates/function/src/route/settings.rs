@@ -1,12 +1,13 @@
 //! The settings of a router, as they are written and as they hold.
 
+use super::interface::{Addresses, Interface};
+use super::prefix::Prefix;
 use super::text::{self, Asked};
 use crate::SettingsError;
 use serde::Deserialize;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use taut_lpm::{PrefixV4, PrefixV6};
 use taut_port::tap::is_name;
 use taut_sys::{LOCAL_TABLE, MAIN_TABLE};
 use taut_wire::Mac;
@@ -21,8 +22,6 @@ const MOST_TABLES: usize = 16;
 const VLANS: std::ops::RangeInclusive<u16> = 1..=4094;
 /// Addresses of one interface.
 const MOST_ADDRESSES: usize = 64;
-/// Addresses of one interface that the kernel may give it.
-const MOST_KERNELS_ADDRESSES: usize = 1024;
 /// Shortest MTU: what IPv6 asks for (RFC 8200 section 5). The longest is that of an Ethernet jumbo frame.
 const MTU: std::ops::RangeInclusive<u16> = 1280..=9000;
 const USUAL_MTU: u16 = 1500;
@@ -51,180 +50,6 @@ struct WrittenInterface {
     addresses: Vec<String>,
     mtu: Option<u16>,
     tap: Option<String>,
-}
-
-/// A prefix of either family.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Prefix {
-    V4(PrefixV4),
-    V6(PrefixV6),
-}
-
-impl Prefix {
-    /// The prefix of so many bits that holds an address.
-    pub fn of(address: IpAddr, length: u8) -> Self {
-        match address {
-            IpAddr::V4(address) => Self::V4(PrefixV4::of(address.into(), length)),
-            IpAddr::V6(address) => Self::V6(PrefixV6::of(address.into(), length)),
-        }
-    }
-
-    /// The prefix of one address.
-    pub fn host(address: IpAddr) -> Self {
-        Self::of(address, 128)
-    }
-
-    /// Whether an address is in the prefix.
-    pub fn holds(self, address: IpAddr) -> bool {
-        match (self, address) {
-            (Self::V4(prefix), IpAddr::V4(address)) => prefix.holds(address.into()),
-            (Self::V6(prefix), IpAddr::V6(address)) => prefix.holds(address.into()),
-            _ => false,
-        }
-    }
-
-    /// The address of a prefix of one address.
-    pub fn host_address(self) -> Option<IpAddr> {
-        match self {
-            _ if !self.is_host() => None,
-            Self::V4(prefix) => Some(Ipv4Addr::from(prefix.network()).into()),
-            Self::V6(prefix) => Some(Ipv6Addr::from(prefix.network()).into()),
-        }
-    }
-
-    /// Whether it is that of one address.
-    pub fn is_host(self) -> bool {
-        match self {
-            Self::V4(prefix) => prefix.length() == 32,
-            Self::V6(prefix) => prefix.length() == 128,
-        }
-    }
-}
-
-/// A prefix in one of the tables of a router, by number of the table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Network {
-    pub table: u8,
-    pub prefix: Prefix,
-}
-
-impl Network {
-    pub fn is_v4(&self) -> bool {
-        matches!(self.prefix, Prefix::V4(_))
-    }
-}
-
-impl From<Prefix> for Network {
-    fn from(prefix: Prefix) -> Self {
-        Self { table: 0, prefix }
-    }
-}
-
-impl std::fmt::Display for Prefix {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::V4(prefix) => prefix.fmt(f),
-            Self::V6(prefix) => prefix.fmt(f),
-        }
-    }
-}
-
-impl std::fmt::Debug for Prefix {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        std::fmt::Display::fmt(self, f)
-    }
-}
-
-/// Own addresses of an interface, the link-local one of IPv6 among them, each with the length of its network's prefix.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Addresses(Vec<(IpAddr, u8)>);
-
-impl Addresses {
-    pub fn own(&self) -> impl Iterator<Item = IpAddr> + Clone + '_ {
-        self.0.iter().map(|(address, _)| *address)
-    }
-
-    /// The addresses as they are given to the kernel.
-    pub fn with_lengths(&self) -> &[(IpAddr, u8)] {
-        &self.0
-    }
-
-    /// Networks behind the interface. Link-local ones are behind every one, and are none of these.
-    pub fn networks(&self) -> impl Iterator<Item = Prefix> + '_ {
-        let routed = self
-            .0
-            .iter()
-            .filter(|(address, _)| !is_link_local(*address));
-        routed.map(|(address, length)| Prefix::of(*address, *length))
-    }
-
-    pub fn contains(&self, address: IpAddr) -> bool {
-        self.own().any(|own| own == address)
-    }
-
-    /// Whether a network behind the interface holds this address.
-    pub fn are_near(&self, address: IpAddr) -> bool {
-        self.networks().any(|network| holds(network, address))
-    }
-
-    /// Adds an address or takes it away.
-    pub fn set(&mut self, address: (IpAddr, u8), is_there: bool) {
-        self.0.retain(|(other, _)| *other != address.0);
-        if is_there && self.0.len() < MOST_KERNELS_ADDRESSES {
-            self.0.push(address);
-        }
-    }
-
-    /// An own address for packets that go to an address, of its family: one of the same network, if there is one.
-    pub fn towards(&self, to: IpAddr) -> Option<IpAddr> {
-        let own = self
-            .own()
-            .filter(|address| address.is_ipv4() == to.is_ipv4());
-        let mut alike = own
-            .clone()
-            .filter(|address| is_link_local(*address) == is_link_local(to));
-        let near = alike.clone().find(|address| {
-            self.networks()
-                .any(|network| holds(network, *address) && holds(network, to))
-        });
-        near.or(alike.next()).or(own.clone().next())
-    }
-}
-
-/// The router's end of a port, or of a VLAN on it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Interface {
-    /// Name in routes: its number unless it is given one.
-    pub name: String,
-    /// Number of the port that it is on.
-    pub port: u8,
-    /// VLAN whose tag its frames have, if they have one.
-    pub vlan: Option<u16>,
-    /// Number of the table that its packets are looked up in.
-    pub table: u8,
-    pub mac: Mac,
-    /// Addresses that it begins with.
-    pub addresses: Addresses,
-    /// Longest IP packet that may leave, bytes.
-    pub mtu: u16,
-    /// Name of the kernel's interface which gets what is for the router itself, and whose packets leave here.
-    pub tap: Option<String>,
-}
-
-/// Whether an address means something on its link only.
-pub(super) fn is_link_local(address: IpAddr) -> bool {
-    match address {
-        IpAddr::V4(address) => address.is_link_local(),
-        IpAddr::V6(address) => address.is_unicast_link_local(),
-    }
-}
-
-pub(super) fn holds(prefix: Prefix, address: IpAddr) -> bool {
-    match (prefix, address) {
-        (Prefix::V4(prefix), IpAddr::V4(address)) => prefix.holds(address.into()),
-        (Prefix::V6(prefix), IpAddr::V6(address)) => prefix.holds(address.into()),
-        _ => false,
-    }
 }
 
 /// [`Settings`] that make sense.

@@ -4,8 +4,8 @@
 use super::control::Control;
 use super::fast::{ETHERNET_BYTES, TAG_AT, TAG_BYTES, is_v4, rewrite, vlan_of};
 use super::fragment::{Uncut, may_be_cut};
+use super::interface::Interface;
 use super::neighbours::{At, Due, Wanted};
-use super::settings::Interface;
 use super::taps::Taps;
 use crate::host::{datagram_for, echo};
 use crate::slow::{ErrorLimit, Handler, Passage, Punted, Send};

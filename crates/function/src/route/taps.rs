@@ -1,7 +1,8 @@
 //! The kernel's interfaces beside the router's: by them daemons of the host speak at the router's addresses, and the kernel
 //! knows which port a route leads to.
 
-use super::settings::{Checked, Interface};
+use super::interface::Interface;
+use super::settings::Checked;
 use rustix::fs::{Mode, OFlags};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::collections::HashMap;
@@ -124,7 +125,7 @@ fn make(interfaces: &[Interface]) -> Result<(Taps, KernelRoutes), PortError> {
         let kernels = tap.number(name).map_err(of_tap)?;
         for address in interface.addresses.with_lengths() {
             // The link-local one it makes itself, and may have made already.
-            if !super::settings::is_link_local(address.0) {
+            if !super::interface::is_link_local(address.0) {
                 kernel.add_address(kernels, *address).map_err(of_tap)?;
             }
         }

@@ -1,7 +1,8 @@
 //! Routes as text, a line each, as `ip route` prints them: `PREFIX via ADDRESS dev INTERFACE`.
 
+use super::interface::Interface;
 use super::neighbours::At;
-use super::settings::{Interface, Network, Prefix};
+use super::prefix::{Network, Prefix};
 use std::net::IpAddr;
 use taut_sys::MAIN_TABLE;
 

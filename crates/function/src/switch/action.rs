@@ -2,8 +2,9 @@
 //! Specification 1.3.5, section 5.12.)
 
 use super::key::{Field, TAGGED};
-use super::sctp;
+use super::scope::Of;
 use super::set::ActionSet;
+use super::{sctp, step};
 use crate::resize::move_start;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use taut_port::{Packet, PoolHandle};
@@ -27,24 +28,6 @@ pub(super) enum To {
     Normal,
     /// To the controller, as the packet is then.
     Controller,
-}
-
-/// Packets of which an action sets a field; others it leaves as they are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Of {
-    Any,
-    Ip,
-    Ipv4,
-    Ipv6,
-    Arp,
-    Ipv4OrArp,
-    /// Those that have ports.
-    Ports,
-    Tcp,
-    Udp,
-    Sctp,
-    Icmp,
-    Icmpv6,
 }
 
 /// All of what a controller wants to be shown of a packet.
@@ -162,80 +145,7 @@ pub(super) enum ActionsError {
 /// Actions that a rule, or all buckets of a group together, may have: a message of OpenFlow has room for them.
 pub(super) const MOST_ACTIONS: usize = 2000;
 
-/// Kinds of steps: the lowest 8 bits of a step. 0 is none.
-pub(super) mod step {
-    use super::{Field, Of};
-
-    pub const OUTPUT: u64 = 1;
-    pub const IN_PORT: u64 = 2;
-    pub const FLOOD: u64 = 3;
-    pub const NORMAL: u64 = 4;
-    pub const CONTROLLER: u64 = 5;
-    pub const QUEUE: u64 = 6;
-    pub const GROUP: u64 = 7;
-    pub const METER: u64 = 8;
-    /// The field's number in the next 4 bits, of which packets in those behind, its value above; addresses in the two steps behind.
-    pub const SET: u64 = 9;
-    pub const DECREMENT_TTL: u64 = 10;
-    pub const PUSH_VLAN: u64 = 11;
-    pub const POP_VLAN: u64 = 12;
-    pub const GOTO: u64 = 13;
-    /// What the packet takes along is forgotten.
-    pub const CLEAR: u64 = 14;
-    pub const ALL: u64 = 15;
-    /// Bit of what the packet takes along.
-    pub const WRITTEN: u64 = 0x80;
-    /// Bits of the kind.
-    pub const KIND: u64 = 0x7f;
-    /// Place of what belongs to it.
-    pub const ARGUMENT_AT: u32 = 8;
-    /// Place of a field's value.
-    pub const VALUE_AT: u32 = 16;
-
-    /// Whether a step changes the packet.
-    #[inline(always)]
-    pub const fn changes(word: u64) -> bool {
-        matches!(word & KIND, SET | DECREMENT_TTL | PUSH_VLAN | POP_VLAN)
-    }
-
-    /// The field that a step sets.
-    #[inline(always)]
-    pub fn field(word: u64) -> Option<Field> {
-        Field::ALL
-            .get((word >> ARGUMENT_AT) as usize & 0xf)
-            .copied()
-    }
-
-    /// The packets of which it sets that.
-    #[inline(always)]
-    pub fn of(word: u64) -> Of {
-        let place = (word >> (ARGUMENT_AT + 4)) as usize & 0xf;
-        Of::ALL.get(place).copied().unwrap_or(Of::Any)
-    }
-
-    /// Whether two more words belong to a step.
-    #[inline(always)]
-    pub fn is_long(word: u64) -> bool {
-        word & KIND == SET && field(word).is_some_and(|field| field.bits() == 128)
-    }
-}
-
 impl Of {
-    const ALL: [Self; 12] = [
-        Self::Any,
-        Self::Ip,
-        Self::Ipv4,
-        Self::Ipv6,
-        Self::Arp,
-        Self::Ipv4OrArp,
-        Self::Ports,
-        Self::Tcp,
-        Self::Udp,
-        Self::Sctp,
-        Self::Icmp,
-        Self::Icmpv6,
-    ];
-
     /// Whether a packet is one of those.
     #[inline(always)]
     fn fits(self, frame: &[u8], headers: Headers) -> bool {

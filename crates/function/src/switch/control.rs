@@ -1,27 +1,25 @@
 //! The side that decides: keeps the rules, and writes them to where the worker looks them up.
 
-use super::action::{Action, ActionsError, Instructions, MOST_ACTIONS, PortNumber, To, steps};
+use super::action::{Action, Instructions};
 use super::at_work::{AtWork, Worker};
+use super::count::Count;
+use super::group::{Group, MOST_GROUPS};
 use super::key::Key;
+use super::meter::{MOST_METERS, Meter};
+use super::refusal::Refused;
 use super::shape::{GroupState, MeterState, Shape, Table};
-use super::table::{Full, Head, MOST_RULES, Mask, Memory, Slot, Tuple, slots_for};
+use super::table::{
+    Full, Head, MOST_RULES, MOST_TUPLES, Mask, Memory, Slot, TABLES, Tuple, slots_for,
+};
 use crate::mix::Seeded;
 use crate::swapped::{InUse, Swapped};
-use serde::Deserialize;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use taut_sys::filled_on_huge_pages;
 
-/// Masks that rules of all tables may have together. Each is asked for by packets that nothing better was found for.
-const MOST_TUPLES: usize = 4096;
-/// Tables.
-pub(super) const TABLES: u8 = 64;
-pub(super) const MOST_GROUPS: usize = 4096;
-pub(super) const MOST_METERS: usize = 4096;
-pub(super) const MOST_BUCKETS: usize = 256;
 /// How long is waited for the worker to begin another batch.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -43,195 +41,6 @@ pub(super) struct Rule {
     pub idle_s: u16,
     /// Seconds after which it goes; 0 for never.
     pub hard_s: u16,
-}
-
-/// Ways in which a group shares packets out. (OpenFlow 1.3.5, section 5.6.1.)
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum GroupKind {
-    /// A copy to every bucket.
-    All,
-    /// Each flow has one of them.
-    Select,
-    /// There is one bucket.
-    Indirect,
-    /// All packets to the first one whose port is up.
-    FastFailover,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Bucket {
-    pub weight: u16,
-    /// Port without whose link the bucket gets nothing.
-    pub watch: Option<PortNumber>,
-    pub actions: Vec<Action>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Group {
-    pub id: u32,
-    pub kind: GroupKind,
-    pub buckets: Vec<Bucket>,
-}
-
-/// How much passes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Limit {
-    /// 1,000 bits of frames a second.
-    Kbps(u32),
-    /// Packets a second.
-    Pps(u32),
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Meter {
-    pub id: u32,
-    pub rate: Limit,
-    /// What may come at once, in 1,000 bits or packets.
-    pub burst: Option<u32>,
-}
-
-/// Reasons why something is refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Refused {
-    #[error("there is no room for more rules")]
-    TableFull,
-    #[error("rules ask in more than {MOST_TUPLES} ways")]
-    TooManyMasks,
-    #[error("another rule of this priority asks for the same")]
-    Duplicate,
-    #[error("there are tables 0 to {}", TABLES - 1)]
-    NoSuchTable,
-    #[error(transparent)]
-    Actions(#[from] ActionsError),
-    #[error("there is no group of that number")]
-    NoSuchGroup,
-    #[error("there is no meter of that number")]
-    NoSuchMeter,
-    #[error("it is there already")]
-    Exists,
-    #[error("there is no room for more of them")]
-    TooMany,
-    #[error(
-        "a bucket only sends packets, in a group of all; none leads to another table, a meter or a bridge"
-    )]
-    BadBucket,
-    #[error("a bucket leads to no other group")]
-    Chained,
-    #[error("an indirect group has one bucket")]
-    NotOneBucket,
-    #[error("a weight is 1 or more in a group that selects")]
-    NoWeight,
-    #[error("a bucket of fast failover watches a port")]
-    WatchesNothing,
-    #[error("a rate is 1 or more")]
-    NoRate,
-    #[error("the worker does not go on")]
-    Stuck,
-}
-
-impl From<Full> for Refused {
-    fn from(_: Full) -> Self {
-        Self::TableFull
-    }
-}
-
-impl Group {
-    pub fn check(&self) -> Result<(), Refused> {
-        if self.buckets.len() > MOST_BUCKETS {
-            return Err(Refused::TooMany);
-        }
-        let actions = self.buckets.iter().map(|bucket| bucket.actions.len());
-        if actions.sum::<usize>() > MOST_ACTIONS {
-            return Err(ActionsError::TooMany.into());
-        }
-        if self.kind == GroupKind::Indirect && self.buckets.len() != 1 {
-            return Err(Refused::NotOneBucket);
-        }
-        for bucket in &self.buckets {
-            let leads_on = |action: &Action| {
-                matches!(
-                    action,
-                    Action::Goto(_) | Action::Meter(_) | Action::Output(To::Normal, _)
-                )
-            };
-            let only_sends = |action: &Action| {
-                let is_output = matches!(action, Action::Output(..) | Action::Group(_));
-                is_output || matches!(action, Action::Queue(_))
-            };
-            let is_chained = |action: &Action| matches!(action, Action::Group(_));
-            if bucket.actions.iter().any(is_chained) {
-                return Err(Refused::Chained);
-            }
-            if bucket.actions.iter().any(leads_on)
-                || self.kind == GroupKind::All && !bucket.actions.iter().all(only_sends)
-            {
-                return Err(Refused::BadBucket);
-            }
-            if self.kind == GroupKind::Select && bucket.weight == 0 {
-                return Err(Refused::NoWeight);
-            }
-            if self.kind == GroupKind::FastFailover && bucket.watch.is_none() {
-                return Err(Refused::WatchesNothing);
-            }
-            steps(&bucket.actions, 0)?;
-        }
-        Ok(())
-    }
-}
-
-impl Meter {
-    pub fn check(&self) -> Result<(), Refused> {
-        match self.rate {
-            Limit::Kbps(0) | Limit::Pps(0) => Err(Refused::NoRate),
-            _ => Ok(()),
-        }
-    }
-}
-
-/// Packets and bytes that a rule was for, and when the last of them came, in ticks. The worker alone adds to them. None lies in two cache
-/// lines.
-#[derive(Debug, Default)]
-#[repr(align(32))]
-pub(super) struct Count {
-    pub packets: AtomicU64,
-    pub bytes: AtomicU64,
-    pub used_ticks: AtomicU64,
-}
-
-impl Count {
-    pub fn read(&self) -> (u64, u64) {
-        // Relaxed: numbers for people.
-        (
-            self.packets.load(Ordering::Relaxed),
-            self.bytes.load(Ordering::Relaxed),
-        )
-    }
-
-    fn clear(&self) {
-        self.packets.store(0, Ordering::Relaxed);
-        self.bytes.store(0, Ordering::Relaxed);
-    }
-
-    /// Counts a packet.
-    #[inline(always)]
-    pub fn add(&self, bytes: usize, now_ticks: u64) {
-        self.add_some(1, bytes as u64, now_ticks);
-    }
-
-    /// Counts packets that have so many bytes together.
-    #[inline(always)]
-    pub fn add_some(&self, packets: u64, bytes: u64, now_ticks: u64) {
-        let more = |count: &AtomicU64, by: u64| {
-            count.store(
-                count.load(Ordering::Relaxed).wrapping_add(by),
-                Ordering::Relaxed,
-            );
-        };
-        more(&self.packets, packets);
-        more(&self.bytes, bytes);
-        self.used_ticks.store(now_ticks, Ordering::Relaxed);
-    }
 }
 
 /// A rule that is in force.

@@ -4,7 +4,7 @@
 use super::action::{Action, To};
 use super::control::{Control, Rule};
 use super::key::{Field, Key};
-use super::{Miss, Settings, Switch};
+use super::settings::{Checked, Miss, Settings};
 use crate::{SettingsError, UpcallVersion, settings};
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -40,14 +40,14 @@ pub(super) fn rules(
             "openflow: in the kernel rules stand in the file; leave `openflow` and `controller` out",
         );
     }
-    let switch = Switch::new(read)?;
-    let Some(control) = &switch.control else {
+    let Checked { control, miss, .. } = read.check()?;
+    let Some(control) = control else {
         return no("rule: in the kernel there is no learning; want a rule");
     };
     if control.is_timed() {
         return no("idle_timeout: in the kernel rules stay; leave it and `hard_timeout` out");
     }
-    let rules = in_order(control, switch.miss, ports);
+    let rules = in_order(&control, miss, ports);
     if rules.len() > MOST_RULES {
         return Err(SettingsError(format!(
             "rule: in the kernel there are {} at most",

@@ -1,13 +1,17 @@
 //! The thread beside the worker: takes out rules whose time is over, and speaks to controllers.
 
-use super::control::{Control, Count, Name};
-use super::openflow::{Gone, PacketOut, Plant, Session, Shown, Why};
-use super::{Bridge, Counts, MOST_PORTS, Miss, Tables};
+use super::bridge::Bridge;
+use super::control::Control;
+use super::facts::{Facts, MOST_PORTS};
+use super::openflow::{Gone, PacketOut, Plant, Session};
+use super::packet_in::{NOWHERE, Shows, shown};
+use super::pass::{Counts, Tables};
+use super::settings::{Controllers, Miss};
 use crate::{Context, Handler, Passage, Punted, slow};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -36,132 +40,6 @@ const MOST_SHOWN: u32 = 1024;
 /// call.
 const LOOKS: u32 = 20;
 const BETWEEN_LOOKS: Duration = Duration::from_micros(50);
-/// No port.
-const NOWHERE: usize = 255;
-
-/// Where controllers are.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Controllers {
-    /// Address at which they are waited for.
-    pub listen: Option<SocketAddr>,
-    /// Address of one that is called.
-    pub call: Option<SocketAddr>,
-    pub datapath: u64,
-}
-
-/// What the switch tells the thread, beside rules.
-pub(super) struct Facts {
-    /// Ports of the chain, once packets or their absence have shown them.
-    pub ports: AtomicUsize,
-    pub is_up: Arc<[AtomicBool]>,
-    /// Connections of controllers that the switch has ended: they broke the protocol, were silent, or did not read.
-    pub ended: AtomicU64,
-    /// Frames of controllers, and for them, for which there was no room.
-    pub lost: AtomicU64,
-    /// What each port has received and sent.
-    pub port_counts: Box<[PortCounts]>,
-    /// When ports began to be counted.
-    pub begun: Instant,
-}
-
-/// Frames that the switch has got from a port, and that it has sent there. Each has one writer.
-#[derive(Debug, Default)]
-pub(super) struct PortCounts {
-    pub received: Count,
-    pub sent: Count,
-    /// Those that controllers have sent.
-    pub sent_out: Count,
-}
-
-impl Facts {
-    pub fn new() -> Self {
-        Self {
-            ports: AtomicUsize::new(0),
-            is_up: (0..MOST_PORTS).map(|_| AtomicBool::new(true)).collect(),
-            ended: AtomicU64::new(0),
-            lost: AtomicU64::new(0),
-            port_counts: (0..MOST_PORTS).map(|_| PortCounts::default()).collect(),
-            begun: Instant::now(),
-        }
-    }
-
-    /// Packets and bytes that a port has received, and that it has sent.
-    pub fn port_counts(&self, port: u8) -> [(u64, u64); 2] {
-        let Some(counts) = self.port_counts.get(usize::from(port)) else {
-            return [(0, 0); 2];
-        };
-        let (sent, out) = (counts.sent.read(), counts.sent_out.read());
-        let sent = (sent.0.wrapping_add(out.0), sent.1.wrapping_add(out.1));
-        [counts.received.read(), sent]
-    }
-
-    /// Counts a frame for which there was no room.
-    pub fn lose(&self) {
-        // Relaxed: a number for people.
-        self.lost.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub fn is_up(&self, port: u8) -> bool {
-        // Relaxed: nothing else is known by it.
-        let state = self.is_up.get(usize::from(port));
-        state.is_some_and(|it| it.load(Ordering::Relaxed))
-    }
-}
-
-/// Where packets go that are shown to controllers.
-pub(super) enum Shows<'a> {
-    /// From the worker to the thread.
-    Thread(&'a mut Lane),
-    /// In the thread itself.
-    Here(&'a mut Vec<(u64, Vec<u8>)>),
-    /// There are no controllers.
-    Nobody,
-}
-
-impl Shows<'_> {
-    /// Shows a frame that came in through a port, by the rule of that number of a table. False where there is no room.
-    pub fn show(&mut self, frame: &[u8], (in_port, table, rule): (u8, u8, u32)) -> bool {
-        let rule = u64::from(rule.wrapping_add(1));
-        let note = u64::from(in_port) | u64::from(table) << 8 | rule << RULE_AT;
-        match self {
-            Self::Thread(lane) => lane.push(frame, note),
-            Self::Here(shown) => {
-                shown.push((note, frame.to_vec()));
-                true
-            }
-            Self::Nobody => false,
-        }
-    }
-
-    /// Has whoever sees them look.
-    pub fn publish(&mut self) {
-        if let Self::Thread(lane) = self {
-            lane.publish();
-        }
-    }
-}
-
-/// Place of the rule's number, and 1, in the note that goes with a frame.
-const RULE_AT: u32 = 16;
-
-/// What a note says.
-pub(super) fn shown(note: u64, control: &Control) -> Shown {
-    let in_port = note as u8;
-    let name = match (note >> RULE_AT) as u32 {
-        0 => Name::NOBODY,
-        rule => control.name(rule - 1),
-    };
-    Shown {
-        in_port: (usize::from(in_port) != NOWHERE).then_some(in_port),
-        table: (note >> 8) as u8,
-        why: match note >> RULE_AT != 0 && !name.is_last {
-            true => Why::Action,
-            false => Why::NoMatch,
-        },
-        cookie: name.cookie,
-        has_rule: note >> RULE_AT != 0,
-    }
-}
 
 /// Lanes of this process, each of which has a name of its own.
 static LANES: AtomicU64 = AtomicU64::new(0);

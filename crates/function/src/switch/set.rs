@@ -1,7 +1,7 @@
 //! The set of actions that a packet takes along from table to table. (OpenFlow 1.3.5, section 5.10.)
 
-use super::action::step;
 use super::key::Field;
+use super::step;
 
 /// Places of what a set has, in the order in which it is done.
 const POP: usize = 0;

@@ -2,7 +2,9 @@
 //! them comes or goes.
 
 use super::action::{ActionsError, PortNumber, steps};
-use super::control::{Count, Group, GroupKind, Limit, Meter};
+use super::count::Count;
+use super::group::{Group, GroupKind};
+use super::meter::{Limit, Meter};
 use super::table::{Mask, Tuple};
 use crate::gtpu::meter;
 use std::num::NonZeroU64;
@@ -173,7 +175,7 @@ impl MeterState {
 mod tests {
     use super::*;
     use crate::switch::action::Action;
-    use crate::switch::control::Bucket;
+    use crate::switch::group::Bucket;
 
     fn passed(rate: Limit, burst: Option<u32>, every_ns: u64, seconds: u64, bytes: usize) -> u64 {
         let meter = MeterState::new(&Meter { id: 1, rate, burst }, Instant::now());

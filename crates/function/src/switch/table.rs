@@ -12,6 +12,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use taut_port::BATCH_CAPACITY;
 use taut_sys::{filled_on_huge_pages, prefetch};
 
+/// Masks that rules of all tables may have together. Each is asked for by packets that nothing better was found for.
+pub(super) const MOST_TUPLES: usize = 4096;
+/// Tables.
+pub(super) const TABLES: u8 = 64;
 /// Words of a slot that hold what to do.
 pub(super) const SLOT_STEPS: usize = 6;
 /// Rules with the same hash are looked for in a bucket of so many places, and in another one if that was full once.

@@ -1,12 +1,16 @@
 //! Packets through the switch.
 
 #![allow(clippy::unwrap_used)]
-use super::action::{Action, Instructions, Of, To};
+use super::action::{Action, Instructions, To};
+use super::group::GroupKind;
+use super::key::Field;
 use super::openflow::{Shown, Why};
+use super::scope::Of;
+use super::shape::Table;
 use super::*;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use taut_wire::{Mac, UdpFlow};
+use taut_wire::{Ethernet, Mac, UdpFlow};
 
 fn mac(number: u8) -> Mac {
     Mac([2, 0, 0, 0, 0, number])
@@ -221,7 +225,7 @@ fn through(control: &mut Control, frames: &[Vec<u8>]) -> Came {
     });
     let shown = shown.into_iter();
     came.shown = shown
-        .map(|(note, frame)| (server::shown(note, control), frame))
+        .map(|(note, frame)| (packet_in::shown(note, control), frame))
         .collect();
     came
 }
@@ -262,11 +266,11 @@ fn a_packet_is_shown_as_it_is_then_and_goes_on() {
     let (shown, _) = came.shown[0];
     assert_eq!((shown.why, shown.cookie), (Why::NoMatch, 0x100));
     assert!(came.went.is_empty() && came.counts.shown == 1 && came.counts.dropped == 0);
-    let group = control::Group {
+    let group = group::Group {
         id: 1,
         kind: GroupKind::All,
         buckets: [vec![SHOW], vec![Action::port(3)]]
-            .map(|actions| control::Bucket {
+            .map(|actions| group::Bucket {
                 weight: 0,
                 watch: None,
                 actions,
@@ -364,10 +368,10 @@ fn what_is_written_is_a_set_that_is_done_in_its_order_when_no_table_follows() {
         (vec![goto(writes(&[two]), 1)], vec![]),
     ] {
         let mut control = Control::new(64);
-        let group = control::Group {
+        let group = group::Group {
             id: 1,
             kind: GroupKind::Indirect,
-            buckets: vec![control::Bucket {
+            buckets: vec![group::Bucket {
                 weight: 0,
                 watch: None,
                 actions: vec![one],
@@ -384,12 +388,12 @@ fn what_is_written_is_a_set_that_is_done_in_its_order_when_no_table_follows() {
     }
     // So does what is sent before a group changes it.
     let mut control = Control::new(64);
-    let bucket = control::Bucket {
+    let bucket = group::Bucket {
         weight: 1,
         watch: None,
         actions: vec![OTHER, three],
     };
-    let group = control::Group {
+    let group = group::Group {
         id: 1,
         kind: GroupKind::Select,
         buckets: vec![bucket],
@@ -420,12 +424,12 @@ fn what_is_written_is_a_set_that_is_done_in_its_order_when_no_table_follows() {
 #[test]
 fn flows_are_shared_out_whatever_rules_ask_and_stay_when_others_come() {
     let mut control = Control::new(64);
-    let buckets = [1, 2].map(|port| control::Bucket {
+    let buckets = [1, 2].map(|port| group::Bucket {
         weight: 1,
         watch: None,
         actions: vec![Action::port(port)],
     });
-    let group = control::Group {
+    let group = group::Group {
         id: 1,
         kind: GroupKind::Select,
         buckets: buckets.into(),
@@ -650,7 +654,7 @@ fn the_rules_found_are_those_that_a_list_would_find_whatever_comes_and_goes() {
                     });
                     let is_full = list.len() > 3500;
                     assert!(
-                        same && why == control::Refused::Duplicate || is_full,
+                        same && why == refusal::Refused::Duplicate || is_full,
                         "{why}"
                     );
                 }
@@ -718,7 +722,7 @@ fn a_rule_goes_when_its_time_is_over_and_its_slot_serves_again() {
     let second = 1_000_000_000;
     let idle = control.add(rule(1, 1, 0)).unwrap();
     let hard = control.add(rule(2, 0, 5)).unwrap();
-    assert_eq!(control.add(rule(3, 0, 0)), Err(control::Refused::TableFull));
+    assert_eq!(control.add(rule(3, 0, 0)), Err(refusal::Refused::TableFull));
     let (now, now_ticks) = (std::time::Instant::now(), taut_sys::ticks());
     assert!(control.expired(now, now_ticks, second * 1000).0.is_empty());
     let (gone, _) = control.expired(now, now_ticks + 2 * second * 1000, second * 1000);

@@ -1,8 +1,11 @@
 //! Rules, groups and meters as people write them: in the chain file or in a file of their own.
 
-use super::action::{Action, CUSTOMER_TAG, Of, SERVICE_TAG, To, WHOLE};
-use super::control::{Bucket, Group, GroupKind, Limit, Meter, Rule};
+use super::action::{Action, CUSTOMER_TAG, SERVICE_TAG, To, WHOLE};
+use super::control::Rule;
+use super::group::{Bucket, Group, GroupKind};
 use super::key::{Field, Key, TAGGED};
+use super::meter::{Limit, Meter};
+use super::scope::Of;
 use crate::{SettingsError, each};
 use serde::Deserialize;
 use std::fmt::Display;

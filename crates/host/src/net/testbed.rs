@@ -11,9 +11,9 @@
 //! the wires are those that are sent on purpose, as they were sent. A veth pair has no transmit queue
 //! (`noqueue`), so there is no queue length to set.
 
-use super::namespace::{NAMESPACE_FOLDER, Role};
-use super::veth::{ipv6_off, wait_until_ready};
-use super::{Namespace, NamespaceGuard, TestbedError, WireEnd};
+use super::TestbedError;
+use super::namespace::{NAMESPACE_FOLDER, Namespace, NamespaceGuard, Role};
+use super::veth::{WireEnd, ipv6_off, wait_until_ready};
 use crate::affinity::set_realtime_of;
 use crate::command::CommandError;
 use crate::cpu_list::mask_of_cpus;

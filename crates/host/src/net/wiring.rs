@@ -1,6 +1,8 @@
 //! Network namespaces that stand for machines, joined by veth wires as by cables.
 
-use super::{Namespace, TestbedError, WireEnd};
+use super::TestbedError;
+use super::namespace::Namespace;
+use super::veth::WireEnd;
 
 /// End of a wire: the number of the node, and the interface there.
 pub type End<'a> = (usize, &'a str);

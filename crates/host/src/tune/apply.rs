@@ -6,8 +6,10 @@ use std::io::{self, ErrorKind};
 use serde::{Deserialize, Serialize};
 
 use super::journal::{self, Entry, Journal, JournalHeader};
+use super::root::Root;
+use super::setting::{Finding, Group, Profile, State};
 use super::step::{Step, chosen};
-use super::{Finding, Group, Profile, Root, State, TuneError, audit, platform};
+use super::{TuneError, audit, platform};
 use crate::cpu_list::format_cpu_list;
 
 /// Outcome of one group of settings.

@@ -12,8 +12,10 @@ use serde::{Deserialize, Serialize};
 
 use taut_sys::Locked;
 
+use super::TuneError;
+use super::root::Root;
+use super::setting::{Group, Profile};
 use super::step::Step;
-use super::{Group, Profile, Root, TuneError};
 use crate::private::readable_folder;
 
 const FOLDER: &str = "/run/taut";

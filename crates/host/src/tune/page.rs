@@ -1,6 +1,7 @@
 //! What the documentation says of settings.
 
-use super::{Group, Setting, settings};
+use super::setting::{Group, Setting};
+use super::settings;
 
 const INTRODUCTION: &str = "\
 # Settings that `taut tune` knows

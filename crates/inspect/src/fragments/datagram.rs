@@ -1,8 +1,9 @@
 //! A datagram that is not whole yet: its bytes lie in chunks by their offset, so that a fragment finds its place without a search.
 
+use super::fault::{FragmentFault, MOST_BYTES, MOST_FRAGMENTS};
 use super::fragment::{Fragment, Key, write_lengths};
-use super::{FragmentFault, MOST_BYTES, MOST_FRAGMENTS, Overlap};
 use crate::arena::{Arena, CHUNK_BYTES, NONE};
+use crate::overlap::Overlap;
 
 /// Bytes that offsets of fragments count in.
 const UNIT_BYTES: usize = 8;

@@ -1,6 +1,6 @@
 //! A fragment as its header describes it: the identity of its datagram, its place there, and its bytes.
 
-use super::{FragmentFault, MOST_BYTES, MOST_HEADER_BYTES};
+use super::fault::{FragmentFault, MOST_BYTES, MOST_HEADER_BYTES};
 use std::net::{IpAddr, Ipv4Addr};
 use taut_sys::HashKey;
 use taut_wire::{IpProtocol, Ipv4, Ipv6};

@@ -1,31 +1,10 @@
 //! The body behind a head: by its length, in chunks, or up to the end of the connection, and what servers and clients take for one.
 
 use super::head::{AHEAD_BYTES, Side};
+use super::outcome::{HttpFault, HttpLimit, Pushed, Then};
+use super::state::{Ahead, Digits, State};
 use super::unpack::Stopped;
-use super::{HttpFault, HttpLimit, Pushed, State, Then};
 use crate::buffer::Buffer;
-
-/// Where the digits of a chunk's length are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Digits {
-    Ahead,
-    Here,
-    Over,
-}
-
-/// What may follow, if the bytes look like it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ahead {
-    /// Chunks; else a body of that length, or up to the end of the connection.
-    Chunks(Option<u64>),
-    /// A body of that length.
-    Body(u64),
-    /// Another message, as this one has no body; else its body, with what its head says of it.
-    Message {
-        is_chunked: bool,
-        length: Option<u64>,
-    },
-}
 
 /// Whether the first bytes of a body are the line of a chunk; none as long as that is not known.
 fn is_chunk_line(bytes: &[u8]) -> Option<bool> {

@@ -1,11 +1,12 @@
 //! The head of a message: its lines are gathered as they come, then read once.
 
-use super::headers::VALUES;
+use super::limits::HttpLimits;
 use super::memory::Memory;
+use super::state::State;
+use super::token::is_token;
 use super::unpack::{Coding, MOST_CODINGS, Unpacker};
-use super::{HttpLimits, State};
+use super::values::VALUES;
 use crate::buffer::{Buffer, BufferSet};
-use crate::recognise::is_token;
 use std::ops::Range;
 
 /// Bytes behind a line of white space that are looked at to find out whether the head goes on there.

@@ -1,26 +1,10 @@
 //! The header lines of a message: in the form that rules ask about, and what they say about its body.
 
 use super::head::{Framing, Part, Side};
+use super::token::is_token;
+use super::values::{OF_RESPONSES, VALUES};
 use crate::buffer::{Buffer, BufferSet};
-use crate::recognise::is_token;
 use std::ops::Range;
-
-/// Header lines, beside the host, whose values are buffers of their own, by their names in lower case.
-pub(crate) const VALUES: [(&[u8], Buffer); 10] = [
-    (b"user-agent", Buffer::HttpUserAgent),
-    (b"referer", Buffer::HttpReferer),
-    (b"content-type", Buffer::HttpContentType),
-    (b"accept", Buffer::HttpAccept),
-    (b"accept-encoding", Buffer::HttpAcceptEncoding),
-    (b"accept-language", Buffer::HttpAcceptLanguage),
-    (b"connection", Buffer::HttpConnection),
-    (b"content-length", Buffer::HttpContentLength),
-    (b"location", Buffer::HttpLocation),
-    (b"server", Buffer::HttpServer),
-];
-
-/// Those of them that requests do not have.
-pub(crate) const OF_RESPONSES: [&[u8]; 2] = [b"location", b"server"];
 
 /// Header lines that say how a body is sent.
 const BODY_HEADERS: [&[u8]; 2] = [b"transfer-encoding", b"content-encoding"];

@@ -12,108 +12,30 @@
 mod body;
 mod head;
 mod headers;
+mod limits;
 pub(crate) mod memory;
+mod outcome;
+mod state;
 pub(crate) mod target;
 #[cfg(test)]
 mod tests;
+pub(crate) mod token;
 mod unpack;
+pub(crate) mod values;
 
 use crate::buffer::Buffer;
 use crate::flow_bits::FlowBits;
-use body::{Ahead, Digits};
 use head::{Framing, HeadEnd, Side};
+use outcome::Then;
+use state::{Ahead, State};
 
 pub use crate::buffer::BufferSet;
-pub(crate) use headers::{OF_RESPONSES, VALUES};
+pub use limits::HttpLimits;
+pub use outcome::{HttpFault, HttpLimit, Pushed};
 pub use unpack::{MOST_CODINGS, MOST_RATIO};
 
 /// Requests whose responses are awaited at a time.
 const AWAITED: usize = 16;
-
-/// How much of messages is kept; what is beyond is passed over, and counted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HttpLimits {
-    /// Bytes of a head.
-    pub head: usize,
-    /// Bytes of the body of a request, unpacked.
-    pub request_body: usize,
-    /// Bytes of the body of a response, unpacked.
-    pub response_body: usize,
-}
-
-impl Default for HttpLimits {
-    fn default() -> Self {
-        Self {
-            head: 64 * 1024,
-            request_body: 100_000,
-            response_body: 100_000,
-        }
-    }
-}
-
-impl HttpLimits {
-    /// Bytes that are made of a head: the shortest line, a colon and LF, becomes twice as long, and none more than that, with values
-    /// that are there a second time, such as the host's.
-    fn made_of(head: usize) -> usize {
-        2 * head
-    }
-
-    /// The most memory that a connection takes, all of which it has to fill for that.
-    pub fn connection_bytes(&self) -> usize {
-        2 * (self.head + Self::made_of(self.head)) + self.request_body + self.response_body
-    }
-}
-
-/// What is wrong with a message, all of whose bytes are given for all that: behind the last four those of a body.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HttpFault {
-    /// A header line without a colon, with white space in front of its name or in it, or a second `Host`. It is kept.
-    HeaderLine,
-    /// Lengths that contradict each other: chunks count (RFC 9112 section 6.3), or the first length.
-    Lengths,
-    /// A body that is not packed as its head says, or broken: what is left of it goes on as it is.
-    Packing,
-    /// A first line that is none: the head is given as a body, and the next message may begin behind it.
-    FirstLine,
-    /// A length of a chunk that is none: all that follows is given as the body.
-    Chunk,
-    /// A body where none may be.
-    Body,
-}
-
-/// A limit that a message has reached.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HttpLimit {
-    /// That of heads: what follows up to the empty line is not kept.
-    Head,
-    /// That of bodies: what follows is not kept.
-    Body,
-    /// That of how many times longer a body may become by unpacking: what follows goes on as it is.
-    Ratio,
-    /// That of codings: those that were done first are not undone.
-    Codings,
-}
-
-/// What became of bytes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Pushed {
-    /// Bytes that were read; the others are to come again.
-    pub consumed: usize,
-    /// Bytes taken of those that were held back in earlier calls.
-    pub from_held: usize,
-    /// Buffers that are new, or have more in them; a body also where no more of it will come.
-    pub ready: BufferSet,
-    /// The place in the body at which begins what is new in it.
-    pub body_from: usize,
-    /// Whether no more of the body will come.
-    pub body_is_whole: bool,
-    /// What is wrong.
-    pub fault: Option<HttpFault>,
-    /// A limit that was reached, told once for each message.
-    pub limit: Option<HttpLimit>,
-    /// Bytes that are of no message: those of a tunnel.
-    pub unread: usize,
-}
 
 /// Both directions of a connection.
 #[derive(Debug)]
@@ -153,39 +75,6 @@ struct Asked {
     upgrades: bool,
     /// That one is HTTP/2.
     wants_http2: bool,
-}
-
-/// Where a direction is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum State {
-    /// In the head, or in front of one.
-    #[default]
-    Head,
-    /// In a head of which no more is kept; bytes of the present line, and what follows.
-    LongHead(u32, Option<Ahead>),
-    /// In front of what may be a body, or not one of that kind.
-    Ahead(Ahead),
-    /// In a body of so many bytes more.
-    Body(u64),
-    /// In a body that ends with the connection, or in bytes of which no message can be made.
-    UntilClose,
-    /// In the line with the length of a chunk, which may have white space in front; the length as far as it was read.
-    ChunkLine(u64, Digits),
-    /// In a chunk of so many bytes more.
-    Chunk(u64),
-    /// In the line end behind a chunk.
-    ChunkEnd,
-    /// In the lines behind the last chunk; bytes of the present line.
-    Trailer(u32),
-    /// In another protocol.
-    Tunnel,
-}
-
-/// Whether the caller has to look at buffers before more is read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Then {
-    GoOn,
-    Stop,
 }
 
 impl Http {

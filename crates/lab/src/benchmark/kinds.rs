@@ -1,15 +1,17 @@
 //! The one list of what results folders there are: how each is known, and how it is shown.
 
-use super::Benchmark;
+use super::definition::Benchmark;
 use super::results::show;
 use crate::costs::Costs;
 use crate::generators::Generators;
 use crate::io_cost::IoCost;
-use crate::report::ReportError;
+use crate::report::display::Shown;
+use crate::report::error::ReportError;
+use crate::report::recording;
 use crate::switched::Switched;
-use crate::{comparison, controlled, matched, probed, report, rfc2544};
-use std::path::{Path, PathBuf};
-use taut_results::{Completion, LeftOut, has};
+use crate::{comparison, controlled, matched, probed, rfc2544};
+use std::path::Path;
+use taut_results::has;
 
 /// A kind of results folder.
 #[derive(Debug)]
@@ -26,40 +28,6 @@ enum KnownBy {
     Head(&'static str),
     /// What its summary says.
     Summary(fn(&Path) -> bool),
-}
-
-/// What to show of a results folder when its report is written.
-#[derive(Debug)]
-pub struct Shown {
-    /// Path of the page.
-    pub page: PathBuf,
-    /// Tables and findings, for a terminal.
-    pub text: String,
-    /// What could not be measured.
-    pub left_out: Vec<LeftOut>,
-    /// What else a reader has to know: warnings, and files that cannot be read.
-    pub problems: Vec<String>,
-    /// How far it came.
-    pub completion: Completion,
-    /// Limits that the device missed, one sentence each.
-    pub missed: Vec<String>,
-    /// Whether something left out makes the whole a failure.
-    pub wants_all: bool,
-}
-
-impl Shown {
-    /// Shows a page that says everything.
-    pub(crate) fn page(page: PathBuf) -> Self {
-        Self {
-            page,
-            text: String::new(),
-            left_out: Vec::new(),
-            problems: Vec::new(),
-            completion: Completion::Finished,
-            missed: Vec::new(),
-            wants_all: false,
-        }
-    }
 }
 
 impl Kind {
@@ -93,8 +61,8 @@ pub fn kinds() -> &'static [Kind] {
     const KINDS: &[Kind] = &[
         Kind {
             command: "generate",
-            known_by: KnownBy::Summary(report::is_recording),
-            show: |dir, _| Ok(Shown::page(report::write_recording(dir)?)),
+            known_by: KnownBy::Summary(recording::is_recording),
+            show: |dir, _| Ok(Shown::page(recording::write_recording(dir)?)),
         },
         Kind {
             command: "probe client",

@@ -1,61 +1,10 @@
-//! The results folder of a benchmark: a head that says what was measured where, and a file for each outcome.
+//! The results folder of a benchmark, read back and shown: a head that says what was measured where, and a file for each outcome.
 
-use super::{Benchmark, Shown};
-use crate::report::ReportError;
-use serde::{Deserialize, Serialize};
+use super::definition::{Benchmark, Results};
+use crate::report::display::Shown;
+use crate::report::error::ReportError;
 use std::path::Path;
-use taut_results::{Manifest, Mode, ResultsError, read_each, read_head};
-
-/// The whole of a benchmark's head file.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Head<F> {
-    /// What every results folder says.
-    #[serde(flatten)]
-    pub manifest: Manifest,
-    /// Lengths chosen by the user.
-    pub mode: Mode,
-    /// Seed of the order in which subjects take turns.
-    pub seed: u64,
-    /// Repetitions planned.
-    pub repetitions: u32,
-    /// Length of a trial, s.
-    pub trial_seconds: f64,
-    /// Ticks of the time-stamp counter per second: the cycles of every figure.
-    pub tsc_hz: f64,
-    /// Bound of that figure's error, parts per million.
-    pub tsc_error_ppm: f64,
-    /// What only this benchmark says.
-    #[serde(flatten)]
-    pub own: F,
-}
-
-#[cfg(test)]
-impl<F> Head<F> {
-    /// A head of nothing in particular, for tests.
-    pub(crate) fn made_up(schema: u32, own: F) -> Self {
-        Self {
-            manifest: crate::synthetic::manifest(schema),
-            mode: Mode::Quick,
-            seed: 1,
-            repetitions: 3,
-            trial_seconds: 0.1,
-            tsc_hz: 2.6e9,
-            tsc_error_ppm: 1.0,
-            own,
-        }
-    }
-}
-
-/// A results folder read back.
-#[derive(Debug)]
-pub struct Results<B: Benchmark> {
-    /// Its head.
-    pub head: Head<B::Facts>,
-    /// Every complete outcome, by the name of its file.
-    pub outcomes: Vec<B::Outcome>,
-    /// What cannot be read, one sentence each.
-    pub problems: Vec<String>,
-}
+use taut_results::{ResultsError, read_each, read_head};
 
 /// Reads a folder. Outcomes that are damaged are named in `problems` and left out.
 ///

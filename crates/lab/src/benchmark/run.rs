@@ -1,18 +1,19 @@
 //! How a benchmark runs: subjects take turns, in an order of its own in each repetition; one that fails is left out from
 //! there on; what is complete is kept.
 
-use super::{Benchmark, BenchmarkError, Head, Plan, Surroundings, watched};
+use super::definition::{Benchmark, Head};
+use super::error::BenchmarkError;
+use super::plan::Plan;
+use super::rig::{Failed, Repeats, Rig, Unit};
+use super::surroundings::{Surroundings, watched};
 use crate::device::scratch;
 use std::collections::VecDeque;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
-use taut_host::{AffinityError, CorePlan, DeviceError, TestbedError, choose_cores};
-use taut_port::PortError;
+use taut_host::choose_cores;
 use taut_results::{FailedAttempt, LeftOut, Manifest, PartsFolder, refuse_results};
 use taut_sys::Clock;
-use taut_traffic::TrialError;
 
 /// Hears how far a measurement is, between trials and never during one.
 pub trait Observer {
@@ -22,86 +23,6 @@ pub trait Observer {
     fn left_out(&mut self, left_out: &LeftOut);
     /// A person at the terminal wants to know this at once.
     fn note(&mut self, text: &str);
-}
-
-/// What all units of a benchmark share.
-#[derive(Debug, Clone, Copy)]
-pub struct Rig<'a> {
-    /// Attempts that failed and were made again.
-    pub repeats: &'a Repeats,
-    /// The `taut` program.
-    pub program: &'a Path,
-    /// Cores of generator (or receiver) and device.
-    pub cores: &'a CorePlan,
-    /// The clock of all stamps.
-    pub clock: Clock,
-}
-
-/// Attempts that failed and were made again, noted by whoever makes them again.
-#[derive(Debug, Default)]
-pub struct Repeats(Mutex<Vec<FailedAttempt>>);
-
-impl Repeats {
-    /// Notes that an attempt at `what` failed.
-    pub fn note(&self, what: impl Into<String>, why: impl Into<String>) {
-        let (what, why) = (what.into(), why.into());
-        let mut noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        noted.push(FailedAttempt { what, why });
-    }
-
-    /// Returns what was noted since it was asked last.
-    fn take(&self) -> Vec<FailedAttempt> {
-        let mut noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::take(&mut *noted)
-    }
-}
-
-/// A part of one subject in one repetition.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Unit<P> {
-    /// Index of the subject.
-    pub subject: usize,
-    /// What of it is measured.
-    pub part: P,
-    /// Repetition, counted from 1.
-    pub repetition: u32,
-}
-
-/// Why a unit has no outcome.
-#[derive(Debug)]
-pub enum Failed {
-    /// Somebody told it to stop.
-    Stopped,
-    /// It does not work here.
-    Broken(String),
-}
-
-macro_rules! broken_from {
-    ($($error:ty),*) => {$(
-        impl From<$error> for Failed {
-            fn from(e: $error) -> Self {
-                Self::Broken(e.to_string())
-            }
-        }
-    )*};
-}
-broken_from!(
-    PortError,
-    TestbedError,
-    DeviceError,
-    AffinityError,
-    std::io::Error,
-    taut_engine::ChainError,
-    taut_wire::Error
-);
-
-impl From<TrialError> for Failed {
-    fn from(e: TrialError) -> Self {
-        match e {
-            TrialError::Stopped => Self::Stopped,
-            other => Self::Broken(other.to_string()),
-        }
-    }
 }
 
 /// Runs a benchmark and returns its results folder. When `stop` is set it ends early, with complete outcomes kept and the
@@ -337,9 +258,13 @@ pub(crate) fn in_short(message: &str) -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::benchmark::{Results, read_results, show, tables};
-    use crate::report::ReportError;
+    use crate::benchmark::definition::Results;
+    use crate::benchmark::results::{read_results, show};
+    use crate::benchmark::tables;
+    use crate::report::error::ReportError;
     use serde::{Deserialize, Serialize};
+    use std::path::Path;
+    use std::sync::Mutex;
     use taut_results::{Completion, Mode};
 
     #[test]

@@ -1,7 +1,9 @@
 //! What all report pages have in common: the shell around a page's own sections, and the files that a report is made of.
 
-use super::{Benchmark, Results};
-use crate::report::{Drawn, ReportError, flatten, write_figures};
+use super::definition::{Benchmark, Results};
+use crate::report::drawn::{Drawn, write_figures};
+use crate::report::error::ReportError;
+use crate::report::rawdata::flatten;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use taut_measure::quantity::time;

@@ -1,7 +1,9 @@
 //! A page and terminal text from the same tables, for benchmarks whose results need no more.
 
-use super::{Benchmark, Results, Shell, publish};
-use crate::report::{Drawn, ReportError};
+use super::definition::{Benchmark, Results};
+use super::shell::{Shell, publish};
+use crate::report::drawn::Drawn;
+use crate::report::error::ReportError;
 use askama::Template;
 use serde::Serialize;
 use std::path::{Path, PathBuf};

@@ -11,7 +11,7 @@ pub use whole::{Whole, sum_up};
 pub(crate) use crate::report::show;
 pub(crate) use taut_results::COMPARISON_HEAD as HEAD;
 
-use crate::benchmark::Surroundings;
+use crate::benchmark::surroundings::Surroundings;
 use crate::device::{Device, RunError, scratch};
 use lengths::Lengths;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! A comparison of many runs, each of which has a folder of its own: what is said of all of them together. (Ours.)
 
 use super::{Lengths, describe};
-use crate::benchmark::Surroundings;
+use crate::benchmark::surroundings::Surroundings;
 use crate::device::Device;
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;

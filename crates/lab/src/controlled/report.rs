@@ -3,8 +3,9 @@
 
 use super::shown::{PUBLISHED, is_published, outcome, rows, runs};
 use super::{ControlReport, ROUNDS};
-use crate::benchmark::{Shell, write_page};
-use crate::report::{Drawn, ReportError};
+use crate::benchmark::shell::{Shell, write_page};
+use crate::report::drawn::Drawn;
+use crate::report::error::ReportError;
 use askama::Template;
 use std::path::{Path, PathBuf};
 use taut_control::plant::WHEEL_RADIUS_M;

@@ -1,6 +1,7 @@
 //! Both sides of a loop as processes: started, waited for, ended, and their accounts brought together.
 
-use super::{ControlReport, ROUNDS, read_rounds};
+use super::rounds::read_rounds;
+use super::{ControlReport, ROUNDS};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;

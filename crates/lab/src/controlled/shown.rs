@@ -1,6 +1,7 @@
 //! What people see of a run, at the terminal and on its page: how it ended, and the table beside the published figures.
 
-use super::{Column, ControlReport, TABLE_6_3, TABLE_6_4, Table63};
+use super::ControlReport;
+use super::published::{Column, TABLE_6_3, TABLE_6_4, Table63};
 use taut_control::kpi::Delay;
 use taut_traffic::control::End;
 

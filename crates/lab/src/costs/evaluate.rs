@@ -2,7 +2,7 @@
 
 use super::trial::{Bottleneck, Trial};
 use super::{Results, design};
-use crate::report::flatten;
+use crate::report::rawdata::flatten;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 use taut_measure::median;

@@ -3,7 +3,7 @@
 
 use super::asked::{Asked, Question, answer};
 use super::evaluate::{Compared, Evaluation, PortModel};
-use crate::report::Drawn;
+use crate::report::drawn::Drawn;
 use serde_json::json;
 use taut_figure::lines::{self, Line};
 use taut_figure::marks::{self, Item, Mark, Part};

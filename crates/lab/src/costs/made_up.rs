@@ -5,7 +5,7 @@
 use super::design::{self, Point};
 use super::trial::{Bottleneck, Trial};
 use super::{Costs, Facts, Results, all};
-use crate::benchmark::{Benchmark, Head};
+use crate::benchmark::definition::{Benchmark, Head};
 use std::path::Path;
 use taut_results::write_json;
 

@@ -20,9 +20,13 @@ pub use evaluate::{Evaluation, PortModel};
 pub use lengths::Lengths;
 pub use trial::{Bottleneck, Trial};
 
-use crate::benchmark::{self, Benchmark, BenchmarkError, Failed, Plan, Rig, Unit, choose};
+use crate::benchmark::definition::{self, Benchmark};
+use crate::benchmark::error::BenchmarkError;
+use crate::benchmark::plan::Plan;
+use crate::benchmark::rig::{Failed, Rig, Unit};
+use crate::benchmark::run::choose;
 use crate::io_cost::{Framework, Program, Session, Transport};
-use crate::report::ReportError;
+use crate::report::error::ReportError;
 use design::Point;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -35,7 +39,7 @@ use taut_results::{LeftOut, Mode};
 pub const FEWEST_POINTS: usize = 10;
 
 /// A results folder read back.
-pub type Results = benchmark::Results<Costs>;
+pub type Results = definition::Results<Costs>;
 
 /// What only this benchmark says in its head.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

@@ -3,9 +3,10 @@
 use super::asked::{Answer, Asked, Asking, answer};
 use super::evaluate::{Evaluation, PortModel};
 use super::{Costs, figures};
+use crate::benchmark::definition::Benchmark;
+use crate::benchmark::shell::Shell;
 use crate::benchmark::tables::{Cell, Table, plain};
-use crate::benchmark::{Benchmark, Shell};
-use crate::report::Drawn;
+use crate::report::drawn::Drawn;
 use askama::Template;
 use taut_measure::quantity::{rate, share, three_digits};
 use taut_model::published::{self, Check, Verdict};

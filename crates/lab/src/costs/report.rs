@@ -3,9 +3,9 @@
 use super::asked::Asked;
 use super::evaluate::{Evaluation, PortModel, TermRow};
 use super::{Results, figures, page};
-use crate::benchmark::publish;
+use crate::benchmark::shell::publish;
 use crate::benchmark::tables::{self, Table, plain};
-use crate::report::ReportError;
+use crate::report::error::ReportError;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use taut_measure::quantity::{rate, share, three_digits};
@@ -178,7 +178,8 @@ fn short(value: f64) -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::super::{Costs, made_up};
-    use crate::benchmark::{Benchmark, show};
+    use crate::benchmark::definition::Benchmark;
+    use crate::benchmark::results::show;
 
     #[test]
     fn a_folder_becomes_a_page_with_figures_models_and_all_published_checks() {

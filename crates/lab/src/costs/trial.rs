@@ -2,7 +2,7 @@
 
 use super::design::Point;
 use super::lengths::Lengths;
-use crate::benchmark::Failed;
+use crate::benchmark::rig::Failed;
 use crate::io_cost::{Session, Work};
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::AtomicBool;

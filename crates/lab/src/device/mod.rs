@@ -4,15 +4,17 @@
 //! ([`taut_host::baseline`]). The demo, the benchmarks, `taut generate --device` and experiments all measure devices of
 //! this one list ([`offers`]). [`DeviceUnderTest`] is one of them, or whatever lies behind two ports.
 
+mod error;
 mod router;
 pub(crate) mod scratch;
 mod set_up;
 mod under_test;
 mod variant;
 
+pub use error::RunError;
 pub use scratch::Notes;
 pub(crate) use set_up::with_instrument;
-pub use set_up::{RunError, Site, flow_through, ports_to};
+pub use set_up::{Site, flow_through, ports_to};
 pub use under_test::{DeviceUnderTest, UnknownDevice};
 
 use std::path::Path;

@@ -1,6 +1,6 @@
 //! A folder for the sockets and the output of a device while it is measured.
 
-use super::RunError;
+use super::error::RunError;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 

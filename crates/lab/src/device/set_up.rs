@@ -1,82 +1,20 @@
 //! A device set up from nothing, connected with an instrument, and taken down again.
 
-use super::{Device, DeviceKind};
-use super::{router, scratch};
+use super::error::RunError;
+use super::{Device, DeviceKind, router, scratch};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use taut_host::baseline::{Baseline, Frames, ROUTED_HOSTS, Reach};
 use taut_host::testbed::{DEVICE_INTERFACES, DEVICE_MACS, GENERATOR_INTERFACES, GENERATOR_MACS};
-use taut_host::{
-    BaselineError, DeviceError, DeviceProcess, Running, Steering, Testbed, TestbedError,
-};
-use taut_port::{PortError, PortSpec};
-use taut_results::ResultsError;
+use taut_host::{DeviceProcess, Running, Steering, Testbed};
+use taut_port::PortSpec;
 use taut_sys::Clock;
-use taut_traffic::{Instrument, Summaries, Traffic, Trial, TrialError};
+use taut_traffic::{Instrument, Summaries, Traffic, Trial};
 use taut_wire::{Mac, UdpFlow};
 
 /// How long a device may take until its links are up.
 const PATIENCE: Duration = Duration::from_secs(5);
-
-/// Why a run did not become a result.
-#[derive(Debug, thiserror::Error)]
-pub enum RunError {
-    /// Told to stop.
-    #[error("stopped before it was done")]
-    Stopped,
-    /// The results cannot be written: the end of the experiment.
-    #[error(transparent)]
-    Results(#[from] ResultsError),
-    /// The instrument cannot be connected with the device.
-    #[error(transparent)]
-    Instrument(TrialError),
-    /// The generator's core cannot be used.
-    #[error(transparent)]
-    Core(#[from] taut_host::AffinityError),
-    /// This device does not work here.
-    #[error("{0}")]
-    Device(String),
-}
-
-impl From<TrialError> for RunError {
-    fn from(e: TrialError) -> Self {
-        match e {
-            TrialError::Stopped => Self::Stopped,
-            other => Self::Instrument(other),
-        }
-    }
-}
-
-impl From<PortError> for RunError {
-    fn from(e: PortError) -> Self {
-        Self::Instrument(e.into())
-    }
-}
-
-impl From<taut_sys::Error> for RunError {
-    fn from(e: taut_sys::Error) -> Self {
-        PortError::from(e).into()
-    }
-}
-
-impl From<TestbedError> for RunError {
-    fn from(e: TestbedError) -> Self {
-        Self::Device(e.to_string())
-    }
-}
-
-impl From<DeviceError> for RunError {
-    fn from(e: DeviceError) -> Self {
-        Self::Device(e.to_string())
-    }
-}
-
-impl From<BaselineError> for RunError {
-    fn from(e: BaselineError) -> Self {
-        Self::Device(e.to_string())
-    }
-}
 
 fn io(what: &str) -> impl FnOnce(std::io::Error) -> RunError + '_ {
     move |e| RunError::Device(format!("{what}: {e}"))

@@ -1,8 +1,9 @@
 //! The device under test: ports to one that is there already, or one that taut sets up and takes down.
 
-use super::{
-    Choice, Device, Notes, RunError, Site, chosen, flow_through, scratch, with_instrument,
-};
+use super::error::RunError;
+use super::scratch::{self, Notes};
+use super::set_up::{Site, flow_through, with_instrument};
+use super::{Choice, Device, chosen};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use taut_host::testbed::GENERATOR_INTERFACES;

@@ -3,8 +3,7 @@
 use serde::{Deserialize, Serialize};
 use taut_model::Cause;
 
-use super::Causes;
-use super::causes::RunCauses;
+use super::causes::{Causes, RunCauses};
 use taut_measure::quantity::{count, share, time};
 use taut_results::MeasuredInterruptions;
 

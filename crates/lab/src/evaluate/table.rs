@@ -8,7 +8,8 @@ use taut_figure::table;
 use taut_measure::quantity;
 use taut_results::{Experiment, Kind, Transport};
 
-use super::{Causes, Device, Spread};
+use super::causes::Causes;
+use super::{Device, Spread};
 
 /// A device's results in numbers.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -384,7 +384,7 @@ mod tests {
     use super::super::Generators;
     use super::super::facts::{Facts, Rates};
     use super::*;
-    use crate::benchmark::{Benchmark, Head};
+    use crate::benchmark::definition::{Benchmark, Head};
 
     fn contender(id: &str, program: Program, transport: Transport) -> Contender {
         Contender {

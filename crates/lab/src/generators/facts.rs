@@ -2,12 +2,12 @@
 
 use super::Generators;
 use super::contender::Contender;
-use crate::benchmark;
+use crate::benchmark::definition;
 use crate::io_cost::Transport;
 use serde::{Deserialize, Serialize};
 
 /// A results folder read back.
-pub type Results = benchmark::Results<Generators>;
+pub type Results = definition::Results<Generators>;
 
 /// What only this benchmark says in its head.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

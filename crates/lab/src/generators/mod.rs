@@ -13,9 +13,13 @@ pub use evaluate::{Evaluation, RateRow, Row};
 pub use facts::{Facts, Rates, Results};
 pub use trial::{Part, Trial};
 
-use crate::benchmark::{Benchmark, BenchmarkError, Failed, Plan, Rig, Unit, choose};
+use crate::benchmark::definition::Benchmark;
+use crate::benchmark::error::BenchmarkError;
+use crate::benchmark::plan::Plan;
+use crate::benchmark::rig::{Failed, Rig, Unit};
+use crate::benchmark::run::choose;
 use crate::io_cost::Transport;
-use crate::report::ReportError;
+use crate::report::error::ReportError;
 use lengths::Lengths;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;

@@ -5,9 +5,10 @@ use super::evaluate::{
     CANNOT_PACE, Comparison, Evaluation, RateRow, Row, render_text_table, signed,
 };
 use super::facts::Results;
-use crate::benchmark::{Shell, publish};
+use crate::benchmark::shell::{Shell, publish};
 use crate::io_cost::{Estimate, Transport};
-use crate::report::{Drawn, ReportError};
+use crate::report::drawn::Drawn;
+use crate::report::error::ReportError;
 use askama::Template;
 use serde::Serialize;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! A trial: the receiver and the transport set up, one generator started, its frames taken, all taken down.
 
 use super::contender::{Contender, Program, RECEIVER_ADDRESS, Wanted};
-use crate::benchmark::{Failed, Rig, Unit};
+use crate::benchmark::rig::{Failed, Rig, Unit};
 use crate::device::scratch;
 use crate::io_cost::Transport;
 use serde::{Deserialize, Serialize};

@@ -2,8 +2,9 @@
 
 use super::facts::Results;
 use super::framework::{Framework, Program, Transport};
+use super::part::Part;
 use super::session::Events;
-use super::trial::{Part, Series, Trial};
+use super::trial::{Series, Trial};
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use taut_figure::table;
@@ -452,7 +453,7 @@ pub(super) mod tests {
     use super::super::knee::Knee;
     use super::super::session::{Own, Work};
     use super::*;
-    use crate::benchmark::{Benchmark, Head};
+    use crate::benchmark::definition::{Benchmark, Head};
 
     #[test]
     fn medians_and_their_intervals_stay_within_the_values() {

@@ -2,14 +2,14 @@
 
 use super::IoCost;
 use super::framework::Framework;
-use crate::benchmark;
+use crate::benchmark::definition;
 use serde::{Deserialize, Serialize};
 use taut_function::burn::BurnError;
 use taut_host::machine::Cache;
 use taut_sys::{Event, EventCounters};
 
 /// A results folder read back.
-pub type Results = benchmark::Results<IoCost>;
+pub type Results = definition::Results<IoCost>;
 
 /// What only this benchmark says in its head.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

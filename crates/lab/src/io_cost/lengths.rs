@@ -2,7 +2,7 @@
 
 use super::framework::{Framework, Program, Transport};
 use super::knee::KneeSettings;
-use super::trial::Part;
+use super::part::Part;
 use std::time::Duration;
 use taut_results::Mode;
 

@@ -4,7 +4,7 @@
 use super::evaluate::{Estimate, Evaluation};
 use super::facts::Results;
 use super::framework::{Framework, Program};
-use super::report::Level;
+use super::level::Level;
 use serde::Serialize;
 use taut_model::io_costs::{Cycles, IoCosts, PortCosts};
 use taut_results::Manifest;

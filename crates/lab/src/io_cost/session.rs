@@ -2,7 +2,7 @@
 //! anew for each load.
 
 use super::framework::{Framework, Program, Transport};
-use crate::benchmark::{Failed, Rig};
+use crate::benchmark::rig::{Failed, Rig};
 use crate::device::scratch;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

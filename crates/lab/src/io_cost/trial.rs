@@ -3,37 +3,15 @@
 use super::framework::Transport;
 use super::knee::{Knee, KneeSearch};
 use super::lengths::Lengths;
+use super::part::Part;
 use super::session::{Events, Generator, Own, Session, Work};
-use crate::benchmark::Failed;
+use crate::benchmark::rig::Failed;
 use serde::{Deserialize, Serialize};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use taut_measure::Summary;
 use taut_sys::EventCounts;
 use taut_traffic::Flow;
-
-/// What is varied.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Part {
-    /// Cycles burnt per packet.
-    Load,
-    /// Packets taken from a port at a time.
-    Batch,
-    /// The size of a list that packets walk through.
-    Walk,
-}
-
-impl Part {
-    /// Its name in files and on the progress bar.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Load => "load",
-            Self::Batch => "batch",
-            Self::Walk => "walk",
-        }
-    }
-}
 
 /// One trial.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -7,7 +7,8 @@ use super::summary::{
 use super::verdict::{LimitMissed, lost_share, verdict};
 use crate::evaluate::SlowestPackets;
 use crate::probed::Budget;
-use crate::report::{ReportError, write_recording};
+use crate::report::error::ReportError;
+use crate::report::recording::write_recording;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use taut_measure::{LatencyHistogram, Summary};

@@ -1,7 +1,7 @@
 //! Whether the traffic of a measurement was what was asked for, and came back.
 
 use super::summary::StreamSummary;
-use crate::report::LEAST_SENT;
+use crate::report::recording::LEAST_SENT;
 use taut_measure::quantity;
 
 /// Packets sent over more than this multiple of the time asked for, and this much more, were not sent at the rate asked for:

@@ -8,7 +8,7 @@
 //! ```
 
 use super::ProbeReport;
-use crate::report::ReportError;
+use crate::report::error::ReportError;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use taut_measure::LatencyHistogram;

@@ -1,9 +1,12 @@
 //! The report of a folder of `taut probe client --out`: what was counted, round trips, and how they went over time.
 
 use super::ProbeReport;
-use crate::benchmark::{Shell, ended_early, write_page};
+use crate::benchmark::shell::{Shell, ended_early, write_page};
 use crate::evaluate::{Collector, Timeline};
-use crate::report::{Drawn, ReportError, flatten, histogram};
+use crate::report::drawn::Drawn;
+use crate::report::error::ReportError;
+use crate::report::rawdata::flatten;
+use crate::report::recording::histogram;
 use askama::Template;
 use std::path::{Path, PathBuf};
 use taut_figure::cdf::{self, Share};

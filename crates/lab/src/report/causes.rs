@@ -8,7 +8,7 @@ use crate::evaluate::{Causes, Device, Evaluation};
 use taut_figure::{Axis, Chart, Series, Style, scatter};
 use taut_measure::quantity::{Quantity, count, rate, share, time};
 
-use super::Drawn;
+use super::drawn::Drawn;
 
 /// The colour of each cause: the device's warm, the generator's cold, the rest grey.
 fn style(cause: Cause) -> Style {

@@ -10,7 +10,7 @@ use taut_measure::quantity::{Quantity, count, rate};
 use taut_model::Cause;
 use taut_results::{Kind, Transport};
 
-use super::Drawn;
+use super::drawn::Drawn;
 
 /// All figures in the order of the report.
 pub fn draw(evaluation: &Evaluation) -> Vec<Drawn> {

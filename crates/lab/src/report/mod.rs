@@ -2,17 +2,18 @@
 //! the results folder alone.
 
 pub(crate) mod causes;
-mod drawn;
+pub(crate) mod display;
+pub(crate) mod drawn;
+pub(crate) mod error;
 mod figures;
 mod finding;
 mod page;
-mod rawdata;
-mod recording;
+pub(crate) mod rawdata;
+pub(crate) mod recording;
 
 pub use drawn::Drawn;
-pub(crate) use drawn::write_figures;
+pub use error::ReportError;
 pub use rawdata::flatten;
-pub(crate) use recording::histogram;
 pub use recording::{LEAST_SENT, is_recording, write_recording};
 
 /// What all reports look like: CSS.
@@ -28,20 +29,10 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::benchmark::{Shown, publish};
+use self::display::Shown;
+use crate::benchmark::shell::publish;
 use crate::evaluate::{Evaluation, Ratio, Row, busy, ratios, render_text_table, rows};
-use taut_results::{Results, ResultsError};
-
-/// Why a report could not be written.
-#[derive(Debug, thiserror::Error)]
-pub enum ReportError {
-    /// The folder cannot be read or written.
-    #[error(transparent)]
-    Results(#[from] ResultsError),
-    /// The page's template failed.
-    #[error("report.html: {0}")]
-    Page(#[from] askama::Error),
-}
+use taut_results::Results;
 
 /// `summary.json`: the table and the ratios.
 #[derive(Debug, Serialize)]

@@ -4,14 +4,16 @@ use askama::Template;
 use taut_host::EnergyUse;
 use taut_measure::Summary;
 
-use crate::benchmark::Shell;
+use crate::benchmark::shell::Shell;
 use crate::evaluate::{Device, Evaluation, Ratio, Row, busy};
 use taut_figure::Style;
 use taut_measure::quantity::{count, rate, ratio, share, three_digits, time};
 use taut_results::{Experiment, Kind, Mode, Results};
 
+use super::drawn::Drawn;
+use super::error::ReportError;
 use super::rawdata::{self, Files};
-use super::{Drawn, ReportError, causes, finding};
+use super::{causes, finding};
 
 #[derive(Template)]
 #[template(path = "report.html")]

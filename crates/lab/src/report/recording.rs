@@ -8,8 +8,11 @@ use serde_json::Value;
 use taut_measure::{LatencyHistogram, Summary};
 use taut_model::Cause;
 
-use super::{Drawn, ReportError, causes, flatten};
-use crate::benchmark::{Shell, ended_early, write_page};
+use super::causes;
+use super::drawn::Drawn;
+use super::error::ReportError;
+use super::rawdata::flatten;
+use crate::benchmark::shell::{Shell, ended_early, write_page};
 use crate::evaluate::SlowestPackets;
 use crate::measurement::{StreamSummary, TrafficSummary};
 use taut_figure::{Column, Distribution, Item, Series, Style, percentiles, timeline};

@@ -2,9 +2,9 @@
 #![allow(clippy::unwrap_used)]
 
 use super::results::{
-    Burst, Counts, Folder, LoadLatency, Measured, Part, Soak, SoakInterval, Unit,
+    Burst, Counts, Folder, Head, Limits, LoadLatency, Measured, Part, Settings, Soak, SoakInterval,
+    Unit,
 };
-use super::{Head, Limits, Settings};
 use crate::evaluate::{Causes, SlowestPackets, SlowestSummary};
 use std::path::PathBuf;
 use taut_measure::{LatencyHistogram, Method, ThroughputSearch, ThroughputSettings, TrialOutcome};

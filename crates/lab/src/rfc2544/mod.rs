@@ -1,6 +1,7 @@
 //! The benchmarks of RFC 2544 on one device: throughput, latency, loss, back-to-back frames and a soak,
 //! into one results folder. (RFC 2544 section 26, RFC 9004.)
 
+mod course;
 mod evaluate;
 mod lengths;
 #[cfg(test)]
@@ -16,7 +17,8 @@ pub(crate) use report::show;
 pub(crate) use results::HEAD;
 pub use results::{Head, Limits, Part, Results, Settings};
 
-use crate::benchmark::{Observer, Surroundings, watched};
+use crate::benchmark::run::Observer;
+use crate::benchmark::surroundings::{Surroundings, watched};
 use crate::device::{DeviceUnderTest, Notes, RunError, Site};
 use results::Folder;
 use session::{Progress, Session};

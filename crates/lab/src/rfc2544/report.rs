@@ -4,9 +4,12 @@
 use super::evaluate::{Evaluation, Missed, SizeRow, Warning};
 use super::results::{Part, Results, Soak, SoakInterval};
 use super::tables::{self, DEVICE_ONLY, gigabits};
+use crate::benchmark::shell::{Shell, publish};
 use crate::benchmark::tables::Table;
-use crate::benchmark::{Shell, Shown, publish};
-use crate::report::{Drawn, ReportError, causes};
+use crate::report::causes;
+use crate::report::display::Shown;
+use crate::report::drawn::Drawn;
+use crate::report::error::ReportError;
 use askama::Template;
 use serde::Serialize;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,7 @@
 //! The measurements themselves, on the generator's thread: trials, searches, curves.
 
 use super::results::{Burst, Counts, Folder, LoadLatency, Measured, Part, Settings, Unit};
-use super::soak;
-use crate::benchmark::Observer;
+use crate::benchmark::run::Observer;
 use crate::device::RunError;
 use crate::evaluate::SlowestPackets;
 use std::path::Path;
@@ -101,14 +100,14 @@ impl<'a> Progress<'a> {
         self.observer.progress(done, self.total(), what);
     }
 
-    fn end(&mut self) {
+    pub(super) fn end(&mut self) {
         self.done += self.unit;
         self.unit = 0.0;
     }
 }
 
 /// How often a part is repeated.
-fn times(settings: &Settings, part: Part) -> u32 {
+pub(super) fn times(settings: &Settings, part: Part) -> u32 {
     match part {
         Part::BackToBack => settings.bursts,
         _ => settings.repetitions,
@@ -116,7 +115,7 @@ fn times(settings: &Settings, part: Part) -> u32 {
 }
 
 /// About how many seconds one repetition of a part takes at one size.
-fn estimate(settings: &Settings, part: Part) -> f64 {
+pub(super) fn estimate(settings: &Settings, part: Part) -> f64 {
     let trial = settings.trial_seconds;
     match part {
         Part::Throughput => {
@@ -192,50 +191,12 @@ pub(super) struct Session<'a, 'b> {
 }
 
 impl Session<'_, '_> {
-    /// Part after part; in each, sizes take turns in every repetition, so that a slow change of the
-    /// machine meets all of them.
-    pub(super) fn all(mut self) -> Result<(), RunError> {
-        for part in self.settings.parts.clone() {
-            if part == Part::Soak {
-                self.take(0)?;
-                let rate_pps = self.soak_pps()?;
-                let seconds = self.settings.soak_seconds;
-                self.progress.begin(seconds, Part::Soak.name());
-                soak::run(&mut self, rate_pps)?;
-                self.progress.end();
-                continue;
-            }
-            for repetition in 1..=times(self.settings, part) {
-                for size in 0..self.sizes.len() {
-                    self.one(part, size, repetition)?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn one(&mut self, part: Part, size: usize, repetition: u32) -> Result<(), RunError> {
-        let what = format!(
-            "{} {} {repetition}/{}",
-            self.sizes[size],
-            part.name(),
-            times(self.settings, part)
-        );
-        self.progress.begin(estimate(self.settings, part), &what);
-        self.take(size)?;
-        let measured = match part {
-            Part::Throughput => self.throughput(size, repetition, &what)?,
-            Part::Latency => self.latency(size, repetition, &what)?,
-            Part::Loss => self.loss(size, &what)?,
-            Part::BackToBack => self.back_to_back(size, &what)?,
-            Part::Soak => return Ok(()),
-        };
-        self.write(size, repetition, measured)?;
-        self.progress.end();
-        Ok(())
-    }
-
-    fn write(&self, size: usize, repetition: u32, measured: Measured) -> Result<(), RunError> {
+    pub(super) fn write(
+        &self,
+        size: usize,
+        repetition: u32,
+        measured: Measured,
+    ) -> Result<(), RunError> {
         self.folder.write(&Unit {
             size: self.sizes[size].to_string(),
             repetition,
@@ -245,7 +206,7 @@ impl Session<'_, '_> {
     }
 
     /// Makes frames of `size` what is sent.
-    fn take(&mut self, size: usize) -> Result<(), RunError> {
+    pub(super) fn take(&mut self, size: usize) -> Result<(), RunError> {
         if self.stop.load(Ordering::Relaxed) {
             return Err(RunError::Stopped);
         }
@@ -306,7 +267,7 @@ impl Session<'_, '_> {
         Ok(fastest)
     }
 
-    fn throughput(
+    pub(super) fn throughput(
         &mut self,
         size: usize,
         repetition: u32,
@@ -368,7 +329,7 @@ impl Session<'_, '_> {
     }
 
     /// The average of what the repetitions found.
-    fn found(&self, size: usize) -> Option<f64> {
+    pub(super) fn found(&self, size: usize) -> Option<f64> {
         let found = &self.found_pps[size];
         (!found.is_empty()).then(|| found.iter().sum::<f64>() / found.len() as f64)
     }
@@ -385,7 +346,12 @@ impl Session<'_, '_> {
         }
     }
 
-    fn latency(&mut self, size: usize, repetition: u32, what: &str) -> Result<Measured, RunError> {
+    pub(super) fn latency(
+        &mut self,
+        size: usize,
+        repetition: u32,
+        what: &str,
+    ) -> Result<Measured, RunError> {
         let seconds = self.settings.latency_seconds;
         let mut loads = Vec::new();
         for (share, rate_pps) in self.loads(size) {
@@ -454,7 +420,7 @@ impl Session<'_, '_> {
 
     /// From the highest rate down by tenths of it, then by halves, until two trials in a row lost nothing
     /// (RFC 2544 section 26.3).
-    fn loss(&mut self, size: usize, what: &str) -> Result<Measured, RunError> {
+    pub(super) fn loss(&mut self, size: usize, what: &str) -> Result<Measured, RunError> {
         let fastest = self.fastest(size)?;
         let mut points: Vec<Counts> = Vec::new();
         let mut loss_free_in_a_row = 0;
@@ -480,7 +446,7 @@ impl Session<'_, '_> {
         Ok(Measured::Loss { points })
     }
 
-    fn back_to_back(&mut self, size: usize, what: &str) -> Result<Measured, RunError> {
+    pub(super) fn back_to_back(&mut self, size: usize, what: &str) -> Result<Measured, RunError> {
         let burst_pps = self.fastest(size)?;
         let longest = (burst_pps * self.settings.longest_burst_seconds) as u64;
         let mut search = BurstSearch::new(FIRST_BURST, longest);
@@ -496,14 +462,6 @@ impl Session<'_, '_> {
             length: search.length(),
             unlimited: search.is_unlimited(),
             bursts,
-        })
-    }
-
-    /// The soak's rate: the one given, or half of the throughput.
-    fn soak_pps(&self) -> Result<f64, RunError> {
-        let half = self.found(0).map(|found| found / 2.0);
-        self.settings.rate_pps.or(half).ok_or_else(|| {
-            RunError::Device("no rate held, so there is none to soak at: give --rate".to_string())
         })
     }
 }

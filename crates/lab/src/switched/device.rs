@@ -1,9 +1,7 @@
-//! Switches that can be measured, and what each of them can do.
+//! Switches that can be measured.
 
 use super::openflow::{Address, Controller};
-use super::part::{Does, Matching, Part};
-use super::topology::Topology;
-use crate::benchmark::Failed;
+use crate::benchmark::rig::Failed;
 use serde::{Deserialize, Serialize};
 use std::fmt::{self, Display};
 use std::net::ToSocketAddrs;
@@ -16,13 +14,6 @@ use taut_results::LeftOut;
 
 /// How long a switch on the network may take to greet.
 const GREETING: Duration = Duration::from_secs(3);
-/// More rules nobody makes by hand.
-const MOST_BY_HAND: u32 = 10;
-const MOST_IN_KERNEL: u32 = 63;
-/// Each port takes packet memory of its own, which the kernel locks.
-const MOST_AF_XDP_CABLES: u32 = 8;
-/// Background is copied so often.
-pub(super) const COPIES: u32 = 3;
 
 /// A switch that is measured.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -141,68 +132,6 @@ impl Switch {
         })
     }
 
-    /// Why it cannot do what a point wants, if it cannot. Nothing is said of points that are there to compare with and that it has
-    /// no counterpart of.
-    pub(super) fn cannot(&self, part: Part, wires: &Wires) -> Option<&'static str> {
-        const ONLY_FLOODS: &str = "a bridge has no rules: it sends from port to port";
-        match (self, part) {
-            (Self::Taut, _) => None,
-            (Self::TautAfXdp, Part::Qos { .. }) => {
-                Some("wires of the kernel drop what they have no room for: nothing waits in it")
-            }
-            (Self::TautAfXdp, Part::Amplify { cables }) if cables > MOST_AF_XDP_CABLES => {
-                Some("it gets 8 cables at most, as each port has packet memory of its own")
-            }
-            (Self::TautAfXdp, _) => None,
-            (Self::TautInKernel, Part::Qos { .. }) => Some("programs in the kernel have no queues"),
-            (Self::TautInKernel, Part::Insertion { .. }) => {
-                Some("in the kernel rules stand in a file, and stay")
-            }
-            (Self::TautInKernel, Part::Rules { rules, .. }) if rules > MOST_IN_KERNEL => {
-                Some("there are 63 rules in the kernel at most")
-            }
-            (Self::TautInKernel, Part::Actions { does }) if does != Does::Output => {
-                Some("but for sending and addresses of stations, the process does it")
-            }
-            (Self::TautInKernel, _) => None,
-            (Self::OpenVSwitch, Part::Qos { .. }) => {
-                Some("its user-space datapath has no queues of strict priority")
-            }
-            (Self::Bridge, Part::Qos { .. } | Part::Insertion { .. } | Part::Actions { .. }) => {
-                Some(ONLY_FLOODS)
-            }
-            (Self::Bridge, Part::Rules { matching, .. }) if matching != Matching::Plain => {
-                Some(ONLY_FLOODS)
-            }
-            (Self::Bridge, _) => None,
-            (
-                _,
-                Part::Rules {
-                    matching: Matching::Plain,
-                    ..
-                },
-            ) => Some(""),
-            (Self::OpenVSwitch, _) => None,
-            (Self::OpenFlow(_) | Self::ByHand, Part::Qos { .. })
-                if wires.return_pps().is_none() =>
-            {
-                Some("the topology file does not say what the port back carries (return_pps)")
-            }
-            (Self::OpenFlow(_) | Self::ByHand, Part::Qos { .. })
-                if wires.feeds() < COPIES as usize =>
-            {
-                Some("background wants 2 cables, or 3 links to the amplifier")
-            }
-            (Self::ByHand, Part::Insertion { .. }) => {
-                Some("what a person takes says nothing about the switch")
-            }
-            (Self::ByHand, Part::Rules { rules, .. }) if rules > MOST_BY_HAND => {
-                Some("nobody makes more than 10 rules by hand")
-            }
-            (Self::OpenFlow(_) | Self::ByHand, _) => None,
-        }
-    }
-
     /// How long a switch may take over the first packet of each flow.
     pub(super) fn first_packet(&self) -> Duration {
         match self {
@@ -280,106 +209,10 @@ impl TryFrom<String> for Switch {
     }
 }
 
-/// What switches are wired with.
-#[derive(Debug, Clone, Default)]
-pub struct Wires {
-    /// None is what is built in.
-    pub topology: Option<Topology>,
-    /// The switch that multiplies traffic, if that is another one.
-    pub amplifier: Option<Switch>,
-}
-
-impl Wires {
-    /// Wires that a file says, and a switch that multiplies traffic if it names one or `amplifier` does.
-    ///
-    /// # Errors
-    /// When both do not go together, or not with the switches.
-    pub fn new(
-        topology: Option<Topology>,
-        amplifier: Option<Switch>,
-        switches: &[Switch],
-    ) -> Result<Self, String> {
-        let of_file = topology.as_ref().and_then(|it| it.amplifier.as_ref());
-        let named = of_file.and_then(|it| it.device.as_ref());
-        let named = named.map(|text| text.parse()).transpose()?;
-        let amplifier = amplifier.or(named);
-        match (&amplifier, of_file, &topology) {
-            (None, Some(_), _) => {
-                return Err(
-                    "the topology has an amplifier: name it there (device) or by --amplifier"
-                        .to_string(),
-                );
-            }
-            (Some(_), None, Some(_)) => {
-                return Err(
-                    "--amplifier: the topology says nothing of its wires; add [amplifier]"
-                        .to_string(),
-                );
-            }
-            _ => {}
-        }
-        for switch in switches {
-            let needs_file = !switch.is_set_up();
-            let ports = topology.as_ref().and_then(|it| it.generator.ports.as_ref());
-            if needs_file && ports.is_none() {
-                return Err(format!(
-                    "{switch}: want --topology FILE, which says which ports of the generator lead to it (generator.ports)"
-                ));
-            }
-            if *switch == Switch::OpenVSwitch && topology.is_some() {
-                return Err(format!(
-                    "{switch}: its wires are built in; leave --topology out, or the switch"
-                ));
-            }
-            let Some(amplifier) = &amplifier else {
-                continue;
-            };
-            let goes_together = match amplifier {
-                Switch::Taut => *switch == Switch::Taut,
-                other => !other.is_set_up() && needs_file,
-            };
-            if !goes_together {
-                return Err(format!(
-                    "--amplifier {amplifier}: it cannot stand before {switch}; taut stands before taut, a switch on the network before another"
-                ));
-            }
-            if amplifier == switch && needs_file && *switch != Switch::ByHand {
-                return Err(format!(
-                    "--amplifier {amplifier}: want another switch than the one that is measured"
-                ));
-            }
-        }
-        Ok(Self {
-            topology,
-            amplifier,
-        })
-    }
-
-    /// Background packets a second that the port back carries, where that is not made here.
-    pub(super) fn return_pps(&self) -> Option<f64> {
-        self.topology.as_ref()?.generator.return_pps
-    }
-
-    /// Ports that background can come in through.
-    fn feeds(&self) -> usize {
-        let wires = self.topology.as_ref().map(|it| match &self.amplifier {
-            Some(_) => it.links(),
-            None => it.cables() + 1,
-        });
-        wires.map_or(usize::MAX, |many| many as usize)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::switched::part::{Lengths, Order};
-    use taut_results::Mode;
-
-    fn topology(text: &str) -> Option<Topology> {
-        Some(toml::from_str(text).unwrap())
-    }
 
     #[test]
     fn switches_have_names_that_are_read_back() {
@@ -408,82 +241,5 @@ mod tests {
         ] {
             text.parse::<Switch>().unwrap_err();
         }
-    }
-
-    #[test]
-    fn what_a_switch_cannot_do_has_a_reason() {
-        let wires = Wires::default();
-        let rules = |matching, rules| Part::Rules { matching, rules };
-        let insertion = Part::Insertion {
-            order: Order::Equal,
-        };
-        let qos = Part::Qos {
-            load_percent: 0,
-            priority: true,
-        };
-        let actions = Part::Actions { does: Does::Meter };
-        let network = Switch::OpenFlow("h:1".to_string());
-        for (switch, part, can) in [
-            (&Switch::Taut, qos, true),
-            (&Switch::TautAfXdp, qos, false),
-            (&Switch::TautAfXdp, Part::Amplify { cables: 23 }, false),
-            (&Switch::TautInKernel, Part::Amplify { cables: 23 }, true),
-            (&Switch::TautInKernel, rules(Matching::Exact, 1), true),
-            (&Switch::TautInKernel, rules(Matching::Exact, 1_000), false),
-            (&Switch::TautInKernel, actions, false),
-            (&Switch::OpenVSwitch, qos, false),
-            (&Switch::OpenVSwitch, rules(Matching::Exact, 1), true),
-            (&Switch::Bridge, Part::Hops { loops: 3 }, true),
-            (&Switch::Bridge, Part::Amplify { cables: 3 }, true),
-            (&Switch::Bridge, rules(Matching::Plain, 0), true),
-            (&Switch::Bridge, rules(Matching::Exact, 1), false),
-            (&Switch::Bridge, actions, false),
-            (&network, qos, false),
-            (&network, insertion, true),
-            (&Switch::ByHand, insertion, false),
-            (&Switch::ByHand, rules(Matching::Exact, 1), true),
-            (&Switch::ByHand, rules(Matching::Exact, 1_000), false),
-        ] {
-            let why = switch.cannot(part, &wires);
-            assert_eq!(why.is_none(), can, "{switch} {part:?}: {why:?}");
-        }
-        let file = topology(
-            "cables = [[2, 3], [4, 5]]\n[generator]\nfirst = 1\nsecond = 6\nreturn_pps = 1e5\n",
-        );
-        let wires = Wires::new(file, None, &[]).unwrap();
-        assert_eq!(network.cannot(qos, &wires), None);
-        assert!(Lengths::of(Mode::Quick).parts(|_| true).contains(&qos));
-    }
-
-    #[test]
-    fn what_does_not_go_together_is_said() {
-        let network = Switch::OpenFlow("192.0.2.1:6653".to_string());
-        let generator = "[generator]\nports = [\"null:\", \"tap:t\"]\n";
-        let one = || topology(&format!("{generator}first = 1\nsecond = 4\n"));
-        let two = |device: &str| {
-            topology(&format!(
-                "{generator}second = 4\n[amplifier]\n{device}first = 1\nlinks = [[2, 2]]\n"
-            ))
-        };
-        for (file, amplifier, switch, want) in [
-            (None, None, &network, "want --topology"),
-            (one(), Some(Switch::ByHand), &network, "add [amplifier]"),
-            (two(""), None, &network, "name it there"),
-            (one(), None, &Switch::OpenVSwitch, "built in"),
-            (None, Some(Switch::Taut), &Switch::Bridge, "cannot stand"),
-            (two(""), Some(Switch::Taut), &network, "cannot stand"),
-            (two(""), Some(network.clone()), &network, "another switch"),
-            (
-                two("device = \"openflow:192.0.2.1:6653\"\n"),
-                None,
-                &network,
-                "another switch",
-            ),
-        ] {
-            let said = Wires::new(file, amplifier, std::slice::from_ref(switch)).unwrap_err();
-            assert!(said.contains(want), "{said}");
-        }
-        Wires::new(None, Some(Switch::Taut), &[Switch::Taut]).unwrap();
-        Wires::new(two("device = \"by-hand\"\n"), None, &[network]).unwrap();
     }
 }

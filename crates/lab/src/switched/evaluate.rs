@@ -1,9 +1,10 @@
 //! What the points say together: medians over repetitions, the line through latencies over loops, what rules and actions cost, and how
 //! switches compare.
 
+use super::Results;
+use super::device::Switch;
+use super::outcome::{Amplified, Latency, Seen, Trial};
 use super::part::{Does, Matching, Order, Part};
-use super::trial::{Amplified, Latency, Seen, Trial};
-use super::{Results, Switch};
 use crate::io_cost::Estimate;
 use serde::Serialize;
 use taut_measure::rank::nearest_rank;

@@ -3,7 +3,7 @@
 
 use super::evaluate::{Evaluation, Line};
 use super::part::Matching;
-use crate::report::Drawn;
+use crate::report::drawn::Drawn;
 use taut_figure::lines;
 use taut_figure::scatter::{self, Item};
 use taut_figure::{Axis, Chart, Scale, Series, Style};

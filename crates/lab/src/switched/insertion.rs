@@ -2,11 +2,11 @@
 //! obey.
 
 use super::openflow::{Action, Asked, Change, Controller, Rule};
+use super::outcome::{OnWire, Seen};
 use super::part::{Lengths, Matching, Order};
 use super::plant::Plant;
 use super::rules;
-use super::trial::{OnWire, Seen};
-use crate::benchmark::{Failed, Rig};
+use crate::benchmark::rig::{Failed, Rig};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,7 +1,7 @@
 //! Whoever makes rules in a switch: a controller by OpenFlow, a person who is told them, or commands that have a bridge do the same.
 
 use super::openflow::{Action, Asked, Controller, GroupKind, Rule, in_text};
-use crate::benchmark::Failed;
+use crate::benchmark::rig::Failed;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::io::BufRead;

@@ -1,16 +1,18 @@
 //! A whole switch measured by two generator ports: packets are sent through it again and again by cables from one of its ports to
 //! another, and multiplied by it. (FLOWer: Gallenmüller 2021, section 3.4; IFIP Networking 2016.)
 //!
-//! The points are in `part.rs`, the switches and what each cannot do in `device.rs`. A switch is set up for each point (`plant.rs`) with
-//! the wires that a file says (`topology.rs`), told its rules (`keeper.rs`), over OpenFlow (`openflow.rs`) if it can hear them so, and
-//! measured (`trial.rs`, `insertion.rs`).
+//! The points are in `part.rs`, the switches in `device.rs`, what each of them can do in `ability.rs`. A switch is set up for each
+//! point (`plant.rs`) with the wires that a file says (`topology.rs`), told its rules (`keeper.rs`), over OpenFlow (`openflow.rs`) if it
+//! can hear them so, and measured (`trial.rs`, `insertion.rs`).
 
+mod ability;
 mod device;
 mod evaluate;
 mod figures;
 mod insertion;
 mod keeper;
 mod openflow;
+mod outcome;
 mod part;
 mod plant;
 mod report;
@@ -18,13 +20,16 @@ mod rules;
 mod topology;
 mod trial;
 
-pub use device::{Switch, Wires};
+pub use device::Switch;
+pub use outcome::{Amplified, Latency, OnWire, Seen, Trial};
 pub use part::{Does, Lengths, MEASUREMENTS, Matching, Order, Part};
-pub use topology::Topology;
-pub use trial::{Amplified, Latency, OnWire, Seen, Trial};
+pub use topology::{Topology, Wires};
 
-use crate::benchmark::{self, Benchmark, BenchmarkError, Failed, Plan, Rig, Unit};
-use crate::report::ReportError;
+use crate::benchmark::definition::{self, Benchmark};
+use crate::benchmark::error::BenchmarkError;
+use crate::benchmark::plan::Plan;
+use crate::benchmark::rig::{Failed, Rig, Unit};
+use crate::report::error::ReportError;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -32,7 +37,7 @@ use std::time::Duration;
 use taut_results::{LeftOut, Mode};
 
 /// A results folder read back.
-pub type Results = benchmark::Results<Switched>;
+pub type Results = definition::Results<Switched>;
 
 /// What only this benchmark says in its head.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

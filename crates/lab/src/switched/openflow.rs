@@ -1,7 +1,7 @@
 //! A controller that is told each step: the few messages of OpenFlow 1.3 that it takes to fill a switch with rules and to read their
 //! counters, over TCP or a UNIX socket. (OpenFlow Switch Specification 1.3.5, sections 7.1 to 7.3.)
 
-use crate::benchmark::Failed;
+use crate::benchmark::rig::Failed;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Display};
 use std::io::{ErrorKind, Read, Write};

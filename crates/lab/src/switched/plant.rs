@@ -1,11 +1,11 @@
 //! A switch set up for a trial, with the generator on both sides of it and cables from one of its ports to another; and, where
 //! another switch multiplies traffic, that one before it.
 
-use super::device::{Switch, Wires};
+use super::device::Switch;
 use super::keeper::{Keeper, Person, Ports, RuleFile};
 use super::openflow::{Action, Address, Asked, Controller, Rule};
-use super::topology::{Leads, Topology, Wiring};
-use crate::benchmark::{Failed, Rig};
+use super::topology::{Leads, Topology, Wires, Wiring};
+use crate::benchmark::rig::{Failed, Rig};
 use crate::device::scratch;
 use std::fmt::Write;
 use std::net::{Ipv4Addr, TcpListener};

@@ -4,7 +4,7 @@ use super::evaluate::{Evaluation, Row};
 use super::{Results, Switched, figures};
 use crate::benchmark::tables::{self, Cell, Table, plain};
 use crate::io_cost::Estimate;
-use crate::report::ReportError;
+use crate::report::error::ReportError;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use taut_measure::quantity::{rate, ratio, share, time};
@@ -310,10 +310,11 @@ fn all_tables(evaluation: &Evaluation<'_>) -> Vec<Table> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use super::super::outcome::{Amplified, Latency, OnWire, Seen, Trial};
     use super::super::part::{Lengths, Matching, Part};
-    use super::super::trial::{Amplified, Latency, OnWire, Seen, Trial};
     use super::super::{Facts, Switch, Switched, Wires};
-    use crate::benchmark::{Benchmark, Head, show};
+    use crate::benchmark::definition::{Benchmark, Head};
+    use crate::benchmark::results::show;
     use std::path::Path;
     use taut_measure::Summary;
     use taut_results::{Mode, write_json};

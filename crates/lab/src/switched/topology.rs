@@ -254,6 +254,96 @@ impl Wiring {
     }
 }
 
+/// What switches are wired with.
+#[derive(Debug, Clone, Default)]
+pub struct Wires {
+    /// None is what is built in.
+    pub topology: Option<Topology>,
+    /// The switch that multiplies traffic, if that is another one.
+    pub amplifier: Option<Switch>,
+}
+
+impl Wires {
+    /// Wires that a file says, and a switch that multiplies traffic if it names one or `amplifier` does.
+    ///
+    /// # Errors
+    /// When both do not go together, or not with the switches.
+    pub fn new(
+        topology: Option<Topology>,
+        amplifier: Option<Switch>,
+        switches: &[Switch],
+    ) -> Result<Self, String> {
+        let of_file = topology.as_ref().and_then(|it| it.amplifier.as_ref());
+        let named = of_file.and_then(|it| it.device.as_ref());
+        let named = named.map(|text| text.parse()).transpose()?;
+        let amplifier = amplifier.or(named);
+        match (&amplifier, of_file, &topology) {
+            (None, Some(_), _) => {
+                return Err(
+                    "the topology has an amplifier: name it there (device) or by --amplifier"
+                        .to_string(),
+                );
+            }
+            (Some(_), None, Some(_)) => {
+                return Err(
+                    "--amplifier: the topology says nothing of its wires; add [amplifier]"
+                        .to_string(),
+                );
+            }
+            _ => {}
+        }
+        for switch in switches {
+            let needs_file = !switch.is_set_up();
+            let ports = topology.as_ref().and_then(|it| it.generator.ports.as_ref());
+            if needs_file && ports.is_none() {
+                return Err(format!(
+                    "{switch}: want --topology FILE, which says which ports of the generator lead to it (generator.ports)"
+                ));
+            }
+            if *switch == Switch::OpenVSwitch && topology.is_some() {
+                return Err(format!(
+                    "{switch}: its wires are built in; leave --topology out, or the switch"
+                ));
+            }
+            let Some(amplifier) = &amplifier else {
+                continue;
+            };
+            let goes_together = match amplifier {
+                Switch::Taut => *switch == Switch::Taut,
+                other => !other.is_set_up() && needs_file,
+            };
+            if !goes_together {
+                return Err(format!(
+                    "--amplifier {amplifier}: it cannot stand before {switch}; taut stands before taut, a switch on the network before another"
+                ));
+            }
+            if amplifier == switch && needs_file && *switch != Switch::ByHand {
+                return Err(format!(
+                    "--amplifier {amplifier}: want another switch than the one that is measured"
+                ));
+            }
+        }
+        Ok(Self {
+            topology,
+            amplifier,
+        })
+    }
+
+    /// Background packets a second that the port back carries, where that is not made here.
+    pub(super) fn return_pps(&self) -> Option<f64> {
+        self.topology.as_ref()?.generator.return_pps
+    }
+
+    /// Ports that background can come in through.
+    pub(super) fn feeds(&self) -> usize {
+        let wires = self.topology.as_ref().map(|it| match &self.amplifier {
+            Some(_) => it.links(),
+            None => it.cables() + 1,
+        });
+        wires.map_or(usize::MAX, |many| many as usize)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -338,5 +428,41 @@ mod tests {
             assert!(message.contains(want), "{text}: {message}");
             assert!(message.starts_with("wires.toml"), "{message}");
         }
+    }
+
+    fn topology(text: &str) -> Option<Topology> {
+        Some(toml::from_str(text).unwrap())
+    }
+
+    #[test]
+    fn what_does_not_go_together_is_said() {
+        let network = Switch::OpenFlow("192.0.2.1:6653".to_string());
+        let generator = "[generator]\nports = [\"null:\", \"tap:t\"]\n";
+        let one = || topology(&format!("{generator}first = 1\nsecond = 4\n"));
+        let two = |device: &str| {
+            topology(&format!(
+                "{generator}second = 4\n[amplifier]\n{device}first = 1\nlinks = [[2, 2]]\n"
+            ))
+        };
+        for (file, amplifier, switch, want) in [
+            (None, None, &network, "want --topology"),
+            (one(), Some(Switch::ByHand), &network, "add [amplifier]"),
+            (two(""), None, &network, "name it there"),
+            (one(), None, &Switch::OpenVSwitch, "built in"),
+            (None, Some(Switch::Taut), &Switch::Bridge, "cannot stand"),
+            (two(""), Some(Switch::Taut), &network, "cannot stand"),
+            (two(""), Some(network.clone()), &network, "another switch"),
+            (
+                two("device = \"openflow:192.0.2.1:6653\"\n"),
+                None,
+                &network,
+                "another switch",
+            ),
+        ] {
+            let said = Wires::new(file, amplifier, std::slice::from_ref(switch)).unwrap_err();
+            assert!(said.contains(want), "{said}");
+        }
+        Wires::new(None, Some(Switch::Taut), &[Switch::Taut]).unwrap();
+        Wires::new(two("device = \"by-hand\"\n"), None, &[network]).unwrap();
     }
 }

@@ -1,9 +1,7 @@
-//! Look-ups of IPv4: one address, or a batch.
+//! The two levels of IPv4, and look-ups in them: one address, or several without vector instructions.
 
 use std::sync::atomic::{AtomicU16, Ordering, fence};
 
-#[cfg(target_arch = "x86_64")]
-use super::wide::LookUp;
 use super::{BLOCK_ENTRIES, FIRST_ENTRIES};
 use crate::NextHop;
 use taut_sys::AlignedTable;
@@ -44,7 +42,7 @@ pub struct Fib {
     /// Entries of one block after the other.
     pub(super) second: AlignedTable<AtomicU16>,
     #[cfg(target_arch = "x86_64")]
-    wide: Option<taut_sys::lanes::Wide>,
+    pub(super) wide: Option<taut_sys::lanes::Wide>,
 }
 
 impl Fib {
@@ -93,22 +91,6 @@ impl Fib {
         }
         fence(Ordering::Acquire);
         self.in_block(entry, address)
-    }
-
-    /// Looks a batch up: `hops[i]` becomes the next hop of `addresses[i]`, as far as both reach. Loads of one address
-    /// do not wait for those of another, so the cache misses of a batch are under way together.
-    #[inline]
-    pub fn lookup_batch(&self, addresses: &[u32], hops: &mut [NextHop]) {
-        #[cfg(target_arch = "x86_64")]
-        if let Some(wide) = self.wide {
-            let count = addresses.len().min(hops.len());
-            return wide.run(LookUp {
-                fib: self,
-                addresses: &addresses[..count],
-                hops: &mut hops[..count],
-            });
-        }
-        self.look_up_plainly(addresses, hops);
     }
 
     #[inline(always)]

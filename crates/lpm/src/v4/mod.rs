@@ -9,8 +9,9 @@
 //! (release; the reader's fence acquires), and a block that is no longer needed keeps its last contents until all
 //! look-ups from before are over.
 //!
-//! `fib.rs` looks up, `wide.rs` sixteen at once, `table.rs` changes.
+//! `fib.rs` looks up, `batch.rs` a batch, `wide.rs` sixteen at once, `table.rs` changes.
 
+mod batch;
 mod fib;
 mod table;
 #[cfg(test)]

@@ -1,11 +1,10 @@
-//! Look-ups of IPv6: one address, or a batch level by level so that cache misses overlap.
+//! The levels of IPv6, and look-ups in them: one address, or several without vector instructions, level by level so that
+//! cache misses overlap.
 
 use std::hint::select_unpredictable;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use super::plan::key;
-#[cfg(target_arch = "x86_64")]
-use super::wide::LookUp;
 use super::{
     FIRST_BITS, HALF_ENTRIES, HALF_RANGES, LINE_BITS, LINE_ENTRIES, NODE_BITS, NODE_ENTRIES,
 };
@@ -16,10 +15,6 @@ use taut_sys::AlignedTable;
 pub(super) const IS_NODE: u32 = 1 << 31;
 /// Bit of an entry that is the number of a line.
 pub(super) const IS_LINE: u32 = 1 << 30;
-/// Addresses of a batch that are looked up together.
-const TOGETHER: usize = 64;
-/// Addresses of a smaller batch.
-const FEW: usize = 32;
 /// Bytes behind which only those of a batch go on that have not got there: what is announced to others ends at /48.
 pub(super) const BATCH_BYTES: usize = 8;
 
@@ -63,7 +58,7 @@ pub struct Fib {
     /// last value and have the entry of the last one in use.
     pub(super) lines: AlignedTable<AtomicU32>,
     #[cfg(target_arch = "x86_64")]
-    wide: Option<taut_sys::lanes::Wide>,
+    pub(super) wide: Option<taut_sys::lanes::Wide>,
 }
 
 impl Fib {
@@ -140,44 +135,9 @@ impl Fib {
         }
     }
 
-    /// Looks a batch up: `hops[i]` becomes the next hop of `addresses[i]`, as far as both reach. All go through a level
-    /// before any goes through the next one: loads of a level do not wait for each other.
-    #[inline]
-    pub fn lookup_batch(&self, addresses: &[[u8; 16]], hops: &mut [NextHop]) {
-        let count = addresses.len().min(hops.len());
-        let (batches, rest) = addresses[..count].as_chunks::<TOGETHER>();
-        let (places, others) = hops[..count].as_chunks_mut::<TOGETHER>();
-        for (addresses, hops) in batches.iter().zip(places) {
-            self.look_up_together(addresses, hops);
-        }
-        for (addresses, hops) in rest.chunks(FEW).zip(others.chunks_mut(FEW)) {
-            if let (Ok(addresses), Ok(hops)) = (addresses.try_into(), (&mut *hops).try_into()) {
-                self.look_up_together::<FEW>(addresses, hops);
-                continue;
-            }
-            let mut padded = ([[0; 16]; FEW], [NextHop::NONE; FEW]);
-            padded.0[..addresses.len()].copy_from_slice(addresses);
-            self.look_up_together(&padded.0, &mut padded.1);
-            hops.copy_from_slice(&padded.1[..hops.len()]);
-        }
-    }
-
     /// Returns the memory of all levels, bytes, also that of nodes and lines that are not in use.
     pub fn memory_bytes(&self) -> usize {
         size_of_val(&*self.first) + size_of_val(&*self.nodes) + size_of_val(&*self.lines)
-    }
-
-    #[inline]
-    fn look_up_together<const N: usize>(&self, addresses: &[[u8; 16]; N], hops: &mut [NextHop; N]) {
-        #[cfg(target_arch = "x86_64")]
-        if let Some(wide) = self.wide {
-            return wide.run(LookUp {
-                fib: self,
-                addresses,
-                hops,
-            });
-        }
-        self.look_up_plainly(addresses, hops);
     }
 
     pub(super) fn look_up_plainly<const N: usize>(

@@ -18,8 +18,10 @@
 //! table where this takes 22, and in nine turns on a busy machine 1.3 (random) and 1.9 times (Zipf) as long, without
 //! instructions that count bits. With them the two were within the noise of each other at random addresses.
 //!
-//! `plan.rs` says what a set of routes becomes, `fib.rs` looks up, `wide.rs` sixteen at once, `table.rs` changes.
+//! `plan.rs` says what a set of routes becomes, `fib.rs` looks up, `batch.rs` a batch, `wide.rs` sixteen at once,
+//! `table.rs` changes.
 
+mod batch;
 mod fib;
 mod part;
 mod plan;

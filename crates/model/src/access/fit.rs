@@ -5,81 +5,11 @@
 //! squares finds the latencies of each (see `trial.rs`). Which shares are free, whether the steps are steeper than
 //! those of independent accesses, and whether missed translations are a term, BIC decides.
 
-use super::trial::{Free, Trial};
-use super::{Hierarchy, STRUCTURE};
-use crate::estimate::{ErrorBasis, Errors, WrongValue, not_negative, positive};
-use crate::fit::{Coefficient, FitError, Spread};
-use crate::model_file::{Fitting, Kind, Method, Run, Variable};
-
-/// A measured cost of random accesses.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Point {
-    /// Size of the structure, bytes.
-    pub bytes: f64,
-    /// Cycles of one access, with the loop around it.
-    pub cycles: f64,
-    /// Standard deviation of repeated measurements, as a share of the cycles: memory scatters more than caches do, and
-    /// without this it hides their steps. None if not repeated: then relative errors of all points count equally, as
-    /// they do if any point has none.
-    pub scatter: Option<f64>,
-}
-
-/// A fitted access model.
-#[derive(Debug, Clone, PartialEq)]
-pub struct AccessFit {
-    /// Caches with their fitted shares and latencies. The loop around an access is part of the latencies. A cache that
-    /// the points do not show is not among them.
-    pub hierarchy: Hierarchy,
-    /// Latency of each cache, of memory and, where BIC found them to belong, of missed translations, cycles.
-    pub latencies: Vec<Coefficient>,
-    /// Shares of caches that were fitted, by name of the cache; one of all is called `caches`. Empty if the nominal
-    /// shares do.
-    pub shares: Vec<Coefficient>,
-    /// Steepness of the steps at the sizes of caches, by name of the cache as of shares. Empty if it is 1.
-    pub steepness: Vec<Coefficient>,
-    /// BIC of the fit, shares and steepness counted.
-    pub bic: f64,
-    /// Errors by level, on the points that it was fitted to.
-    pub errors: Vec<LevelErrors>,
-}
-
-impl AccessFit {
-    /// Returns how to fit the latencies once more, with the shares that were found, to a model that a file can hold.
-    /// Its intervals take the shares as known: those of this fit do not.
-    pub fn fitting(&self, confidence: f64) -> Fitting {
-        let variable = |name: &str, unit: &str| Variable {
-            name: name.to_owned(),
-            unit: unit.to_owned(),
-        };
-        Fitting {
-            kind: Kind::Access,
-            response: variable("cycles", "cycles/access"),
-            variables: vec![variable(STRUCTURE, "bytes")],
-            sets: vec![self.hierarchy.shapes()],
-            method: Method::LeastSquares,
-            spread: Spread::Relative,
-            confidence,
-        }
-    }
-}
-
-impl From<Point> for Run {
-    fn from(point: Point) -> Self {
-        Self {
-            variables: [(STRUCTURE.to_owned(), point.bytes)].into(),
-            response: point.cycles,
-        }
-    }
-}
-
-/// Errors of a model on the sizes that end in one level.
-#[derive(Debug, Clone, PartialEq)]
-pub struct LevelErrors {
-    /// Name of the cache whose nominal size is the first to hold them, or `memory`.
-    pub level: String,
-    /// The errors.
-    pub errors: Errors,
-}
+use super::Hierarchy;
+use super::point::Point;
+use super::trial::{AccessFit, Free, Trial};
+use crate::estimate::{not_negative, positive};
+use crate::fit::FitError;
 
 /// Fits latencies and shares to measured points by their relative errors. Sizes of caches, their inclusion and
 /// the reach of translation buffers are those of `nominal`; its shares, latencies and steepness do not count.
@@ -165,37 +95,6 @@ fn best(
             terms: 1,
         })
     })
-}
-
-/// Returns the errors of a model by level of the hierarchy, as far as there are points of it.
-///
-/// # Errors
-/// [`WrongValue`] for sizes that are not above 0.
-pub fn errors_by_level(
-    hierarchy: &Hierarchy,
-    points: &[Point],
-    basis: ErrorBasis,
-) -> Result<Vec<LevelErrors>, WrongValue> {
-    let mut all = Vec::new();
-    let mut from = 0.0;
-    let memory = ("memory", f64::INFINITY);
-    let caches = hierarchy
-        .levels
-        .iter()
-        .map(|level| (level.name.as_str(), level.size_bytes));
-    for (name, to) in caches.chain([memory]) {
-        let here = points
-            .iter()
-            .filter(|point| point.bytes > from && point.bytes <= to);
-        let mut pairs = Vec::new();
-        for point in here {
-            pairs.push((hierarchy.cycles(point.bytes)?, point.cycles));
-        }
-        let level = name.to_owned();
-        all.extend(Errors::of(basis, pairs).map(|errors| LevelErrors { level, errors }));
-        from = to;
-    }
-    Ok(all)
 }
 
 #[cfg(test)]

@@ -11,14 +11,20 @@
 //! how the costs are measured) comes back to each element last of all, so a cache that evicts the oldest loses all of a
 //! list that is a little too long: there the steps are steeper.
 
+mod edge;
+mod error;
 mod fit;
+mod point;
 mod trial;
 
-pub use fit::{AccessFit, LevelErrors, Point, errors_by_level, fit};
+pub use edge::Edge;
+pub use error::{LevelErrors, errors_by_level};
+pub use fit::fit;
+pub use point::Point;
+pub use trial::AccessFit;
 
 use crate::estimate::{WrongValue, not_negative, positive};
 use crate::model_file::{Factor, Shape};
-use serde::{Deserialize, Serialize};
 
 /// Sandy and Ivy Bridge: name, bytes, cycles of an access. (Gallenmüller 2021, Table 4.2; it has 26 to 31 cycles for L3,
 /// whose middle is 28.5: 29 is that rounded up.)
@@ -72,35 +78,6 @@ impl Level {
             share: 1.0,
             steepness: 1.0,
         }
-    }
-}
-
-/// Where a level of memory ends.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Edge {
-    /// Bytes that the levels up to there hold; infinite for memory, which holds all.
-    pub bytes: f64,
-    /// How steep the step there is: 1 for independent accesses.
-    pub steepness: f64,
-}
-
-impl Edge {
-    /// The edge before the first level.
-    pub const NOTHING: Self = Self::new(0.0);
-    /// The edge behind memory.
-    pub const ALL: Self = Self::new(f64::INFINITY);
-
-    /// Returns an edge as of independent accesses.
-    pub const fn new(bytes: f64) -> Self {
-        let steepness = 1.0;
-        Self { bytes, steepness }
-    }
-
-    /// Returns the share of accesses to a structure of so many bytes that the levels up to there answer:
-    /// `min(1, C / S)^k`.
-    pub fn within(&self, structure_bytes: f64) -> f64 {
-        (self.bytes / structure_bytes).min(1.0).powf(self.steepness)
     }
 }
 

@@ -1,9 +1,13 @@
-//! One way to fit the access model: with these shares and steepness free, with or without missed translations.
+//! One way to fit the access model: with these shares and steepness free, with or without missed translations; and what
+//! such a fit finds.
 
-use super::fit::{AccessFit, Point, errors_by_level};
-use super::{Edge, Hierarchy};
+use super::edge::Edge;
+use super::error::{LevelErrors, errors_by_level};
+use super::point::Point;
+use super::{Hierarchy, STRUCTURE};
 use crate::estimate::ErrorBasis;
-use crate::fit::{Design, FitError, LinearFit, Spread, least_squares};
+use crate::fit::{Coefficient, Design, FitError, LinearFit, Spread, least_squares};
+use crate::model_file::{Fitting, Kind, Method, Variable};
 use nalgebra::{DMatrix, DVector};
 
 /// Shares that are searched: from where a structure gets hardly anything of a cache to where it gets more than there
@@ -52,6 +56,45 @@ impl Free {
             Self::None => 1.0,
             Self::Common => fitted[0],
             Self::Each => fitted[level],
+        }
+    }
+}
+
+/// A fitted access model.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AccessFit {
+    /// Caches with their fitted shares and latencies. The loop around an access is part of the latencies. A cache that
+    /// the points do not show is not among them.
+    pub hierarchy: Hierarchy,
+    /// Latency of each cache, of memory and, where BIC found them to belong, of missed translations, cycles.
+    pub latencies: Vec<Coefficient>,
+    /// Shares of caches that were fitted, by name of the cache; one of all is called `caches`. Empty if the nominal
+    /// shares do.
+    pub shares: Vec<Coefficient>,
+    /// Steepness of the steps at the sizes of caches, by name of the cache as of shares. Empty if it is 1.
+    pub steepness: Vec<Coefficient>,
+    /// BIC of the fit, shares and steepness counted.
+    pub bic: f64,
+    /// Errors by level, on the points that it was fitted to.
+    pub errors: Vec<LevelErrors>,
+}
+
+impl AccessFit {
+    /// Returns how to fit the latencies once more, with the shares that were found, to a model that a file can hold.
+    /// Its intervals take the shares as known: those of this fit do not.
+    pub fn fitting(&self, confidence: f64) -> Fitting {
+        let variable = |name: &str, unit: &str| Variable {
+            name: name.to_owned(),
+            unit: unit.to_owned(),
+        };
+        Fitting {
+            kind: Kind::Access,
+            response: variable("cycles", "cycles/access"),
+            variables: vec![variable(STRUCTURE, "bytes")],
+            sets: vec![self.hierarchy.shapes()],
+            method: Method::LeastSquares,
+            spread: Spread::Relative,
+            confidence,
         }
     }
 }

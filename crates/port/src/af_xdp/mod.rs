@@ -10,6 +10,7 @@ mod filter;
 mod port;
 #[cfg(feature = "xdp")]
 mod program;
+mod queues;
 #[cfg(feature = "xdp")]
 mod ring;
 #[cfg(feature = "xdp")]
@@ -21,12 +22,12 @@ mod tests;
 #[cfg(feature = "xdp")]
 mod wanted;
 
-use crate::{Backend, Handling, PortSpec, Receives, Sends, Split};
-#[cfg(feature = "xdp")]
-pub(crate) use port::Shared;
+use crate::{Backend, Handling, Receives, Sends, Split};
 #[cfg(feature = "xdp")]
 use port::{open, probe, split};
-use std::ops::RangeInclusive;
+use queues::{RING_ENTRIES, queues, ring_entries};
+#[cfg(feature = "xdp")]
+pub(crate) use socket::Shared;
 #[cfg(not(feature = "xdp"))]
 use without::{open, probe, split};
 
@@ -88,26 +89,6 @@ pub(crate) const BACKEND: Backend = Backend {
     open,
     split: Split::Parts(split),
 };
-
-const RING_ENTRIES: u32 = 2048;
-
-/// Entries of each ring that a spec asks for; none if what it says is no such number.
-fn ring_entries(spec: &PortSpec) -> Option<u32> {
-    let entries = spec.number("ring", 64..=32768).ok()?;
-    let entries = entries.map_or(RING_ENTRIES, |n| n as u32);
-    entries.is_power_of_two().then_some(entries)
-}
-
-/// Queues with higher numbers have no place in the XDP program's map.
-const MOST_QUEUES: u32 = 1024;
-
-/// The queues that a spec asks for; none if what it says is no queue or range of queues.
-fn queues(spec: &PortSpec) -> Option<RangeInclusive<u32>> {
-    let text = spec.option("queue").unwrap_or("0");
-    let (first, last) = text.split_once('-').unwrap_or((text, text));
-    let (first, last) = (first.parse().ok()?, last.parse().ok()?);
-    (first <= last && last < MOST_QUEUES).then_some(first..=last)
-}
 
 /// Stand-in where the backend is not built.
 #[cfg(not(feature = "xdp"))]

@@ -1,20 +1,19 @@
 //! The port itself: frames travel between the worker's pool and the four rings.
 
 use super::program::Program;
-use super::socket::{Binding, Release, Rings, XdpSocket};
+use super::socket::{Binding, Living, Release, Rings, Shared, XdpSocket};
 use super::stamp;
 use super::wanted::Wanted;
-use crate::pool::Pool;
+use crate::pool::slots::Pool;
 use crate::{BATCH_CAPACITY, Batch, Link, Packet, PoolHandle, Port, PortCounters, PortError};
 use crate::{Part, PortSpec, Resources};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::xdp::{XdpDesc, XdpDescOptions};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
-use std::cell::RefCell;
 use std::fs;
 use std::mem;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use taut_sys::Alarm;
 use taut_sys::StampClock;
@@ -23,16 +22,6 @@ use taut_sys::interface::{self, ETHERNET_HEADER_BYTES, Interface};
 /// Calls to the kernel at most to get one batch sent: it sends 32 frames per call or more, and
 /// returns early for each frame that the driver drops.
 const KICKS: usize = 2 * BATCH_CAPACITY;
-
-/// State that the AF_XDP ports of one worker share.
-#[derive(Clone, Default)]
-pub(crate) struct Shared(Rc<RefCell<Living>>);
-
-#[derive(Default)]
-struct Living {
-    /// Bound sockets, all on the worker's pool. Those bound in the same way may share its registration.
-    sockets: Vec<(Weak<OwnedFd>, Binding)>,
-}
 
 /// An interface of this machine: the number of its network namespace, and its own there.
 type InterfaceId = (u64, u32);

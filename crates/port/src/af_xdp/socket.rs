@@ -12,9 +12,10 @@ use rustix::net::xdp::{
 };
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use rustix::net::{bind, recv, send, socket_with};
+use std::cell::RefCell;
 use std::mem::size_of;
 use std::ptr::NonNull;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::time::Duration;
 use taut_sys::Mapping;
 
@@ -37,6 +38,16 @@ pub(super) struct Binding {
     pub(super) need_wakeup: bool,
     /// Whether the kernel copies; None leaves it to the driver's abilities.
     pub(super) copy: Option<bool>,
+}
+
+/// State that the AF_XDP ports of one worker share.
+#[derive(Clone, Default)]
+pub(crate) struct Shared(pub(super) Rc<RefCell<Living>>);
+
+#[derive(Default)]
+pub(super) struct Living {
+    /// Bound sockets, all on the worker's pool. Those bound in the same way may share its registration.
+    pub(super) sockets: Vec<(Weak<OwnedFd>, Binding)>,
 }
 
 /// How long a queue may stay taken by a socket just closed: the kernel frees it a little later.

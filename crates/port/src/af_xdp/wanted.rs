@@ -2,8 +2,8 @@
 
 use super::filter::Filter;
 use super::program::Settings;
+use super::queues::{queues, ring_entries};
 use super::socket::Binding;
-use super::{queues, ring_entries};
 use crate::{PortError, PortSpec};
 use rustix::io::Errno;
 use std::ops::RangeInclusive;

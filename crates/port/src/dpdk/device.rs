@@ -1,44 +1,14 @@
 //! A device: attached and started, removed when dropped.
 
-use super::Settings;
 use super::environment::{Environment, control};
 use super::memory::MbufPool;
 use super::reason::{cause, reason};
+use super::settings::Settings;
+use super::setup::{Losses, Setup};
 use crate::{PortError, PortSpec};
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, c_int};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-
-/// Request for a device, and what was made of it (`struct taut_setup`).
-#[repr(C)]
-pub(super) struct Setup {
-    ring: u16,
-    queues: u16,
-    tx_queues: u16,
-    mtu: u16,
-    rate_mbps: u32,
-    mempools: *const *mut c_void,
-    stamps: c_int,
-    stamp_offset: c_int,
-    stamp_flag: u64,
-    port: u16,
-    rx_ring: u16,
-    tx_ring: u16,
-    step: *const c_char,
-    driver: [c_char; 64],
-}
-
-/// Losses that a device itself counted (`struct taut_losses`).
-#[repr(C)]
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Losses {
-    /// Arrived, but the receive ring was full.
-    pub(super) missed: u64,
-    /// Arrived, but there was no mbuf.
-    pub(super) no_mbuf: u64,
-    pub(super) rx_errors: u64,
-    pub(super) tx_errors: u64,
-}
 
 /// Virtual drivers that people have at hand, to say which of them are here.
 const VIRTUAL_DRIVERS: [&str; 9] = [

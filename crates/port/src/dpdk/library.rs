@@ -1,7 +1,7 @@
 //! Loads `shim.c`'s library, and with it DPDK's.
 
-use super::device::{Losses, Setup};
 use super::path::Path;
+use super::setup::{Losses, Setup};
 use crate::{Packet, PortError};
 use rustix::fs::{MemfdFlags, memfd_create};
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};

@@ -1,9 +1,8 @@
 //! Packet memory of a worker's DPDK ports: one pool of mbufs, and the ledger of those that packets hold.
 
-use super::Settings;
 use super::environment::{Environment, environment};
 use super::reason::reason;
-use crate::{PoolHandle, PortError, PortSpec};
+use crate::{PoolHandle, PortError};
 use std::cell::OnceCell;
 use std::ffi::{CString, c_void};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -16,8 +15,8 @@ const MBUF_RESERVE: u32 = 1024;
 const SLOT_BYTES: u64 = 64;
 
 /// Memory that the DPDK ports of one worker share; made by the first of them.
+#[derive(Default)]
 pub(crate) struct Shared {
-    mbufs: u32,
     made: OnceCell<Memory>,
 }
 
@@ -30,28 +29,15 @@ pub(super) struct Memory {
 }
 
 impl Shared {
-    /// Enough mbufs that these ports never starve each other.
-    pub(crate) fn for_ports(specs: &[PortSpec]) -> Self {
-        let rings: u32 = specs
-            .iter()
-            .filter(|spec| spec.backend() == super::BACKEND.name)
-            .filter_map(|spec| Settings::of(spec).ok())
-            .map(|settings| u32::from(settings.ring) * (u32::from(settings.queues) + 1))
-            .sum();
-        Self {
-            mbufs: rings + MBUF_RESERVE,
-            made: OnceCell::new(),
-        }
-    }
-
-    /// The memory, for the calling thread.
-    pub(super) fn memory(&self) -> Result<Memory, PortError> {
+    /// The memory, for the calling thread: so many mbufs in rings that ports which share it never starve each other.
+    pub(super) fn memory(&self, in_rings: u32) -> Result<Memory, PortError> {
         if let Some(memory) = self.made.get() {
             return Ok(memory.clone());
         }
-        let pool = Arc::new(MbufPool::new(environment()?, self.mbufs)?);
+        let mbufs = in_rings + MBUF_RESERVE;
+        let pool = Arc::new(MbufPool::new(environment()?, mbufs)?);
         let memory = Memory {
-            ledger: PoolHandle::ledger_keeping(self.mbufs, Box::new(Arc::clone(&pool))),
+            ledger: PoolHandle::ledger_keeping(mbufs, Box::new(Arc::clone(&pool))),
             pool,
         };
         Ok(self.made.get_or_init(|| memory).clone())

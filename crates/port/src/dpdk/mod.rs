@@ -21,22 +21,26 @@ mod path;
 mod port;
 #[cfg(dpdk)]
 mod reason;
+mod settings;
+#[cfg(dpdk)]
+mod setup;
 #[cfg(all(test, dpdk))]
 mod tests;
 #[cfg(any(test, not(dpdk)))]
 mod without;
 
-use crate::{Backend, Handling, PortError, PortSpec, Receives, Sends, Split};
+use crate::{Backend, Handling, Receives, Sends, Split};
 #[cfg(dpdk)]
 pub(crate) use memory::Shared;
 #[cfg(dpdk)]
 use port::{open, probe, split};
+use settings::NAME;
 #[cfg(not(dpdk))]
 use without::{open, probe, split};
 
 /// `dpdk:DEVICE[,ring=N][,rss=N][,mtu=N][,rate=N][,stamps=hardware][,ARGUMENT=VALUE...]`.
 pub(crate) const BACKEND: Backend = Backend {
-    name: "dpdk",
+    name: NAME,
     summary: "a device of DPDK: a PCI address or net_memif0, net_vhost0, net_af_packet0, ...",
     target: "DEVICE",
     options: &[
@@ -81,49 +85,3 @@ pub(crate) const BACKEND: Backend = Backend {
 
 /// Version of DPDK that this was built with; none where DPDK ports are not built in.
 pub const BUILT_WITH: Option<&str> = option_env!("TAUT_DPDK_VERSION");
-
-const RING: u16 = 512;
-
-/// Size of the ring that AF_XDP's driver fills, whatever it is asked for.
-const AF_XDP_RING: u16 = 2048;
-
-/// Payload of the longest frame that, with its header, two VLAN tags and its check sequence, fits into a buffer.
-const LONGEST_MTU: u64 = 2048 - 14 - 8 - 4;
-
-/// Wishes of a spec to its device, but for its name and arguments.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Settings {
-    /// Descriptors of each ring.
-    ring: u16,
-    /// Number of receive queues.
-    queues: u16,
-    /// Longest payload of a frame; 0 leaves it to the driver.
-    mtu: u16,
-    /// The device's limit for sending; 0 is none.
-    rate_mbps: u32,
-    /// Whether the device is to stamp what it receives.
-    stamps: bool,
-}
-
-impl Settings {
-    fn of(spec: &PortSpec) -> Result<Self, PortError> {
-        let default = if spec.target().starts_with("net_af_xdp") {
-            AF_XDP_RING
-        } else {
-            RING
-        };
-        Ok(Self {
-            ring: spec
-                .number("ring", 64..=32768)?
-                .map_or(default, |n| n as u16),
-            queues: spec.number("rss", 1..=16)?.unwrap_or(1) as u16,
-            mtu: spec.number("mtu", 1500..=LONGEST_MTU)?.unwrap_or(0) as u16,
-            rate_mbps: spec.number("rate", 1..=400_000)?.unwrap_or(0) as u32,
-            stamps: match spec.option("stamps") {
-                None => false,
-                Some("hardware") => true,
-                Some(other) => return Err(spec.error(format!("stamps={other}: want hardware"))),
-            },
-        })
-    }
-}

@@ -1,11 +1,12 @@
 //! The port: a device, its data path, and the memory its packets lie in.
 
-use super::Settings;
-use super::device::{Device, Losses};
+use super::device::Device;
 use super::environment::{Environment, environment};
 use super::library::{Shim, shim};
 use super::memory::{MbufPool, Memory};
 use super::path::{Counts, Path};
+use super::settings::{Settings, mbufs_in_rings};
+use super::setup::Losses;
 use crate::{
     BATCH_CAPACITY, Batch, Link, Part, Port, PortCounters, PortError, PortSpec, Resources,
 };
@@ -170,7 +171,7 @@ impl DpdkPort {
     fn open(opening: &Opening, worker: u16, resources: &mut Resources) -> Result<Self, PortError> {
         let Opening { spec, settings, .. } = opening;
         let environment = environment()?;
-        let memory = resources.dpdk().memory()?;
+        let memory = resources.dpdk().memory(mbufs_in_rings(resources.specs()))?;
         opening.add(environment, &memory.pool)?;
         let mut stamps: Box<[u64]> = if settings.stamps {
             Box::new([0; BATCH_CAPACITY])

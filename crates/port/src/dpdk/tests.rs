@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::environment::environment;
+use super::settings::mbufs_in_rings;
 use crate::{BATCH_CAPACITY, Batch, Port, PortError, PortSpec, Resources};
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -114,7 +115,10 @@ fn no_buffer_is_lost_however_often_packets_are_dropped_or_sent() {
         &format!("dpdk:{sink},size=64,no-rx=1"),
     ])
     .unwrap();
-    let memory = resources.dpdk().memory().unwrap();
+    let memory = resources
+        .dpdk()
+        .memory(mbufs_in_rings(resources.specs()))
+        .unwrap();
     let mut batch = Batch::new();
     let mut forwarded = 0;
     for round in 0..2_000 {

@@ -2,7 +2,7 @@
 
 #![cfg_attr(dpdk, allow(dead_code))]
 
-use super::Settings;
+use super::settings::Settings;
 use crate::{Part, Port, PortError, PortSpec, Resources};
 
 pub(super) fn probe() -> Result<String, PortError> {

@@ -3,7 +3,8 @@
 //! What tests and fuzz targets show with it is meant for any peer: whatever is written into the rings, whenever.
 
 use super::client_queue::ClientQueue;
-use super::connection::{Connection, Fault, Regions, RingPlace, interrupt_file};
+use super::connection::{Connection, Regions, RingPlace};
+use super::fault::{Fault, interrupt_file};
 use super::knock::Knocker;
 use super::ring::Ring;
 pub use super::ring::{Descriptor, FLAG_NEXT, MAX_LOG2_RING_SIZE, MIN_LOG2_RING_SIZE};

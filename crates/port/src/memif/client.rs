@@ -2,7 +2,8 @@
 //! server went away.
 
 use super::channel::{Channel, ChannelError, wait};
-use super::connection::{Connection, Fault, Handovers, Regions, RingPlace, interrupt_file};
+use super::connection::{Connection, Handovers, Regions, RingPlace};
+use super::fault::{Fault, interrupt_file};
 use super::message::{MODE_ETHERNET, Message, VERSION};
 use super::ring::{MIN_LOG2_RING_SIZE, Ring};
 use super::{APPLICATION_NAME, Identity};

@@ -17,9 +17,11 @@ mod channel;
 mod client;
 mod client_queue;
 mod connection;
+mod fault;
 mod knock;
 pub mod message;
 mod ring;
+mod round_robin;
 mod server;
 mod server_queue;
 mod shrink;
@@ -30,7 +32,8 @@ mod wakes;
 use crate::{Backend, Batch, Handling, Link, Port, PortCounters, PortError, PortSpec, Receives};
 use crate::{Part, Resources, Sends, Split};
 use client_queue::ClientQueue;
-use connection::{Connection, Handover, Handovers, interrupt_file};
+use connection::{Connection, Handover, Handovers};
+use fault::interrupt_file;
 use knock::Knocker;
 use ring::{MAX_LOG2_RING_SIZE, MIN_LOG2_RING_SIZE};
 use rustix::io::write;
@@ -397,26 +400,4 @@ impl Port for MemifPort {
             queue.copies = wanted;
         }
     }
-}
-
-/// Lets `receive` fill `batch` from the rings in turn, each time from the next one on, so that none is left behind.
-/// Returns how many packets came.
-#[inline(never)]
-fn round_robin<R>(
-    rings: &mut [R],
-    next: &mut usize,
-    batch: &mut Batch,
-    mut receive: impl FnMut(&mut R, &mut Batch) -> usize,
-) -> usize {
-    let mut received = 0;
-    for _ in 0..rings.len() {
-        if let Some(ring) = rings.get_mut(*next) {
-            received += receive(ring, batch);
-        }
-        *next = (*next + 1) % rings.len();
-        if batch.room() == 0 {
-            break;
-        }
-    }
-    received
 }

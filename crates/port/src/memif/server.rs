@@ -1,7 +1,8 @@
 //! The server's control thread: listens, shakes hands with one client at a time, notices its end.
 
 use super::channel::{Channel, ChannelError, wait};
-use super::connection::{Connection, Fault, Handovers, Regions, RingPlace};
+use super::connection::{Connection, Handovers, Regions, RingPlace};
+use super::fault::Fault;
 use super::message::{MODE_ETHERNET, Message, VERSION};
 use super::ring::{MAX_LOG2_RING_SIZE, MIN_LOG2_RING_SIZE};
 use super::shrink::Guard;

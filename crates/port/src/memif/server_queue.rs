@@ -4,7 +4,7 @@
 use super::connection::Connection;
 use super::knock::Knocker;
 use super::ring::{Descriptor, FLAG_NEXT, Ring};
-use super::round_robin;
+use super::round_robin::round_robin;
 use super::wakes::{self, Wakes};
 use crate::{Batch, Packet, PoolHandle, PortCounters};
 use std::ptr::NonNull;

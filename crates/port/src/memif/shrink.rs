@@ -5,7 +5,7 @@
 //! without a copy is not and cannot be, and huge pages can be taken out of any file (`FALLOC_FL_PUNCH_HOLE`). So the signal
 //! is answered: fresh zeroed pages take the place of the whole region, the access is done again, and the connection ends.
 
-use super::connection::Fault;
+use super::fault::Fault;
 use crate::PortError;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 use std::mem::{MaybeUninit, transmute};

@@ -3,10 +3,8 @@
 //! pcap as in draft-ietf-opsawg-pcap, pcapng as in draft-ietf-opsawg-pcapng.
 
 use super::link::{CARRIED, LinkType};
+pub use super::link::{ETHERNET, LONGEST_FRAME_BYTES};
 use std::fmt;
-
-/// Longest frame in bytes that a port hands on; longer ones are passed over.
-pub const LONGEST_FRAME_BYTES: usize = 16384;
 
 /// No program captures more than this of one frame (libpcap's limit); a longer record is damage.
 const LONGEST_CAPTURE_BYTES: u32 = 262_144;
@@ -16,9 +14,6 @@ const LONGEST_WHOLE_BLOCK_BYTES: usize = LONGEST_FRAME_BYTES + 4096;
 
 /// Bytes that [`Scanner::step`] asks for at most: a window at least this long always gets on.
 pub const WINDOW_BYTES: usize = LONGEST_WHOLE_BLOCK_BYTES;
-
-/// Link type of Ethernet frames, in both formats.
-pub const ETHERNET: u16 = 1;
 
 /// First word of a pcap file with times in microseconds.
 const MICROSECOND_MAGIC: u32 = 0xa1b2_c3d4;

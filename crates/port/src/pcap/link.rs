@@ -3,7 +3,11 @@
 //!
 //! Numbers and headers as in the registry of link types (draft-ietf-opsawg-pcaplinktype) and on its pages at tcpdump.org.
 
-use super::format::{ETHERNET, LONGEST_FRAME_BYTES};
+/// Link type of Ethernet frames, in both formats.
+pub const ETHERNET: u16 = 1;
+
+/// Longest frame in bytes that a port hands on; longer ones are passed over.
+pub const LONGEST_FRAME_BYTES: usize = 16384;
 
 /// Link types that are carried, for people.
 pub(super) const CARRIED: &str = "Ethernet (1), BSD loopback (0, 108), raw IP (12, 14, 101, 228, 229), PPP (9, 50), Cisco HDLC (104) and \

@@ -5,6 +5,7 @@
 //! *due*, so that a late generator (or a device that pushes back) cannot hide waiting time.
 
 mod arrival_clock;
+mod handover;
 mod neighbours;
 mod receive;
 mod return_line;
@@ -26,8 +27,8 @@ use crate::line::Pacing;
 use crate::stations::Stations;
 use crate::stream::Stream;
 use arrival_clock::Related;
+use handover::{Handed, Pending};
 use return_line::ReturnLine;
-use send::{Handed, Pending};
 use taut_port::{
     BATCH_CAPACITY, Batch, Part, PoolHandle, Port, PortCounters, PortError, PortSpec, Resources,
 };
@@ -256,6 +257,19 @@ impl Instrument {
             neighbours::point_at(&mut self.traffic, &gateway, mac);
         }
         Ok(())
+    }
+
+    /// Takes no more packets than so many a second from the receiving port from now on, and gives the memory of each back only when
+    /// `keep` more have come: of a ring of `n` slots the device sees `n - keep`. None: as many as come.
+    pub fn set_return_line(&mut self, line: Option<(f64, usize)>) {
+        self.return_line = line.map(|(pps, keep)| ReturnLine::new(pps, keep, &self.clock));
+        self.arrived.set_limit(BATCH_CAPACITY);
+    }
+
+    /// Makes the schedules of a trial that begins at `start`, in ticks, one for each stream.
+    fn schedules(&self, trial: Trial, start: u64) -> Vec<Running> {
+        let seeds = (self.seed, self.trials);
+        running::schedules(&self.traffic, trial, &self.clock, seeds, start)
     }
 
     /// Returns what each port counted since it was opened.

@@ -3,7 +3,8 @@
 
 use super::{Instrument, TrialError};
 use crate::Traffic;
-use crate::stations::{Gateway, Stations};
+use crate::gateway::Gateway;
+use crate::stations::Stations;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

@@ -1,10 +1,9 @@
 //! A line of limited rate behind the receiving port, where a port itself has none: over shared memory whoever receives is as fast as
 //! its processor. So a device's port can be overloaded at a rate that is known.
 
-use super::Instrument;
 use std::collections::VecDeque;
 use std::time::Duration;
-use taut_port::{BATCH_CAPACITY, Batch, Packet};
+use taut_port::{Batch, Packet};
 use taut_sys::Clock;
 
 /// Packets that a line which was looked at late makes good for, at most.
@@ -21,7 +20,7 @@ pub(super) struct ReturnLine {
 }
 
 impl ReturnLine {
-    fn new(pps: f64, keep: usize, clock: &Clock) -> Self {
+    pub(super) fn new(pps: f64, keep: usize, clock: &Clock) -> Self {
         let interval = Duration::from_secs_f64(1.0 / pps);
         Self {
             interval_ticks: (clock.to_ticks(interval.as_nanos() as f64) as u64).max(1),
@@ -49,15 +48,6 @@ impl ReturnLine {
         while self.kept.len() > self.keep {
             self.kept.pop_front();
         }
-    }
-}
-
-impl Instrument {
-    /// Takes no more packets than so many a second from the receiving port from now on, and gives the memory of each back only when
-    /// `keep` more have come: of a ring of `n` slots the device sees `n - keep`. None: as many as come.
-    pub fn set_return_line(&mut self, line: Option<(f64, usize)>) {
-        self.return_line = line.map(|(pps, keep)| ReturnLine::new(pps, keep, &self.clock));
-        self.arrived.set_limit(BATCH_CAPACITY);
     }
 }
 

@@ -261,7 +261,7 @@ mod tests {
     use super::*;
     use crate::every_packet::{EveryPacket, Outcome};
     use crate::line::Pacing;
-    use crate::{Summaries, Traffic};
+    use crate::{Pattern, Plan, Summaries, Traffic};
     use std::collections::VecDeque;
     use std::time::Instant;
     use taut_port::{Batch, Link, Packet, Port, PortCounters, PortSpec};
@@ -452,12 +452,20 @@ mod tests {
 
     #[test]
     fn the_last_packets_of_a_burst_take_their_time_too() {
-        let stream = Stream::new(&UdpFlow::default(), 64).unwrap();
+        let burst = Pattern::Burst {
+            packets: 128,
+            gap: Duration::ZERO,
+        };
+        let stream = Stream::of(Plan {
+            pattern: burst,
+            ..Plan::default()
+        });
+        let stream = stream.unwrap();
         let mut instrument = instrument_on(vec![Box::<Heavy>::default()], stream.into());
         // Four batches: three quarters of it, if the last one took no time.
         let trial = Trial {
-            rate_pps: 128e6,
-            duration: Duration::from_micros(1),
+            rate_pps: 128e3,
+            duration: Duration::from_millis(1),
         };
         let mut record = Summaries::new(instrument.clock());
         let tally = instrument.run(trial, &mut record, &AtomicBool::new(false));

@@ -1,8 +1,10 @@
 //! State of a stream in a trial: when it may send, and which of several streams is next.
 
-use super::{Instrument, Trial};
-use crate::{Pattern, Schedule};
+use super::trial::Trial;
+use crate::pattern::{Pattern, Schedule};
+use crate::traffic::Traffic;
 use std::time::Duration;
+use taut_sys::Clock;
 
 /// Distance at which a stream sends what it owes after a stall, as a share of its average gap. It does not send all at
 /// once: a burst would measure the generator's stall, not the device.
@@ -82,30 +84,35 @@ fn arrivals_seed(run: u64, stream: u64, trial: u64, index: usize) -> u64 {
     fastrand::Rng::with_seed(mixed).u64(..)
 }
 
-impl Instrument {
-    /// Makes the schedules of a trial that begins at `start`, in ticks, one for each stream.
-    pub(super) fn schedules(&self, trial: Trial, start: u64) -> Vec<Running> {
-        let rates = self.traffic.rates_pps(trial.rate_pps);
-        let streams = self.traffic.streams().iter().zip(rates).enumerate();
-        streams
-            .map(|(index, (stream, rate_pps))| {
-                let pattern = stream.pattern();
-                let spacing = match pattern {
-                    Pattern::Burst { .. } | Pattern::Trace(_) => 0.0,
-                    _ => (CATCH_UP / rate_pps).min(WIDEST_CATCH_UP.as_secs_f64()) * self.clock.hz,
-                };
-                let seed = arrivals_seed(self.seed, stream.seed(), self.trials, index);
-                let (duration, hz) = (trial.duration, self.clock.hz);
-                Running {
-                    schedule: Schedule::new(pattern, rate_pps, duration, start, hz, seed),
-                    free_at: 0,
-                    spacing: spacing as u64,
-                    starved_until: 0,
-                    priority: stream.priority(),
-                }
-            })
-            .collect()
-    }
+/// Makes the schedules of a trial that begins at `start`, in ticks, one for each stream of the traffic. `seed` is the run's,
+/// `number` the trial's in it.
+pub(super) fn schedules(
+    traffic: &Traffic,
+    trial: Trial,
+    clock: &Clock,
+    (seed, number): (u64, u64),
+    start: u64,
+) -> Vec<Running> {
+    let rates = traffic.rates_pps(trial.rate_pps);
+    let streams = traffic.streams().iter().zip(rates).enumerate();
+    streams
+        .map(|(index, (stream, rate_pps))| {
+            let pattern = stream.pattern();
+            let spacing = match pattern {
+                Pattern::Burst { .. } | Pattern::Trace(_) => 0.0,
+                _ => (CATCH_UP / rate_pps).min(WIDEST_CATCH_UP.as_secs_f64()) * clock.hz,
+            };
+            let seed = arrivals_seed(seed, stream.seed(), number, index);
+            let (duration, hz) = (trial.duration, clock.hz);
+            Running {
+                schedule: Schedule::new(pattern, rate_pps, duration, start, hz, seed),
+                free_at: 0,
+                spacing: spacing as u64,
+                starved_until: 0,
+                priority: stream.priority(),
+            }
+        })
+        .collect()
 }
 
 #[cfg(test)]

@@ -1,47 +1,19 @@
 //! Sending: packets are made, from templates or by a hand, stamped last, and handed to the first port.
 
+use super::handover::{Handed, Pending};
 use super::running::{Running, choose};
-use super::{BURST, Instrument, STREAM_BITS, Tally};
-use crate::Record;
+use super::trial::Tally;
+use super::{BURST, Instrument, STREAM_BITS};
 use crate::hand::{Hand, Made};
 use crate::line::{Line, Next};
+use crate::record::Record;
 use std::ops::Range;
 use taut_port::Packet;
 use taut_sys::ticks;
-use taut_wire::{StampLayout, Sum};
 
 /// Packets that a hand makes ahead at most, and how many at once while nothing else is to be done.
 const CRAFTED_AHEAD: usize = 64;
 const CRAFTED_WHILE_IDLE: usize = 16;
-
-/// What was handed over and not told to the records yet.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Handed {
-    made: usize,
-    /// How many of them, the last ones, the port did not take.
-    refused: usize,
-    stamp: u64,
-}
-
-/// A packet between being made and being handed over.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Pending {
-    stream: usize,
-    template: u32,
-    varied: Sum,
-    sequence: u64,
-    /// Time at which the packet is due; ticks.
-    due: u64,
-    /// Time at which the packet has its place on the line: when it is due where there is no line; ticks.
-    place: u64,
-    /// Time of the first stamp that the packet got; ticks, 0 before it has one.
-    first_stamp: u64,
-    /// Whether the packet is a filler, which is no stream's.
-    filler: bool,
-    /// Whether a hand made the packet; it takes the place of the template's.
-    crafted: bool,
-    layout: Option<StampLayout>,
-}
 
 impl Instrument {
     /// While nothing is due: lets the hand make packets of a stream whose next one is not due before

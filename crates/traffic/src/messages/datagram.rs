@@ -1,6 +1,7 @@
 //! Messages as UDP datagrams.
 
-use super::{Messages, Received, is_for_now, udp_socket};
+use super::socket::{is_for_now, udp_socket};
+use super::transport::{Messages, Received};
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;

@@ -1,6 +1,8 @@
 //! Messages over the deadline transport: its connections over one UDP socket, one for each peer.
 
-use super::{Messages, Received, Told, is_for_now, now_ns, udp_socket};
+use super::clock::now_ns;
+use super::socket::{is_for_now, udp_socket};
+use super::transport::{Messages, Received, Told};
 use rustix::rand::{GetRandomFlags, getrandom};
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,

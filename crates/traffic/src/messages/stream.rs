@@ -3,7 +3,8 @@
 //! Nothing here blocks but [`Messages::wait`], and no peer can keep others from their turn: connections are opened in the
 //! background, peers are heard in turn, and one that has been silent for long makes room.
 
-use super::{MOST_MESSAGE_BYTES, Messages, Received, is_for_now};
+use super::socket::is_for_now;
+use super::transport::{MOST_MESSAGE_BYTES, Messages, Received};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, ipproto, socket_with};
 use std::io::{self, Read, Write};

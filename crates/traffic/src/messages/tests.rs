@@ -1,7 +1,8 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
-use std::time::Instant;
+use std::net::UdpSocket;
+use std::time::{Duration, Instant};
 use taut_transport::{Coding, Master, Settings};
 
 const HERE: &str = "127.0.0.1:0";

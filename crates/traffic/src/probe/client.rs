@@ -4,10 +4,9 @@
 //! machine's other processors stay with whatever lies on the path.
 
 use crate::messages::{
-    DeadlineSettings, Messages, Transport, any_address_to, open as open_messages,
+    DeadlineSettings, Messages, Transport, any_address_to, open as open_messages, widen,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::sockopt;
 use rustix::thread::set_current_timer_slack;
 use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
@@ -29,9 +28,6 @@ const SPIN: Duration = Duration::from_micros(20);
 
 /// Probes that a late client sends before it looks for answers.
 const SENT_BEFORE_LOOKING: u32 = 8;
-
-/// Room asked for in the socket's queues, bytes; the kernel gives what it allows.
-const QUEUE_BYTES: usize = 4 << 20;
 
 /// Probes after each other at one interval.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -410,13 +406,6 @@ fn is_from_afar(e: &std::io::Error) -> bool {
         e.kind(),
         ErrorKind::ConnectionRefused | ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable
     )
-}
-
-/// Asks for longer queues: a machine that takes the core away for milliseconds must not make losses of its own.
-pub(crate) fn widen(socket: &UdpSocket) {
-    // Refused or cut, they are as long as the system allows.
-    let _ = sockopt::set_socket_recv_buffer_size(socket, QUEUE_BYTES);
-    let _ = sockopt::set_socket_send_buffer_size(socket, QUEUE_BYTES);
 }
 
 /// A train on its way.

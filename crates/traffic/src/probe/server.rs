@@ -1,7 +1,7 @@
 //! Sends probes back to where they came from.
 
 use super::Over;
-use crate::messages::{Messages, Transport, open};
+use crate::messages::{Messages, Transport, open, widen};
 use rustix::thread::set_current_timer_slack;
 use serde::Serialize;
 use std::io::ErrorKind;
@@ -52,7 +52,7 @@ impl ProbeServer {
     pub fn bind(address: impl ToSocketAddrs) -> std::io::Result<Self> {
         let socket = UdpSocket::bind(address)?;
         socket.set_read_timeout(Some(PAUSE))?;
-        super::client::widen(&socket);
+        widen(&socket);
         Ok(Self {
             carrier: Carrier::Socket(socket),
         })

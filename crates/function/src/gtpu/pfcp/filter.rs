@@ -2,7 +2,8 @@
 //! filters of other rules of the session that are named by their number.
 
 use super::super::FlowFilter;
-use super::session::{Refusal, look};
+use super::element::look;
+use super::refusal::Refusal;
 use std::collections::BTreeMap;
 use taut_wire::pfcp::{Element, ElementType, FailedRule, SdfFilter};
 

@@ -3,8 +3,10 @@
 
 mod counts;
 mod echo;
+mod element;
 mod filter;
 mod node;
+mod refusal;
 mod requests;
 mod responses;
 mod session;

@@ -8,7 +8,9 @@
 use super::super::held::Held;
 use super::super::sorting::{Choice, MOST_CHOICES};
 use super::super::{Action, Bearer, Limit, Limits, Match, MeterName, Path, Sorting, Wish};
+use super::element::{find, look};
 use super::filter::Filters;
+use super::refusal::Refusal;
 use super::settings::{Applications, Terms};
 use super::urr::{ASKED, ENDED, Moment, Urr};
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,52 +41,6 @@ const REPORT_ALL: u8 = 4;
 const DELAY_UNIT: Duration = Duration::from_millis(50);
 /// IP and GTP-U, of either version or of the tunnel's own (section 8.2.64): 6 is what Open5GS sends.
 const GTPU_REMOVALS: [u8; 3] = [0, 1, 6];
-
-/// Reason why a request is not granted, as the response says it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Refusal {
-    pub cause: Cause,
-    pub offending: Option<ElementType>,
-    pub failed: Option<FailedRule>,
-}
-
-impl Refusal {
-    pub fn new(cause: Cause) -> Self {
-        Self {
-            cause,
-            offending: None,
-            failed: None,
-        }
-    }
-
-    pub fn missing(element_type: ElementType) -> Self {
-        Self {
-            offending: Some(element_type),
-            ..Self::new(Cause::MANDATORY_IE_MISSING)
-        }
-    }
-
-    pub fn incorrect(element_type: ElementType) -> Self {
-        Self {
-            offending: Some(element_type),
-            ..Self::new(Cause::MANDATORY_IE_INCORRECT)
-        }
-    }
-
-    pub fn rule(failed: FailedRule) -> Self {
-        Self {
-            failed: Some(failed),
-            ..Self::new(Cause::RULE_FAILURE)
-        }
-    }
-}
-
-/// A length inside an element lies.
-impl From<taut_wire::Error> for Refusal {
-    fn from(_: taut_wire::Error) -> Self {
-        Self::new(Cause::INVALID_LENGTH)
-    }
-}
 
 /// Packet detection rule.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -921,23 +877,4 @@ fn path(creation: &OuterHeaderCreation, own: &[IpAddr]) -> Option<Path> {
         let local = *own.iter().find(same)?;
         Some(Path { local, remote })
     })
-}
-
-/// The first element of a type in a group, if there is one.
-pub(super) fn look<'a>(
-    group: &Element<'a>,
-    element_type: ElementType,
-) -> Result<Option<Element<'a>>, Refusal> {
-    for element in group.group() {
-        let element = element?;
-        if element.element_type == element_type {
-            return Ok(Some(element));
-        }
-    }
-    Ok(None)
-}
-
-/// The first element of a type in a group, which has to be there.
-fn find<'a>(group: &Element<'a>, element_type: ElementType) -> Result<Element<'a>, Refusal> {
-    look(group, element_type)?.ok_or(Refusal::missing(element_type))
 }

@@ -7,7 +7,7 @@ use taut_settings::duration;
 use taut_wire::pfcp::UDP_PORT;
 
 /// Sessions there can be at most: as many as bearers.
-const MOST_SESSIONS: usize = super::super::MOST_BEARERS;
+const MOST_SESSIONS: usize = super::super::bearer::MOST_BEARERS;
 /// Rules of a session at most.
 const MOST_RULES: usize = 4096;
 /// Times that a request may be sent again at most.

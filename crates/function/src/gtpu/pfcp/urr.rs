@@ -2,7 +2,8 @@
 
 use super::super::policing::SharedMeters;
 use super::super::usage::{Counted, Usage};
-use super::session::{Refusal, look};
+use super::element::look;
+use super::refusal::Refusal;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use taut_wire::pfcp::{Element, ElementType, Volumes, Writer};

@@ -1,6 +1,6 @@
 //! Tests of what ends a TCP mapping early, and of what only looks as if it did.
 
-use super::super::connection::{ACK, FIN, RST, SYN};
+use super::super::seen::{ACK, FIN, RST, SYN};
 use super::*;
 use std::sync::LazyLock;
 

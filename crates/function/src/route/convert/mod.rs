@@ -6,7 +6,7 @@
 mod mrt;
 mod printed;
 
-use super::settings::Prefix;
+use super::prefix::Prefix;
 use std::collections::HashMap;
 use std::io::{self, BufRead};
 use std::net::IpAddr;

@@ -1,7 +1,7 @@
 //! Table snapshots of MRT dumps: RFC 6396 section 4.3, and with path identifiers RFC 8050 section 4.
 
 use super::{ConvertError, Lead, Leads, Lines};
-use crate::route::settings::Prefix;
+use crate::route::prefix::Prefix;
 use std::io::{BufRead, ErrorKind, Read};
 use std::net::IpAddr;
 

@@ -2,7 +2,7 @@
 //! `'show ipv6 route'` of FRR.
 
 use super::{ConvertError, LONGEST_LINE, Lead, Leads, Lines};
-use crate::route::settings::Prefix;
+use crate::route::prefix::Prefix;
 use crate::route::text::address_and_length;
 use std::io::{BufRead, Read};
 use std::net::IpAddr;

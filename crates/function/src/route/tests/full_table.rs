@@ -1,4 +1,4 @@
-//! What full tables cost: measurements, for docs/PERFORMANCE.md. Run as root, built with `--release`.
+//! The cost of full tables: measurements for docs/runs/measured/full-table-load.toml and kernel-routes-cost.toml. Run as root, built with `--release`.
 
 use super::super::Settings;
 use super::super::control::Control;

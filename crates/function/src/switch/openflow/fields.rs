@@ -1,8 +1,9 @@
 //! Fields of packets as OpenFlow writes them, OXM. (OpenFlow 1.3.5, sections 7.2.3.2 to 7.2.3.8.)
 
 use super::wire::{Reader, Writer, Wrong};
-use crate::switch::action::{Action, Of};
+use crate::switch::action::Action;
 use crate::switch::key::{Field, Key, TAGGED};
+use crate::switch::scope::Of;
 use taut_wire::{EtherType, IpProtocol};
 
 /// OpenFlow's own fields.

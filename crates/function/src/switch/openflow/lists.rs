@@ -3,10 +3,13 @@
 use super::fields::{check_fields_set, read_set, write_set};
 use super::wire::{Reader, Writer, Wrong};
 use crate::switch::action::{
-    Action, ActionsError, CUSTOMER_TAG, Instructions, Of, SERVICE_TAG, To, steps,
+    Action, ActionsError, CUSTOMER_TAG, Instructions, SERVICE_TAG, To, steps,
 };
-use crate::switch::control::{Bucket, MOST_BUCKETS, Refused, TABLES};
+use crate::switch::group::{Bucket, MOST_BUCKETS};
 use crate::switch::key::{Field, Key};
+use crate::switch::refusal::Refused;
+use crate::switch::scope::Of;
+use crate::switch::table::TABLES;
 use taut_wire::EtherType;
 
 /// Numbers that are no ports.

@@ -8,14 +8,16 @@ use super::lists::{
     read_instructions, reserved, write_buckets, write_instructions,
 };
 use super::wire::{Reader, Writer, Wrong};
-use crate::switch::action::{Action, ETHERNET_BYTES, Instructions, Of, TAG_BYTES};
-use crate::switch::control::{
-    Control, Group, GroupKind, Kept, Limit, MOST_GROUPS, MOST_METERS, Meter, Refused, Rule, RuleId,
-    TABLES,
-};
+use crate::switch::action::{Action, ETHERNET_BYTES, Instructions, TAG_BYTES};
+use crate::switch::control::{Control, Kept, Rule, RuleId};
+use crate::switch::facts::Facts;
+use crate::switch::group::{Group, GroupKind, MOST_GROUPS};
 use crate::switch::key::{Field, Key};
-use crate::switch::server::Facts;
+use crate::switch::meter::{Limit, MOST_METERS, Meter};
+use crate::switch::refusal::Refused;
+use crate::switch::scope::Of;
 use crate::switch::shape::{GroupState, MeterState};
+use crate::switch::table::TABLES;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
@@ -89,7 +91,7 @@ const RESET_COUNTS: u16 = 4;
 
 /// Reasons why a rule went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in super::super) enum Gone {
+pub(crate) enum Gone {
     Idle = 0,
     Hard = 1,
     Deleted = 2,
@@ -97,7 +99,7 @@ pub(in super::super) enum Gone {
 }
 
 /// Place of a switch among what controllers know, and what a message does besides changing rules.
-pub(in super::super) struct Plant<'a> {
+pub(crate) struct Plant<'a> {
     pub control: &'a mut Control,
     /// Ports of the chain.
     pub ports: usize,
@@ -116,7 +118,7 @@ pub(in super::super) struct Plant<'a> {
 
 /// A packet that a controller sends.
 #[derive(Debug, PartialEq)]
-pub(in super::super) struct PacketOut {
+pub(crate) struct PacketOut {
     /// Port that it is treated as having come in through, if any.
     pub in_port: Option<u8>,
     pub actions: Vec<Action>,
@@ -126,7 +128,7 @@ pub(in super::super) struct PacketOut {
 
 /// Reasons why a packet is shown. (Section 7.4.1.)
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in super::super) enum Why {
+pub(crate) enum Why {
     /// No rule is for it, but the one for what no other is for.
     NoMatch = 0,
     /// A rule says so.
@@ -135,7 +137,7 @@ pub(in super::super) enum Why {
 
 /// Facts of a packet that is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in super::super) struct Shown {
+pub(crate) struct Shown {
     /// Port that it came in through, if any.
     pub in_port: Option<u8>,
     pub table: u8,
@@ -155,10 +157,10 @@ enum Role {
 
 /// The connection has to be closed, for this reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in super::super) struct Over(pub &'static str);
+pub(crate) struct Over(pub &'static str);
 
 #[derive(Debug)]
-pub(in super::super) struct Session {
+pub(crate) struct Session {
     /// Messages that were not heard yet: fewer than are read at a time, and one.
     input: Vec<u8>,
     output: Writer,

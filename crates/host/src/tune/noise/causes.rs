@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use taut_sys::{Clock, Interruption};
 
-use super::Gap;
 use super::trace::{Event, What};
 
 /// The cause of gaps that have none.
@@ -13,6 +12,17 @@ const UNEXPLAINED: &str = "unexplained";
 /// A gap that is longer than what the kernel did in it by more than this, and by more than half, is mostly spent below:
 /// entering and leaving the kernel is shorter.
 const ENTRY_NS: f64 = 20_000.0;
+
+/// Gap in the loop's running.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Gap {
+    /// Start of the gap on `CLOCK_MONOTONIC`, ns.
+    pub start_ns: u64,
+    /// Length of the gap, ns.
+    pub length_ns: f64,
+    /// The name of its cause.
+    pub cause: String,
+}
 
 /// Gaps of one cause.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -40,6 +50,15 @@ pub struct Bin {
     pub to_ns: f64,
     /// Number of gaps.
     pub count: u64,
+}
+
+/// Shares of what was lost that have a cause.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Explained {
+    /// Share of the time, by gaps kept.
+    pub share_of_time: f64,
+    /// Share of the number of gaps kept.
+    pub share_of_gaps: f64,
 }
 
 /// Looks causes up, gap after gap.
@@ -177,10 +196,10 @@ pub(super) fn histogram(gaps: &[Gap]) -> Vec<Bin> {
 }
 
 /// Returns how much of the lost time, and of the gaps, has a cause.
-pub(super) fn explained(gaps: &[Gap]) -> super::Explained {
+pub(super) fn explained(gaps: &[Gap]) -> Explained {
     let known = || gaps.iter().filter(|gap| gap.cause != UNEXPLAINED);
     let time = |gaps: &mut dyn Iterator<Item = &Gap>| gaps.map(|gap| gap.length_ns).sum::<f64>();
-    super::Explained {
+    Explained {
         share_of_time: time(&mut known()) / time(&mut gaps.iter()).max(1.0),
         share_of_gaps: known().count() as f64 / gaps.len().max(1) as f64,
     }

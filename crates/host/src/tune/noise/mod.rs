@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use taut_sys::{Clock, ClockReading, StampClock};
 use taut_traffic::{Interruptions, Watched, watch_interruptions};
 
-pub use causes::{Bin, Cause};
+pub use causes::{Bin, Cause, Explained, Gap};
 pub use peers::{Peer, PeerFigures, peers};
 
 use crate::affinity::{AffinityError, pin_current_thread, set_realtime};
@@ -77,26 +77,6 @@ pub struct CpuNoise {
     /// Gaps that were kept.
     #[serde(skip)]
     pub gaps: Vec<Gap>,
-}
-
-/// Shares of what was lost that have a cause.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub struct Explained {
-    /// Share of the time, by gaps kept.
-    pub share_of_time: f64,
-    /// Share of the number of gaps kept.
-    pub share_of_gaps: f64,
-}
-
-/// Gap in the loop's running.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Gap {
-    /// Start of the gap on `CLOCK_MONOTONIC`, ns.
-    pub start_ns: u64,
-    /// Length of the gap, ns.
-    pub length_ns: f64,
-    /// The name of its cause.
-    pub cause: String,
 }
 
 /// Reason why nothing could be heard.

@@ -1,6 +1,7 @@
 //! Back-to-back frames: the longest burst of a frame size, and the buffer that it implies (RFC 9004).
 
-use super::{CONFIDENCE, ThroughputRow, mean};
+use super::throughput::ThroughputRow;
+use super::{CONFIDENCE, mean};
 use crate::rfc2544::results::{Measured, Unit};
 use serde::Serialize;
 use taut_measure::{BufferTime, Interval, mean_beside_median};

@@ -1,7 +1,7 @@
 //! What a reader of the results must know: too few packets, a generator that fell behind, holes.
 
-use super::latency::BEYOND;
-use super::{LatencyRow, SizeRow, percentile};
+use super::SizeRow;
+use super::latency::{BEYOND, LatencyRow, percentile};
 use crate::rfc2544::results::{Measured, Part, Results, Soak};
 use taut_measure::Limit;
 use taut_measure::quantity::{count, rate, share};

@@ -2,8 +2,10 @@
 
 #![allow(clippy::unwrap_used)]
 use super::*;
-use crate::access::Translation;
-use crate::model_file::{Model, Provenance};
+use crate::access::error::{LevelErrors, errors_by_level};
+use crate::access::{STRUCTURE, Translation};
+use crate::estimate::ErrorBasis;
+use crate::model_file::{Model, Provenance, Run};
 
 /// Costs of the published hierarchy with these shares at sizes from 4 kB to 1 GB, `noise` off at most.
 fn measured(

@@ -1,0 +1,24 @@
+//! A file of a manifest.
+
+use crate::error::DeployError;
+use serde_json::Value;
+
+/// A file of a manifest.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Document {
+    /// Name of the document, with its ending.
+    pub name: String,
+    /// Content of the document.
+    pub content: Value,
+}
+
+impl Document {
+    /// Returns the document's text, YAML.
+    ///
+    /// # Errors
+    /// None that content of these kinds can bring about.
+    pub fn text(&self) -> Result<String, DeployError> {
+        serde_norway::to_string(&self.content)
+            .map_err(|e| DeployError::system(self.name.clone(), std::io::Error::other(e)))
+    }
+}

@@ -1,0 +1,35 @@
+//! Units of a manifest: each runs one function of the chain.
+
+/// The interfaces of each unit.
+pub(super) const INTERFACES: [&str; 2] = ["west", "east"];
+/// Path of the chain file in a unit.
+pub(super) const CHAIN_FILE: &str = "/etc/taut/chain.toml";
+
+/// Units that a manifest describes.
+pub(super) struct Units {
+    /// The chain's name as both systems take one.
+    pub chain: String,
+    /// Units, west first.
+    pub all: Vec<Unit>,
+}
+
+/// A function in a pod or server of its own.
+pub(super) struct Unit {
+    /// Unique among those of this chain's name.
+    pub name: String,
+    /// Numbers of the networks of its interfaces.
+    pub networks: [usize; 2],
+    /// Text of the unit's chain file.
+    pub chain: String,
+    /// Files that it reads besides, by absolute paths.
+    pub files: Vec<String>,
+    /// Variables that it reads.
+    pub variables: Vec<String>,
+}
+
+impl Units {
+    /// Returns how many networks there are.
+    pub fn networks(&self) -> usize {
+        self.all.len() + 1
+    }
+}

@@ -1,0 +1,17 @@
+//! What became of packets in functions, summed up by cause.
+
+/// Counts of what became of packets, by cause.
+pub type Outcomes = Vec<(&'static str, u64)>;
+
+/// Adds to sums by cause.
+pub(crate) fn add_outcomes(
+    sums: &mut Outcomes,
+    outcomes: impl IntoIterator<Item = (&'static str, u64)>,
+) {
+    for (cause, count) in outcomes {
+        match sums.iter_mut().find(|(known, _)| *known == cause) {
+            Some((_, sum)) => *sum += count,
+            None => sums.push((cause, count)),
+        }
+    }
+}

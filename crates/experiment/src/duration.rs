@@ -1,0 +1,13 @@
+//! Times that an experiment file says.
+
+use crate::error::{ExperimentError, Source};
+use std::time::Duration;
+
+/// Reads the time that `name` has in the file.
+pub(crate) fn time(source: &Source, name: &str, text: &str) -> Result<Duration, ExperimentError> {
+    taut_settings::duration(text)
+        .filter(|time| !time.is_zero())
+        .ok_or_else(|| {
+            source.wrong_somewhere(format!("{name}: `{text}` is no time; write 500ms or 60s"))
+        })
+}

@@ -1,0 +1,226 @@
+//! Tables from runs: a row per combination, a column per metric.
+
+use super::selection::Runs;
+use crate::definition::TableDefinition;
+use crate::experiment::Experiment;
+use crate::variables::text_of;
+use serde::Serialize;
+use taut_figure::table;
+use taut_measure::quantity::Quantity;
+use taut_measure::{Interval, median_interval};
+
+/// A table: a row per combination, a column per metric.
+#[derive(Debug, Serialize)]
+pub struct Table {
+    /// Name of its file.
+    pub name: String,
+    /// Heading of the table.
+    pub title: String,
+    /// The variables, then the metrics.
+    pub columns: Vec<String>,
+    /// Number of the columns that are variables.
+    pub variables: usize,
+    /// Rows of the table.
+    pub rows: Vec<Row>,
+}
+
+/// A row of a table.
+#[derive(Debug, Serialize)]
+pub struct Row {
+    /// The values of the variables.
+    pub of: Vec<String>,
+    /// The metrics; `None` without a value in any run.
+    pub cells: Vec<Option<Cell>>,
+    /// The runs behind it.
+    pub runs: Vec<String>,
+}
+
+/// A metric over some runs.
+#[derive(Debug, Clone, Serialize)]
+pub struct Cell {
+    /// Median of the runs.
+    pub median: f64,
+    /// Interval of the median, which with fewer than six runs is their range; `None` of a single run.
+    pub interval: Option<Interval>,
+    /// The smallest and the largest.
+    pub range: [f64; 2],
+    /// Runs with a value.
+    pub runs: usize,
+    /// The cell as people read it.
+    pub text: String,
+    /// The interval, or the range, as people read it.
+    pub spread: String,
+}
+
+impl Table {
+    /// The table for a terminal.
+    pub fn text(&self) -> String {
+        let mut table = table::plain();
+        table.set_header(&self.columns);
+        for row in &self.rows {
+            let cells = row.cells.iter().map(|cell| match cell {
+                Some(cell) => format!("{} ({})", cell.text, cell.spread),
+                None => "-".to_owned(),
+            });
+            table.add_row(row.of.iter().cloned().chain(cells));
+        }
+        let title = if self.title.is_empty() {
+            &self.name
+        } else {
+            &self.title
+        };
+        // The metrics from the last one on; what they are of stays.
+        let of = self.rows.first().map_or(0, |row| row.of.len());
+        let columns = self.columns.iter().map(String::as_str).enumerate();
+        let least_important: Vec<_> = columns.skip(of + 1).collect();
+        let order: Vec<_> = least_important.into_iter().rev().collect();
+        format!(
+            "{title}\n{}",
+            table::text(table, &order, table::terminal_width())
+        )
+    }
+
+    pub(crate) fn csv(&self) -> String {
+        let mut lines = Vec::new();
+        let metrics = &self.columns[self.variables..];
+        let head = self.columns[..self.variables].iter().cloned().chain(
+            metrics
+                .iter()
+                .flat_map(|name| ["", ".low", ".high", ".runs"].map(|end| format!("{name}{end}"))),
+        );
+        lines.push(csv_line(head.chain(["runs".to_owned()])));
+        for row in &self.rows {
+            let cells = row.cells.iter().flat_map(|cell| match cell {
+                Some(cell) => {
+                    let [low, high] = cell
+                        .interval
+                        .as_ref()
+                        .map_or(cell.range, |i| [i.low, i.high]);
+                    [
+                        cell.median.to_string(),
+                        low.to_string(),
+                        high.to_string(),
+                        cell.runs.to_string(),
+                    ]
+                }
+                None => [String::new(), String::new(), String::new(), "0".to_owned()],
+            });
+            lines.push(csv_line(
+                row.of
+                    .iter()
+                    .cloned()
+                    .chain(cells)
+                    .chain([row.runs.join(" ")]),
+            ));
+        }
+        lines.concat()
+    }
+}
+
+pub(super) fn make_table(
+    experiment: &Experiment,
+    table: &TableDefinition,
+    runs: &Runs,
+    problems: &mut Vec<String>,
+) -> Table {
+    let rows: Vec<String> = if table.rows.is_empty() {
+        experiment.loop_names()
+    } else {
+        table.rows.iter().map(|row| row.get_ref().clone()).collect()
+    };
+    let metrics: Vec<&str> = table
+        .metrics
+        .iter()
+        .map(|metric| metric.get_ref().as_str())
+        .collect();
+    for metric in &metrics {
+        if !runs.is_empty() && runs.values(metric).next().is_none() {
+            problems.push(format!("table {}: {}", table.name, runs.no_metric(metric)));
+        }
+    }
+    Table {
+        name: table.name.clone(),
+        title: table.title.clone(),
+        columns: rows
+            .iter()
+            .cloned()
+            .chain(metrics.iter().map(|metric| (*metric).to_owned()))
+            .collect(),
+        variables: rows.len(),
+        rows: runs
+            .groups(&rows)
+            .into_iter()
+            .map(|group| Row {
+                cells: metrics
+                    .iter()
+                    .map(|metric| cell(&runs.values_of(&group, metric), metric))
+                    .collect(),
+                runs: runs.ids(&group),
+                of: group.of.iter().map(text_of).collect(),
+            })
+            .collect(),
+    }
+}
+
+fn cell(values: &[f64], metric: &str) -> Option<Cell> {
+    let interval = median_interval(values, 0.95)?;
+    let quantity = quantity_of(metric);
+    Some(Cell {
+        median: interval.point,
+        range: [
+            values.iter().copied().reduce(f64::min)?,
+            values.iter().copied().reduce(f64::max)?,
+        ],
+        runs: values.len(),
+        text: quantity.text(interval.point),
+        spread: interval.short(|value| quantity.text(value)),
+        interval: (values.len() > 1).then_some(interval),
+    })
+}
+
+/// Returns what a metric is, by the unit at the end of its name.
+pub(crate) fn quantity_of(metric: &str) -> Quantity {
+    // An estimate's value and the ends of its interval have the unit of what is estimated.
+    let is_part = |name: &&str| ["point", "low", "high", "median"].contains(name);
+    let last = metric
+        .rsplit('.')
+        .find(|name| !is_part(name))
+        .unwrap_or(metric);
+    match () {
+        () if last.ends_with("_ns2") => Quantity::SquaredNs,
+        () if last.ends_with("_ns") || last == "ns" => Quantity::TimeNs,
+        () if metric.contains("_pps") || last == "rate" => Quantity::RatePps,
+        () if last.ends_with("_share") || last == "loss" => Quantity::Share,
+        () if last.ends_with("_bytes") => Quantity::Bytes,
+        () if last.ends_with("_cycles") => Quantity::Cycles,
+        () => Quantity::Number,
+    }
+}
+
+/// A line of a CSV file.
+pub(crate) fn csv_line(fields: impl IntoIterator<Item = String>) -> String {
+    let mut line = csv::Writer::from_writer(Vec::new());
+    // Writing to memory does not fail.
+    let _ = line.write_record(fields);
+    String::from_utf8(line.into_inner().unwrap_or_default()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_metric_is_stands_at_the_end_of_its_name() {
+        for (metric, quantity) in [
+            ("latency_ns.p50_ns", Quantity::TimeNs),
+            ("gateway.sizes.0.latency.0.quantiles.0.ns", Quantity::TimeNs),
+            ("time.columns", Quantity::Number),
+            ("squared_error_ns2", Quantity::SquaredNs),
+            ("probe.rtt_mean_ns.point", Quantity::TimeNs),
+            ("sizes.0.throughput.mean_pps", Quantity::RatePps),
+            ("latency.0.loss", Quantity::Share),
+        ] {
+            assert_eq!(quantity_of(metric), quantity, "{metric}");
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! Addresses of nodes: which machine a node is.
+
+use taut_host::SshAddress;
+
+/// Address of a node: which machine it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum NodeAddress {
+    /// The node is this machine.
+    Local,
+    /// Reached with the system's `ssh`.
+    Ssh(SshAddress),
+    /// Allocated by Slurm.
+    Slurm,
+}
+
+impl NodeAddress {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "local" => return Ok(Self::Local),
+            "slurm" => return Ok(Self::Slurm),
+            _ => {}
+        }
+        if !text.starts_with("ssh://") {
+            return Err("a node is `local`, `ssh://user@host:port` or `slurm`".to_owned());
+        }
+        text.parse().map(Self::Ssh)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn addresses_are_read() {
+        assert_eq!(NodeAddress::parse("local"), Ok(NodeAddress::Local));
+        let address = "ssh://root@dut:2222".parse().unwrap();
+        assert_eq!(
+            NodeAddress::parse("ssh://root@dut:2222"),
+            Ok(NodeAddress::Ssh(address))
+        );
+        for wrong in ["dut", "ssh://", "ssh://a:b", "ssh://-oProxyCommand=x", ""] {
+            assert!(NodeAddress::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}

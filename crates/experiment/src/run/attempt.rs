@@ -1,0 +1,60 @@
+//! An attempt at a run: its folder, its record, and its commands that are under way.
+
+use super::END_PATIENCE;
+use super::time::Time;
+use crate::agent::STOPPED;
+use crate::folder::RunRecord;
+use crate::measurement::Task;
+use crate::node::StepUnderWay;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use taut_host::Wiring;
+
+/// A run being made.
+pub(super) struct Making {
+    pub(super) folder: PathBuf,
+    pub(super) began: Instant,
+    /// Time at which `plan.limit` is over, which counts from when the nodes are in their known state.
+    pub(super) deadline: Instant,
+    pub(super) wiring: Option<Wiring>,
+    pub(super) background: Vec<Running>,
+    /// Tasks that have printed what metrics are made of, with their patterns.
+    pub(super) outputs: Vec<(Task, Vec<(String, String)>)>,
+    /// Whether no core is to halt.
+    pub(super) awake: bool,
+    pub(super) record: RunRecord,
+}
+
+/// A command on a node, under way.
+pub(super) struct Running {
+    pub(super) name: String,
+    pub(super) step: Box<dyn StepUnderWay>,
+    pub(super) time: Time,
+    pub(super) began: Instant,
+    /// Place of the command in the run's record.
+    pub(super) command: usize,
+}
+
+impl Running {
+    /// Returns its exit code, if it has ended.
+    pub(super) fn ended(&mut self) -> Option<i32> {
+        self.step.wait(Duration::ZERO)
+    }
+
+    /// Ends it: by closing its input, and by force if that does not help.
+    pub(super) fn stop(mut self, making: &mut Making) {
+        self.step.close();
+        let code = self.step.wait(END_PATIENCE).unwrap_or_else(|| {
+            self.step.kill();
+            STOPPED
+        });
+        self.note_end(making, code);
+    }
+
+    pub(super) fn note_end(&self, making: &mut Making, code: i32) {
+        if let Some(record) = making.record.commands.get_mut(self.command) {
+            record.exit_code = Some(code);
+            record.seconds = self.time.since(self.began).as_secs_f64();
+        }
+    }
+}

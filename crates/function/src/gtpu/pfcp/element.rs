@@ -1,0 +1,26 @@
+//! Elements of a group, by their type.
+
+use super::refusal::Refusal;
+use taut_wire::pfcp::{Element, ElementType};
+
+/// The first element of a type in a group, if there is one.
+pub(super) fn look<'a>(
+    group: &Element<'a>,
+    element_type: ElementType,
+) -> Result<Option<Element<'a>>, Refusal> {
+    for element in group.group() {
+        let element = element?;
+        if element.element_type == element_type {
+            return Ok(Some(element));
+        }
+    }
+    Ok(None)
+}
+
+/// The first element of a type in a group, which has to be there.
+pub(super) fn find<'a>(
+    group: &Element<'a>,
+    element_type: ElementType,
+) -> Result<Element<'a>, Refusal> {
+    look(group, element_type)?.ok_or(Refusal::missing(element_type))
+}

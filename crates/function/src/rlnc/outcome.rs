@@ -1,0 +1,37 @@
+//! What becomes of packets, and how many.
+
+/// Counts of what became of packets.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Counts {
+    pub coded: u64,
+    pub repairs_sent: u64,
+    pub uncoded: u64,
+    pub repairs_used: u64,
+    pub recovered: u64,
+    pub lost: u64,
+    pub recoded: u64,
+    pub other: u64,
+    pub too_long: u64,
+    pub not_coded: u64,
+    pub malformed: u64,
+    pub broken: u64,
+    pub elsewhere: u64,
+    pub no_room: u64,
+    pub late: u64,
+    pub waited: u64,
+    pub overdue: u64,
+}
+
+impl Counts {
+    /// Numbers of packets may be forged.
+    pub fn lose(&mut self, packets: u64) {
+        self.lost = self.lost.saturating_add(packets);
+    }
+}
+
+/// Verdict on a packet that was handled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Goes,
+    Ends,
+}

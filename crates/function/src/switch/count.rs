@@ -1,0 +1,48 @@
+//! Counts of packets and bytes.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Packets and bytes that a rule was for, and when the last of them came, in ticks. The worker alone adds to them. None lies in two cache
+/// lines.
+#[derive(Debug, Default)]
+#[repr(align(32))]
+pub(super) struct Count {
+    pub packets: AtomicU64,
+    pub bytes: AtomicU64,
+    pub used_ticks: AtomicU64,
+}
+
+impl Count {
+    pub fn read(&self) -> (u64, u64) {
+        // Relaxed: numbers for people.
+        (
+            self.packets.load(Ordering::Relaxed),
+            self.bytes.load(Ordering::Relaxed),
+        )
+    }
+
+    pub fn clear(&self) {
+        self.packets.store(0, Ordering::Relaxed);
+        self.bytes.store(0, Ordering::Relaxed);
+    }
+
+    /// Counts a packet.
+    #[inline(always)]
+    pub fn add(&self, bytes: usize, now_ticks: u64) {
+        self.add_some(1, bytes as u64, now_ticks);
+    }
+
+    /// Counts packets that have so many bytes together.
+    #[inline(always)]
+    pub fn add_some(&self, packets: u64, bytes: u64, now_ticks: u64) {
+        let more = |count: &AtomicU64, by: u64| {
+            count.store(
+                count.load(Ordering::Relaxed).wrapping_add(by),
+                Ordering::Relaxed,
+            );
+        };
+        more(&self.packets, packets);
+        more(&self.bytes, bytes);
+        self.used_ticks.store(now_ticks, Ordering::Relaxed);
+    }
+}

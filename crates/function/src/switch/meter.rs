@@ -1,0 +1,31 @@
+//! Meters: how much of the packets that ask for one passes.
+
+use super::refusal::Refused;
+
+pub(super) const MOST_METERS: usize = 4096;
+
+/// How much passes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Limit {
+    /// 1,000 bits of frames a second.
+    Kbps(u32),
+    /// Packets a second.
+    Pps(u32),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Meter {
+    pub id: u32,
+    pub rate: Limit,
+    /// What may come at once, in 1,000 bits or packets.
+    pub burst: Option<u32>,
+}
+
+impl Meter {
+    pub fn check(&self) -> Result<(), Refused> {
+        match self.rate {
+            Limit::Kbps(0) | Limit::Pps(0) => Err(Refused::NoRate),
+            _ => Ok(()),
+        }
+    }
+}

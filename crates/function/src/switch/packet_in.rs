@@ -1,0 +1,62 @@
+//! Packets that are shown to controllers: where they go, and the note that goes with each.
+
+use super::control::{Control, Name};
+use super::openflow::{Shown, Why};
+use taut_port::pair::Lane;
+
+/// No port.
+pub(super) const NOWHERE: usize = 255;
+/// Place of the rule's number, and 1, in the note that goes with a frame.
+const RULE_AT: u32 = 16;
+
+/// Where packets go that are shown to controllers.
+pub(super) enum Shows<'a> {
+    /// From the worker to the thread.
+    Thread(&'a mut Lane),
+    /// In the thread itself.
+    Here(&'a mut Vec<(u64, Vec<u8>)>),
+    /// There are no controllers.
+    Nobody,
+}
+
+impl Shows<'_> {
+    /// Shows a frame that came in through a port, by the rule of that number of a table. False where there is no room.
+    pub fn show(&mut self, frame: &[u8], (in_port, table, rule): (u8, u8, u32)) -> bool {
+        let rule = u64::from(rule.wrapping_add(1));
+        let note = u64::from(in_port) | u64::from(table) << 8 | rule << RULE_AT;
+        match self {
+            Self::Thread(lane) => lane.push(frame, note),
+            Self::Here(shown) => {
+                shown.push((note, frame.to_vec()));
+                true
+            }
+            Self::Nobody => false,
+        }
+    }
+
+    /// Has whoever sees them look.
+    pub fn publish(&mut self) {
+        if let Self::Thread(lane) = self {
+            lane.publish();
+        }
+    }
+}
+
+/// What a note says.
+pub(super) fn shown(note: u64, control: &Control) -> Shown {
+    let in_port = note as u8;
+    let name = match (note >> RULE_AT) as u32 {
+        0 => Name::NOBODY,
+        rule => control.name(rule - 1),
+    };
+    Shown {
+        in_port: (usize::from(in_port) != NOWHERE).then_some(in_port),
+        table: (note >> 8) as u8,
+        why: match note >> RULE_AT != 0 && !name.is_last {
+            true => Why::Action,
+            false => Why::NoMatch,
+        },
+        cookie: name.cookie,
+        has_rule: note >> RULE_AT != 0,
+    }
+}

@@ -1,0 +1,36 @@
+//! Packets of which an action sets a field.
+
+/// Packets of which an action sets a field; others it leaves as they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Of {
+    Any,
+    Ip,
+    Ipv4,
+    Ipv6,
+    Arp,
+    Ipv4OrArp,
+    /// Those that have ports.
+    Ports,
+    Tcp,
+    Udp,
+    Sctp,
+    Icmp,
+    Icmpv6,
+}
+
+impl Of {
+    pub const ALL: [Self; 12] = [
+        Self::Any,
+        Self::Ip,
+        Self::Ipv4,
+        Self::Ipv6,
+        Self::Arp,
+        Self::Ipv4OrArp,
+        Self::Ports,
+        Self::Tcp,
+        Self::Udp,
+        Self::Sctp,
+        Self::Icmp,
+        Self::Icmpv6,
+    ];
+}

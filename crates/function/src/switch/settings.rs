@@ -1,0 +1,176 @@
+//! The settings of a switch, as they are written and as they hold.
+
+use super::control::Control;
+use super::learned::WAYS;
+use super::refusal::Refused;
+use super::table::MOST_RULES;
+use super::text::{File, Rules};
+use crate::SettingsError;
+use serde::Deserialize;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+use taut_settings::{duration, in_words};
+
+/// IEEE 802.1D-2004, table 7-5.
+const DEFAULT_AGE: Duration = Duration::from_secs(300);
+
+const MOST_ADDRESSES: usize = 1 << 20;
+const DEFAULT_ROOM: usize = 16_384;
+
+/// What becomes of packets that no rule fits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Miss {
+    Normal,
+    Drop,
+    Controller,
+}
+
+/// Where controllers are.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Controllers {
+    /// Address at which they are waited for.
+    pub listen: Option<SocketAddr>,
+    /// Address of one that is called.
+    pub call: Option<SocketAddr>,
+    pub datapath: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Settings {
+    #[serde(default = "default_addresses")]
+    pub addresses: usize,
+    pub age: Option<String>,
+    /// File of rules.
+    pub rules: Option<PathBuf>,
+    /// Rules that there is room for.
+    pub most_rules: Option<usize>,
+    pub miss: Option<Miss>,
+    /// Address at which controllers are waited for.
+    pub openflow: Option<SocketAddr>,
+    /// Address of a controller that is called.
+    pub controller: Option<SocketAddr>,
+    /// Number by which controllers know the switch.
+    pub datapath_id: Option<u64>,
+    #[serde(default)]
+    pub rule: Vec<toml::Table>,
+    #[serde(default)]
+    pub group: Vec<toml::Table>,
+    #[serde(default)]
+    pub meter: Vec<toml::Table>,
+}
+
+fn default_addresses() -> usize {
+    4096
+}
+
+/// [`Settings`] that make sense.
+pub(super) struct Checked {
+    pub addresses: usize,
+    pub age: Duration,
+    pub miss: Miss,
+    pub controllers: Controllers,
+    /// The side that decides, with rules to begin with; none for a bridge.
+    pub control: Option<Control>,
+}
+
+impl Settings {
+    pub fn check(self) -> Result<Checked, SettingsError> {
+        let addresses = self.addresses;
+        if !(WAYS..=MOST_ADDRESSES).contains(&addresses) {
+            return Err(SettingsError(format!(
+                "addresses: want {WAYS} to {MOST_ADDRESSES}, not {addresses}"
+            )));
+        }
+        let age = match self.age {
+            None => DEFAULT_AGE,
+            Some(text) => duration(&text)
+                .filter(|age| !age.is_zero())
+                .ok_or_else(|| {
+                    SettingsError(format!("age: want a time such as 300s, not \"{text}\""))
+                })?,
+        };
+        let mut file = File {
+            rule: self.rule,
+            group: self.group,
+            meter: self.meter,
+        };
+        if let Some(path) = &self.rules {
+            if !file.rule.is_empty() || !file.group.is_empty() || !file.meter.is_empty() {
+                return Err(SettingsError(
+                    "rules: they stand in the file or here, not in both".to_string(),
+                ));
+            }
+            file = read_file(path)?;
+        }
+        let controllers = Controllers {
+            listen: self.openflow,
+            call: self.controller,
+            datapath: self.datapath_id.unwrap_or(1),
+        };
+        let is_controlled = controllers.listen.is_some() || controllers.call.is_some();
+        if self.miss == Some(Miss::Controller) && !is_controlled {
+            return Err(SettingsError(
+                "miss = \"controller\": there is none; set openflow or controller".to_string(),
+            ));
+        }
+        let has_rules = is_controlled || self.rules.is_some() || !file.rule.is_empty();
+        let rules = file
+            .read()
+            .map_err(|SettingsError(why)| match &self.rules {
+                Some(path) => SettingsError(format!("rules: {}: {why}", path.display())),
+                None => SettingsError(why),
+            })?;
+        let room = self
+            .most_rules
+            .unwrap_or_else(|| DEFAULT_ROOM.max(2 * rules.rules.len()));
+        if !(1..=MOST_RULES).contains(&room) {
+            return Err(SettingsError(format!(
+                "most_rules: want 1 to {MOST_RULES}, not {room}"
+            )));
+        }
+        Ok(Checked {
+            addresses,
+            age,
+            miss: self.miss.unwrap_or(match has_rules {
+                true => Miss::Drop,
+                false => Miss::Normal,
+            }),
+            controllers,
+            // Whether they go together is seen before anything is opened.
+            control: has_rules.then(|| decided(rules, room)).transpose()?,
+        })
+    }
+}
+
+fn read_file(path: &std::path::Path) -> Result<File, SettingsError> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|e| SettingsError(format!("rules: {}: {e}", path.display())))?;
+    toml::from_str(&text)
+        .map_err(|e| SettingsError(format!("rules: {}: {}", path.display(), in_words(&e))))
+}
+
+/// The side that decides, with these rules.
+fn decided(rules: Rules, room: usize) -> Result<Control, SettingsError> {
+    let wrong =
+        |kind: &str, number: usize, why: Refused| SettingsError(format!("{kind} {number}: {why}"));
+    let mut control = Control::new(room);
+    for (meter, number) in rules.meters.into_iter().zip(1..) {
+        control
+            .add_meter(meter)
+            .map_err(|why| wrong("meter", number, why))?;
+    }
+    for (group, number) in rules.groups.into_iter().zip(1..) {
+        control
+            .add_group(group)
+            .map_err(|why| wrong("group", number, why))?;
+    }
+    for (rule, number) in rules.rules.into_iter().zip(1..) {
+        control
+            .add(rule)
+            .map_err(|why| wrong("rule", number, why))?;
+    }
+    Ok(control)
+}

@@ -1,0 +1,65 @@
+//! Why a device could not be set up or measured.
+
+use taut_host::{BaselineError, DeviceError, TestbedError};
+use taut_port::PortError;
+use taut_results::ResultsError;
+use taut_traffic::TrialError;
+
+/// Why a run did not become a result.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// Told to stop.
+    #[error("stopped before it was done")]
+    Stopped,
+    /// The results cannot be written: the end of the experiment.
+    #[error(transparent)]
+    Results(#[from] ResultsError),
+    /// The instrument cannot be connected with the device.
+    #[error(transparent)]
+    Instrument(TrialError),
+    /// The generator's core cannot be used.
+    #[error(transparent)]
+    Core(#[from] taut_host::AffinityError),
+    /// This device does not work here.
+    #[error("{0}")]
+    Device(String),
+}
+
+impl From<TrialError> for RunError {
+    fn from(e: TrialError) -> Self {
+        match e {
+            TrialError::Stopped => Self::Stopped,
+            other => Self::Instrument(other),
+        }
+    }
+}
+
+impl From<PortError> for RunError {
+    fn from(e: PortError) -> Self {
+        Self::Instrument(e.into())
+    }
+}
+
+impl From<taut_sys::Error> for RunError {
+    fn from(e: taut_sys::Error) -> Self {
+        PortError::from(e).into()
+    }
+}
+
+impl From<TestbedError> for RunError {
+    fn from(e: TestbedError) -> Self {
+        Self::Device(e.to_string())
+    }
+}
+
+impl From<DeviceError> for RunError {
+    fn from(e: DeviceError) -> Self {
+        Self::Device(e.to_string())
+    }
+}
+
+impl From<BaselineError> for RunError {
+    fn from(e: BaselineError) -> Self {
+        Self::Device(e.to_string())
+    }
+}

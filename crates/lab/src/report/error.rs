@@ -1,0 +1,14 @@
+//! Why a report could not be written.
+
+use taut_results::ResultsError;
+
+/// Why a report could not be written.
+#[derive(Debug, thiserror::Error)]
+pub enum ReportError {
+    /// The folder cannot be read or written.
+    #[error(transparent)]
+    Results(#[from] ResultsError),
+    /// The page's template failed.
+    #[error("report.html: {0}")]
+    Page(#[from] askama::Error),
+}

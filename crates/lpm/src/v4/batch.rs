@@ -1,0 +1,24 @@
+//! Look-ups of a batch: by vector instructions where the machine has them.
+
+use super::fib::Fib;
+#[cfg(target_arch = "x86_64")]
+use super::wide::LookUp;
+use crate::next_hop::NextHop;
+
+impl Fib {
+    /// Looks a batch up: `hops[i]` becomes the next hop of `addresses[i]`, as far as both reach. Loads of one address
+    /// do not wait for those of another, so the cache misses of a batch are under way together.
+    #[inline]
+    pub fn lookup_batch(&self, addresses: &[u32], hops: &mut [NextHop]) {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(wide) = self.wide {
+            let count = addresses.len().min(hops.len());
+            return wide.run(LookUp {
+                fib: self,
+                addresses: &addresses[..count],
+                hops: &mut hops[..count],
+            });
+        }
+        self.look_up_plainly(addresses, hops);
+    }
+}

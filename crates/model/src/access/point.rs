@@ -1,0 +1,26 @@
+//! A point that the access model is fitted to.
+
+use super::STRUCTURE;
+use crate::model_file::Run;
+
+/// A measured cost of random accesses.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Point {
+    /// Size of the structure, bytes.
+    pub bytes: f64,
+    /// Cycles of one access, with the loop around it.
+    pub cycles: f64,
+    /// Standard deviation of repeated measurements, as a share of the cycles: memory scatters more than caches do, and
+    /// without this it hides their steps. None if not repeated: then relative errors of all points count equally, as
+    /// they do if any point has none.
+    pub scatter: Option<f64>,
+}
+
+impl From<Point> for Run {
+    fn from(point: Point) -> Self {
+        Self {
+            variables: [(STRUCTURE.to_owned(), point.bytes)].into(),
+            response: point.cycles,
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! What a frame's way costs in copies, between every two kinds of ports.
+
+use crate::backend::Backend;
+use crate::handling::Handling;
+use serde::Serialize;
+
+/// Cost in copies of a frame's way between two ports of a command.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Copies {
+    /// The port it came through: backend, and the option that matters, if one does.
+    pub from: String,
+    /// The port it leaves through.
+    pub to: String,
+    /// Copies of its bytes in user space.
+    pub copies: u32,
+}
+
+/// Returns every ordered pair of kinds of ports that `backends` have, row by row.
+pub fn copies(backends: &[Backend]) -> Vec<Copies> {
+    let kinds: Vec<(String, &Handling)> = backends
+        .iter()
+        .flat_map(|backend| {
+            let name = |handling: &Handling| match handling.variant {
+                "" => backend.name.to_string(),
+                variant => format!("{},{variant}", backend.name),
+            };
+            backend
+                .handling
+                .iter()
+                .map(move |handling| (name(handling), handling))
+        })
+        .collect();
+    kinds
+        .iter()
+        .flat_map(|(from, receiving)| {
+            kinds.iter().map(|(to, sending)| Copies {
+                from: from.clone(),
+                to: to.clone(),
+                copies: receiving.copies_to(sending),
+            })
+        })
+        .collect()
+}

@@ -1,0 +1,68 @@
+//! Reasons to end a connection, as the data path tells them to the control thread, and the file by which it does.
+
+use crate::error::PortError;
+use rustix::io::write;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+/// Flag by which the data path makes the control thread end a connection.
+#[derive(Debug)]
+pub(super) struct Fault {
+    /// 0, or what the peer did.
+    what: AtomicU8,
+    /// Readable once it was raised. The peer has no copy of it.
+    file: OwnedFd,
+}
+
+impl Fault {
+    /// The peer moved an index of its rings to where it cannot be.
+    pub(super) const WRONG_INDEX: u8 = 1;
+
+    /// The peer shortened a region that it had shared.
+    pub(super) const SHRUNK: u8 = 2;
+
+    pub(super) fn new() -> Result<Arc<Self>, PortError> {
+        Ok(Arc::new(Self {
+            what: AtomicU8::new(0),
+            file: interrupt_file()?,
+        }))
+    }
+
+    /// Readable once it was raised.
+    pub(super) fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    /// Makes the control thread end the connection; false if it had been asked to before. Does only what a signal
+    /// handler may.
+    #[cold]
+    pub(super) fn raise(&self, what: u8) -> bool {
+        let first = self
+            .what
+            .compare_exchange(0, what, Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok();
+        if first {
+            let _ = write(&self.file, &1_u64.to_ne_bytes());
+        }
+        first
+    }
+
+    /// Returns what the peer did, for people; none if the fault was not raised.
+    pub(super) fn reason(&self) -> Option<&'static str> {
+        match self.what.load(Ordering::Relaxed) {
+            0 => None,
+            Self::WRONG_INDEX => {
+                Some("an index of a ring went back, or beyond what the ring has room for")
+            }
+            _ => Some("a region became shorter than it was said to be"),
+        }
+    }
+}
+
+/// Makes an interrupt file for a ring.
+pub(super) fn interrupt_file() -> Result<OwnedFd, PortError> {
+    use rustix::event::{EventfdFlags, eventfd};
+    eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
+        .map_err(|e| PortError::system("making a ring's interrupt file", e))
+}

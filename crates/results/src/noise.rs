@@ -1,0 +1,47 @@
+//! What the head of a results folder says of its machine's noise, and when that is too much.
+
+use serde::{Deserialize, Serialize};
+use taut_host::{CorePlan, Machine, SystemActivity, noise_sources};
+
+/// One source of noise.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Noise {
+    /// Short name.
+    pub name: String,
+    /// What it does to the results here.
+    pub detail: String,
+    /// Share of the time that a busy loop on a core lost to others; none for other sources.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub taken: Option<f64>,
+}
+
+/// Known sources of noise on both cores.
+pub fn noise(cores: &CorePlan, activity: Option<&SystemActivity>) -> Vec<Noise> {
+    noise_sources(&Machine::read(), &[cores.generator, cores.device], activity)
+        .into_iter()
+        .map(|s| Noise {
+            name: s.name,
+            detail: format!("{}: {}", s.detail, s.evidence),
+            taken: None,
+        })
+        .collect()
+}
+
+/// More of a core than this taken by others makes latencies theirs.
+pub const MOST_TAKEN: f64 = 0.02;
+
+/// What to say first of results from a machine that others kept busy, by its sources of noise: one sentence and what to do.
+pub fn busy(noise: &[Noise]) -> Option<String> {
+    let taken = noise
+        .iter()
+        .filter_map(|noise| noise.taken)
+        .fold(0.0, f64::max);
+    (taken > MOST_TAKEN).then(|| {
+        format!(
+            "The machine was busy: others took {:.1} % of a core that was measured on. Latencies here are as much theirs as the \
+             device's; stop what else runs (taut tune noise hears it), and measure again.",
+            taken * 100.0
+        )
+    })
+}

@@ -1,0 +1,53 @@
+//! Files written whole or not at all: a file appears under its name only when all of it is there.
+
+use crate::error::ResultsError;
+use serde::Serialize;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::Path;
+
+/// Writes a JSON file as people read it, whole or not at all.
+///
+/// # Errors
+/// The file system refuses.
+pub fn write_json(path: &Path, value: &impl Serialize) -> Result<(), ResultsError> {
+    let mut text = serde_json::to_vec_pretty(value).map_err(|source| ResultsError::Json {
+        path: path.to_owned(),
+        source,
+    })?;
+    text.push(b'\n');
+    write_whole(path, &text)
+}
+
+/// Writes a file so that under its name there is either the old text or all of the new one.
+///
+/// # Errors
+/// The file system refuses.
+pub fn write_whole(path: &Path, text: &[u8]) -> Result<(), ResultsError> {
+    write_whole_with(path, |mut file| file.write_all(text))
+}
+
+/// As [`write_whole`], for a file that is written piece by piece. What `write` has begun when it fails is removed.
+///
+/// # Errors
+/// The file system refuses, or `write` fails.
+pub fn write_whole_with(
+    path: &Path,
+    write: impl FnOnce(File) -> io::Result<()>,
+) -> Result<(), ResultsError> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".partial");
+    let partial = path.with_file_name(name);
+    // Something of that name is what was left of another attempt. It may be a link that somebody has put there.
+    match fs::remove_file(&partial) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(ResultsError::io(partial)(e)),
+        _ => {}
+    }
+    File::create_new(&partial)
+        .and_then(write)
+        .and_then(|()| fs::rename(&partial, path))
+        .map_err(|e| {
+            let _ = fs::remove_file(&partial);
+            ResultsError::io(path)(e)
+        })
+}

@@ -1,0 +1,8 @@
+//! Locks that outlive a thread which died with one.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Locks, also after another thread died with the lock.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+"""Writes docs/PERFORMANCE.md from the measured runs in docs/runs/measured/*.toml, the newest run first.
+
+    docs/runs/performance.py            writes the page
+    docs/runs/performance.py --check    exits with 1 if the page differs from what would be written
+
+Keys of a run: title, date, commit, machine, command, taut, state, notes; [[figure]] with what, value, unit, low, high,
+interval, n, wanted, notes, and headline = true for the one to three figures that the page shows; [[table]] with title,
+columns and rows.
+"""
+import sys
+import tomllib
+from pathlib import Path
+
+DOCS = Path(__file__).resolve().parent.parent
+MEASURED = DOCS / "runs" / "measured"
+PAGE = DOCS / "PERFORMANCE.md"
+RUN_KEYS = {"title", "date", "commit", "machine", "command", "taut", "state", "figure"}
+FIGURE_KEYS = {"what", "value", "unit", "low", "high", "interval", "n", "wanted", "notes", "headline"}
+
+HEAD = """# Performance
+
+Made by `docs/runs/performance.py` from [the measured runs](runs/measured); edit those. A row has the figures that decide,
+with interval and number of repetitions (n), and the first command; the linked file has all figures, notes and commands.
+What was published, compared with what is measured here, claim by claim: [Replication](replication.md).
+
+{machines}
+
+An interval is a confidence interval (95 %), a range, or a middle half (quartiles), as named; for the others the kind was not
+recorded. Only ratios of interleaved runs are claims: absolute numbers belong to the machine. Medians repeat; p99.9 and higher
+show the machine's interruptions. Nothing here ran on NICs or on isolated cores of real hardware.
+"""
+
+
+def load(path):
+    """Reads a TOML file; numbers with a decimal point stay as they are written."""
+    with open(path, "rb") as file:
+        return tomllib.load(file, parse_float=str)
+
+
+def read_runs(machines):
+    """Returns the runs by name and stops at one that lacks something."""
+    runs = {}
+    for path in sorted(MEASURED.glob("*.toml")):
+        if path.stem == "machines":
+            continue
+        run = load(path)
+        lacking = RUN_KEYS - run.keys()
+        unknown = [key for figure in run.get("figure", []) for key in figure.keys() - FIGURE_KEYS]
+        decisive = sum(figure.get("headline", False) for figure in run.get("figure", []))
+        if lacking or unknown:
+            sys.exit(f"{path}: missing keys {sorted(lacking)}, unknown keys {unknown}")
+        if not 1 <= decisive <= 3:
+            sys.exit(f"{path}: {decisive} figures with headline = true, not 1 to 3")
+        if not set(run["machine"].split(" and ")) <= machines.keys():
+            sys.exit(f"{path}: machine {run['machine']} is not in machines.toml")
+        runs[path.stem] = run
+    return runs
+
+
+def cell(text):
+    """Returns a text as the cell of a table."""
+    return " ".join(str(text).split()).replace("|", "\\|")
+
+
+def row(*texts):
+    return "| " + " | ".join(cell(text) for text in texts) + " |"
+
+
+def describe(figure):
+    """Returns a figure as one phrase: what it is, its value, its interval, n and the target."""
+    unit = figure.get("unit", "")
+    value = f"{figure['value']} {unit}".strip()
+    details = []
+    bounds = f"{figure['low']} to {figure['high']}" if "low" in figure else ""
+    if bounds or "interval" in figure:
+        details.append(f"{figure.get('interval', '')} {bounds}".strip())
+    if "n" in figure:
+        details.append(f"n = {figure['n']}")
+    if "wanted" in figure:
+        details.append(f"wanted {figure['wanted']}")
+    return f"{figure['what']}: **{value}**" + (f" ({', '.join(details)})" if details else "")
+
+
+def describe_run(name, run):
+    """Returns the row of a run."""
+    decisive = "; ".join(describe(figure) for figure in run["figure"] if figure.get("headline"))
+    commands = [run["command"]] if isinstance(run["command"], str) else run["command"]
+    command = f"`{commands[0]}`" + (f" and {len(commands) - 1} more" if len(commands) > 1 else "")
+    title = f"[{run['title']}](runs/measured/{name}.toml)"
+    return row(run["date"], title, decisive, run["machine"], f"`{run['commit'][:8]}`", command)
+
+
+def page():
+    """Returns the text of the page."""
+    machines = load(MEASURED / "machines.toml")
+    table = [row("Machine", "Processor", "Cores", "Memory", "Kernel", "Virtualisation", "Noise"), "|---|---|---|---|---|---|---|"]
+    keys = ["cpu", "cores", "memory", "kernel", "virtualisation", "noise"]
+    table += [row(name, *(machine[key] for key in keys)) for name, machine in machines.items()]
+    by_title = sorted(read_runs(machines).items(), key=lambda it: it[1]["title"])
+    newest_first = sorted(by_title, key=lambda it: it[1]["date"], reverse=True)
+    lines = [HEAD.format(machines="\n".join(table)), "## Runs", ""]
+    lines += [row("Date", "Run", "Figures that decide", "Machine", "Commit", "Command"), "|---|---|---|---|---|---|"]
+    lines += [describe_run(name, run) for name, run in newest_first]
+    return "\n".join(lines) + "\n"
+
+
+def main():
+    text = page()
+    if sys.argv[1:] == ["--check"]:
+        if PAGE.read_text() != text:
+            sys.exit(f"{PAGE} is not what {Path(__file__).name} writes: run docs/runs/performance.py")
+    elif sys.argv[1:]:
+        sys.exit(__doc__)
+    else:
+        PAGE.write_text(text)
+
+
+main()
