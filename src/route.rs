@@ -174,7 +174,13 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         print::line(line);
         return Ok(());
     }
-    match &arguments.command {
+    print_answer(&arguments.command, routes, answer);
+    Ok(())
+}
+
+/// Prints what the router answered, for people.
+fn print_answer(command: &Command, routes: usize, answer: Answer) {
+    match command {
         Command::Add { .. } | Command::Load { .. } => print::line(format!("{routes} in force")),
         Command::Del { .. } => print::line(format!("{routes} deleted")),
         _ => {}
@@ -208,7 +214,6 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
             status.table_bytes / 1_000_000
         ));
     }
-    Ok(())
 }
 
 /// Prints the routes of a table that others have written, and on standard error how many there are.

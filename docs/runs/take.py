@@ -23,7 +23,7 @@ def take_run(folder, state, commit):
     shutil.copy(folder / "metrics.parquet", RUNS / f"{name}.parquet")
 
     page = RUNS / "README.md"
-    every = definition.get("repetitions", 1)
+    every = definition.get("plan", {}).get("repetitions", 1)
     made = state["changes"].get("repetitions") or every
     extent = "all" if made == every else "one of them" if made == 1 else f"{made} of them"
     failed = state["planned"] - state["done"]
@@ -55,7 +55,7 @@ def main():
     folder, commit = Path(sys.argv[1]), sys.argv[2]
     for state_file in sorted(folder.glob("*/state.json")):
         state = json.loads(state_file.read_text())
-        if state["completion"] == "running":
+        if state["stage"] == "running":
             continue
         if (state_file.parent / "metrics.parquet").exists():
             take_run(state_file.parent, state, commit)

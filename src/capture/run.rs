@@ -39,20 +39,68 @@ pub fn run(capture: &Capture) -> Result<(), Failure> {
         .write
         .as_ref()
         .is_some_and(|it| it.as_os_str() == "-");
-    let say = move |text: &str| match to_output {
-        true => print::note(text),
-        false => print::line(text),
-    };
     let is_live = live::is_wanted(capture);
     let stop = Arc::new(AtomicBool::new(false));
     let ended = Arc::new(AtomicBool::new(false));
+    let start = start_of(is_live, signalled, &stop, &ended);
+    let team = Team::start(&chain, "capture", &start, None)?;
+    watched.runs(team.exchange());
+    let run = Run {
+        capture,
+        chain: &chain,
+        asking: &asking,
+        exchange: team.exchange(),
+        ended: &ended,
+        begun: Instant::now(),
+        to_output,
+    };
+    if !capture.json && !capture.quiet && !is_live {
+        run.say(&format!(
+            "capturing; ask with --control {}",
+            control.display()
+        ));
+    }
+    let dashboard = is_live.then(|| Live::open(watched.title())).flatten();
+    let (before, told) = run.watch(signalled, dashboard)?;
+    stop.store(true, Ordering::Relaxed);
+    // The last look, before the function ends and with it what can be asked.
+    let last = match asking.status() {
+        Ok(last) => last,
+        Err(_) if run.has_ended() => before,
+        Err(failure) => return Err(failure),
+    };
+    let (not_on_disk, not_dumped) = (not_on_disk(&last), not_dumped(&last));
+    let (ends, outcomes) = team.join();
+    let ports = Ports::of(&chain, &run.exchange);
+    run.print_result(last, &outcomes, &ports, told)?;
+    warn_of_losses(not_on_disk, not_dumped, &ports);
+    if let Some(failure) = Failure::of_dead_threads() {
+        return Err(failure);
+    }
+    for end in ends {
+        match end {
+            Some(End::Broken(port, why)) => return Err(Failure::of_port(&chain.ports[port], &why)),
+            None => return Err(Failure::Missing("a worker died".to_string())),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Returns the terms on which the worker starts: `stop` ends it, and it sets `ended`.
+fn start_of(
+    is_live: bool,
+    signalled: &'static AtomicBool,
+    stop: &Arc<AtomicBool>,
+    ended: &Arc<AtomicBool>,
+) -> Start {
     let at_end = {
-        let ended = Arc::clone(&ended);
+        let ended = Arc::clone(ended);
         move |_: &End| ended.store(true, Ordering::Release)
     };
-    let start = Start {
+    Start {
         clock: Clock::calibrate(Duration::from_millis(20)),
-        stop: Arc::clone(&stop),
+        stop: Arc::clone(stop),
         given_up: signalled,
         // A dashboard has no place for it.
         tell: Arc::new(move |text| {
@@ -66,97 +114,122 @@ pub fn run(capture: &Capture) -> Result<(), Failure> {
             }
         }),
         at_end: Arc::new(at_end),
-    };
-    let team = Team::start(&chain, "capture", &start, None)?;
-    watched.runs(team.exchange());
-    let begun = Instant::now();
-    if !capture.json && !capture.quiet && !is_live {
-        say(&format!(
-            "capturing; ask with --control {}",
-            control.display()
-        ));
     }
-    // Where files are captured, the function ends with them, and cannot be asked any more.
-    let has_ended = || {
+}
+
+/// A capture whose worker runs.
+struct Run<'a> {
+    capture: &'a Capture,
+    chain: &'a Chain,
+    asking: &'a Asking,
+    exchange: Arc<Exchange>,
+    /// Flag that the worker sets when it ends.
+    ended: &'a AtomicBool,
+    begun: Instant,
+    /// True if packets are written to standard output.
+    to_output: bool,
+}
+
+impl Run<'_> {
+    fn say(&self, text: &str) {
+        match self.to_output {
+            true => print::note(text),
+            false => print::line(text),
+        }
+    }
+
+    /// Returns true if the worker ends by itself. Where files are captured, the function ends with them, and cannot be asked any more.
+    fn has_ended(&self) -> bool {
         let asked = Instant::now();
-        while !ended.load(Ordering::Acquire) && asked.elapsed() < PATIENCE {
+        while !self.ended.load(Ordering::Acquire) && asked.elapsed() < PATIENCE {
             std::thread::sleep(LOOK);
         }
-        ended.load(Ordering::Acquire)
-    };
-    let mut before = asking.status()?;
-    let mut dashboard = is_live.then(|| Live::open(watched.title())).flatten();
-    let mut told = 0;
-    let mut seconds = 1;
-    while !signalled.load(Ordering::Relaxed) && !ended.load(Ordering::Acquire) {
-        let elapsed = begun.elapsed();
-        if capture
-            .seconds
-            .is_some_and(|end| elapsed.as_secs_f64() >= end)
-        {
-            break;
-        }
-        if elapsed < Duration::from_secs(seconds) || capture.quiet {
-            if let Some(dashboard) = &mut dashboard {
-                if dashboard.wait(LOOK) {
-                    break;
-                }
-            } else {
-                std::thread::sleep(LOOK);
-            }
-            continue;
-        }
-        seconds += 1;
-        let now = match asking.status() {
-            Ok(now) => now,
-            Err(_) if has_ended() => break,
-            Err(failure) => return Err(failure),
-        };
-        let ports = Ports::of(&chain, &team.exchange());
-        if let Some(dashboard) = &mut dashboard {
-            dashboard.show(&before, &now, &ports);
-        } else if capture.json {
-            say(&json(&now, &ports)?);
-        } else {
-            say(&(state(&before, &now) + &ports.in_words()));
-            told = tell_dumps(&now, told, &say);
-        }
-        before = now;
+        self.ended.load(Ordering::Acquire)
     }
-    drop(dashboard);
-    stop.store(true, Ordering::Relaxed);
-    // The last look, before the function ends and with it what can be asked.
-    let last = match asking.status() {
-        Ok(last) => last,
-        Err(_) if has_ended() => before,
-        Err(failure) => return Err(failure),
-    };
-    let (not_on_disk, not_dumped) = (not_on_disk(&last), not_dumped(&last));
-    let exchange = team.exchange();
-    let (ends, outcomes) = team.join();
-    let ports = Ports::of(&chain, &exchange);
-    let count = |name: &str| {
-        let of_name = outcomes.iter().filter(|it| it.0 == name);
-        of_name.map(|it| it.1).sum::<u64>()
-    };
-    let (recorded, lost) = (count("recorded"), count("not_recorded"));
-    if capture.json {
-        let mut last = last;
-        (last.kept.packets, last.lost.packets) = (recorded, lost);
-        say(&json(&last, &ports)?);
-    } else {
-        tell_dumps(&last, told, &say);
+
+    /// Prints the state each second until the capture is to end. Returns the last state, and the dumps that were printed.
+    ///
+    /// # Errors
+    /// The capture does not answer.
+    fn watch(
+        &self,
+        signalled: &AtomicBool,
+        mut dashboard: Option<Live>,
+    ) -> Result<(Status, u64), Failure> {
+        let mut before = self.asking.status()?;
+        let mut told = 0;
+        let mut seconds = 1;
+        while !signalled.load(Ordering::Relaxed) && !self.ended.load(Ordering::Acquire) {
+            let elapsed = self.begun.elapsed();
+            let end = self.capture.seconds;
+            if end.is_some_and(|end| elapsed.as_secs_f64() >= end) {
+                break;
+            }
+            if elapsed < Duration::from_secs(seconds) || self.capture.quiet {
+                if let Some(dashboard) = &mut dashboard {
+                    if dashboard.wait(LOOK) {
+                        break;
+                    }
+                } else {
+                    std::thread::sleep(LOOK);
+                }
+                continue;
+            }
+            seconds += 1;
+            let now = match self.asking.status() {
+                Ok(now) => now,
+                Err(_) if self.has_ended() => break,
+                Err(failure) => return Err(failure),
+            };
+            let ports = Ports::of(self.chain, &self.exchange);
+            if let Some(dashboard) = &mut dashboard {
+                dashboard.show(&before, &now, &ports);
+            } else if self.capture.json {
+                self.say(&json(&now, &ports)?);
+            } else {
+                self.say(&(state(&before, &now) + &ports.in_words()));
+                told = tell_dumps(&now, told, &|text| self.say(text));
+            }
+            before = now;
+        }
+        Ok((before, told))
+    }
+
+    /// Prints the last state, with the worker's own counts of packets.
+    fn print_result(
+        &self,
+        mut last: Status,
+        outcomes: &[(&'static str, u64)],
+        ports: &Ports,
+        told: u64,
+    ) -> Result<(), Failure> {
+        let count = |name: &str| {
+            let of_name = outcomes.iter().filter(|it| it.0 == name);
+            of_name.map(|it| it.1).sum::<u64>()
+        };
+        let (recorded, lost) = (count("recorded"), count("not_recorded"));
+        if self.capture.json {
+            (last.kept.packets, last.lost.packets) = (recorded, lost);
+            self.say(&json(&last, ports)?);
+            return Ok(());
+        }
+        tell_dumps(&last, told, &|text| self.say(text));
         let all_lost = lost + ports.lost();
         let share = match recorded + all_lost {
             0 => 0.0,
             all => 100.0 * all_lost as f64 / all as f64,
         };
-        let seconds = begun.elapsed().as_secs_f64();
-        say(&format!(
+        let seconds = self.begun.elapsed().as_secs_f64();
+        self.say(&format!(
             "{recorded} packets kept in {seconds:.1} s, {all_lost} lost ({share:.3} %){}",
             ports.in_words()
         ));
+        Ok(())
     }
+}
+
+/// Warns of packets that are not on disk or in dumps, and of frames that were too long.
+fn warn_of_losses(not_on_disk: u64, not_dumped: u64, ports: &Ports) {
     if not_on_disk > 0 {
         print::note(format_args!(
             "{not_on_disk} packets are not on disk, which was too slow or refused them: a larger --ring lasts longer, --snap and --zstd \
@@ -175,17 +248,6 @@ pub fn run(capture: &Capture) -> Result<(), Failure> {
              after ethtool -K INTERFACE gro off gso off tso off",
         );
     }
-    if let Some(failure) = Failure::of_dead_threads() {
-        return Err(failure);
-    }
-    for end in ends {
-        match end {
-            Some(End::Broken(port, why)) => return Err(Failure::of_port(&chain.ports[port], &why)),
-            None => return Err(Failure::Missing("a worker died".to_string())),
-            _ => {}
-        }
-    }
-    Ok(())
 }
 
 /// What ports have lost before it was captured.

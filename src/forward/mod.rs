@@ -135,37 +135,97 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
     if let [(_, chain)] = &chains[..]
         && chain.place == Place::Kernel
     {
-        for (option, given) in [
-            ("--metrics", arguments.metrics.is_some()),
-            ("--interruptions", arguments.interruptions.is_some()),
-        ] {
-            if given {
-                let text = format!("{option}: only of a worker; a chain in the kernel has none");
-                return Err(Failure::Input(text));
-            }
-        }
-        return in_kernel::run(chain, &arguments, signalled);
+        return run_in_kernel(chain, &arguments, signalled);
     }
     let clock = Clock::calibrate(Duration::from_millis(20));
     let shown = Arc::new(OnceLock::<Arc<Exchange>>::new());
     let _endpoint = metrics_endpoint(&arguments, Arc::clone(&shown), clock)?;
     let log = arguments.interruptions.as_ref();
     let log = log.map(|path| InterruptionLog::create(path, clock.hz));
-    let mut log = log.transpose()?;
+    let log = log.transpose()?;
     // Closed by the end of the last worker, so that waiting for the next second ends too.
     let (ended, running) =
         std::io::pipe().map_err(|e| Failure::Missing(format!("cannot make a pipe: {e}")))?;
-    let ending = Arc::new(Ending {
-        left: AtomicUsize::new(chains.iter().map(|(_, chain)| chain.workers).sum()),
-        // Who is at its standard input says when nobody needs what the ports of a chain have sent any more.
-        stays: arguments.control && arguments.until_stdin_closes && chains.len() == 1,
-        all_done: AtomicBool::new(true),
-        is_done: AtomicBool::new(false),
-        stop: Arc::new(AtomicBool::new(false)),
-        running: Mutex::new(Some(running)),
-    });
-    let at_end = {
+    let ending = Arc::new(Ending::of(&arguments, &chains, running));
+    let teams = start_teams(&arguments, &chains, clock, signalled, &ending, log)?;
+    let exchanges: Vec<_> = teams.iter().map(Team::exchange).collect();
+    // Set once, here.
+    let _ = shown.set(Arc::clone(&exchanges[0]));
+    print_started(&arguments, &chains);
+
+    let controlled = chains.iter().zip(&exchanges);
+    let controlled = controlled.map(|((_, chain), exchange)| (chain.clone(), Arc::clone(exchange)));
+    let joins = {
         let ending = Arc::clone(&ending);
+        move |exchange: &Exchange| {
+            ending.left.fetch_add(1, Ordering::AcqRel);
+            exchange.add_worker().map_err(|e| {
+                ending.one_less();
+                e.to_string()
+            })
+        }
+    };
+    let obey = control::of_workers(controlled.collect(), clock, joins);
+    let input = control::listen(&arguments, obey)?;
+    let forwarding = Forwarding {
+        arguments: &arguments,
+        chains: &chains,
+        exchanges: &exchanges,
+        clock,
+        begun: Instant::now(),
+    };
+    let watched: Vec<_> = input.iter().chain([&ended]).collect();
+    let mut before: Vec<_> = exchanges
+        .iter()
+        .map(|it| vec![CountersView::default(); it.each().len()])
+        .collect();
+    each_second(&arguments, signalled, &watched, |second| {
+        for (number, before) in before.iter_mut().enumerate() {
+            forwarding.print_second(number, second, before);
+        }
+    });
+    if ending.is_done.load(Ordering::Relaxed) {
+        let done = Event::Done {
+            counters: exchanges[0].sum(),
+            ports: exchanges[0].ports(),
+        };
+        print::report(&done.into());
+        let watched: Vec<_> = input.iter().collect();
+        wait(signalled, &watched, false, None);
+    }
+    ending.stop.store(true, Ordering::Relaxed);
+    forwarding.finish(teams)
+}
+
+/// Forwards in the kernel, where there are no workers for the options of one.
+fn run_in_kernel(
+    chain: &Chain,
+    arguments: &Arguments,
+    signalled: &'static AtomicBool,
+) -> Result<(), Failure> {
+    for (option, given) in [
+        ("--metrics", arguments.metrics.is_some()),
+        ("--interruptions", arguments.interruptions.is_some()),
+    ] {
+        if given {
+            let text = format!("{option}: only of a worker; a chain in the kernel has none");
+            return Err(Failure::Input(text));
+        }
+    }
+    in_kernel::run(chain, arguments, signalled)
+}
+
+/// Starts the workers of each chain; where one cannot start, none is left.
+fn start_teams(
+    arguments: &Arguments,
+    chains: &Chains,
+    clock: Clock,
+    signalled: &'static AtomicBool,
+    ending: &Arc<Ending>,
+    mut log: Option<InterruptionLog>,
+) -> Result<Vec<Team>, Failure> {
+    let at_end = {
+        let ending = Arc::clone(ending);
         move |end: &End| ending.of_worker(end)
     };
     let tell_link = {
@@ -181,7 +241,7 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         at_end: Arc::new(at_end),
     };
     let mut teams = Vec::new();
-    for (name, chain) in &chains {
+    for (name, chain) in chains {
         let thread = name
             .as_ref()
             .map_or("worker".to_string(), |name| format!("worker {name}"));
@@ -202,10 +262,11 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
             }
         }
     }
-    drop(start);
-    let exchanges: Vec<_> = teams.iter().map(Team::exchange).collect();
-    // Set once, here.
-    let _ = shown.set(Arc::clone(&exchanges[0]));
+    Ok(teams)
+}
+
+/// Prints that each chain forwards, and how.
+fn print_started(arguments: &Arguments, chains: &Chains) {
     for (number, (name, chain)) in chains.iter().enumerate() {
         let line = || {
             let text = format!("forwarding, flush {}, wait {}", chain.flush, chain.wait);
@@ -219,118 +280,112 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         };
         print::line(json_or_text(
             arguments.json,
-            || of_chain(&chains, number, started(chain)),
+            || of_chain(chains, number, started(chain)),
             || match name {
                 Some(name) => format!("{name}: {}", line()),
                 None => line(),
             },
         ));
     }
+}
 
-    let controlled = chains.iter().zip(&exchanges);
-    let controlled = controlled.map(|((_, chain), exchange)| (chain.clone(), Arc::clone(exchange)));
-    let joins = {
-        let ending = Arc::clone(&ending);
-        move |exchange: &Exchange| {
-            ending.left.fetch_add(1, Ordering::AcqRel);
-            exchange.add_worker().map_err(|e| {
-                ending.one_less();
-                e.to_string()
-            })
-        }
-    };
-    let obey = control::of_workers(controlled.collect(), clock, joins);
-    let input = control::listen(&arguments, obey)?;
-    let watched: Vec<_> = input.iter().chain([&ended]).collect();
-    let begun = Instant::now();
-    let mut before: Vec<_> = exchanges
-        .iter()
-        .map(|it| vec![CountersView::default(); it.each().len()])
-        .collect();
-    each_second(&arguments, signalled, &watched, |second| {
-        for (number, (exchange, before)) in exchanges.iter().zip(&mut before).enumerate() {
-            let now = exchange.each();
-            // Workers may have joined.
-            before.resize(now.len(), CountersView::default());
-            let passed: Vec<_> = now
-                .iter()
-                .zip(&*before)
-                .map(|(now, before)| *now - *before)
-                .collect();
-            let sum = passed.iter().copied().sum();
-            print::line(json_or_text(
-                arguments.json,
-                || {
-                    let event = Event::Second(Second {
-                        second,
-                        counters: sum,
-                        shares: Some(Shares::of(&sum)),
-                        workers: of_several(&passed),
-                        functions: exchange.functions(),
-                    });
-                    of_chain(&chains, number, event)
-                },
-                || {
-                    named(
-                        &chains[number].0,
-                        line(second, sum) + &busy_of_each(&passed),
-                    )
-                },
-            ));
-            *before = now;
-        }
-    });
-    if ending.is_done.load(Ordering::Relaxed) {
-        let done = Event::Done {
-            counters: exchanges[0].sum(),
-            ports: exchanges[0].ports(),
-        };
-        print::report(&done.into());
-        let watched: Vec<_> = input.iter().collect();
-        wait(signalled, &watched, false, None);
-    }
-    ending.stop.store(true, Ordering::Relaxed);
-    let mut failed = None;
-    for (number, team) in teams.into_iter().enumerate() {
-        let (name, chain) = &chains[number];
-        let (ends, outcomes) = team.join();
-        let each = exchanges[number].each();
-        let total: CountersView = each.iter().copied().sum();
-        let seconds = begun.elapsed().as_secs_f64();
+/// Chains whose workers run, for the lines about them.
+struct Forwarding<'a> {
+    arguments: &'a Arguments,
+    chains: &'a Chains,
+    /// Way to the workers of each chain.
+    exchanges: &'a [Arc<Exchange>],
+    clock: Clock,
+    /// Time from which seconds are counted.
+    begun: Instant,
+}
+
+impl Forwarding<'_> {
+    /// Prints what the workers of a chain did in a second; `before` has their counters at its begin, and then at its end.
+    fn print_second(&self, number: usize, second: u32, before: &mut Vec<CountersView>) {
+        let exchange = &self.exchanges[number];
+        let now = exchange.each();
+        // Workers may have joined.
+        before.resize(now.len(), CountersView::default());
+        let passed: Vec<_> = now
+            .iter()
+            .zip(&*before)
+            .map(|(now, before)| *now - *before)
+            .collect();
+        let sum = passed.iter().copied().sum();
         print::line(json_or_text(
-            arguments.json,
+            self.arguments.json,
+            || {
+                let event = Event::Second(Second {
+                    second,
+                    counters: sum,
+                    shares: Some(Shares::of(&sum)),
+                    workers: of_several(&passed),
+                    functions: exchange.functions(),
+                });
+                of_chain(self.chains, number, event)
+            },
+            || {
+                named(
+                    &self.chains[number].0,
+                    line(second, sum) + &busy_of_each(&passed),
+                )
+            },
+        ));
+        *before = now;
+    }
+
+    /// Prints the sums of a chain whose workers have ended.
+    fn print_summary(&self, number: usize, outcomes: &[(&'static str, u64)]) {
+        let (name, chain) = &self.chains[number];
+        let exchange = &self.exchanges[number];
+        let each = exchange.each();
+        let total: CountersView = each.iter().copied().sum();
+        let seconds = self.begun.elapsed().as_secs_f64();
+        print::line(json_or_text(
+            self.arguments.json,
             || {
                 let per_packet = total.busy_ticks as f64 / total.tx_packets.max(1) as f64;
                 let summary = Summary {
                     shares: Some(Shares::of(&total)),
                     busy_ticks_per_packet: Some(per_packet),
-                    tsc_hz: Some(clock.hz),
-                    ports: at_ports(chain, &exchanges[number]),
+                    tsc_hz: Some(self.clock.hz),
+                    ports: at_ports(chain, exchange),
                     workers: of_several(&each),
-                    functions: exchanges[number].functions(),
-                    ..summary_of(&total, seconds, &outcomes)
+                    functions: exchange.functions(),
+                    ..summary_of(&total, seconds, outcomes)
                 };
-                of_chain(&chains, number, Event::Summary(Box::new(summary)))
+                of_chain(self.chains, number, Event::Summary(Box::new(summary)))
             },
-            || named(name, summary(&total, seconds, &outcomes)),
+            || named(name, summary(&total, seconds, outcomes)),
         ));
-        for end in ends {
-            match end {
-                Some(End::Broken(port, why)) => {
-                    failed = Some(Failure::of_port(&chain.ports[port], &why));
-                }
+    }
+
+    /// Waits for the workers, which were told to stop, and prints the sums of each chain.
+    ///
+    /// # Errors
+    /// A port that broke, a worker that died, a dead thread beside them.
+    fn finish(&self, teams: Vec<Team>) -> Result<(), Failure> {
+        let mut failed = None;
+        for (number, team) in teams.into_iter().enumerate() {
+            let (ends, outcomes) = team.join();
+            self.print_summary(number, &outcomes);
+            let (name, chain) = &self.chains[number];
+            let mut failures = ends.into_iter().filter_map(|end| match end {
+                Some(End::Broken(port, why)) => Some(Failure::of_port(&chain.ports[port], &why)),
                 None => {
                     let of = name
                         .as_ref()
                         .map_or(String::new(), |name| format!("{name}: "));
-                    failed = Some(Failure::Missing(format!("{of}a worker died")));
+                    Some(Failure::Missing(format!("{of}a worker died")))
                 }
-                _ => {}
-            }
+                _ => None,
+            });
+            failed = failures.next_back().or(failed);
         }
+        let failed = failed.or_else(Failure::of_dead_threads);
+        failed.map_or(Ok(()), Err)
     }
-    let failed = failed.or_else(Failure::of_dead_threads);
-    failed.map_or(Ok(()), Err)
 }
 
 /// What happens when workers have come to their end.
@@ -348,6 +403,19 @@ struct Ending {
 }
 
 impl Ending {
+    /// `running` is closed when the last worker ends.
+    fn of(arguments: &Arguments, chains: &Chains, running: PipeWriter) -> Self {
+        Self {
+            left: AtomicUsize::new(chains.iter().map(|(_, chain)| chain.workers).sum()),
+            // With --control the supervisor at standard input decides when ports may close.
+            stays: arguments.control && arguments.until_stdin_closes && chains.len() == 1,
+            all_done: AtomicBool::new(true),
+            is_done: AtomicBool::new(false),
+            stop: Arc::new(AtomicBool::new(false)),
+            running: Mutex::new(Some(running)),
+        }
+    }
+
     /// On the worker's thread; its ports are open until this returns.
     fn of_worker(&self, end: &End) {
         let is_done = *end == End::Done;

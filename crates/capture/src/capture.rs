@@ -86,6 +86,17 @@ pub struct Settings {
     pub tell: fn(&str),
 }
 
+impl Settings {
+    /// Makes the ring, which is of so many bytes at first.
+    fn ring(&self, first_bytes: u64) -> Result<Arc<Ring>, RingError> {
+        let most_bytes = self.most_bytes.max(self.ring_bytes);
+        match self.classic {
+            None => Ring::new(first_bytes, most_bytes, self.bucket_bytes),
+            Some(hold) => Ring::classic(first_bytes, most_bytes, self.bucket_bytes, hold),
+        }
+    }
+}
+
 /// Counters of a trigger.
 #[derive(Debug, Default)]
 struct State {
@@ -242,6 +253,36 @@ struct Together {
 }
 
 impl Together {
+    /// Makes what the threads of a capture share before the first of them runs.
+    fn new(
+        ring: &Arc<Ring>,
+        triggers: Vec<Trigger>,
+        analysers: &[analyser::Settings],
+        flows: usize,
+        polls: bool,
+        grows: bool,
+    ) -> Self {
+        Self {
+            ring: Arc::clone(ring),
+            states: triggers.iter().map(|_| State::default()).collect(),
+            triggers,
+            looked_ns: AtomicU64::new(0),
+            not_looked_at: AtomicU64::new(0),
+            asked: Mutex::default(),
+            analysers: analysers.iter().map(analyser::Shown::new).collect(),
+            dumping: Mutex::default(),
+            dumps: Mutex::default(),
+            pipe_trouble: Mutex::default(),
+            last_words: Mutex::default(),
+            flows: (flows > 0).then(|| Shown::new(flows)),
+            looked_after: Delays::default(),
+            slack: SLACK + ring.hold().unwrap_or_default(),
+            polls,
+            stop: AtomicBool::new(false),
+            grows: AtomicBool::new(grows),
+        }
+    }
+
     /// Triggers that are about counts: their numbers, and the names of the counts.
     fn counts(&self) -> impl Iterator<Item = (usize, &str)> {
         let triggers = self.triggers.iter().enumerate();
@@ -330,93 +371,38 @@ impl Capture {
         }
         // Memory takes a second for each GB or two until the system has brought it: packets need not wait for that.
         let first_bytes = (FIRST_BUCKETS * settings.bucket_bytes as u64).min(settings.ring_bytes);
-        let most_bytes = settings.most_bytes.max(settings.ring_bytes);
-        let bucket_bytes = settings.bucket_bytes;
-        let ring = match settings.classic {
-            None => Ring::new(first_bytes, most_bytes, bucket_bytes)?,
-            Some(hold) => Ring::classic(first_bytes, most_bytes, bucket_bytes, hold)?,
-        };
-        let states = settings.triggers.iter().map(|_| State::default()).collect();
-        let together = Arc::new(Together {
-            ring: Arc::clone(&ring),
-            triggers: settings.triggers,
-            states,
-            looked_ns: AtomicU64::new(0),
-            not_looked_at: AtomicU64::new(0),
-            asked: Mutex::default(),
-            analysers: settings
-                .analysers
-                .iter()
-                .map(analyser::Shown::new)
-                .collect(),
-            dumping: Mutex::default(),
-            dumps: Mutex::default(),
-            pipe_trouble: Mutex::default(),
-            last_words: Mutex::default(),
-            flows: (settings.flows > 0).then(|| Shown::new(settings.flows)),
-            looked_after: Delays::default(),
-            slack: SLACK + ring.hold().unwrap_or_default(),
-            polls: settings.polls,
-            stop: AtomicBool::new(false),
-            grows: AtomicBool::new(first_bytes < settings.ring_bytes),
-        });
+        let grows = first_bytes < settings.ring_bytes;
+        let ring = settings.ring(first_bytes)?;
+        let (triggers, flows) = (settings.triggers, settings.flows);
+        let analysers = &settings.analysers;
+        let together = Together::new(&ring, triggers, analysers, flows, settings.polls, grows);
+        let together = Arc::new(together);
         let clock = Clock::calibrate(Duration::from_millis(20));
         let snap_bytes = settings.snap_bytes.min(LONGEST_BYTES as usize);
-        let disk = settings.disk.map(|disk| {
-            Keeper::start(
-                disk,
-                &ring,
-                clock,
-                &settings.ports,
-                &settings.times,
-                snap_bytes as u32,
-            )
-        });
+        let (ports, times, snap) = (settings.ports, settings.times, snap_bytes as u32);
+        let disk = settings
+            .disk
+            .map(|disk| Keeper::start(disk, &ring, clock, &ports, &times, snap));
         let disk = disk.transpose()?;
         let (begin, begins) = channel();
         let mut threads = Vec::new();
         if let Some(target) = settings.target {
-            let what = || match &target {
-                Target::Folder(path) | Target::File(path) => path.display().to_string(),
-                Target::Output => "standard output".to_string(),
-            };
-            let failed = |error| CaptureError::Output {
-                what: what(),
-                error,
-            };
-            let snap_bytes = snap_bytes as u32;
-            let shared = match &target {
-                Target::Folder(path) => {
-                    std::fs::create_dir_all(path).map_err(failed)?;
-                    None
-                }
-                target => {
-                    let comment = format!("taut capture; {}", settings.times);
-                    let zstd = matches!(target, Target::File(path) if packed::is_wanted(path));
-                    let ports = &settings.ports;
-                    let output = Output::create(target, "", ports, snap_bytes, &comment, zstd);
-                    Some(output.map_err(failed)?)
-                }
-            };
             let dumps = Dumps {
                 ring: Arc::clone(&ring),
                 target,
                 roll: settings.roll,
                 zstd: settings.zstd,
-                times: settings.times.clone(),
-                ports: settings.ports.clone(),
-                snap_bytes,
+                times: times.clone(),
+                ports: ports.clone(),
+                snap_bytes: snap,
             };
-            let here = Arc::clone(&together);
-            threads.push(spawn_background("capture-dump", move || {
-                write_dumps(&here, &dumps, shared, &begins);
-            })?);
+            threads.push(start_dumps(&together, dumps, begins)?);
         }
-        if first_bytes < settings.ring_bytes {
+        if grows {
             let (here, bytes) = (Arc::clone(&together), settings.ring_bytes);
             threads.push(spawn_background("capture-grow", move || here.grow(bytes))?);
         }
-        let flows = (settings.flows > 0).then(|| Flows::new(settings.flows));
+        let flows = (flows > 0).then(|| Flows::new(flows));
         let reader = ring.reader(Start::Now);
         let clock_of_packets = PacketClock::new(clock);
         let (here, packets) = (Arc::clone(&together), clock_of_packets.clone());
@@ -426,8 +412,8 @@ impl Capture {
         let mut capture = Self {
             together,
             snap_bytes,
-            ports: settings.ports,
-            times: settings.times,
+            ports,
+            times,
             tell: settings.tell,
             clock,
             clock_of_packets,
@@ -712,31 +698,10 @@ fn look(
     begin: &Sender<Begin>,
     mut flows: Option<Flows>,
 ) {
-    let triggers = &together.triggers;
-    let with_filters: Vec<_> = (0..triggers.len())
-        .filter(|at| triggers[*at].when.filter().is_some())
-        .collect();
-    let filters = with_filters
-        .iter()
-        .filter_map(|at| triggers[*at].when.filter().cloned());
-    // There are not too many, as was looked at before.
-    let many = Many::new(filters.collect()).unwrap_or_default();
-    let mut matches = Matches::default();
-    let mut watches: Vec<_> = triggers.iter().map(|_| Watch::default()).collect();
     let counts: Vec<_> = together.counts().collect();
-    let mut firing = Firing {
-        together,
-        begin,
-        limits: triggers
-            .iter()
-            .map(|it| Limit::new(it.most_per_minute))
-            .collect(),
-    };
-    for (at, trigger) in triggers.iter().enumerate() {
-        if matches!(trigger.when, When::Always) {
-            firing.fire(at, 0, "the capture began");
-        }
-    }
+    let mut watching = Watching::new(&together.triggers);
+    let mut firing = Firing::new(together, begin);
+    firing.fire_always();
     let mut untimed = ONE_TIMED_OF;
     loop {
         let is_over = together.stop.load(Ordering::Acquire);
@@ -744,21 +709,10 @@ fn look(
         // Before what they ask for, so that it is there.
         let analysed = together.analysers.iter().map(analyser::Shown::analysed_ns);
         let analysed_ns = analysed.min().unwrap_or(u64::MAX);
-        let asked: Vec<_> = std::mem::take(&mut *lock(&together.asked));
-        for it in asked {
-            let time_ns = if it.time_ns == 0 { now_ns } else { it.time_ns };
-            firing.fire(it.trigger, time_ns, &it.cause);
-        }
-        for (at, name) in &counts {
-            let grown = &together.states[*at].grown;
-            // So that usually nobody takes the line away that is written elsewhere.
-            if grown.load(Ordering::Relaxed) > 0 {
-                let by = grown.swap(0, Ordering::Relaxed);
-                firing.fire(*at, now_ns, &format!("{name} grew by {by}"));
-            }
-        }
+        firing.fire_asked(now_ns);
+        firing.fire_grown(&counts, now_ns);
         let (mut read, mut last_ns) = (0, 0);
-        if !with_filters.is_empty() || flows.is_some() {
+        if !watching.with_filters.is_empty() || flows.is_some() {
             read = reader.read(u64::MAX, AT_ONCE, |record| {
                 last_ns = record.facts.time_ns;
                 untimed -= 1;
@@ -772,16 +726,7 @@ fn look(
                 {
                     flows.see(seen);
                 }
-                if with_filters.is_empty() {
-                    return;
-                }
-                many.matches(record.frame, record.facts.wire_bytes, &mut matches);
-                for hit in matches.iter() {
-                    let at = with_filters[hit];
-                    if watches[at].sees(&triggers[at].when, record, &clock) {
-                        firing.fire(at, record.facts.time_ns, "a packet");
-                    }
-                }
+                watching.see(record, &clock, &mut firing);
             });
             let missed = reader.missed();
             together.not_looked_at.store(missed, Ordering::Relaxed);
@@ -790,12 +735,8 @@ fn look(
             flows.tell(shown, if read < AT_ONCE { now_ns } else { last_ns });
         }
         let settled_ns = now_ns.saturating_sub(together.slack.as_nanos() as u64);
-        for at in &with_filters {
-            if read < AT_ONCE
-                && let Some(ns) = watches[*at].misses(&triggers[*at].when, settled_ns)
-            {
-                firing.fire(*at, ns, "silence");
-            }
+        if read < AT_ONCE {
+            watching.miss(settled_ns, &mut firing);
         }
         let looked_ns = match (is_over && read == 0, read < AT_ONCE) {
             (true, _) => u64::MAX,
@@ -818,6 +759,62 @@ fn look(
     }
 }
 
+/// What is watched of packets, for triggers that are about them.
+struct Watching<'a> {
+    triggers: &'a [Trigger],
+    /// Numbers of the triggers that have a filter, in the order of `many`.
+    with_filters: Vec<usize>,
+    many: Many,
+    matches: Matches,
+    /// A watch for each trigger.
+    watches: Vec<Watch>,
+}
+
+impl<'a> Watching<'a> {
+    fn new(triggers: &'a [Trigger]) -> Self {
+        let with_filters: Vec<_> = (0..triggers.len())
+            .filter(|at| triggers[*at].when.filter().is_some())
+            .collect();
+        let filters = with_filters
+            .iter()
+            .filter_map(|at| triggers[*at].when.filter().cloned());
+        // There are not too many, as was looked at before.
+        let many = Many::new(filters.collect()).unwrap_or_default();
+        Self {
+            triggers,
+            with_filters,
+            many,
+            matches: Matches::default(),
+            watches: triggers.iter().map(|_| Watch::default()).collect(),
+        }
+    }
+
+    /// Fires the triggers that a packet fires.
+    #[inline(always)]
+    fn see(&mut self, record: &Record<'_>, clock: &PacketClock, firing: &mut Firing<'_>) {
+        if self.with_filters.is_empty() {
+            return;
+        }
+        let (frame, wire_bytes) = (record.frame, record.facts.wire_bytes);
+        self.many.matches(frame, wire_bytes, &mut self.matches);
+        for hit in self.matches.iter() {
+            let at = self.with_filters[hit];
+            if self.watches[at].sees(&self.triggers[at].when, record, clock) {
+                firing.fire(at, record.facts.time_ns, "a packet");
+            }
+        }
+    }
+
+    /// Fires the triggers for which nothing has come for too long, up to a time.
+    fn miss(&mut self, settled_ns: u64, firing: &mut Firing<'_>) {
+        for at in &self.with_filters {
+            if let Some(ns) = self.watches[*at].misses(&self.triggers[*at].when, settled_ns) {
+                firing.fire(*at, ns, "silence");
+            }
+        }
+    }
+}
+
 /// What is needed to fire triggers.
 struct Firing<'a> {
     together: &'a Together,
@@ -825,7 +822,48 @@ struct Firing<'a> {
     limits: Vec<Limit>,
 }
 
-impl Firing<'_> {
+impl<'a> Firing<'a> {
+    fn new(together: &'a Together, begin: &'a Sender<Begin>) -> Self {
+        let triggers = together.triggers.iter();
+        Self {
+            together,
+            begin,
+            limits: triggers.map(|it| Limit::new(it.most_per_minute)).collect(),
+        }
+    }
+
+    /// Fires the triggers that fire when a capture begins.
+    fn fire_always(&mut self) {
+        let together = self.together;
+        for (at, trigger) in together.triggers.iter().enumerate() {
+            if matches!(trigger.when, When::Always) {
+                self.fire(at, 0, "the capture began");
+            }
+        }
+    }
+
+    /// Fires the triggers that somebody has asked for.
+    fn fire_asked(&mut self, now_ns: u64) {
+        let asked: Vec<_> = std::mem::take(&mut *lock(&self.together.asked));
+        for it in asked {
+            let time_ns = if it.time_ns == 0 { now_ns } else { it.time_ns };
+            self.fire(it.trigger, time_ns, &it.cause);
+        }
+    }
+
+    /// Fires the triggers whose counts have grown, of those in `counts`.
+    fn fire_grown(&mut self, counts: &[(usize, &str)], now_ns: u64) {
+        let together = self.together;
+        for (at, name) in counts {
+            let grown = &together.states[*at].grown;
+            // So that usually nobody takes the line away that is written elsewhere.
+            if grown.load(Ordering::Relaxed) > 0 {
+                let by = grown.swap(0, Ordering::Relaxed);
+                self.fire(*at, now_ns, &format!("{name} grew by {by}"));
+            }
+        }
+    }
+
     /// Has a trigger go on, or begin anew.
     fn fire(&mut self, at: usize, now_ns: u64, cause: &str) {
         let (trigger, state) = (&self.together.triggers[at], &self.together.states[at]);
@@ -861,6 +899,39 @@ impl Firing<'_> {
             state.limited.fetch_add(1, Ordering::Relaxed);
         }
     }
+}
+
+/// Starts the thread that writes dumps.
+fn start_dumps(
+    together: &Arc<Together>,
+    dumps: Dumps,
+    begins: Receiver<Begin>,
+) -> Result<JoinHandle<()>, CaptureError> {
+    let failed = |error| CaptureError::Output {
+        what: match &dumps.target {
+            Target::Folder(path) | Target::File(path) => path.display().to_string(),
+            Target::Output => "standard output".to_string(),
+        },
+        error,
+    };
+    let shared = match &dumps.target {
+        Target::Folder(path) => {
+            std::fs::create_dir_all(path).map_err(failed)?;
+            None
+        }
+        target => {
+            let (ports, snap_bytes) = (&dumps.ports, dumps.snap_bytes);
+            let comment = format!("taut capture; {}", dumps.times);
+            let zstd = matches!(target, Target::File(path) if packed::is_wanted(path));
+            let output = Output::create(target, "", ports, snap_bytes, &comment, zstd);
+            Some(output.map_err(failed)?)
+        }
+    };
+    let here = Arc::clone(together);
+    let thread = spawn_background("capture-dump", move || {
+        write_dumps(&here, &dumps, shared, &begins);
+    })?;
+    Ok(thread)
 }
 
 /// Writes dumps until all packets were looked at and the last one has ended.

@@ -14,6 +14,19 @@
 //!   dumps (`dump.rs`) and keep packets on disk (`keeper.rs`, `disk/`).
 //!
 //! Begin with `record.rs`, then `ring.rs` and `capture.rs`.
+//!
+//! # Threads
+//!
+//! `taut capture` runs a chain of the function `record`, which copies packets into the ring. Each worker is a producer.
+//! It appends to a bucket of its own, publishes the readable length once per batch by one store, and claims the next
+//! bucket by one atomic exchange, without a lock. A claim skips a bucket that a reader holds; a reader counts the
+//! packets that it missed. The ring's memory and libpcap's compiler are in `taut-sys`.
+//!
+//! One thread evaluates filters and fires triggers, also those that others request, so that one place decides whether a
+//! trigger extends a dump or begins one. A second thread writes dumps, by a reader that begins in the past. A third
+//! thread writes all packets to pcapng segments with an index each; a query reads only the blocks that can contain its
+//! packets. Compressed segments are a sequence of zstd frames, each complete by itself (`packed.rs`). Each analyser has
+//! a thread of its own, and a dump ends after the analysers have read its packets.
 
 pub mod analyser;
 pub mod capture;

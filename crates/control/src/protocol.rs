@@ -386,103 +386,140 @@ fn ncsbench(bytes: &[u8], period_ns: u64) -> Result<Message, ProtocolError> {
 
 fn taut(bytes: &[u8], shape: Shape) -> Result<Message, ProtocolError> {
     let mut from = Reader { bytes, at: 0 };
-    if bytes.len() < 5 || bytes[..4] != MARK {
-        return Err(ProtocolError::Mark);
+    let head = Head::read(&mut from, shape)?;
+    match head.kind {
+        1 => {
+            head.check(bytes, 8 * (4 + head.inputs + head.numbers), shape.sensors)?;
+            head.report(&mut from).map(Message::Report)
+        }
+        2 => {
+            head.check(bytes, 8 * SLOTS * head.inputs, head.inputs)?;
+            let command = head.command(&mut from)?;
+            Ok(Message::Command(command, head.stamps))
+        }
+        3 => {
+            head.check(bytes, 0, 0)?;
+            Ok(Message::Farewell)
+        }
+        _ => Err(ProtocolError::Value("a message of this kind")),
     }
-    if bytes[4] != VERSION {
-        return Err(ProtocolError::Version(bytes[4]));
+}
+
+/// What both messages of ours begin with.
+struct Head {
+    kind: u8,
+    /// Numbers of the kind: sensors of a report, inputs of a command.
+    numbers: usize,
+    /// Inputs of the plant.
+    inputs: usize,
+    sequence: u64,
+    stamps: Stamps,
+}
+
+impl Head {
+    /// Reads the head of a message for a plant of this shape.
+    fn read(from: &mut Reader<'_>, shape: Shape) -> Result<Self, ProtocolError> {
+        let bytes = from.bytes;
+        if bytes.len() < 5 || bytes[..4] != MARK {
+            return Err(ProtocolError::Mark);
+        }
+        if bytes[4] != VERSION {
+            return Err(ProtocolError::Version(bytes[4]));
+        }
+        if bytes.len() < HEAD_BYTES {
+            return Err(ProtocolError::Length(bytes.len()));
+        }
+        let (kind, numbers, inputs) = (bytes[5], usize::from(bytes[6]), usize::from(bytes[7]));
+        if inputs != shape.inputs {
+            return Err(ProtocolError::Value(
+                "another number of inputs than the plant has",
+            ));
+        }
+        from.at = 8;
+        let sequence = from.u64();
+        let mut stamps = Stamps::default();
+        for stamp in &mut stamps.0 {
+            *stamp = from.u64();
+        }
+        Ok(Self {
+            kind,
+            numbers,
+            inputs,
+            sequence,
+            stamps,
+        })
     }
-    if bytes.len() < HEAD_BYTES {
-        return Err(ProtocolError::Length(bytes.len()));
-    }
-    let (kind, numbers, inputs) = (bytes[5], usize::from(bytes[6]), usize::from(bytes[7]));
-    if inputs != shape.inputs {
-        return Err(ProtocolError::Value(
-            "another number of inputs than the plant has",
-        ));
-    }
-    from.at = 8;
-    let sequence = from.u64();
-    let mut stamps = Stamps::default();
-    for stamp in &mut stamps.0 {
-        *stamp = from.u64();
-    }
-    let needs = |length: usize, of: usize, numbers_wanted: usize| {
-        if numbers != numbers_wanted {
+
+    /// Refuses a message that does not have so many numbers, or does not go on for so many bytes behind its head.
+    fn check(&self, bytes: &[u8], rest: usize, numbers: usize) -> Result<(), ProtocolError> {
+        if self.numbers != numbers {
             return Err(ProtocolError::Value(
                 "another number of sensors or inputs than the plant has",
             ));
         }
-        if length == of {
+        if bytes.len() == HEAD_BYTES + rest {
             Ok(())
         } else {
-            Err(ProtocolError::Length(length))
+            Err(ProtocolError::Length(bytes.len()))
         }
-    };
-    match kind {
-        1 => {
-            needs(
-                bytes.len(),
-                HEAD_BYTES + 8 * (4 + inputs + numbers),
-                shape.sensors,
-            )?;
-            let (round, read_ns, applied_ns) = (from.u64(), from.u64(), from.u64());
-            let offset = from.f64()?;
-            let mut applied = [0.0; MOST_INPUTS];
-            for input in &mut applied[..inputs] {
+    }
+
+    /// Reads the rest of a report, whose length is right.
+    fn report(&self, from: &mut Reader<'_>) -> Result<Report, ProtocolError> {
+        let (round, read_ns, applied_ns) = (from.u64(), from.u64(), from.u64());
+        let offset = from.f64()?;
+        let mut applied = [0.0; MOST_INPUTS];
+        for input in &mut applied[..self.inputs] {
+            *input = from.f64()?;
+        }
+        let mut readings = [0.0; MOST_SENSORS];
+        for reading in &mut readings[..self.numbers] {
+            *reading = from.f64()?;
+        }
+        if self.sequence == 0 {
+            return Err(ProtocolError::Value("a sequence number below 1"));
+        }
+        if applied_ns > 0 && (applied_ns < read_ns || round >= self.sequence) {
+            return Err(ProtocolError::Value("stamps that go backwards"));
+        }
+        let Some(this_ns) = self.stamps.at(Stage::Read) else {
+            return Err(ProtocolError::Value(
+                "a report without the time of its reading",
+            ));
+        };
+        Ok(Report {
+            sequence: self.sequence,
+            read_ns: this_ns,
+            stamps: self.stamps,
+            previous: (applied_ns > 0).then_some(Round {
+                sequence: round,
+                read_ns,
+                sent_ns: None,
+                received_ns: None,
+                applied_ns: Some(applied_ns),
+            }),
+            offset,
+            applied,
+            readings,
+        })
+    }
+
+    /// Reads the rest of a command, whose length is right.
+    fn command(&self, from: &mut Reader<'_>) -> Result<Command, ProtocolError> {
+        let mut all = [[0.0; MOST_INPUTS]; SLOTS];
+        for slot in &mut all {
+            for input in &mut slot[..self.inputs] {
                 *input = from.f64()?;
             }
-            let mut readings = [0.0; MOST_SENSORS];
-            for reading in &mut readings[..numbers] {
-                *reading = from.f64()?;
-            }
-            if sequence == 0 {
-                return Err(ProtocolError::Value("a sequence number below 1"));
-            }
-            if applied_ns > 0 && (applied_ns < read_ns || round >= sequence) {
-                return Err(ProtocolError::Value("stamps that go backwards"));
-            }
-            let Some(this_ns) = stamps.at(Stage::Read) else {
-                return Err(ProtocolError::Value(
-                    "a report without the time of its reading",
-                ));
-            };
-            Ok(Message::Report(Report {
-                sequence,
-                read_ns: this_ns,
-                stamps,
-                previous: (applied_ns > 0).then_some(Round {
-                    sequence: round,
-                    read_ns,
-                    sent_ns: None,
-                    received_ns: None,
-                    applied_ns: Some(applied_ns),
-                }),
-                offset,
-                applied,
-                readings,
-            }))
         }
-        2 => {
-            needs(bytes.len(), HEAD_BYTES + 8 * SLOTS * inputs, inputs)?;
-            let mut all = [[0.0; MOST_INPUTS]; SLOTS];
-            for slot in &mut all {
-                for input in &mut slot[..inputs] {
-                    *input = from.f64()?;
-                }
-            }
-            if sequence == 0 {
-                return Err(ProtocolError::Value("a sequence number below 1"));
-            }
-            let command = Command {
-                sequence,
-                time_ns: stamps.at(Stage::CommandSent).unwrap_or(0),
-                inputs: all,
-            };
-            Ok(Message::Command(command, stamps))
+        if self.sequence == 0 {
+            return Err(ProtocolError::Value("a sequence number below 1"));
         }
-        3 => needs(bytes.len(), HEAD_BYTES, 0).map(|()| Message::Farewell),
-        _ => Err(ProtocolError::Value("a message of this kind")),
+        Ok(Command {
+            sequence: self.sequence,
+            time_ns: self.stamps.at(Stage::CommandSent).unwrap_or(0),
+            inputs: all,
+        })
     }
 }
 

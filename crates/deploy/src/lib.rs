@@ -11,10 +11,27 @@
 //! and start `taut forward` for each segment (`process.rs`). [`Deployment::keep_up`] then hears what the processes say,
 //! starts again what dies, and answers at the control socket, where [`ask`] and [`down`] are the other side. `taut
 //! chain plan` calls [`estimate()`]: [`classify()`] says where each function runs, `measure.rs` what it costs here, and
-//! the models of `taut_model` what that makes of rate and round trip. [`vm`] runs a chain in a virtual machine, [`manifest`] writes it down for Kubernetes and
-//! OpenStack.
+//! the models of `taut_model` what that makes of rate and round trip. [`vm`] runs a chain in a virtual machine,
+//! [`manifest`] writes it down for Kubernetes and OpenStack.
 //!
 //! Begin with `segment.rs`, then `deployment.rs`.
+//!
+//! # Processes
+//!
+//! Each segment is a chain file that `taut forward` runs, so a person can type everything that runs. The supervisor
+//! reads the JSON lines of the processes (`taut_engine::Report`), restarts a process that exits, counts the packets
+//! lost until then (`deployment/gap.rs`), and writes changed functions to the standard input of the processes
+//! (`deployment/update.rs`). A process ends when its standard input closes, so it does not outlive a killed supervisor.
+//! Names of namespaces and links contain the process number of the supervisor, and the next supervisor deletes stale
+//! ones. The name of a chain and the claim of a machine are locks in the user's run folder. A segment that has read its
+//! input file keeps its ports open until the next segment has received everything (`deployment/drain.rs`).
+//!
+//! # Virtual machines
+//!
+//! A virtual machine ([`vm`]) has no disk. Its kernel unpacks an archive of the taut binary, its libraries and a chain
+//! file, and starts taut as the first program, which runs `taut forward`. Two virtio serial lines are the standard
+//! input and output of that program, so the supervisor treats a virtual machine like a process. Virtual machines are
+//! connected by a private Open vSwitch.
 
 #![forbid(unsafe_code)]
 

@@ -11,7 +11,7 @@
 //! name = "mac-swap"
 //! ```
 
-use crate::{Flush, Queueing, Wait};
+use crate::{Flush, FlushError, Queueing, Wait, WaitError};
 use serde::de::{MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::path::Path;
@@ -355,6 +355,102 @@ struct File {
     functions: Vec<toml::Spanned<Stage>>,
 }
 
+/// What is wrong in a chain file: the place in its text, and why.
+type Wrong = (usize, String);
+
+impl File {
+    /// Returns the ports, in the order of the file.
+    fn ports(&self) -> Result<Vec<PortSpec>, Wrong> {
+        let specs = self.ports.specs.iter();
+        let parsed = specs.map(|spec| {
+            PortSpec::parse(spec.get_ref()).map_err(|e| (spec.span().start, e.to_string()))
+        });
+        parsed.collect()
+    }
+
+    /// Returns when packets are sent, what is done while none come, and how many are taken from a port at a time.
+    fn policies(&self) -> Result<(Flush, Wait, usize), Wrong> {
+        let flush = match &self.flush {
+            None => Flush::default(),
+            Some(flush) => flush
+                .get_ref()
+                .parse()
+                .map_err(|e: FlushError| (flush.span().start, e.to_string()))?,
+        };
+        let wait = match &self.wait {
+            None => Wait::default(),
+            Some(wait) => wait
+                .get_ref()
+                .parse()
+                .map_err(|e: WaitError| (wait.span().start, e.to_string()))?,
+        };
+        let burst = match &self.burst {
+            None => DEFAULT_BURST,
+            Some(burst) => {
+                check_burst(*burst.get_ref()).map_err(|reason| (burst.span().start, reason))?
+            }
+        };
+        Ok((flush, wait, burst))
+    }
+
+    /// Returns how long a packet may take, if the file says so.
+    fn budget(&self) -> Result<Option<Duration>, Wrong> {
+        let budget = self.budget.as_ref().map(|budget| {
+            let text = budget.get_ref();
+            duration(text).filter(|t| !t.is_zero()).ok_or_else(|| {
+                let reason = format!("budget \"{text}\": want a time, such as 350us");
+                (budget.span().start, reason)
+            })
+        });
+        budget.transpose()
+    }
+
+    /// Checks each function with its settings, in which the names of ports become their numbers; `text` is that of the file.
+    fn check_functions(&mut self, text: &str, ports: usize) -> Result<(), Wrong> {
+        for (number, stage) in self.functions.iter_mut().enumerate() {
+            let at = stage.span().start;
+            let s = stage.get_mut();
+            s.number_ports(&self.ports.names)
+                .and_then(|()| {
+                    match self.place {
+                        Place::User => taut_function::build(&s.name, s.settings.clone()).map(drop),
+                        Place::Kernel => {
+                            taut_function::in_kernel(&s.name, s.settings.clone(), 0).map(drop)
+                        }
+                    }
+                    .map_err(|e| e.to_string())
+                })
+                .and_then(|()| s.check_ports(ports))
+                .map_err(|reason| {
+                    let is_named = taut_function::functions().iter().any(|f| f.name == s.name);
+                    let about = if is_named { &reason } else { "name" };
+                    let place = place_in(text, "function", number, about);
+                    (place.unwrap_or(at), reason)
+                })?;
+        }
+        Ok(())
+    }
+
+    /// Returns where the file says something that a chain in the kernel cannot have, if it does.
+    fn not_in_kernel(&self) -> Option<usize> {
+        let flush = self.flush.as_ref().map(toml::Spanned::span);
+        let queue = self.queue.as_ref().map(toml::Spanned::span);
+        let core = self.core.as_ref().map(toml::Spanned::span);
+        let burst = self.burst.as_ref().map(toml::Spanned::span);
+        let wait = self.wait.as_ref().map(toml::Spanned::span);
+        let workers = self.workers.as_ref().map(toml::Spanned::span);
+        let cores = self.cores.as_ref().map(toml::Spanned::span);
+        let any = flush
+            .or(queue)
+            .or(core)
+            .or(burst)
+            .or(wait)
+            .or(workers)
+            .or(cores);
+        any.map(|span| span.start)
+    }
+}
+
 /// The specs of the ports, in the order of the file, and their names, where they have some.
 #[derive(Default)]
 struct Ports {
@@ -449,76 +545,15 @@ impl Chain {
             |at, reason: String| ChainError::File(SettingsFileError::wrong(text, name, at, reason));
         let mut file: File = toml::from_str(text)
             .map_err(|e| ChainError::File(SettingsFileError::of_toml(text, name, &e)))?;
-        let mut ports = Vec::new();
-        for spec in &file.ports.specs {
-            let parsed = PortSpec::parse(spec.get_ref());
-            ports.push(parsed.map_err(|e| wrong(Some(spec.span().start), e.to_string()))?);
-        }
-        let flush = match &file.flush {
-            None => Flush::default(),
-            Some(flush) => flush
-                .get_ref()
-                .parse()
-                .map_err(|e: crate::FlushError| wrong(Some(flush.span().start), e.to_string()))?,
-        };
-        let wait = match &file.wait {
-            None => Wait::default(),
-            Some(wait) => wait
-                .get_ref()
-                .parse()
-                .map_err(|e: crate::WaitError| wrong(Some(wait.span().start), e.to_string()))?,
-        };
-        let burst = match &file.burst {
-            None => DEFAULT_BURST,
-            Some(burst) => check_burst(*burst.get_ref())
-                .map_err(|reason| wrong(Some(burst.span().start), reason))?,
-        };
-        let budget = file.budget.as_ref().map(|budget| {
-            let text = budget.get_ref();
-            duration(text).filter(|t| !t.is_zero()).ok_or_else(|| {
-                let reason = format!("budget \"{text}\": want a time, such as 350us");
-                wrong(Some(budget.span().start), reason)
-            })
-        });
-        for (number, stage) in file.functions.iter_mut().enumerate() {
-            let at = stage.span().start;
-            let s = stage.get_mut();
-            s.number_ports(&file.ports.names)
-                .and_then(|()| {
-                    match file.place {
-                        Place::User => taut_function::build(&s.name, s.settings.clone()).map(drop),
-                        Place::Kernel => {
-                            taut_function::in_kernel(&s.name, s.settings.clone(), 0).map(drop)
-                        }
-                    }
-                    .map_err(|e| e.to_string())
-                })
-                .and_then(|()| s.check_ports(ports.len()))
-                .map_err(|reason| {
-                    let is_named = taut_function::functions().iter().any(|f| f.name == s.name);
-                    let about = if is_named { &reason } else { "name" };
-                    let place = place_in(text, "function", number, about);
-                    wrong(place.or(Some(at)), reason)
-                })?;
-        }
-        if file.place == Place::Kernel {
-            let flush = file.flush.as_ref().map(toml::Spanned::span);
-            let queue = file.queue.as_ref().map(toml::Spanned::span);
-            let core = file.core.as_ref().map(toml::Spanned::span);
-            let burst = file.burst.as_ref().map(toml::Spanned::span);
-            let wait = file.wait.as_ref().map(toml::Spanned::span);
-            let workers = file.workers.as_ref().map(toml::Spanned::span);
-            let cores = file.cores.as_ref().map(toml::Spanned::span);
-            let any = flush
-                .or(queue)
-                .or(core)
-                .or(burst)
-                .or(wait)
-                .or(workers)
-                .or(cores);
-            if let Some(at) = any {
-                return Err(wrong(Some(at.start), NOT_IN_KERNEL.to_string()));
-            }
+        let wrong_at = |(at, reason): Wrong| wrong(Some(at), reason);
+        let ports = file.ports().map_err(wrong_at)?;
+        let (flush, wait, burst) = file.policies().map_err(wrong_at)?;
+        let budget = file.budget();
+        file.check_functions(text, ports.len()).map_err(wrong_at)?;
+        if file.place == Place::Kernel
+            && let Some(at) = file.not_in_kernel()
+        {
+            return Err(wrong(Some(at), NOT_IN_KERNEL.to_string()));
         }
         let functions = file
             .functions
@@ -548,7 +583,7 @@ impl Chain {
             cores,
             place: file.place,
             name: file.name,
-            budget: budget.transpose()?,
+            budget: budget.map_err(wrong_at)?,
             placement: file.placement,
         };
         chain

@@ -26,6 +26,53 @@
 //! ```
 //!
 //! Begin with `worker.rs`, where `run` and `round` are the loop; then `outbox.rs`, then `team.rs`.
+//!
+//! # Egress
+//!
+//! The worker has one transmit buffer per egress port (`outbox.rs`). A batch with one egress port goes there as a
+//! whole, which costs one comparison. Any other batch is divided by port, in order. Copies for further ports are made
+//! last, of the packet as it leaves, in the pool that the ports share. Every packet ends in a port or in a counter,
+//! which also holds for a port that does not exist and for a copy without memory.
+//!
+//! A packet for a full port is dropped, or queued if the chain file says so (`queues.rs`): up to eight queues per port
+//! by strict priority, limited in packets and bytes, with CoDel on request. A function sets the priority; otherwise the
+//! headers give it, and they are parsed only if the port is full. A queued packet is copied into memory of the queue,
+//! so that it occupies no slot of an ingress ring.
+//!
+//! # Slow path
+//!
+//! The worker copies a punted packet, with ingress port, cause and time, into a ring to a thread of its own
+//! (`slow.rs`). That thread offers it to the handler of the function that punted it, then to the other handlers. The
+//! packets that a handler sends return through a second ring. They continue in the chain after the handler's function,
+//! in their direction (`Worker::go_on`), so no function is skipped. A packet that exceeds the MTU of its link is
+//! fragmented after the last function, because a translator or cipher needs it complete. A frame without MAC addresses
+//! passes `mac-rewrite` wherever that is in the chain.
+//!
+//! Neither side waits. A full ring drops the packet and counts it (`dropped_punted`). The worker rings the doorbell of
+//! a sleeping slow path at most once per millisecond, which is its only system call for punted packets. A worker
+//! without punting functions has no such thread.
+//!
+//! # Several workers
+//!
+//! Workers of one chain share nothing that a packet needs. The shared part of a port (a listening socket, a tap
+//! interface, the division of its queues) is made first; then each worker opens its own part on its own thread, with
+//! its own pool. If packets have owners (`Function::homes`), the worker asks the function once per batch for the owners
+//! and sends packets of other workers through a ring between the two, before any function sees them (`handoff.rs`). So
+//! the state of a flow has one owner and needs no lock, whichever queue a NIC chooses, and the packets of a flow stay
+//! in order. A handoff costs a copy, and the headers are parsed twice.
+//!
+//! # Changes while packets flow
+//!
+//! A worker checks one flag per iteration (`update.rs`). On request it makes the new functions between two iterations
+//! and swaps the list. It makes them itself because a function owns packet pools, which belong to one thread. Names and
+//! settings are checked before that. A function that does not change moves to the new list. A replaced function that
+//! still holds packets is called with empty batches until it holds none.
+//!
+//! In the kernel a changed chain is a new program in the place of the old one, by an update of the `bpf_link`
+//! (`programs.rs`). Both programs share the map of egress interfaces and that of the counters. The counts by cause of
+//! the old program are read after an RCU grace period. A function such as `gtpu` or `route` has a worker in addition to
+//! its programs: [`UpcallWorker`] runs the same functions on the frames that the programs pass up, so that rare cases
+//! are implemented once.
 
 #![forbid(unsafe_code)]
 

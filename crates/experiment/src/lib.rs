@@ -14,6 +14,16 @@
 //!
 //! Begin with `definition.rs`, then `run/one_run.rs`, which is what happens in a run. Its tests run on a fake node, in
 //! made-up time (`run/fake.rs`).
+//!
+//! # Runs
+//!
+//! The tables `[device]`, `[traffic]` and `[measure]` of a file expand to commands (`measurement.rs`), so a person can
+//! type every run. A node (`node/`) says how a command reaches a machine and how files return. On the machine, `taut
+//! node step` (`agent.rs`) runs the command. It ends when its standard input closes, and kills all processes that the
+//! command started, so no process outlives the experiment on any machine.
+//!
+//! The index of a results folder has one line per run, so that ten thousand runs are listed at once. Evaluation
+//! (`evaluate/`) reads the index and histogram logs, never all samples at once.
 
 #![forbid(unsafe_code)]
 

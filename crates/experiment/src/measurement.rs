@@ -1,6 +1,6 @@
 //! Command lines that `[device]`, `[traffic]` and `[measure]` stand for, which anybody can type.
 
-use crate::definition::{Definition, Quantity, Step};
+use crate::definition::{Definition, DeviceUnderTest, Measure, Quantity, Step, TrafficDefinition};
 use crate::error::{ExperimentError, Source};
 use indexmap::IndexMap;
 use std::fmt::Write;
@@ -85,7 +85,6 @@ fn measurements(
             "tap = true watches latency, and [measure] has none: add \"latency\" to `what`",
         ));
     }
-    let spanned = |span: std::ops::Range<usize>, text: String| Spanned::new(span, text);
     let (span, through) = match (&device.id, &device.chain) {
         (Some(id), None) => {
             if let Some(ports) = traffic.ports.first() {
@@ -103,104 +102,143 @@ fn measurements(
                     "a device with a chain file is reached through traffic.ports: one, or two",
                 ));
             }
-            tasks.push(Task {
-                name: "device".into(),
-                prefix: String::new(),
-                node: device.node.clone().map(|node| spanned(chain.span(), node)),
-                run: spanned(
-                    chain.span(),
-                    format!("taut forward {}", quoted(chain.get_ref())),
-                ),
-                background: true,
-                ready: Some(spanned(chain.span(), "forwarding".into())),
-                json: false,
-                extract: IndexMap::new(),
-                allowed: Vec::new(),
-            });
-            let ports: Vec<String> = traffic
-                .ports
-                .iter()
-                .map(|port| format!("--port {}", quoted(port.get_ref())))
-                .collect();
-            (chain.span(), ports.join(" "))
+            tasks.push(forwarding(device, chain));
+            (chain.span(), options_of_ports(traffic))
         }
         _ => return Err(source.wrong_somewhere("[device] has either an id or a chain")),
     };
     for quantity in what {
-        let name = quantity.name();
         if *quantity == Quantity::Comparison {
             check_comparison(definition, source, span.clone())?;
         }
-        let mut run = match quantity {
-            Quantity::Latency => format!("taut generate {through}"),
-            _ => format!("taut bench {name} {through}"),
-        };
-        let mut add = |option: &str, text: &str| {
-            let _ = write!(run, " --{option} {}", quoted(text));
-        };
-        if let Some(size) = &traffic.size {
-            add("size", &text_of(size));
-        }
-        for set in &traffic.set {
-            add("set", set.get_ref());
-        }
-        if matches!(quantity, Quantity::Latency | Quantity::Comparison) {
-            for (option, value) in [("rate", &traffic.rate), ("seconds", &traffic.seconds)] {
-                if let Some(value) = value {
-                    add(option, &text_of(value));
-                }
-            }
-        }
-        if *quantity == Quantity::Latency {
-            if let Some(pattern) = &traffic.pattern {
-                add("pattern", pattern.get_ref());
-            }
-            if let Some(file) = &traffic.file {
-                let _ = write!(run, " {}", quoted(file.get_ref()));
-            }
-            if device.tap {
-                run.push_str(" --tap");
-            }
-        }
-        if let Some(more) = definition
-            .measure
-            .as_ref()
-            .and_then(|m| m.options.get(name))
-        {
-            let _ = write!(run, " {}", more.get_ref());
-        }
-        let _ = write!(run, " --json --out {name}");
-        tasks.push(Task {
-            name: name.into(),
-            prefix: if *quantity == Quantity::Latency {
-                String::new()
-            } else {
-                format!("{name}.")
-            },
-            node: traffic.node.clone().map(|node| spanned(span.clone(), node)),
-            run: spanned(span.clone(), run),
-            background: false,
-            ready: None,
-            json: true,
-            extract: IndexMap::new(),
-            allowed: vec![1],
-        });
+        let run = command(definition, traffic, *quantity, &through);
+        let run = Spanned::new(span.clone(), run);
+        tasks.push(measurement(traffic, *quantity, run));
     }
-    if let Some(measure) = &definition.measure {
-        let known: Vec<&str> = measure.what.iter().map(|what| what.name()).collect();
-        if let Some((name, options)) = measure
-            .options
-            .iter()
-            .find(|(name, _)| !known.contains(&name.as_str()))
-        {
-            return Err(source.wrong(
-                options.span(),
-                format!(
-                    "options for `{name}`, which is not measured: `what` has {}",
-                    known.join(", ")
-                ),
-            ));
+    match &definition.measure {
+        Some(measure) => check_options(measure, source),
+        None => Ok(()),
+    }
+}
+
+/// Returns the task that forwards packets through a chain file while others measure it.
+fn forwarding(device: &DeviceUnderTest, chain: &Spanned<String>) -> Task {
+    let span = chain.span();
+    let run = format!("taut forward {}", quoted(chain.get_ref()));
+    Task {
+        name: "device".into(),
+        prefix: String::new(),
+        node: device
+            .node
+            .clone()
+            .map(|node| Spanned::new(span.clone(), node)),
+        run: Spanned::new(span.clone(), run),
+        background: true,
+        ready: Some(Spanned::new(span, "forwarding".to_owned())),
+        json: false,
+        extract: IndexMap::new(),
+        allowed: Vec::new(),
+    }
+}
+
+/// Returns the options that name the ports of the traffic.
+fn options_of_ports(traffic: &TrafficDefinition) -> String {
+    let ports: Vec<String> = traffic
+        .ports
+        .iter()
+        .map(|port| format!("--port {}", quoted(port.get_ref())))
+        .collect();
+    ports.join(" ")
+}
+
+/// Returns the task that measures a quantity with a command.
+fn measurement(traffic: &TrafficDefinition, quantity: Quantity, run: Spanned<String>) -> Task {
+    let name = quantity.name();
+    Task {
+        name: name.into(),
+        prefix: if quantity == Quantity::Latency {
+            String::new()
+        } else {
+            format!("{name}.")
+        },
+        node: traffic
+            .node
+            .clone()
+            .map(|node| Spanned::new(run.span(), node)),
+        run,
+        background: false,
+        ready: None,
+        json: true,
+        extract: IndexMap::new(),
+        allowed: vec![1],
+    }
+}
+
+/// Returns the command that measures a quantity of the device, which is reached `through` these options.
+fn command(
+    definition: &Definition,
+    traffic: &TrafficDefinition,
+    quantity: Quantity,
+    through: &str,
+) -> String {
+    let name = quantity.name();
+    let mut run = match quantity {
+        Quantity::Latency => format!("taut generate {through}"),
+        _ => format!("taut bench {name} {through}"),
+    };
+    let mut add = |option: &str, text: &str| {
+        let _ = write!(run, " --{option} {}", quoted(text));
+    };
+    if let Some(size) = &traffic.size {
+        add("size", &text_of(size));
+    }
+    for set in &traffic.set {
+        add("set", set.get_ref());
+    }
+    if matches!(quantity, Quantity::Latency | Quantity::Comparison) {
+        for (option, value) in [("rate", &traffic.rate), ("seconds", &traffic.seconds)] {
+            if let Some(value) = value {
+                add(option, &text_of(value));
+            }
         }
+    }
+    if quantity == Quantity::Latency {
+        if let Some(pattern) = &traffic.pattern {
+            add("pattern", pattern.get_ref());
+        }
+        if let Some(file) = &traffic.file {
+            let _ = write!(run, " {}", quoted(file.get_ref()));
+        }
+        if definition.device.as_ref().is_some_and(|device| device.tap) {
+            run.push_str(" --tap");
+        }
+    }
+    if let Some(more) = definition
+        .measure
+        .as_ref()
+        .and_then(|m| m.options.get(name))
+    {
+        let _ = write!(run, " {}", more.get_ref());
+    }
+    let _ = write!(run, " --json --out {name}");
+    run
+}
+
+/// Refuses options of what is not measured.
+fn check_options(measure: &Measure, source: &Source) -> Result<(), ExperimentError> {
+    let known: Vec<&str> = measure.what.iter().map(|what| what.name()).collect();
+    if let Some((name, options)) = measure
+        .options
+        .iter()
+        .find(|(name, _)| !known.contains(&name.as_str()))
+    {
+        return Err(source.wrong(
+            options.span(),
+            format!(
+                "options for `{name}`, which is not measured: `what` has {}",
+                known.join(", ")
+            ),
+        ));
     }
     Ok(())
 }

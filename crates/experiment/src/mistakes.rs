@@ -1,6 +1,6 @@
 //! Mistakes of an experiment besides its grammar, said with their place before the first run.
 
-use crate::definition::{FigureKind, Order, Published};
+use crate::definition::{FigureDefinition, FigureKind, FileDefinition, Order, Published};
 use crate::error::ExperimentError;
 use crate::evaluate::formula::Formulas;
 use crate::experiment::Experiment;
@@ -57,7 +57,29 @@ impl Experiment {
     /// Names that become files: of nodes, tasks, tables and figures.
     pub(crate) fn check_names(&self) -> Result<(), ExperimentError> {
         let definition = &self.definition;
-        let kinds: [(&str, Vec<&str>); 4] = [
+        for (kind, names) in self.names_by_kind() {
+            self.check_names_of(kind, &names)?;
+        }
+        for file in &definition.file {
+            self.check_file(file)?;
+        }
+        for figure in &definition.figure {
+            if let Some(samples) = &figure.samples {
+                InsidePath::new(samples.get_ref())
+                    .map_err(|e| self.source.wrong(samples.span(), format!("samples: {e}")))?;
+            }
+            self.check_published(figure)?;
+        }
+        if definition.title.contains(char::is_control) {
+            return Err(self.source.wrong_somewhere("title: one line"));
+        }
+        Ok(())
+    }
+
+    /// Returns the names that become files, by what they name.
+    fn names_by_kind(&self) -> [(&'static str, Vec<&str>); 4] {
+        let definition = &self.definition;
+        [
             ("node", self.nodes.keys().map(String::as_str).collect()),
             (
                 "step",
@@ -79,101 +101,102 @@ impl Experiment {
                     .map(|figure| figure.name.as_str())
                     .collect(),
             ),
-        ];
-        for (kind, names) in kinds {
-            let mut seen = BTreeSet::new();
-            for name in names {
-                if !is_plain_name(name) {
-                    return Err(self.source.wrong_somewhere(format!(
-                        "{kind} `{name}`: a name is made of letters, digits, - and _, at most {LONGEST_NAME}"
-                    )));
-                }
-                if !seen.insert(name) {
-                    return Err(self
-                        .source
-                        .wrong_somewhere(format!("there are two {kind}s named `{name}`")));
-                }
-            }
-        }
-        for file in &definition.file {
-            if InsidePath::new(&file.name).is_err() {
+        ]
+    }
+
+    /// Refuses names that are no names of files, and those that are there twice.
+    fn check_names_of(&self, kind: &str, names: &[&str]) -> Result<(), ExperimentError> {
+        let mut seen = BTreeSet::new();
+        for name in names {
+            if !is_plain_name(name) {
                 return Err(self.source.wrong_somewhere(format!(
-                    "file `{}`: a name inside the run's folder",
-                    file.name
+                    "{kind} `{name}`: a name is made of letters, digits, - and _, at most {LONGEST_NAME}"
                 )));
             }
-            match (&file.text, &file.from) {
-                (Some(_), None) => {}
-                (None, Some(from)) => {
-                    let wrong = |reason: String| Err(self.source.wrong(from.span(), reason));
-                    match InsidePath::new(from.get_ref()) {
-                        Err(e) => {
-                            return wrong(format!(
-                                "{e}; it lies beside the experiment file or below it, so that both can be handed on together"
-                            ));
-                        }
-                        Ok(name) if is_own(&name) => {
-                            return wrong(format!(
-                                "`{name}` belongs to the results: choose another name"
-                            ));
-                        }
-                        Ok(_) => {}
-                    }
-                    match self.attachments.read(from.get_ref()) {
-                        Err(ExperimentError::Io { path, source })
-                            if source.kind() == std::io::ErrorKind::NotFound =>
-                        {
-                            return wrong(format!("there is no file {}", path.display()));
-                        }
-                        Err(e) => return wrong(e.to_string()),
-                        Ok(_) => {}
-                    }
-                }
-                _ => {
-                    return Err(self.source.wrong_somewhere(format!(
-                        "file `{}` takes either `text` or `from`",
-                        file.name
-                    )));
-                }
+            if !seen.insert(name) {
+                return Err(self
+                    .source
+                    .wrong_somewhere(format!("there are two {kind}s named `{name}`")));
             }
         }
-        for figure in &definition.figure {
-            if let Some(samples) = &figure.samples {
-                InsidePath::new(samples.get_ref())
-                    .map_err(|e| self.source.wrong(samples.span(), format!("samples: {e}")))?;
-            }
-            let parts = figure.parts.len();
-            for published in &figure.published {
-                let Published {
-                    name,
-                    points,
-                    values,
-                    ..
-                } = published;
-                let (is_right, wants) = match figure.kind {
-                    FigureKind::Line | FigureKind::Cdf => (
-                        !points.is_empty() && values.is_empty(),
-                        "`points`".to_owned(),
-                    ),
-                    FigureKind::Stack => (
-                        values.len() == parts && points.is_empty(),
-                        format!("{parts} `values`, one for each of `parts`"),
-                    ),
-                    _ => (
-                        false,
-                        "to be in a figure `line`, `cdf` or `stack`".to_owned(),
-                    ),
-                };
-                if !is_right {
-                    return Err(self.source.wrong_somewhere(format!(
-                        "figure `{}`: what was published as `{name}` wants {wants}",
-                        figure.name
-                    )));
-                }
-            }
+        Ok(())
+    }
+
+    /// Refuses a file whose name leads out of the run's folder, or that has not one origin.
+    fn check_file(&self, file: &FileDefinition) -> Result<(), ExperimentError> {
+        if InsidePath::new(&file.name).is_err() {
+            return Err(self.source.wrong_somewhere(format!(
+                "file `{}`: a name inside the run's folder",
+                file.name
+            )));
         }
-        if definition.title.contains(char::is_control) {
-            return Err(self.source.wrong_somewhere("title: one line"));
+        match (&file.text, &file.from) {
+            (Some(_), None) => Ok(()),
+            (None, Some(from)) => self.check_attachment(from),
+            _ => Err(self.source.wrong_somewhere(format!(
+                "file `{}` takes either `text` or `from`",
+                file.name
+            ))),
+        }
+    }
+
+    /// Refuses a file beside the experiment that does not lie there, belongs to the results, or cannot be read.
+    fn check_attachment(&self, from: &Spanned<String>) -> Result<(), ExperimentError> {
+        let wrong = |reason: String| Err(self.source.wrong(from.span(), reason));
+        match InsidePath::new(from.get_ref()) {
+            Err(e) => {
+                return wrong(format!(
+                    "{e}; it lies beside the experiment file or below it, so that both can be handed on together"
+                ));
+            }
+            Ok(name) if is_own(&name) => {
+                return wrong(format!(
+                    "`{name}` belongs to the results: choose another name"
+                ));
+            }
+            Ok(_) => {}
+        }
+        match self.attachments.read(from.get_ref()) {
+            Err(ExperimentError::Io { path, source })
+                if source.kind() == std::io::ErrorKind::NotFound =>
+            {
+                wrong(format!("there is no file {}", path.display()))
+            }
+            Err(e) => wrong(e.to_string()),
+            Ok(_) => Ok(()),
+        }
+    }
+
+    /// Refuses published values that the kind of the figure does not show.
+    fn check_published(&self, figure: &FigureDefinition) -> Result<(), ExperimentError> {
+        let parts = figure.parts.len();
+        for published in &figure.published {
+            let Published {
+                name,
+                points,
+                values,
+                ..
+            } = published;
+            let (is_right, wants) = match figure.kind {
+                FigureKind::Line | FigureKind::Cdf => (
+                    !points.is_empty() && values.is_empty(),
+                    "`points`".to_owned(),
+                ),
+                FigureKind::Stack => (
+                    values.len() == parts && points.is_empty(),
+                    format!("{parts} `values`, one for each of `parts`"),
+                ),
+                _ => (
+                    false,
+                    "to be in a figure `line`, `cdf` or `stack`".to_owned(),
+                ),
+            };
+            if !is_right {
+                return Err(self.source.wrong_somewhere(format!(
+                    "figure `{}`: what was published as `{name}` wants {wants}",
+                    figure.name
+                )));
+            }
         }
         Ok(())
     }

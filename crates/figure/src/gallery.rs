@@ -66,20 +66,39 @@ fn groups<'a>(items: &[Item<'a>]) -> [Column<Item<'a>>; 2] {
 
 /// All kinds at a width: name, document.
 fn all(width: f64) -> Vec<(&'static str, String)> {
-    let chart = |name| Chart {
+    let chart = |name| made_up(name, width);
+    let mut figures = figures_of_packets(width);
+    figures.extend(figures_of_runs(width));
+    figures.extend([
+        ("line-band", lines(&chart("lb"), Extent::Band)),
+        ("line-bars", lines(&chart("lr"), Extent::Bars)),
+        ("scatter", scattered(&chart("s"))),
+        ("heat", heat_map(&chart("h"))),
+        ("stack", stacked(&chart("st"), time(false))),
+    ]);
+    figures
+}
+
+/// Returns the names and the size of a figure with made-up data.
+fn made_up(name: &'static str, width: f64) -> Chart<'static> {
+    Chart {
         width,
         ..Chart::new(name, "A made-up figure", "Nothing that was measured.")
-    };
-    let time = |log| Axis {
+    }
+}
+
+/// Returns the axis of latencies.
+fn time(log: bool) -> Axis<'static> {
+    Axis {
         title: "round-trip latency",
         quantity: Quantity::TimeNs,
         log,
-    };
-    let number = Axis {
-        title: "energy per packet (nJ)",
-        quantity: Quantity::Number,
-        log: false,
-    };
+    }
+}
+
+/// Draws the kinds that show distributions, with latencies of packets.
+fn figures_of_packets(width: f64) -> Vec<(&'static str, String)> {
+    let chart = |name| made_up(name, width);
     let latency = [(1, 5e3), (2, 7e3), (3, 20e3)].map(|(seed, shift)| latencies(seed, shift));
     let of_packets: Vec<Item<'_>> = (0..3)
         .map(|index| Item {
@@ -87,6 +106,52 @@ fn all(width: f64) -> Vec<(&'static str, String)> {
             values: Distribution::Latency(&latency[index]),
         })
         .collect();
+    vec![
+        (
+            "histogram-log",
+            histogram::chart(&chart("hl"), time(true), "packets", &of_packets),
+        ),
+        (
+            "cdf-log",
+            cdf::chart(
+                &chart("cl"),
+                time(true),
+                Share::AtMost,
+                "packets",
+                &of_packets,
+                &[],
+            ),
+        ),
+        (
+            "cdf-tail",
+            cdf::chart(
+                &chart("ct"),
+                time(true),
+                Share::AtLeast,
+                "packets",
+                &of_packets,
+                &[],
+            ),
+        ),
+        (
+            "percentiles",
+            percentiles::chart(&chart("p"), time(true), "packets", &of_packets),
+        ),
+        (
+            "boxes",
+            boxes::chart(&chart("b"), time(true), "packets", &groups(&of_packets)),
+        ),
+    ]
+}
+
+/// Draws the kinds that show distributions, with one value per run.
+fn figures_of_runs(width: f64) -> Vec<(&'static str, String)> {
+    let chart = |name| made_up(name, width);
+    let number = Axis {
+        title: "energy per packet (nJ)",
+        quantity: Quantity::Number,
+        log: false,
+    };
     let values = [(1, 1230.0), (2, 1300.0), (3, 1500.0)].map(|(seed, middle)| runs(seed, middle));
     let of_runs: Vec<Item<'_>> = (0..3)
         .map(|index| Item {
@@ -94,6 +159,39 @@ fn all(width: f64) -> Vec<(&'static str, String)> {
             values: Distribution::Sorted(&values[index]),
         })
         .collect();
+    vec![
+        (
+            "histogram-runs",
+            histogram::chart(&chart("hr"), number, "runs", &of_runs),
+        ),
+        (
+            "cdf-runs",
+            cdf::chart(&chart("cr"), number, Share::AtMost, "runs", &of_runs, &[]),
+        ),
+        (
+            "percentiles-runs",
+            percentiles::chart(&chart("pr"), number, "runs", &of_runs),
+        ),
+        (
+            "boxes-runs",
+            boxes::chart(&chart("br"), number, "runs", &groups(&of_runs)),
+        ),
+    ]
+}
+
+/// Draws latencies over the offered rate.
+fn lines(chart: &Chart<'_>, extent: Extent) -> String {
+    let rate = Axis {
+        title: "offered rate (packets/s)",
+        quantity: Quantity::RatePps,
+        log: false,
+    };
+    let curves = (0..3).map(curve).collect();
+    curves::chart(chart, rate, time(false), extent, curves)
+}
+
+/// Draws clouds of many points, of some, and of few.
+fn scattered(chart: &Chart<'_>) -> String {
     let mut random = Rng::with_seed(9);
     let cloud: Vec<Vec<(f64, f64)>> = (0..3)
         .map(|index| {
@@ -115,14 +213,15 @@ fn all(width: f64) -> Vec<(&'static str, String)> {
         })
         .collect();
     let rate = Axis {
-        title: "offered rate (packets/s)",
+        title: "packets/s",
         quantity: Quantity::RatePps,
         log: false,
     };
-    let lines = |name, extent| {
-        let curves = (0..3).map(curve).collect();
-        curves::chart(&chart(name), rate, time(false), extent, curves)
-    };
+    scatter::chart(chart, rate, time(true), &clouds)
+}
+
+/// Draws a cell for each pair of frame size and buffer; some have no value.
+fn heat_map(chart: &Chart<'_>) -> String {
     let side = |title: &str, values: &[u32]| heat::Side {
         title: title.to_owned(),
         labels: values
@@ -140,75 +239,7 @@ fn all(width: f64) -> Vec<(&'static str, String)> {
             (0..7).map(|c| (row + c != 4).then(|| cell(c))).collect()
         })
         .collect();
-    vec![
-        (
-            "histogram-log",
-            histogram::chart(&chart("hl"), time(true), "packets", &of_packets),
-        ),
-        (
-            "histogram-runs",
-            histogram::chart(&chart("hr"), number, "runs", &of_runs),
-        ),
-        (
-            "cdf-log",
-            cdf::chart(
-                &chart("cl"),
-                time(true),
-                Share::AtMost,
-                "packets",
-                &of_packets,
-                &[],
-            ),
-        ),
-        (
-            "cdf-runs",
-            cdf::chart(&chart("cr"), number, Share::AtMost, "runs", &of_runs, &[]),
-        ),
-        (
-            "cdf-tail",
-            cdf::chart(
-                &chart("ct"),
-                time(true),
-                Share::AtLeast,
-                "packets",
-                &of_packets,
-                &[],
-            ),
-        ),
-        (
-            "percentiles",
-            percentiles::chart(&chart("p"), time(true), "packets", &of_packets),
-        ),
-        (
-            "percentiles-runs",
-            percentiles::chart(&chart("pr"), number, "runs", &of_runs),
-        ),
-        (
-            "boxes",
-            boxes::chart(&chart("b"), time(true), "packets", &groups(&of_packets)),
-        ),
-        (
-            "boxes-runs",
-            boxes::chart(&chart("br"), number, "runs", &groups(&of_runs)),
-        ),
-        ("line-band", lines("lb", Extent::Band)),
-        ("line-bars", lines("lr", Extent::Bars)),
-        (
-            "scatter",
-            scatter::chart(
-                &chart("s"),
-                Axis {
-                    title: "packets/s",
-                    quantity: Quantity::RatePps,
-                    log: false,
-                },
-                time(true),
-                &clouds,
-            ),
-        ),
-        ("heat", heat::chart(&chart("h"), time(true), &x, &y, &cells)),
-        ("stack", stacked(&chart("st"), time(false))),
-    ]
+    heat::chart(chart, time(true), &x, &y, &cells)
 }
 
 /// Rows of three parts, one of which is not known in the second.

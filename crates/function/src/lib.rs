@@ -16,6 +16,53 @@
 //!
 //! Begin with `mac_swap.rs`, then `filter.rs`; `nat/` and `gtpu/` are the large ones. `plugin.rs` and `lua.rs` are for functions
 //! that are not part of taut. `counts.rs` is what others may read of a function while it runs.
+//!
+//! # State that workers share
+//!
+//! A function says by its [`Spread`] which worker may process a packet: any, the packet's owner, or only one. The
+//! function of the first worker makes shared state and puts it into [`Shared`], where the others find it. The control
+//! plane of a function reaches the workers in two ways. `changes.rs` is a ring of small changes per worker, which takes
+//! a few of them before each batch. `swapped.rs` is a table that is built aside and replaced as a whole: a worker reads
+//! one number per batch, never waits, and returns the old table to the thread that made it.
+//!
+//! # The gateway
+//!
+//! `gtpu/` keeps a table of 16-byte entries per worker, four to a cache line, and looks up a whole batch at once, so
+//! that the cache misses overlap. The control plane (`control.rs`) has a table of the same form. It checks a set of
+//! changes as a whole and sends it through a ring (`change.rs`). The control socket (`server.rs`) and PFCP (`pfcp/`)
+//! both call it. A pure function computes the bearers of a PFCP session from its rules (`session.rs`), so a
+//! modification is the difference of two results. The slow path sends replies (`answer.rs`); the worker sends end
+//! markers, because they follow the last packet of their path.
+//!
+//! A meter stores a time and the cost of a byte (`meter.rs`). A bit in a bearer's entry says that the bearer has
+//! meters, so other bearers cost nothing more. Meters are looked up last (`policing.rs`), and a packet above the rate
+//! counts as dropped only. All workers share the meters, which the control plane creates (`limit.rs`).
+//!
+//! # The router
+//!
+//! `route/` looks up the destinations of a batch together in the tables of `taut-lpm`, which the control plane changes
+//! in place. The result is the number of a next hop. The next hop is one word (`hop.rs`): egress port and MAC address,
+//! slow path, or drop. So a neighbour that moves costs one store, however many routes lead to it. A neighbour gets a
+//! route of its own, so that every packet needs one lookup. ECMP divides the flows of a route by a table of 64 entries
+//! (`group.rs`). The number of a next hop and the memory of a table are reused after every worker has finished a batch.
+//! Neighbours are kept without clock and sockets (`neighbours.rs`), so tests run their timers in virtual time.
+//!
+//! If the kernel owns the routes, a thread receives changes by netlink and passes them to the control plane
+//! (`follow.rs`). It subscribes before it reads all routes, so it misses none, and reads them again after an overrun.
+//! Packets for the router itself go from the slow path to a kernel interface per port (`taps.rs`), where routing
+//! daemons send and receive.
+//!
+//! # The inspection
+//!
+//! `ips/` processes a packet in steps, one file each, in the order of `plane.rs`: normaliser (`normalise.rs`), flow
+//! (`flow.rs`), TCP state and stream reassembly (`connection.rs`), protocols and rules (`ask.rs`), verdict. Two
+//! principles hold: a packet that its receiver would refuse is dropped, and a byte is fixed until its receiver has
+//! acknowledged it. Each worker reassembles fragments itself; their frames wait on the slow path. The owner of a flow
+//! depends on the addresses alone, because fragments have no ports. The function gets packets in memory that no peer
+//! can write (`Function::judges_bytes`). All memory is allocated at the start: flow table, stream chunks, parsers that
+//! flows borrow (`lend.rs`). Rules are compiled by the control plane (`rules.rs`) and swapped. Events go through a ring
+//! to a thread that writes JSON (`events.rs`), packets of alerts through another one to a pcapng file
+//! (`packet_file.rs`).
 
 #![forbid(unsafe_code)]
 

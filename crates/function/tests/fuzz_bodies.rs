@@ -299,6 +299,7 @@ fn what_fuzzing_has_learnt_is_replayed() {
     corpus::replay("aes_header", aes::header);
     corpus::replay("aes_session", aes_session::session);
     corpus::replay("gtpu_sequence", gateway::sequence);
+    corpus::replay("ips_frames", ips::frames);
     corpus::replay("nat_frame", nat::frame);
     corpus::replay("nat_sequence", nat_sequence::sequence);
     corpus::replay("pfcp_session", gateway::sessions);

@@ -904,42 +904,13 @@ impl Inspector {
             if !fits || !is_whole(rule, parts, &mut self.halves, &mut self.bits_full) {
                 continue;
             }
-            let rated = match &rule.rate {
-                None => Rated::Counts,
-                Some(rate) => {
-                    let key = match rate.track {
-                        Track::Source => packet.source,
-                        Track::Destination => packet.destination,
-                        Track::Both => packet.source ^ packet.destination.rotate_left(1),
-                        Track::Rule => 0,
-                        Track::Flow => packet.flow.into(),
-                    };
-                    self.rates.count(number, rate, key, now_s)
-                }
-            };
+            let rated = self.rated(number, rule, packet, now_s);
             if rated == Rated::NotYet {
                 continue;
             }
-            add(&counters.fitted, 1);
+            add(&self.counters[number as usize].fitted, 1);
             self.bypasses |= rule.bypasses;
-            for change in &rule.bits {
-                self.bits_full += u64::from(!change_bits(change, bits));
-            }
-            for change in &rule.host_bits {
-                let key = key_of(change.track, packet.source, packet.destination);
-                match change.verb {
-                    HostBitVerb::Set(seconds) => {
-                        self.host_bits.set(change.bit, key, now_s, seconds);
-                    }
-                    HostBitVerb::Toggle(seconds) if !self.host_bits.has(change.bit, key, now_s) => {
-                        self.host_bits.set(change.bit, key, now_s, seconds);
-                    }
-                    HostBitVerb::Unset | HostBitVerb::Toggle(_) => {
-                        self.host_bits.unset(change.bit, key);
-                    }
-                    HostBitVerb::IsSet | HostBitVerb::IsNotSet => {}
-                }
-            }
+            self.change_bits(rule, packet, bits, now_s);
             match rule.action {
                 Action::Pass if passes_flow(rule) => verdict = Verdict::Pass,
                 Action::Pass => verdict = Verdict::PassPacket,
@@ -957,6 +928,44 @@ impl Inspector {
         asked.clear();
         self.asked = asked;
         verdict
+    }
+
+    /// Counts a packet that a rule fits, and says whether that is seldom or often enough for it.
+    #[inline]
+    fn rated(&mut self, number: u32, rule: &Rule, packet: &Packet<'_>, now_s: u32) -> Rated {
+        let Some(rate) = &rule.rate else {
+            return Rated::Counts;
+        };
+        let key = match rate.track {
+            Track::Source => packet.source,
+            Track::Destination => packet.destination,
+            Track::Both => packet.source ^ packet.destination.rotate_left(1),
+            Track::Rule => 0,
+            Track::Flow => packet.flow.into(),
+        };
+        self.rates.count(number, rate, key, now_s)
+    }
+
+    /// Changes the bits of the flow and of the hosts as a rule says that fits.
+    fn change_bits(&mut self, rule: &Rule, packet: &Packet<'_>, bits: &mut FlowBits, now_s: u32) {
+        for change in &rule.bits {
+            self.bits_full += u64::from(!change_bits(change, bits));
+        }
+        for change in &rule.host_bits {
+            let key = key_of(change.track, packet.source, packet.destination);
+            match change.verb {
+                HostBitVerb::Set(seconds) => {
+                    self.host_bits.set(change.bit, key, now_s, seconds);
+                }
+                HostBitVerb::Toggle(seconds) if !self.host_bits.has(change.bit, key, now_s) => {
+                    self.host_bits.set(change.bit, key, now_s, seconds);
+                }
+                HostBitVerb::Unset | HostBitVerb::Toggle(_) => {
+                    self.host_bits.unset(change.bit, key);
+                }
+                HostBitVerb::IsSet | HostBitVerb::IsNotSet => {}
+            }
+        }
     }
 
     /// Whether the bits of hosts are as a rule wants them.

@@ -6,6 +6,7 @@ use crate::certificate::Certificate;
 use crate::fingerprint::Fingerprint;
 use crate::flow_bits::FlowBits;
 use crate::http::Http;
+use crate::pattern::Regex;
 use crate::record::{Record, number_of};
 use crate::rule::*;
 use crate::transform::{self, Decoder, Letter, Transform, transformed};
@@ -506,33 +507,7 @@ impl Evaluator {
     fn step_fits(&mut self, step: &Step, rest: &[Step], parts: &Parts<'_>, here: Here<'_>) -> bool {
         let Here { data, end, .. } = here;
         match &step.test {
-            Test::Content(content) => {
-                let Some((from, to)) = self.window(content, data.len(), end) else {
-                    return content.not && self.next(rest, parts, here, end);
-                };
-                let mut at = from;
-                loop {
-                    if !self.has_steps() {
-                        return false;
-                    }
-                    let found = find(content, data, at, to);
-                    match found {
-                        _ if content.not => {
-                            return found.is_none() && self.next(rest, parts, here, end);
-                        }
-                        None => return false,
-                        Some(found) => {
-                            if self.next(rest, parts, here, found + content.bytes.len()) {
-                                return true;
-                            }
-                            if !depends(rest, here) {
-                                return false;
-                            }
-                            at = found + 1;
-                        }
-                    }
-                }
-            }
+            Test::Content(content) => self.content_fits(content, rest, parts, here),
             Test::Regex {
                 regex,
                 not,
@@ -540,54 +515,47 @@ impl Evaluator {
             } => {
                 // A relative one begins behind the last match: nothing in front is seen, and `^` fits there.
                 let base = if *relative { end } else { 0 };
-                let data = data.get(base..).unwrap_or_default();
-                let mut at = 0;
-                loop {
-                    if !self.has_steps() {
-                        return false;
-                    }
-                    match regex.find_at(data, at) {
-                        found if *not => {
-                            return found.is_none() && self.next(rest, parts, here, end);
-                        }
-                        None => return false,
-                        Some((begin, behind)) => {
-                            if self.next(rest, parts, here, base + behind) {
-                                return true;
-                            }
-                            if !depends(rest, here) {
-                                return false;
-                            }
-                            at = begin + 1;
-                        }
-                    }
-                }
+                self.regex_fits(regex, *not, base, rest, parts, here)
             }
+            test @ (Test::Byte { .. }
+            | Test::Jump { .. }
+            | Test::Extract { .. }
+            | Test::Math { .. }) => self
+                .behind_number(test, data, end)
+                .is_some_and(|end| self.next(rest, parts, here, end)),
+            // Here it is there.
+            Test::Absent { or_else } => *or_else && self.next(rest, parts, here, end),
+            Test::Base64 {
+                bytes,
+                offset,
+                relative,
+            } => {
+                let from = offset + if *relative { end } else { 0 };
+                let data = data.get(from..).unwrap_or_default();
+                let text = &data[..data.len().min(*bytes)];
+                self.decoded_fits(text, rest, parts, here)
+            }
+            test => self.holds(test, data, end) && self.next(rest, parts, here, end),
+        }
+    }
+
+    /// Returns the place behind a number that is as a test wants it, or to which it leads; keeps those that are for variables.
+    #[inline]
+    fn behind_number(&mut self, test: &Test, data: &[u8], end: usize) -> Option<usize> {
+        match test {
             Test::Byte {
                 field,
                 how,
                 not,
                 value,
             } => {
-                let Some((read, _)) = self.read(field, data, end) else {
-                    return false;
-                };
+                let (read, _) = self.read(field, data, end)?;
                 // Fields of eight bytes have no sign, nor have numbers that were read.
                 let value = match *value {
                     Number::Is(value) => i128::from(value),
                     variable @ Number::Read(_) => i128::from(self.value(variable) as u64),
                 };
-                let read = i128::from(read);
-                let fits = match how {
-                    Comparison::Less => read < value,
-                    Comparison::Greater => read > value,
-                    Comparison::Equal => read == value,
-                    Comparison::AtMost => read <= value,
-                    Comparison::AtLeast => read >= value,
-                    Comparison::And => read & value != 0,
-                    Comparison::Xor => read ^ value != 0,
-                };
-                fits != *not && self.next(rest, parts, here, end)
+                (compares(i128::from(read), *how, value) != *not).then_some(end)
             }
             Test::Jump {
                 field,
@@ -596,27 +564,19 @@ impl Evaluator {
                 from,
                 and,
             } => {
-                let read = match self.value(field.bytes) {
-                    0 => Some((0, end)),
-                    _ => self.read(field, data, end),
+                let (read, behind) = match self.value(field.bytes) {
+                    0 => (0, end),
+                    _ => self.read(field, data, end)?,
                 };
-                let Some((read, behind)) = read else {
-                    return false;
-                };
-                let mut distance = i64::try_from(read)
-                    .unwrap_or(i64::MAX)
-                    .saturating_mul(*times);
-                if *align && distance % 4 != 0 {
-                    distance = distance.saturating_add(4 - distance % 4);
-                }
                 let base = match from {
                     JumpFrom::Here => behind as i64,
                     JumpFrom::Beginning => 0,
                     JumpFrom::End => data.len() as i64,
                 };
+                let distance = jump(read, *times, *align);
                 // In front of the beginning is the beginning.
                 let to = base.saturating_add(distance).saturating_add(*and).max(0);
-                to <= data.len() as i64 && self.next(rest, parts, here, to as usize)
+                (to <= data.len() as i64).then_some(to as usize)
             }
             Test::Extract {
                 field,
@@ -624,9 +584,7 @@ impl Evaluator {
                 align,
                 into,
             } => {
-                let Some((read, behind)) = self.read(field, data, end) else {
-                    return false;
-                };
+                let (read, behind) = self.read(field, data, end)?;
                 let number = (read as i64).saturating_mul(*times);
                 let over = number.rem_euclid(*align);
                 let number = if over == 0 {
@@ -635,7 +593,7 @@ impl Evaluator {
                     number.saturating_add(align - over)
                 };
                 self.variables[usize::from(*into) % MOST_VARIABLES] = number;
-                self.next(rest, parts, here, behind)
+                Some(behind)
             }
             Test::Math {
                 field,
@@ -643,27 +601,19 @@ impl Evaluator {
                 value,
                 into,
             } => {
-                let Some((read, behind)) = self.read(field, data, end) else {
-                    return false;
-                };
-                let (read, value) = (read as i64, self.value(*value));
-                let by = u32::try_from(value).unwrap_or(64);
-                let result = match operator {
-                    b'+' => Some(read.wrapping_add(value)),
-                    b'-' => Some(read.wrapping_sub(value)),
-                    b'*' => Some(read.wrapping_mul(value)),
-                    b'/' => (read as u64)
-                        .checked_div(value as u64)
-                        .map(|number| number as i64),
-                    b'<' => Some(read.checked_shl(by).unwrap_or(0)),
-                    _ => Some((read as u64).checked_shr(by).unwrap_or(0) as i64),
-                };
-                let Some(result) = result else {
-                    return false;
-                };
+                let (read, behind) = self.read(field, data, end)?;
+                let result = calculated(read as i64, *operator, self.value(*value))?;
                 self.variables[usize::from(*into) % MOST_VARIABLES] = result;
-                self.next(rest, parts, here, behind)
+                Some(behind)
             }
+            _ => None,
+        }
+    }
+
+    /// Whether a test of all the data, or of one place in it, holds.
+    #[inline]
+    fn holds(&self, test: &Test, data: &[u8], end: usize) -> bool {
+        match test {
             Test::DataAt {
                 at,
                 relative,
@@ -673,19 +623,15 @@ impl Evaluator {
                 let base = if *relative { end as i64 } else { 0 };
                 let at = base.saturating_add(self.value(*at));
                 let has = (0..data.len() as i64 + i64::from(*to_end)).contains(&at);
-                has != *not && self.next(rest, parts, here, end)
+                has != *not
             }
-            Test::Len(within) => {
-                within.fits(data.len() as i64) && self.next(rest, parts, here, end)
-            }
+            Test::Len(within) => within.fits(data.len() as i64),
             Test::Number(any) => {
                 let number = number_of(data).and_then(|number| i64::try_from(number).ok());
                 number.is_some_and(|number| any.iter().any(|within| within.fits(number)))
-                    && self.next(rest, parts, here, end)
             }
             Test::Flags { set, unset } => {
                 number_of(data).is_some_and(|flags| flags & set == *set && flags & unset == 0)
-                    && self.next(rest, parts, here, end)
             }
             Test::Entropy {
                 offset,
@@ -698,19 +644,78 @@ impl Evaluator {
                     bytes => behind.and_then(|it| it.get(..*bytes)),
                 };
                 counted.is_some_and(|it| within.fits(entropy(it)))
-                    && self.next(rest, parts, here, end)
             }
-            // Here it is there.
-            Test::Absent { or_else } => *or_else && self.next(rest, parts, here, end),
-            Test::Base64 {
-                bytes,
-                offset,
-                relative,
-            } => {
-                let from = offset + if *relative { end } else { 0 };
-                let data = data.get(from..).unwrap_or_default();
-                let text = &data[..data.len().min(*bytes)];
-                self.decoded_fits(text, rest, parts, here)
+            _ => false,
+        }
+    }
+
+    /// Whether a content is at one of the places where it may be, and the rest fits behind it.
+    #[inline]
+    fn content_fits(
+        &mut self,
+        content: &Content,
+        rest: &[Step],
+        parts: &Parts<'_>,
+        here: Here<'_>,
+    ) -> bool {
+        let Here { data, end, .. } = here;
+        let Some((from, to)) = self.window(content, data.len(), end) else {
+            return content.not && self.next(rest, parts, here, end);
+        };
+        let mut at = from;
+        loop {
+            if !self.has_steps() {
+                return false;
+            }
+            let found = find(content, data, at, to);
+            match found {
+                _ if content.not => {
+                    return found.is_none() && self.next(rest, parts, here, end);
+                }
+                None => return false,
+                Some(found) => {
+                    if self.next(rest, parts, here, found + content.bytes.len()) {
+                        return true;
+                    }
+                    if !depends(rest, here) {
+                        return false;
+                    }
+                    at = found + 1;
+                }
+            }
+        }
+    }
+
+    /// Whether an expression fits the data from `base` on, and the rest fits behind it.
+    fn regex_fits(
+        &mut self,
+        regex: &Regex,
+        not: bool,
+        base: usize,
+        rest: &[Step],
+        parts: &Parts<'_>,
+        here: Here<'_>,
+    ) -> bool {
+        let data = here.data.get(base..).unwrap_or_default();
+        let mut at = 0;
+        loop {
+            if !self.has_steps() {
+                return false;
+            }
+            match regex.find_at(data, at) {
+                found if not => {
+                    return found.is_none() && self.next(rest, parts, here, here.end);
+                }
+                None => return false,
+                Some((begin, behind)) => {
+                    if self.next(rest, parts, here, base + behind) {
+                        return true;
+                    }
+                    if !depends(rest, here) {
+                        return false;
+                    }
+                    at = begin + 1;
+                }
             }
         }
     }
@@ -813,6 +818,45 @@ fn has_contents(rule: &Rule, parts: &Parts<'_>) -> bool {
                 && find(content, data, from as usize, to as usize).is_some()
         })
     })
+}
+
+/// Whether a number that was read compares with another as asked.
+fn compares(read: i128, how: Comparison, value: i128) -> bool {
+    match how {
+        Comparison::Less => read < value,
+        Comparison::Greater => read > value,
+        Comparison::Equal => read == value,
+        Comparison::AtMost => read <= value,
+        Comparison::AtLeast => read >= value,
+        Comparison::And => read & value != 0,
+        Comparison::Xor => read ^ value != 0,
+    }
+}
+
+/// Returns the distance of a jump by a number that was read, `align`ed to four bytes.
+fn jump(read: u64, times: i64, align: bool) -> i64 {
+    let distance = i64::try_from(read)
+        .unwrap_or(i64::MAX)
+        .saturating_mul(times);
+    match distance % 4 {
+        over if align && over != 0 => distance.saturating_add(4 - over),
+        _ => distance,
+    }
+}
+
+/// Returns the result of an operation of `byte_math`; none of a division by 0.
+fn calculated(read: i64, operator: u8, value: i64) -> Option<i64> {
+    let by = u32::try_from(value).unwrap_or(64);
+    match operator {
+        b'+' => Some(read.wrapping_add(value)),
+        b'-' => Some(read.wrapping_sub(value)),
+        b'*' => Some(read.wrapping_mul(value)),
+        b'/' => (read as u64)
+            .checked_div(value as u64)
+            .map(|number| number as i64),
+        b'<' => Some(read.checked_shl(by).unwrap_or(0)),
+        _ => Some((read as u64).checked_shr(by).unwrap_or(0) as i64),
+    }
 }
 
 /// Entropy of bytes by how often each value is among them, in bits for each byte (Shannon 1948, section 6).

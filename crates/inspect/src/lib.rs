@@ -7,18 +7,26 @@
 //! - [`compile::RuleSet`]: rules made ready, in groups with one search each; [`compile::Inspector`] asks them, for one worker.
 //! - [`evaluate::Packet`] and [`evaluate::Parts`]: what can be asked of a packet, and the buffers that it has.
 //!
-//! `syntax.rs` splits files into rules and options, `form.rs` checks their form, `read.rs` says what they mean, `compile.rs` decides which rules a
-//! packet is asked about, with one search for all of a group (`search.rs`), `evaluate.rs` asks one, of buffers that
-//! `transform.rs` has changed if the rule wants so. `tcp.rs` says what the
-//! receiver of a segment takes of it, `stream.rs` puts the bytes of a TCP connection in order, `flight.rs` the first messages of TLS
-//! in it, `fragments/` those of a datagram. `recognise.rs` finds out by first bytes of which protocol a stream is. Inspectors fill the
-//! buffers: `http/`, `dns.rs`, `tls.rs`, `certificate.rs`, `fingerprint.rs`, and those of `protocols.rs` (`dcerpc.rs`, `sip.rs`,
-//! `mqtt.rs`, `http2.rs`, `ftp.rs`, `ssh.rs`, `ntp.rs`, `ike.rs`), whose messages are records (`record.rs`).
+//! `syntax.rs` splits files into rules and options, `form.rs` checks their form, `read.rs` says what they mean,
+//! `compile.rs` decides which rules a packet is asked about, with one search for all of a group (`search.rs`),
+//! `evaluate.rs` asks one, of buffers that `transform.rs` has changed if the rule wants so. `tcp.rs` says what the
+//! receiver of a segment takes of it, `stream.rs` puts the bytes of a TCP connection in order, `flight.rs` the first
+//! messages of TLS in it, `fragments/` those of a datagram. `recognise.rs` finds out by first bytes of which protocol a
+//! stream is. Inspectors fill the buffers: `http/`, `dns.rs`, `tls.rs`, `certificate.rs`, `fingerprint.rs`, and those
+//! of `protocols.rs` (`dcerpc.rs`, `sip.rs`, `mqtt.rs`, `http2.rs`, `ftp.rs`, `ssh.rs`, `ntp.rs`, `ike.rs`), whose
+//! messages are records (`record.rs`).
 //!
 //! `sample.rs` and `trace.rs` are rules and traffic of our own, for trials.
 //!
 //! Begin with `rule.rs`. There is no input or output here, and after set-up no memory is asked for, but for
 //! what parsers of records grow to within their limits, and for headers of HTTP/2.
+//!
+//! # Groups of rules
+//!
+//! Rules are grouped by protocol, direction and port. Each group has one search for one content of each of its rules
+//! (`search.rs`): Aho-Corasick, or Vectorscan if a chain requests it. Only rules whose content occurs are evaluated,
+//! header first. Rules without a content are found by their addresses if these are few (`by_address.rs`). Rules about
+//! messages are searched after an inspector has filled the buffer.
 
 #![forbid(unsafe_code)]
 

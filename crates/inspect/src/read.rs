@@ -484,6 +484,21 @@ impl<'a> Reader<'a> {
             rule.steps.extend(steps);
             return Ok(());
         }
+        if self.about(option, rule)?
+            || self.payload(option, rule)?
+            || self.about_headers(option, rule)?
+        {
+            return Ok(());
+        }
+        match anomaly::checksum(option.name) {
+            Some((version, protocol)) => checksum(version, protocol, value, rule),
+            None => Err(Refusal::Unknown),
+        }
+    }
+
+    /// Reads an option about the rule itself, or about flows and hosts. Returns false for others.
+    fn about(&mut self, option: &WrittenOption<'_>, rule: &mut Rule) -> Read<bool> {
+        let value = option.value.unwrap_or_default();
         match option.name {
             "msg" => rule.about.message = text(value),
             "sid" => rule.about.id = number(value)?,
@@ -522,7 +537,15 @@ impl<'a> Reader<'a> {
             "hostbits" => self.bits_of_one_host(value, rule)?,
             "detection_filter" => rule.rate = Some(rate(value, Some(RateKind::Filter))?),
             "threshold" => rule.rate = Some(rate(value, None)?),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
 
+    /// Reads an option about the bytes of a buffer. Returns false for others.
+    fn payload(&mut self, option: &WrittenOption<'_>, rule: &mut Rule) -> Read<bool> {
+        let value = option.value.unwrap_or_default();
+        match option.name {
             "content" | "uricontent" => self.content(option.name, value, rule)?,
             name if MODIFIERS_OF_CONTENT.contains(&name) => {
                 let Some(content) = last_content(rule) else {
@@ -535,23 +558,7 @@ impl<'a> Reader<'a> {
             "byte_jump" => self.byte_jump(value, rule)?,
             "byte_extract" => self.byte_extract(value, rule)?,
             "byte_math" => self.byte_math(value, rule)?,
-            "isdataat" => {
-                let (not, value) = negated(value);
-                let parts = parts(value);
-                for part in &parts[1..] {
-                    if !matches!(*part, "relative" | "rawbytes") {
-                        return Err(Refusal::NotUnderstood);
-                    }
-                }
-                let relative = parts.contains(&"relative");
-                let test = Test::DataAt {
-                    at: self.number_or_name(parts[0])?,
-                    relative,
-                    to_end: relative && self.dialect == Dialect::Suricata,
-                    not,
-                };
-                self.push(test, rule);
-            }
+            "isdataat" => self.data_at(value, rule)?,
             "absent" => self.absent(value, rule)?,
             "entropy" => self.push(entropy(value)?, rule),
             "bufferlen" | "bsize" => {
@@ -572,26 +579,16 @@ impl<'a> Reader<'a> {
                     test: Test::Len(self.up_to(i64::MAX, value)?),
                 });
             }
-            "base64_decode" => {
-                let (mut bytes, mut offset, mut relative) = (BASE64_BYTES, 0, false);
-                for part in parts(value).into_iter().filter(|part| !part.is_empty()) {
-                    match part.split_once(' ') {
-                        Some(("bytes", value)) => bytes = number::<usize>(value)?.min(BASE64_BYTES),
-                        Some(("offset", value)) => offset = number(value)?,
-                        None if part == "relative" => relative = true,
-                        _ => return wrong(format!("{part:?}: want bytes, offset or relative")),
-                    }
-                }
-                self.push(
-                    Test::Base64 {
-                        bytes,
-                        offset,
-                        relative,
-                    },
-                    rule,
-                );
-            }
+            "base64_decode" => self.push(base64(value)?, rule),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
 
+    /// Reads an option about headers, or about the state of a connection. Returns false for others.
+    fn about_headers(&mut self, option: &WrittenOption<'_>, rule: &mut Rule) -> Read<bool> {
+        let value = option.value.unwrap_or_default();
+        match option.name {
             "dsize" => rule
                 .headers
                 .push(HeaderTest::PayloadLen(self.up_to(form::SHORT, value)?)),
@@ -635,20 +632,7 @@ impl<'a> Reader<'a> {
             "ssl_version" | "tls.version" => rule
                 .headers
                 .push(HeaderTest::TlsVersion(tls_version(value)?)),
-            "stream_size" => {
-                let [ends, how, bytes] = parts(value)[..] else {
-                    return wrong("want whose bytes, how they are compared, and with how many");
-                };
-                let ends = match ends {
-                    "client" => Ends::Client,
-                    "server" => Ends::Server,
-                    "both" => Ends::Both,
-                    "either" => Ends::Either,
-                    _ => return wrong(format!("{ends:?}: want client, server, both or either")),
-                };
-                let bytes = self.up_to(i64::MAX, &format!("{how}{bytes}"))?;
-                rule.headers.push(HeaderTest::StreamBytes { ends, bytes });
-            }
+            "stream_size" => rule.headers.push(self.stream_size(value)?),
             "flow.pkts" | "flow.bytes" => self.flow_size(option.name, value, rule)?,
             "vlan.id" => self.vlan_id(value, rule)?,
             "vlan.layers" => {
@@ -666,11 +650,28 @@ impl<'a> Reader<'a> {
                 rule.headers.extend(version.map(HeaderTest::IpVersion));
                 rule.headers.push(is_odd(anomaly, false));
             }
-            name => match anomaly::checksum(name) {
-                Some((version, protocol)) => checksum(version, protocol, value, rule)?,
-                None => return Err(Refusal::Unknown),
-            },
+            _ => return Ok(false),
         }
+        Ok(true)
+    }
+
+    /// Reads `isdataat`.
+    fn data_at(&mut self, value: &str, rule: &mut Rule) -> Read<()> {
+        let (not, value) = negated(value);
+        let parts = parts(value);
+        for part in &parts[1..] {
+            if !matches!(*part, "relative" | "rawbytes") {
+                return Err(Refusal::NotUnderstood);
+            }
+        }
+        let relative = parts.contains(&"relative");
+        let test = Test::DataAt {
+            at: self.number_or_name(parts[0])?,
+            relative,
+            to_end: relative && self.dialect == Dialect::Suricata,
+            not,
+        };
+        self.push(test, rule);
         Ok(())
     }
 
@@ -1050,6 +1051,22 @@ impl<'a> Reader<'a> {
     }
 
     /// A comparison with a number that is `most` at most.
+    /// Reads `stream_size`.
+    fn stream_size(&self, value: &str) -> Read<HeaderTest> {
+        let [ends, how, bytes] = parts(value)[..] else {
+            return wrong("want whose bytes, how they are compared, and with how many");
+        };
+        let ends = match ends {
+            "client" => Ends::Client,
+            "server" => Ends::Server,
+            "both" => Ends::Both,
+            "either" => Ends::Either,
+            _ => return wrong(format!("{ends:?}: want client, server, both or either")),
+        };
+        let bytes = self.up_to(i64::MAX, &format!("{how}{bytes}"))?;
+        Ok(HeaderTest::StreamBytes { ends, bytes })
+    }
+
     fn up_to(&self, most: i64, text: &str) -> Read<Within> {
         form::up_to(most, within(text, self.dialect == Dialect::Snort3)?)
     }
@@ -1455,6 +1472,24 @@ fn application(value: &str, rule: &mut Rule) -> Read<()> {
     }
     rule.applications.retain(|it| applications.contains(it));
     Ok(())
+}
+
+/// Reads `base64_decode`.
+fn base64(value: &str) -> Read<Test> {
+    let (mut bytes, mut offset, mut relative) = (BASE64_BYTES, 0, false);
+    for part in parts(value).into_iter().filter(|part| !part.is_empty()) {
+        match part.split_once(' ') {
+            Some(("bytes", value)) => bytes = number::<usize>(value)?.min(BASE64_BYTES),
+            Some(("offset", value)) => offset = number(value)?,
+            None if part == "relative" => relative = true,
+            _ => return wrong(format!("{part:?}: want bytes, offset or relative")),
+        }
+    }
+    Ok(Test::Base64 {
+        bytes,
+        offset,
+        relative,
+    })
 }
 
 /// Reads `entropy`: of which bytes, and a comparison with bits for each of them.

@@ -125,6 +125,7 @@ fn what_fuzzing_has_learnt_is_replayed() {
     corpus::replay("inspect_dns", inspect::dns);
     corpus::replay("inspect_fragments", inspect::fragments);
     corpus::replay("inspect_http", inspect::http);
+    corpus::replay("inspect_search", inspect::search);
     corpus::replay("inspect_stream", inspect::stream);
     corpus::replay("inspect_tls", inspect::tls);
 }

@@ -44,142 +44,160 @@ pub const SMALL: Plan = Plan {
     seed: 7,
 };
 
-fn devices() -> Vec<(DeviceInfo, Shape)> {
-    let device = |id: &str,
-                  label: &str,
-                  transport,
-                  io: &str,
-                  flush: Option<&str>,
-                  wait: Option<u64>,
-                  shape| {
-        let kind = if io == "loop" {
+/// A made-up device: what a manifest says of it, and how it behaves.
+struct MadeUp {
+    id: &'static str,
+    label: &'static str,
+    transport: Transport,
+    io: &'static str,
+    flush: Option<&'static str>,
+    flush_wait_ns: Option<u64>,
+    shape: Shape,
+}
+
+impl MadeUp {
+    /// Returns what a manifest says of it.
+    fn info(&self) -> DeviceInfo {
+        let kind = if self.io == "loop" {
             Kind::Calibration
         } else {
             Kind::Forwarder
         };
-        let command = format!("taut forward {id}.toml");
-        let info = DeviceInfo {
-            id: id.to_owned(),
-            label: label.to_owned(),
-            transport,
+        let command = format!("taut forward {}.toml", self.id);
+        DeviceInfo {
+            id: self.id.to_owned(),
+            label: self.label.to_owned(),
+            transport: self.transport,
             kind,
-            io: io.to_owned(),
-            flush: flush.map(str::to_owned),
-            flush_wait_ns: wait,
+            io: self.io.to_owned(),
+            flush: self.flush.map(str::to_owned),
+            flush_wait_ns: self.flush_wait_ns,
             command: command.split(' ').map(str::to_owned).collect(),
             note: String::new(),
-        };
-        (info, shape)
-    };
-    let shape = |base_ns, wait_ns, spread, capacity_pps, ring| Shape {
+        }
+    }
+}
+
+/// Returns the shape of these figures, in the order of its fields.
+const fn shape(base_ns: f64, wait_ns: f64, spread: f64, capacity_pps: f64, ring: f64) -> Shape {
+    Shape {
         base_ns,
         wait_ns,
         spread,
         capacity_pps,
         ring,
-    };
-    use Transport::{Memif, Veth};
-    vec![
-        device(
-            "memif-full",
-            "full(32, 100 µs)",
-            Memif,
-            "memif",
-            Some("full(32, drain 100 us)"),
-            Some(100_000),
-            shape(720.0, 100_000.0, 0.06, 9.6e6, 1024.0),
-        ),
-        device(
-            "memif-each",
-            "each",
-            Memif,
-            "memif",
-            Some("each"),
-            None,
-            shape(700.0, 0.0, 0.05, 5.1e6, 1024.0),
-        ),
-        device(
-            "memif-every",
-            "every(50 µs)",
-            Memif,
-            "memif",
-            Some("every(50 us)"),
-            Some(50_000),
-            shape(720.0, 50_000.0, 0.06, 9.4e6, 1024.0),
-        ),
-        device(
-            "memif-idle",
-            "idle(32)",
-            Memif,
-            "memif",
-            Some("idle(32)"),
-            None,
-            shape(710.0, 0.0, 0.05, 9.7e6, 1024.0),
-        ),
-        device(
-            "veth-bridge",
-            "Linux bridge",
-            Veth,
-            "bridge",
-            None,
-            None,
-            shape(16_000.0, 0.0, 0.12, 0.61e6, 512.0),
-        ),
-        device(
-            "veth-packet-each",
-            "AF_PACKET each",
-            Veth,
-            "AF_PACKET",
-            Some("each"),
-            None,
-            shape(22_000.0, 0.0, 0.16, 0.42e6, 512.0),
-        ),
-        device(
-            "veth-packet-idle",
-            "AF_PACKET idle(32)",
-            Veth,
-            "AF_PACKET",
-            Some("idle(32)"),
-            None,
-            shape(22_300.0, 0.0, 0.15, 0.55e6, 512.0),
-        ),
-        device(
-            "veth-xdp-each",
-            "AF_XDP each",
-            Veth,
-            "AF_XDP",
-            Some("each"),
-            None,
-            shape(12_500.0, 0.0, 0.11, 0.72e6, 512.0),
-        ),
-        device(
-            "veth-xdp-idle",
-            "AF_XDP idle(32)",
-            Veth,
-            "AF_XDP",
-            Some("idle(32)"),
-            None,
-            shape(12_600.0, 0.0, 0.11, 0.95e6, 512.0),
-        ),
-        device(
-            "memif-loop",
-            "loop-back",
-            Memif,
-            "loop",
-            None,
-            None,
-            shape(180.0, 0.0, 0.03, 2e7, 1024.0),
-        ),
-        device(
-            "veth-loop",
-            "loop-back",
-            Veth,
-            "loop",
-            None,
-            None,
-            shape(9_000.0, 0.0, 0.1, 1.2e6, 512.0),
-        ),
-    ]
+    }
+}
+
+/// The made-up devices.
+const DEVICES: [MadeUp; 11] = [
+    MadeUp {
+        id: "memif-full",
+        label: "full(32, 100 µs)",
+        transport: Transport::Memif,
+        io: "memif",
+        flush: Some("full(32, drain 100 us)"),
+        flush_wait_ns: Some(100_000),
+        shape: shape(720.0, 100_000.0, 0.06, 9.6e6, 1024.0),
+    },
+    MadeUp {
+        id: "memif-each",
+        label: "each",
+        transport: Transport::Memif,
+        io: "memif",
+        flush: Some("each"),
+        flush_wait_ns: None,
+        shape: shape(700.0, 0.0, 0.05, 5.1e6, 1024.0),
+    },
+    MadeUp {
+        id: "memif-every",
+        label: "every(50 µs)",
+        transport: Transport::Memif,
+        io: "memif",
+        flush: Some("every(50 us)"),
+        flush_wait_ns: Some(50_000),
+        shape: shape(720.0, 50_000.0, 0.06, 9.4e6, 1024.0),
+    },
+    MadeUp {
+        id: "memif-idle",
+        label: "idle(32)",
+        transport: Transport::Memif,
+        io: "memif",
+        flush: Some("idle(32)"),
+        flush_wait_ns: None,
+        shape: shape(710.0, 0.0, 0.05, 9.7e6, 1024.0),
+    },
+    MadeUp {
+        id: "veth-bridge",
+        label: "Linux bridge",
+        transport: Transport::Veth,
+        io: "bridge",
+        flush: None,
+        flush_wait_ns: None,
+        shape: shape(16_000.0, 0.0, 0.12, 0.61e6, 512.0),
+    },
+    MadeUp {
+        id: "veth-packet-each",
+        label: "AF_PACKET each",
+        transport: Transport::Veth,
+        io: "AF_PACKET",
+        flush: Some("each"),
+        flush_wait_ns: None,
+        shape: shape(22_000.0, 0.0, 0.16, 0.42e6, 512.0),
+    },
+    MadeUp {
+        id: "veth-packet-idle",
+        label: "AF_PACKET idle(32)",
+        transport: Transport::Veth,
+        io: "AF_PACKET",
+        flush: Some("idle(32)"),
+        flush_wait_ns: None,
+        shape: shape(22_300.0, 0.0, 0.15, 0.55e6, 512.0),
+    },
+    MadeUp {
+        id: "veth-xdp-each",
+        label: "AF_XDP each",
+        transport: Transport::Veth,
+        io: "AF_XDP",
+        flush: Some("each"),
+        flush_wait_ns: None,
+        shape: shape(12_500.0, 0.0, 0.11, 0.72e6, 512.0),
+    },
+    MadeUp {
+        id: "veth-xdp-idle",
+        label: "AF_XDP idle(32)",
+        transport: Transport::Veth,
+        io: "AF_XDP",
+        flush: Some("idle(32)"),
+        flush_wait_ns: None,
+        shape: shape(12_600.0, 0.0, 0.11, 0.95e6, 512.0),
+    },
+    MadeUp {
+        id: "memif-loop",
+        label: "loop-back",
+        transport: Transport::Memif,
+        io: "loop",
+        flush: None,
+        flush_wait_ns: None,
+        shape: shape(180.0, 0.0, 0.03, 2e7, 1024.0),
+    },
+    MadeUp {
+        id: "veth-loop",
+        label: "loop-back",
+        transport: Transport::Veth,
+        io: "loop",
+        flush: None,
+        flush_wait_ns: None,
+        shape: shape(9_000.0, 0.0, 0.1, 1.2e6, 512.0),
+    },
+];
+
+/// Returns each made-up device and how it behaves.
+fn devices() -> Vec<(DeviceInfo, Shape)> {
+    DEVICES
+        .iter()
+        .map(|device| (device.info(), device.shape))
+        .collect()
 }
 
 /// A manifest that says nothing.

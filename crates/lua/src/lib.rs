@@ -10,9 +10,16 @@
 //! - [`FunctionScript`]: a script that is a function of a chain.
 //! - [`AnalyserScript`]: a script that sees what is captured, and remembers numbers of flows.
 //!
-//! Begin with `state.rs` and `memory.lua`, the only part with `unsafe`. `packet.lua` makes packets with named fields of that,
-//! `function.rs` and `function.lua` a function of a chain, `analyser.rs` and `analyser.lua` an analyser; what a generator's script sees besides lies with `taut-script`.
-//! `explain.rs` makes one line of an error.
+//! Begin with `state.rs` and `memory.lua`, the only part with `unsafe`. `packet.lua` makes packets with named fields of
+//! that, `function.rs` and `function.lua` a function of a chain, `analyser.rs` and `analyser.lua` an analyser; what a
+//! generator's script sees besides lies with `taut-script`. `explain.rs` makes one line of an error.
+//!
+//! # Checks
+//!
+//! A script accesses packets through LuaJIT's `ffi`, which an untrusted script cannot reach itself; `memory.lua` checks
+//! every offset against the length of the packet. Headers are parsed when a script asks for one. Instructions are not
+//! counted, because LuaJIT would then leave compiled code. Instead a thread checks whether the call for one batch still
+//! runs (`watch.rs`), and sets the hook that ends the script.
 
 mod analyser;
 mod explain;

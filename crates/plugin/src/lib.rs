@@ -13,6 +13,14 @@
 //! to its own process.
 //!
 //! Begin with the header, then `state.rs`. There is `unsafe` here, as code in C is called with addresses of packets.
+//!
+//! # Checks
+//!
+//! The library gets the unmarked packets of a batch as an array of 16 bytes each: address, length, headroom and
+//! tailroom. `state.rs` compares the array before and after the call, packet by packet, and checks each difference
+//! against the packet and the ports before it acts on it. The batch discards its parsed headers. The crate is separate
+//! so that `taut-function` stays without `unsafe`. A question about settings, ports or class of a function is answered
+//! without running any code of the library.
 
 mod abi;
 mod file;

@@ -8,8 +8,10 @@
 //! - [`Folder`] and [`Results`]: the folder of a comparison of devices, while it is filled and read back.
 //!
 //! A measurement fills a folder ([`Recording`], [`Folder`], or [`PartsFolder`] for benchmarks); its report reads it
-//! again, by names that stay inside ([`InsidePath`], [`read_json`], [`open`]), as folders come from strangers, too. [`write_json`] and [`write_whole`] are what all of them write with: under a name there is either the old text or
-//! all of the new one. [`PacketWriter`] and [`SampleReader`] are both ends of `samples.parquet`. Nothing here measures or draws.
+//! again, by names that stay inside ([`InsidePath`], [`read_json`], [`open`]), as folders come from strangers, too.
+//! [`write_json`] and [`write_whole`] are what all of them write with: under a name there is either the old text or all
+//! of the new one. [`PacketWriter`] and [`SampleReader`] are both ends of `samples.parquet`. Nothing here measures or
+//! draws.
 //!
 //! Begin with `manifest.rs`, then `recording.rs`, then `folder.rs`.
 

@@ -11,7 +11,7 @@ use std::cell::RefCell;
 use std::io::Write;
 use std::path::PathBuf;
 use std::rc::Rc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use taut_lua::{Lent, LuaState, line_of, locate};
@@ -155,6 +155,43 @@ impl Core {
     fn forget_sockets(&self) {
         let gone = std::mem::take(&mut *self.sockets.borrow_mut());
         lock(&self.shared.sockets).retain(|socket| !gone.contains(socket));
+    }
+
+    /// Returns the instrument at these ports: the one that is open, if it is at the same ones, or a new one.
+    fn instrument_at(
+        &self,
+        open: Option<(Vec<usize>, Instrument)>,
+        ports: &[usize],
+        traffic: Traffic,
+    ) -> mlua::Result<Instrument> {
+        match open {
+            Some((at, mut instrument)) if at == ports => {
+                instrument.set_traffic(traffic).map_err(wrong)?;
+                Ok(instrument)
+            }
+            // Closes its ports first: they may be among those to open now.
+            other => {
+                drop(other);
+                let specs: Vec<_> = ports
+                    .iter()
+                    .map(|port| self.shared.script.ports.get(*port).cloned())
+                    .collect::<Option<_>>()
+                    .ok_or_else(|| wrong("taut.run: want ports from taut.port"))?;
+                self.open_ports(&specs, traffic)
+                    .map_err(|error| self.trial_error(error))
+            }
+        }
+    }
+
+    /// Returns an error of a trial as the script sees it, and notes whether something is missing that the trial needs.
+    fn trial_error(&self, error: TrialError) -> Error {
+        let lacking = match &error {
+            TrialError::Port(error) => error.is_missing(),
+            TrialError::NoLink { .. } | TrialError::NoGateway { .. } => true,
+            TrialError::Stopped => false,
+        };
+        self.shared.lacking.store(lacking, Ordering::Relaxed);
+        wrong(format!("taut.run: {error}"))
     }
 }
 
@@ -440,7 +477,65 @@ fn seconds(options: &Table, key: &str, otherwise: f64) -> mlua::Result<Duration>
 /// Runs one trial, as `taut.run` describes it.
 fn run(core: &Core, lua: &Lua, options: &Table, streams: &Table) -> mlua::Result<Table> {
     let script = &core.shared.script;
-    if script.ports.is_empty() {
+    let ports = ports_of(options, script.ports.len())?;
+    let Sending {
+        traffic,
+        names,
+        crafts,
+        stamps,
+    } = Sending::of(streams, script.trusted)?;
+    let trial = trial_of(options, &traffic)?;
+    let warm_up = seconds(options, "warm_up", 0.0)?;
+    let wait = seconds(options, "wait", script.wait.as_secs_f64())?;
+    let halt = &core.shared.halt;
+    let mut slot = core.instrument.try_borrow_mut().map_err(|_| {
+        wrong("taut.run: a trial is running already (called from craft or on_receive)")
+    })?;
+    let open = core.instrument_at(slot.take(), &ports, traffic)?;
+    let (_, instrument) = slot.insert((ports, open));
+    if let Some(seed) = options.get::<Option<u64>>("seed")? {
+        instrument.set_seed(seed);
+    }
+    instrument
+        .wait_for_links(wait, halt)
+        .map_err(|error| core.trial_error(error))?;
+    let with_batch = core.with_batch.borrow().clone();
+    let mut hand = ScriptHand {
+        state: &core.state,
+        with_batch: with_batch.ok_or_else(has_ended)?,
+        crafts,
+        stamps,
+        on_receive: options.get("on_receive")?,
+        error: None,
+    };
+    if !warm_up.is_zero() && !names.is_empty() {
+        let warm_up = Trial {
+            duration: warm_up,
+            ..trial
+        };
+        hand.warm_up(instrument, warm_up, halt);
+    }
+    let mut records: Vec<Summaries> = names
+        .iter()
+        .map(|_| Summaries::new(&script.clock))
+        .collect();
+    let tallies = if hand.error.is_none() {
+        instrument.run_with(trial, &mut records, &mut hand, halt)
+    } else {
+        Vec::new()
+    };
+    let seed = instrument.seed();
+    if let Some(error) = hand.error {
+        return Err(error);
+    }
+    let found = results(lua, &names, &tallies, &records)?;
+    found.set("seed", seed)?;
+    Ok(found)
+}
+
+/// Returns the numbers (from 0) of a trial's ports: the one that sends, and the one that receives if it is another.
+fn ports_of(options: &Table, count: usize) -> mlua::Result<Vec<usize>> {
+    if count == 0 {
         return Err(wrong("taut.run: no ports; give one or two with --port"));
     }
     let send = port_of(options, "send", 0)?;
@@ -448,7 +543,7 @@ fn run(core: &Core, lua: &Lua, options: &Table, streams: &Table) -> mlua::Result
         options,
         "receive",
         if options.get::<Value>("send")?.is_nil() {
-            script.ports.len() - 1
+            count - 1
         } else {
             send
         },
@@ -457,18 +552,48 @@ fn run(core: &Core, lua: &Lua, options: &Table, streams: &Table) -> mlua::Result
     if receive != send {
         ports.push(receive);
     }
-    let (mut made, mut crafts, mut stamps) = (Vec::new(), Vec::new(), Vec::new());
-    for (index, table) in streams.sequence_values::<Table>().enumerate() {
-        let table = table?;
-        made.push(stream(&table.get("settings")?, index, script.trusted)?);
-        crafts.push(table.get::<Option<Function>>("craft")?);
-        stamps.push(table.get::<Option<bool>>("stamp")?.unwrap_or(true));
+    Ok(ports)
+}
+
+/// What a trial sends, and what the script does with each stream's packets.
+struct Sending {
+    traffic: Traffic,
+    names: Vec<String>,
+    crafts: Vec<Option<Function>>,
+    stamps: Vec<bool>,
+}
+
+impl Sending {
+    /// Reads the streams of a trial.
+    fn of(streams: &Table, trusted: bool) -> mlua::Result<Self> {
+        let (mut made, mut crafts, mut stamps) = (Vec::new(), Vec::new(), Vec::new());
+        for (index, table) in streams.sequence_values::<Table>().enumerate() {
+            let table = table?;
+            made.push(stream(&table.get("settings")?, index, trusted)?);
+            crafts.push(table.get::<Option<Function>>("craft")?);
+            stamps.push(table.get::<Option<bool>>("stamp")?.unwrap_or(true));
+        }
+        let traffic = if made.is_empty() {
+            Traffic::none()
+        } else {
+            Traffic::of(made).map_err(wrong)?
+        };
+        let names = traffic
+            .streams()
+            .iter()
+            .map(|s| s.name().to_string())
+            .collect();
+        Ok(Self {
+            traffic,
+            names,
+            crafts,
+            stamps,
+        })
     }
-    let traffic = if made.is_empty() {
-        Traffic::none()
-    } else {
-        Traffic::of(made).map_err(wrong)?
-    };
+}
+
+/// Returns the trial that the options ask for: its rate and its length.
+fn trial_of(options: &Table, traffic: &Traffic) -> mlua::Result<Trial> {
     let rate_pps = match options.get::<Value>("rate")? {
         Value::Nil => 100_000.0,
         value => {
@@ -486,85 +611,7 @@ fn run(core: &Core, lua: &Lua, options: &Table, streams: &Table) -> mlua::Result
     if trial.duration.is_zero() {
         return Err(wrong("taut.run: seconds: want more than 0"));
     }
-    let warm_up = seconds(options, "warm_up", 0.0)?;
-    let wait = seconds(options, "wait", script.wait.as_secs_f64())?;
-    let names: Vec<String> = traffic
-        .streams()
-        .iter()
-        .map(|s| s.name().to_string())
-        .collect();
-
-    let trial_error = |error: TrialError| {
-        let lacking = match &error {
-            TrialError::Port(error) => error.is_missing(),
-            TrialError::NoLink { .. } | TrialError::NoGateway { .. } => true,
-            TrialError::Stopped => false,
-        };
-        core.shared.lacking.store(lacking, Ordering::Relaxed);
-        wrong(format!("taut.run: {error}"))
-    };
-    let halt = &core.shared.halt;
-    let mut slot = core.instrument.try_borrow_mut().map_err(|_| {
-        wrong("taut.run: a trial is running already (called from craft or on_receive)")
-    })?;
-    let open = match slot.take() {
-        Some((open, mut instrument)) if open == ports => {
-            instrument.set_traffic(traffic).map_err(wrong)?;
-            instrument
-        }
-        // Closes its ports first: they may be among those to open now.
-        other => {
-            drop(other);
-            let specs: Vec<_> = ports
-                .iter()
-                .map(|port| script.ports.get(*port).cloned())
-                .collect::<Option<_>>()
-                .ok_or_else(|| wrong("taut.run: want ports from taut.port"))?;
-            core.open_ports(&specs, traffic).map_err(trial_error)?
-        }
-    };
-    let (_, instrument) = slot.insert((ports, open));
-    if let Some(seed) = options.get::<Option<u64>>("seed")? {
-        instrument.set_seed(seed);
-    }
-    instrument.wait_for_links(wait, halt).map_err(trial_error)?;
-    let with_batch = core.with_batch.borrow().clone();
-    let mut hand = ScriptHand {
-        state: &core.state,
-        with_batch: with_batch.ok_or_else(has_ended)?,
-        crafts,
-        stamps,
-        on_receive: options.get("on_receive")?,
-        error: None,
-    };
-    if !warm_up.is_zero() && !names.is_empty() {
-        let warm_up = Trial {
-            duration: warm_up,
-            ..trial
-        };
-        let listener = hand.on_receive.take();
-        let mut nothing: [Summaries; 0] = [];
-        instrument.run_with(warm_up, &mut nothing, &mut hand, halt);
-        hand.on_receive = listener;
-    }
-    let mut records: Vec<Summaries> = names
-        .iter()
-        .map(|_| Summaries::new(&script.clock))
-        .collect();
-    let tallies = if hand.error.is_none() {
-        instrument.run_with(trial, &mut records, &mut hand, halt)
-    } else {
-        Vec::new()
-    };
-    let seed = instrument.seed();
-    match hand.error {
-        Some(error) => Err(error),
-        None => {
-            let found = results(lua, &names, &tallies, &records)?;
-            found.set("seed", seed)?;
-            Ok(found)
-        }
-    }
+    Ok(trial)
 }
 
 /// The script's hand in a trial.
@@ -575,6 +622,16 @@ struct ScriptHand<'a> {
     stamps: Vec<bool>,
     on_receive: Option<Function>,
     error: Option<Error>,
+}
+
+impl ScriptHand<'_> {
+    /// Sends packets that are not counted, and whose arrivals the script does not see.
+    fn warm_up(&mut self, instrument: &mut Instrument, trial: Trial, halt: &AtomicBool) {
+        let listener = self.on_receive.take();
+        let mut nothing: [Summaries; 0] = [];
+        instrument.run_with(trial, &mut nothing, self, halt);
+        self.on_receive = listener;
+    }
 }
 
 impl Hand for ScriptHand<'_> {

@@ -2,8 +2,8 @@
 //!
 //! The types to know:
 //!
-//! - [`Tapped`]: what packets with stamps do on their way through a device, from the [`Sightings`] of a tap: a [`taut_xdp::wire_tap::WireTap`]
-//!   on its interfaces, or a [`RunningTap`] in line.
+//! - [`Tapped`]: what packets with stamps do on their way through a device, from the [`Sightings`] of a tap: a
+//!   [`taut_xdp::wire_tap::WireTap`] on its interfaces, or a [`RunningTap`] in line.
 //! - [`Matched`]: the same for packets without stamps, told apart by what they hold, as a [`PlacedTap`] sees them at two places or a
 //!   [`RecordedTap`] reads them from two captures.
 //! - [`TapReport`]: what either found; [`TapFolder`] keeps every packet.
@@ -11,6 +11,12 @@
 //! A crate of its own, as it works on every packet beside what is measured: what reads its folders and draws is in `lab`.
 //!
 //! Begin with `lib.rs`, then `matched.rs`, then `placed.rs`.
+//!
+//! # Two ways to see packets
+//!
+//! On veth links, programs at trace points of the kernel see the packets ([`taut_xdp::wire_tap`]). On other ports
+//! `taut_traffic::InlineTap` relays the packets and writes the sightings into a ring without locks. Everything after
+//! that is the same: `taut_measure::Crossings` matches the two sightings of a packet.
 
 #![forbid(unsafe_code)]
 

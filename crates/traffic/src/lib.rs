@@ -32,6 +32,18 @@
 //! ```
 //!
 //! Begin with `instrument/run.rs` (`run_with` is the loop), then `record/mod.rs` and `stream.rs`.
+//!
+//! # What is measured
+//!
+//! The load generator and the device under test are two processes on separate cores. A send timestamp is read last
+//! before a frame is sent, a receive timestamp first after it arrived, on one core from one time-stamp counter. Latency
+//! is recorded from the actual and from the intended send time. A packet that found the ring of the device full counts
+//! as *refused*. So neither a late load generator nor backpressure of the device hides waiting time.
+//!
+//! The loops of the load generator and of the worker record interruptions: iterations longer than 1 µs and than four
+//! times the mean of their kind (`taut_sys::RoundWatch`), at one comparison per iteration. A worker writes them into a
+//! ring in a mapped file (`taut_sys::InterruptionLog`), which the measuring process reads after the trial. Both read
+//! one counter, so `taut_model` can attribute a late packet to an interruption.
 
 #![forbid(unsafe_code)]
 

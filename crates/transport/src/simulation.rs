@@ -261,26 +261,26 @@ impl Simulated {
 }
 
 /// A packet under way.
-#[derive(Clone)]
 struct Packet {
     bytes: Vec<u8>,
     given_ns: u64,
 }
 
-/// A side and its clock.
-struct Peer {
-    endpoint: Endpoint,
+/// A clock: what it is ahead of true time, and how much faster it goes.
+#[derive(Clone, Copy)]
+struct Clock {
     offset_ns: i64,
     ppm: f64,
 }
 
-impl Peer {
-    /// True time by this side's clock, and back.
-    fn clock_ns(&self, true_ns: u64) -> u64 {
+impl Clock {
+    /// Returns what the clock says at a true time.
+    fn at_ns(&self, true_ns: u64) -> u64 {
         let drift = (true_ns as f64 * self.ppm / 1e6) as i64;
         true_ns.saturating_add_signed(self.offset_ns + drift)
     }
 
+    /// Returns the true time at which the clock says that.
     fn true_ns(&self, clock_ns: u64) -> u64 {
         let near = clock_ns.saturating_add_signed(-self.offset_ns);
         let drift = (near as f64 / (1.0 + self.ppm / 1e6)) as u64;
@@ -289,175 +289,261 @@ impl Peer {
     }
 }
 
+/// A side and its clock.
+struct Peer {
+    endpoint: Endpoint,
+    clock: Clock,
+}
+
 /// Sends messages over a path in virtual time.
 ///
 /// # Errors
 /// The settings cannot be.
 pub fn simulate(scenario: &Scenario, path: &mut dyn Path) -> Result<Simulated, EndpointError> {
-    let mut random = Rng::with_seed(scenario.seed);
-    let mut sixteen = || {
-        let mut bytes = [0; 16];
-        random.fill(&mut bytes);
-        bytes
-    };
-    let settings = scenario.settings;
-    let opener = Endpoint::open(settings, None, sixteen(), START_NS)?;
-    let answerer_random = sixteen();
-    let mut peers = [
-        Some(Peer {
-            endpoint: opener,
-            offset_ns: 0,
-            ppm: 0.0,
-        }),
-        None,
-    ];
-    let (offset_ns, ppm) = scenario.clock;
-    let mut found = Simulated::default();
-    let mut packets: Vec<Option<Packet>> = Vec::new();
-    // What is known of messages by their number.
-    let mut seen: [Vec<Option<Seen>>; 2] = [const { Vec::new() }; 2];
-    let mut free: Vec<u32> = Vec::new();
-    let mut payload = vec![0; scenario.payload_bytes];
-    let mut next_of = [0_u64; 2];
-    let mut due_ns = [None, None];
-    let mut first_ns = None;
-    let mut now = START_NS;
-    let last_wait_ns = settings.target_ns + scenario.interval_ns + 1_000_000;
-    let mut end_ns = START_NS + 60_000_000_000;
-    let mut bytes = [0; MOST_DATAGRAM_BYTES];
-    loop {
-        while let Some(passed) = path.take(now) {
-            let Some(Packet {
-                bytes: packet,
-                given_ns,
-            }) = packets[passed.id as usize].clone()
-            else {
+    Simulation::new(scenario, path)?.run()
+}
+
+/// A simulation that is going on.
+struct Simulation<'a> {
+    scenario: &'a Scenario,
+    path: &'a mut dyn Path,
+    /// The opener, and the answerer once it has heard of it.
+    peers: [Option<Peer>; 2],
+    /// Random bytes that the answerer begins with.
+    answerer_random: [u8; 16],
+    found: Simulated,
+    /// Packets under way, by their number.
+    packets: Vec<Option<Packet>>,
+    /// Numbers of packets that are free again.
+    free: Vec<u32>,
+    /// What is known of messages by their number.
+    seen: [Vec<Option<Seen>>; 2],
+    /// The message that a way is to deliver next.
+    next_of: [u64; 2],
+    /// When each side sends its next message by the clock; none before it knows of the other.
+    due_ns: [Option<u64>; 2],
+    first_ns: Option<u64>,
+    now: u64,
+    end_ns: u64,
+    payload: Vec<u8>,
+    bytes: [u8; MOST_DATAGRAM_BYTES],
+}
+
+impl<'a> Simulation<'a> {
+    /// Makes a simulation that has not begun: the opener is there, the answerer is not.
+    fn new(scenario: &'a Scenario, path: &'a mut dyn Path) -> Result<Self, EndpointError> {
+        let mut random = Rng::with_seed(scenario.seed);
+        let mut sixteen = || {
+            let mut bytes = [0; 16];
+            random.fill(&mut bytes);
+            bytes
+        };
+        let opener = Peer {
+            endpoint: Endpoint::open(scenario.settings, None, sixteen(), START_NS)?,
+            clock: Clock {
+                offset_ns: 0,
+                ppm: 0.0,
+            },
+        };
+        Ok(Self {
+            scenario,
+            path,
+            peers: [Some(opener), None],
+            answerer_random: sixteen(),
+            found: Simulated::default(),
+            packets: Vec::new(),
+            free: Vec::new(),
+            seen: [const { Vec::new() }; 2],
+            next_of: [0; 2],
+            due_ns: [None; 2],
+            first_ns: None,
+            now: START_NS,
+            end_ns: START_NS + 60_000_000_000,
+            payload: vec![0; scenario.payload_bytes],
+            bytes: [0; MOST_DATAGRAM_BYTES],
+        })
+    }
+
+    /// Goes from one event to the next until nothing is left to do.
+    fn run(mut self) -> Result<Simulated, EndpointError> {
+        loop {
+            self.receive()?;
+            for side in 0..2 {
+                let delivered = self.deliver(side);
+                self.send(side, delivered);
+                self.transmit(side);
+            }
+            if self.has_sent_all(0) {
+                let last_ns = self.found.messages[0].last().map(|it| it.sent_ns);
+                let wait_ns = self.scenario.settings.target_ns + self.scenario.interval_ns;
+                let end_ns = last_ns.unwrap_or(self.now) + wait_ns + 1_000_000;
+                self.end_ns = self.end_ns.min(end_ns);
+            }
+            let Some(next_ns) = self.next_ns() else {
+                break;
+            };
+            self.found.asked_for_nothing += u64::from(next_ns <= self.now);
+            self.now = next_ns.max(self.now + 1);
+            if self.now > self.end_ns {
+                break;
+            }
+        }
+        self.found.took_ns = self.now - self.first_ns.unwrap_or(self.now);
+        for (counts, peer) in self.found.counts.iter_mut().zip(&self.peers) {
+            if let Some(peer) = peer {
+                *counts = peer.endpoint.counts();
+            }
+        }
+        Ok(self.found)
+    }
+
+    /// Gives both sides the packets that have come by now; the first one makes the answerer.
+    fn receive(&mut self) -> Result<(), EndpointError> {
+        while let Some(passed) = self.path.take(self.now) {
+            // Copies may follow: what is under way is forgotten by the number of packets, not by arrival.
+            let Some(packet) = &self.packets[passed.id as usize] else {
                 continue;
             };
-            // Copies may follow: what is under way is forgotten by the number of packets, not by arrival.
             if !passed.arrives {
                 continue;
             }
             if let (Some(begun_ns), Ok((_, Body::Data(data)))) =
-                (passed.begun_ns, wire::parse(&packet))
-                && let Some(of) = seen[passed.way].get_mut(data.source as usize)
+                (passed.begun_ns, wire::parse(&packet.bytes))
+                && let Some(of) = self.seen[passed.way].get_mut(data.source as usize)
             {
-                of.get_or_insert((given_ns, begun_ns, now));
+                of.get_or_insert((packet.given_ns, begun_ns, self.now));
             }
             let to = 1 - passed.way;
-            if let Some(peer) = &mut peers[to] {
-                let at_ns = peer.clock_ns(now);
-                peer.endpoint.receive(at_ns, &packet);
+            if let Some(peer) = &mut self.peers[to] {
+                let at_ns = peer.clock.at_ns(self.now);
+                peer.endpoint.receive(at_ns, &packet.bytes);
             } else {
-                let clock =
-                    |ns: u64| ns.saturating_add_signed(offset_ns + (ns as f64 * ppm / 1e6) as i64);
-                let endpoint =
-                    Endpoint::accept(settings, None, answerer_random, clock(now), &packet)?;
-                peers[to] = Some(Peer {
-                    endpoint,
-                    offset_ns,
-                    ppm,
+                let (offset_ns, ppm) = self.scenario.clock;
+                let clock = Clock { offset_ns, ppm };
+                let endpoint = Endpoint::accept(
+                    self.scenario.settings,
+                    None,
+                    self.answerer_random,
+                    clock.at_ns(self.now),
+                    &packet.bytes,
+                )?;
+                self.peers[to] = Some(Peer { endpoint, clock });
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the messages and notices that a side has now, and returns the number of messages.
+    fn deliver(&mut self, side: usize) -> u64 {
+        let Some(peer) = &mut self.peers[side] else {
+            return 0;
+        };
+        let at_ns = peer.clock.at_ns(self.now);
+        let way = 1 - side;
+        let mut delivered = 0;
+        while let Some(delivery) = peer.endpoint.deliver(at_ns) {
+            delivered += 1;
+            let number = delivery.number;
+            let Some(message) = self.found.messages[way].get_mut(number as usize) else {
+                self.found.delivered_disordered += 1;
+                continue;
+            };
+            let took_ns = self.now - message.sent_ns;
+            let in_order = number >= self.next_of[way] && message.took_ns.is_none();
+            let is_late = took_ns > self.scenario.settings.target_ns;
+            let seen = self.seen[way].get(number as usize).copied().flatten();
+            message.took_ns = Some(took_ns);
+            message.stages = seen.map(|seen| Stages::of(message.sent_ns, seen, self.now));
+            self.found.delivered_disordered += u64::from(!in_order);
+            self.found.delivered_late += u64::from(is_late);
+            self.next_of[way] = number + 1;
+        }
+        while let Some(notice) = peer.endpoint.notice() {
+            self.found.notices[side].push((self.now - START_NS, notice));
+        }
+        delivered
+    }
+
+    /// Hands over the messages that a side sends now, some of which may answer those that were delivered to it.
+    fn send(&mut self, side: usize, delivered: u64) {
+        let Some(peer) = &mut self.peers[side] else {
+            return;
+        };
+        let at_ns = peer.clock.at_ns(self.now);
+        let interval_ns = self.scenario.interval_ns;
+        let due_ns = &mut self.due_ns[side];
+        if peer.endpoint.is_open() && due_ns.is_none() {
+            // Both sides once, when they know of each other.
+            *due_ns = Some(self.now + interval_ns);
+        }
+        let by_clock = side == 0 || !self.scenario.answers;
+        let is_silent = side == 1 && self.scenario.is_one_way;
+        let mut sends = if by_clock || is_silent { 0 } else { delivered };
+        if by_clock && !is_silent {
+            let has_more = (self.found.messages[side].len() as u64) < self.scenario.messages;
+            if has_more && due_ns.is_some_and(|ns| ns <= self.now) {
+                sends += 1;
+                *due_ns = due_ns.map(|ns| ns + interval_ns);
+            }
+        }
+        for _ in 0..sends {
+            let number = self.found.messages[side].len();
+            let filler = number as u8;
+            self.payload.fill(filler);
+            // What finds no room has no number of the connection, and is not looked at.
+            if peer.endpoint.send(at_ns, &self.payload).is_ok() {
+                self.found.messages[side].push(Fated {
+                    sent_ns: self.now,
+                    ..Fated::default()
                 });
+                self.seen[side].push(None);
+                self.first_ns.get_or_insert(self.now);
             }
         }
-        for side in 0..2 {
-            let mut answers = 0;
-            if let Some(peer) = &mut peers[side] {
-                let at_ns = peer.clock_ns(now);
-                while let Some(delivery) = peer.endpoint.deliver(at_ns) {
-                    answers += 1;
-                    let way = 1 - side;
-                    let number = delivery.number;
-                    let Some(message) = found.messages[way].get_mut(number as usize) else {
-                        found.delivered_disordered += 1;
-                        continue;
-                    };
-                    let took_ns = now - message.sent_ns;
-                    let in_order = number >= next_of[way] && message.took_ns.is_none();
-                    found.delivered_disordered += u64::from(!in_order);
-                    found.delivered_late += u64::from(took_ns > settings.target_ns);
-                    message.took_ns = Some(took_ns);
-                    let seen = seen[way].get(number as usize).copied().flatten();
-                    message.stages = seen.map(|seen| Stages::of(message.sent_ns, seen, now));
-                    next_of[way] = number + 1;
-                }
-                while let Some(notice) = peer.endpoint.notice() {
-                    found.notices[side].push((now - START_NS, notice));
-                }
-                if peer.endpoint.is_open() && due_ns[side].is_none() {
-                    // Both sides once, when they know of each other.
-                    due_ns[side] = Some(now + scenario.interval_ns);
-                }
-                let by_clock = side == 0 || !scenario.answers;
-                let is_silent = side == 1 && scenario.is_one_way;
-                let mut sends = if by_clock || is_silent { 0 } else { answers };
-                if by_clock && !is_silent {
-                    let has_more = (found.messages[side].len() as u64) < scenario.messages;
-                    if has_more && due_ns[side].is_some_and(|ns| ns <= now) {
-                        sends += 1;
-                        due_ns[side] = due_ns[side].map(|ns| ns + scenario.interval_ns);
-                    }
-                }
-                for _ in 0..sends {
-                    let number = found.messages[side].len();
-                    let filler = number as u8;
-                    payload.fill(filler);
-                    // What finds no room has no number of the connection, and is not looked at.
-                    if peer.endpoint.send(at_ns, &payload).is_ok() {
-                        found.messages[side].push(Fated {
-                            sent_ns: now,
-                            ..Fated::default()
-                        });
-                        seen[side].push(None);
-                        first_ns.get_or_insert(now);
-                    }
-                }
-                while let Some(length) = peer.endpoint.transmit(at_ns, &mut bytes) {
-                    let id = free.pop().unwrap_or_else(|| {
-                        packets.push(None);
-                        packets.len() as u32 - 1
-                    });
-                    if packets.len() >= MOST_UNDER_WAY && free.is_empty() {
-                        // The oldest have long arrived.
-                        free.extend(0..MOST_UNDER_WAY as u32 / 2);
-                    }
-                    packets[id as usize] = Some(Packet {
-                        bytes: bytes[..length].to_vec(),
-                        given_ns: now,
-                    });
-                    path.send(now, side, id, length as u32 + HEADERS_BYTES);
-                }
+    }
+
+    /// Gives the path the packets that a side sends now.
+    fn transmit(&mut self, side: usize) {
+        let Some(peer) = &mut self.peers[side] else {
+            return;
+        };
+        let at_ns = peer.clock.at_ns(self.now);
+        while let Some(length) = peer.endpoint.transmit(at_ns, &mut self.bytes) {
+            let id = self.free.pop().unwrap_or_else(|| {
+                self.packets.push(None);
+                self.packets.len() as u32 - 1
+            });
+            if self.packets.len() >= MOST_UNDER_WAY && self.free.is_empty() {
+                // The oldest have long arrived.
+                self.free.extend(0..MOST_UNDER_WAY as u32 / 2);
             }
+            self.packets[id as usize] = Some(Packet {
+                bytes: self.bytes[..length].to_vec(),
+                given_ns: self.now,
+            });
+            let bytes = length as u32 + HEADERS_BYTES;
+            self.path.send(self.now, side, id, bytes);
         }
-        if found.messages[0].len() as u64 >= scenario.messages {
-            end_ns =
-                end_ns.min(found.messages[0].last().map_or(now, |it| it.sent_ns) + last_wait_ns);
-        }
-        let wakes = peers.iter().flatten().filter_map(|peer| {
-            let at_ns = peer.clock_ns(now);
-            peer.endpoint.wake_ns(at_ns).map(|ns| peer.true_ns(ns))
+    }
+
+    /// Returns whether a side has handed over all its messages.
+    fn has_sent_all(&self, side: usize) -> bool {
+        self.found.messages[side].len() as u64 >= self.scenario.messages
+    }
+
+    /// Returns when something happens next: a side wakes or sends, or a packet comes.
+    fn next_ns(&self) -> Option<u64> {
+        let wakes = self.peers.iter().flatten().filter_map(|peer| {
+            let at_ns = peer.clock.at_ns(self.now);
+            let wake_ns = peer.endpoint.wake_ns(at_ns)?;
+            Some(peer.clock.true_ns(wake_ns))
         });
         let sends = (0..2).filter_map(|side| {
-            let is_over = found.messages[side].len() as u64 >= scenario.messages;
-            let by_clock = side == 0 || !scenario.answers && !scenario.is_one_way;
-            due_ns[side].filter(|_| by_clock && !is_over)
+            let by_clock = side == 0 || !self.scenario.answers && !self.scenario.is_one_way;
+            self.due_ns[side].filter(|_| by_clock && !self.has_sent_all(side))
         });
-        let Some(next_ns) = wakes.chain(sends).chain(path.next_ns()).min() else {
-            break;
-        };
-        found.asked_for_nothing += u64::from(next_ns <= now);
-        now = next_ns.max(now + 1);
-        if now > end_ns {
-            break;
-        }
+        wakes.chain(sends).chain(self.path.next_ns()).min()
     }
-    found.took_ns = now - first_ns.unwrap_or(now);
-    for (side, peer) in peers.iter().enumerate() {
-        if let Some(peer) = peer {
-            found.counts[side] = peer.endpoint.counts();
-        }
-    }
-    Ok(found)
 }
 
 /// Sends the same messages over the same path as a datagram each, without anything that makes up for losses: what comes later than

@@ -11,6 +11,29 @@
 //! Begin with `program.rs`, which loads and attaches, and which the `af_xdp` ports use as well: so this room lies below the
 //! ports, takes interfaces by name, and knows nothing of batches. It is built with feature `xdp`; without it everything is
 //! there and says what is lacking when it is started.
+//!
+//! # Forwarding and functions
+//!
+//! [`forward::KernelForwarder`] attaches one XDP program per interface. A program hangs on a `bpf_link` that this
+//! process holds, so it cannot outlive the process. Each function of a chain says in its `Entry` whether it has a
+//! version in the kernel; a chain with any other function is rejected with its name. The functions are one program
+//! (`ebpf/xdp_functions.bpf.c`) that calls one C function after the other, as constants written before loading say. The
+//! verifier checks each C function (`ebpf/function/`) separately, so its work does not grow with the chain. A program
+//! can also process frames without an interface (`functions::DryRun`): a test compares both versions of each function
+//! on ten thousand frames.
+//!
+//! # Gateway, router and switch
+//!
+//! The gateway's program looks bearers up in a map whose entries are those of the worker's table. The control plane
+//! finds the map in the `Shared` state of the function, and writes it before it writes to the ring of each worker. The
+//! router's maps of IPv4 routes and next hops also have the entries of the worker's tables and are mapped into this
+//! process; a change copies each affected entry by one store. A worker in user space receives the frames that the
+//! programs pass up ([`upcall::UpcallPrograms`]).
+//!
+//! # Wiretap
+//!
+//! [`wire_tap::WireTap`] uses trace points of sending and receiving, which see complete frames and need no change of
+//! kernel code. The counters of the interfaces say how many frames the trace points missed.
 
 pub mod forward;
 pub mod functions;

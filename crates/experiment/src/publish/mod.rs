@@ -15,6 +15,7 @@ use crate::experiment::Experiment;
 use crate::folder::{Folder, IndexedRun, PUBLISHED, Publication, RunRecord, State, run_folder};
 use crate::node::address::NodeAddress;
 use crate::run::now;
+use crate::secrets::Secrets;
 use pseudonyms::Pseudonyms;
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -70,22 +71,7 @@ pub fn publish(dir: &Path, options: &Options) -> Result<Published, ExperimentErr
     let folder = Folder::open(dir)?;
     let state = folder.state()?;
     let runs = whole_runs(&folder)?;
-    if runs.is_empty() {
-        return Err(ExperimentError::results(
-            dir,
-            "no run is whole: there is nothing to publish",
-        ));
-    }
-    if state.completion != Completion::Finished && !options.partial {
-        return Err(ExperimentError::results(
-            dir,
-            format!(
-                "{} of {} runs are there: make the others with `taut experiment resume`, or publish what there is with --partial",
-                runs.len(),
-                state.planned
-            ),
-        ));
-    }
+    check_extent(dir, &state, runs.len(), options.partial)?;
     let archive = archive_of(&options.folder);
     for path in [&options.folder, &archive] {
         if path.exists() {
@@ -112,55 +98,11 @@ pub fn publish(dir: &Path, options: &Options) -> Result<Published, ExperimentErr
     let secrets = experiment.secrets()?;
     let published = Folder::open(&staging.0)?;
     let experiment = published.experiment()?;
-    let mut state = published.state()?;
-    // Names in the file may have been replaced, and so its plan.
-    state.fingerprint = experiment.fingerprint();
-    published.write_state(&state)?;
-    let evaluation = Evaluation::of(&experiment, &published)?;
-    evaluation.write(&published)?;
-    let name = options
-        .folder
-        .file_name()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .into_owned();
-    site::write(&experiment, &published, &evaluation, &name)?;
-    metadata::write(
-        &published,
-        &state,
-        &name,
-        &experiment,
-        options.license.as_deref(),
-    )?;
-    for file in files_below(&staging.0).map_err(ExperimentError::io(&staging.0))? {
-        if secrets.are_in(&staging.0.join(&file))? {
-            return Err(ExperimentError::results(
-                dir.join(file),
-                "the value of a secret stands in this file: nothing is published; take it out and run again",
-            ));
-        }
-    }
+    let state = evaluate(&published, &experiment, options)?;
+    check_secrets(dir, &staging.0, &secrets)?;
     write_sums(&staging.0)?;
     fs::rename(&staging.0, &options.folder).map_err(ExperimentError::io(&options.folder))?;
-    let modified_s = state
-        .ended
-        .as_deref()
-        .and_then(|time| humantime::parse_rfc3339(time).ok())
-        .and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok())
-        .map_or(0, |time| time.as_secs());
-    archive::pack(&options.folder, &archive, modified_s)?;
-    let mut notes: Vec<String> = secrets
-        .unset
-        .iter()
-        .map(|name| format!("${name} is not set here: it was not looked for; it was taken out when the runs were made"))
-        .collect();
-    let kept = work.pseudonyms.iter().flat_map(|p| &p.kept);
-    if experiment.definition.about.contains(TEMPLATE_ABOUT) {
-        notes.push("`about` is still what a new file says: write there what the experiment is for, and publish again".to_owned());
-    }
-    notes.extend(kept.map(|name| {
-        format!("the name `{name}` is also a word of the experiment: it was not replaced")
-    }));
+    archive::pack(&options.folder, &archive, ended_s(&state))?;
     Ok(Published {
         folder: options.folder.clone(),
         archive,
@@ -170,9 +112,108 @@ pub fn publish(dir: &Path, options: &Options) -> Result<Published, ExperimentErr
             .as_ref()
             .map(Pseudonyms::replaced)
             .unwrap_or_default(),
+        notes: notes(&secrets, &experiment, work.pseudonyms.as_ref()),
         left_out: work.left_out,
-        notes,
     })
+}
+
+/// Refuses results without a whole run, and those of an experiment that has not come to its end, unless a part is
+/// asked for.
+fn check_extent(
+    dir: &Path,
+    state: &State,
+    runs: usize,
+    partial: bool,
+) -> Result<(), ExperimentError> {
+    if runs == 0 {
+        return Err(ExperimentError::results(
+            dir,
+            "no run is whole: there is nothing to publish",
+        ));
+    }
+    if state.completion != Completion::Finished && !partial {
+        return Err(ExperimentError::results(
+            dir,
+            format!(
+                "{runs} of {} runs are there: make the others with `taut experiment resume`, or publish what there is with --partial",
+                state.planned
+            ),
+        ));
+    }
+    Ok(())
+}
+
+/// Evaluates what is published, and writes its report, its website, and what describes it; returns its state.
+fn evaluate(
+    published: &Folder,
+    experiment: &Experiment,
+    options: &Options,
+) -> Result<State, ExperimentError> {
+    let mut state = published.state()?;
+    // Names in the file may have been replaced, and so its plan.
+    state.fingerprint = experiment.fingerprint();
+    published.write_state(&state)?;
+    let evaluation = Evaluation::of(experiment, published)?;
+    evaluation.write(published)?;
+    let name = options
+        .folder
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
+    site::write(experiment, published, &evaluation, &name)?;
+    metadata::write(
+        published,
+        &state,
+        &name,
+        experiment,
+        options.license.as_deref(),
+    )?;
+    Ok(state)
+}
+
+/// Refuses to publish a file in which the value of a secret stands; `dir` has the results that it was made from.
+fn check_secrets(dir: &Path, staging: &Path, secrets: &Secrets) -> Result<(), ExperimentError> {
+    for file in files_below(staging).map_err(ExperimentError::io(staging))? {
+        if secrets.are_in(&staging.join(&file))? {
+            return Err(ExperimentError::results(
+                dir.join(file),
+                "the value of a secret stands in this file: nothing is published; take it out and run again",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Returns when an experiment ended, in seconds since 1970; 0 if it does not say.
+fn ended_s(state: &State) -> u64 {
+    state
+        .ended
+        .as_deref()
+        .and_then(|time| humantime::parse_rfc3339(time).ok())
+        .and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok())
+        .map_or(0, |time| time.as_secs())
+}
+
+/// Returns what whoever publishes should know.
+fn notes(
+    secrets: &Secrets,
+    experiment: &Experiment,
+    pseudonyms: Option<&Pseudonyms>,
+) -> Vec<String> {
+    let mut notes: Vec<String> = secrets
+        .unset
+        .iter()
+        .map(|name| format!("${name} is not set here: it was not looked for; it was taken out when the runs were made"))
+        .collect();
+    let kept = pseudonyms.into_iter().flat_map(|p| &p.kept);
+    if experiment.definition.about.contains(TEMPLATE_ABOUT) {
+        notes.push("`about` is still what a new file says: write there what the experiment is for, and publish again".to_owned());
+    }
+    notes.extend(kept.map(|name| {
+        format!("the name `{name}` is also a word of the experiment: it was not replaced")
+    }));
+    notes
 }
 
 /// The archive of a folder.

@@ -1,6 +1,6 @@
 //! The website of a publication: the report as its first page, and a page for whatever the report names.
 
-use crate::check::PlannedCommand;
+use crate::check::{Check, PlannedCommand};
 use crate::error::ExperimentError;
 use crate::evaluate::evaluation::Evaluation;
 use crate::evaluate::table::quantity_of;
@@ -89,129 +89,179 @@ pub(super) fn write(
     evaluation: &Evaluation,
     name: &str,
 ) -> Result<(), ExperimentError> {
-    let dir = folder.path();
     page::write_index(experiment, folder, evaluation, name)?;
-    let frame = |up: &'static str, heading: String, subtitle: String| Frame {
-        title: &experiment.definition.title,
-        alert: page::alert(&evaluation.state),
-        up,
-        heading,
-        subtitle,
+    let site = Site {
+        experiment,
+        folder,
+        evaluation,
+        name,
     };
-    for (role, facts) in nodes_of(folder) {
-        let subtitle = format!(
-            "{} · {} · taut {}",
-            facts.system, facts.architecture, facts.taut_version
-        );
-        let page = NodePage {
-            facts: flatten(&serde_json::to_value(&facts).unwrap_or_default()),
-            frame: frame("", format!("Node {role}"), subtitle),
-        };
-        save(&dir.join(format!("node-{role}.html")), &page)?;
+    site.write_nodes()?;
+    site.write_setup()?;
+    site.write_figures()?;
+    site.write_tables()?;
+    site.write_runs()
+}
+
+/// What pages are made from.
+struct Site<'a> {
+    experiment: &'a Experiment,
+    folder: &'a Folder,
+    evaluation: &'a Evaluation,
+    /// Name of the publication.
+    name: &'a str,
+}
+
+impl<'a> Site<'a> {
+    /// Returns the frame of a page.
+    fn frame(&self, up: &'static str, heading: String, subtitle: String) -> Frame<'a> {
+        Frame {
+            title: &self.experiment.definition.title,
+            alert: page::alert(&self.evaluation.state),
+            up,
+            heading,
+            subtitle,
+        }
     }
-    let check = experiment.check()?;
-    let from = experiment
-        .definition
-        .file
-        .iter()
-        .filter_map(|file| file.from.as_ref());
-    let changes = &evaluation.state.changes;
-    let asked: Vec<String> = changes
-        .set
-        .iter()
-        .map(|(name, value)| format!("{name} = {value}"))
-        .chain(
-            changes
-                .repetitions
-                .map(|count| format!("{count} repetitions")),
+
+    /// Writes the page of each node.
+    fn write_nodes(&self) -> Result<(), ExperimentError> {
+        let dir = self.folder.path();
+        for (role, facts) in nodes_of(self.folder) {
+            let subtitle = format!(
+                "{} · {} · taut {}",
+                facts.system, facts.architecture, facts.taut_version
+            );
+            let page = NodePage {
+                facts: flatten(&serde_json::to_value(&facts).unwrap_or_default()),
+                frame: self.frame("", format!("Node {role}"), subtitle),
+            };
+            save(&dir.join(format!("node-{role}.html")), &page)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the page of the set-up.
+    fn write_setup(&self) -> Result<(), ExperimentError> {
+        let check = self.experiment.check()?;
+        let from = self
+            .experiment
+            .definition
+            .file
+            .iter()
+            .filter_map(|file| file.from.as_ref());
+        let setup = SetupPage {
+            frame: self.frame("", "Set-up".to_owned(), self.extent(&check)),
+            schedule: page::schedule(self.experiment),
+            fingerprint: &check.fingerprint,
+            order: check.order,
+            commands: check.commands,
+            file: self.experiment.text(),
+            more: from.map(|from| from.get_ref().as_str()).collect(),
+        };
+        save(&self.folder.path().join("setup.html"), &setup)
+    }
+
+    /// Returns how many runs there are, and what was asked for other than the file says.
+    fn extent(&self, check: &Check) -> String {
+        let changes = &self.evaluation.state.changes;
+        let asked: Vec<String> = changes
+            .set
+            .iter()
+            .map(|(name, value)| format!("{name} = {value}"))
+            .chain(
+                changes
+                    .repetitions
+                    .map(|count| format!("{count} repetitions")),
+            )
+            .collect();
+        format!(
+            "{} runs of {} combinations{}{}",
+            check.order.len(),
+            check.variants.len(),
+            if asked.is_empty() {
+                ""
+            } else {
+                "; other than the file says: "
+            },
+            asked.join(", ")
         )
-        .collect();
-    let setup = SetupPage {
-        frame: frame(
-            "",
-            "Set-up".to_owned(),
-            format!(
-                "{} runs of {} combinations{}{}",
-                check.order.len(),
-                check.variants.len(),
-                if asked.is_empty() {
-                    ""
-                } else {
-                    "; other than the file says: "
-                },
-                asked.join(", ")
-            ),
-        ),
-        schedule: page::schedule(experiment),
-        fingerprint: &check.fingerprint,
-        order: check.order,
-        commands: check.commands,
-        file: experiment.text(),
-        more: from.map(|from| from.get_ref().as_str()).collect(),
-    };
-    save(&dir.join("setup.html"), &setup)?;
-    for (index, figure) in evaluation.figures.iter().enumerate() {
-        let heading = format!("Figure {}. {}", index + 1, figure.title);
-        let (head, rows, more) = lines(&figure.data);
-        let page = ShownPage {
-            frame: frame("../", heading, format!("{} runs", figure.runs.len())),
-            svg: &figure.svg,
-            caption: &figure.caption,
-            links: ["csv", "svg"]
-                .map(|end| format!("{}.{end}", figure.name))
-                .into(),
-            head,
-            rows,
-            more,
-            archive: name,
-            runs: &figure.runs,
-        };
-        save(
-            &dir.join("figures").join(format!("{}.html", figure.name)),
-            &page,
-        )?;
     }
-    for table in &evaluation.tables {
-        let title = if table.title.is_empty() {
-            &table.name
-        } else {
-            &table.title
-        };
-        let runs: Vec<String> = table.rows.iter().flat_map(|row| row.runs.clone()).collect();
-        let (head, rows, more) = lines(&table.csv());
-        let page = ShownPage {
-            frame: frame("../", title.clone(), format!("{} runs", runs.len())),
-            svg: "",
-            caption: "",
-            links: vec![format!("{}.csv", table.name)],
-            head,
-            rows,
-            more,
-            archive: name,
-            runs: &runs,
-        };
-        save(
-            &dir.join("tables").join(format!("{}.html", table.name)),
-            &page,
-        )?;
+
+    /// Writes the page of each figure.
+    fn write_figures(&self) -> Result<(), ExperimentError> {
+        let below = self.folder.path().join("figures");
+        for (index, figure) in self.evaluation.figures.iter().enumerate() {
+            let heading = format!("Figure {}. {}", index + 1, figure.title);
+            let subtitle = format!("{} runs", figure.runs.len());
+            let (head, rows, more) = lines(&figure.data);
+            let page = ShownPage {
+                frame: self.frame("../", heading, subtitle),
+                svg: &figure.svg,
+                caption: &figure.caption,
+                links: ["csv", "svg"]
+                    .map(|end| format!("{}.{end}", figure.name))
+                    .into(),
+                head,
+                rows,
+                more,
+                archive: self.name,
+                runs: &figure.runs,
+            };
+            save(&below.join(format!("{}.html", figure.name)), &page)?;
+        }
+        Ok(())
     }
-    for run in folder.index()? {
-        let record = folder.run(&run.id)?;
-        let below = run_folder(&run.id)?;
-        let subtitle = format!(
-            "{} · {:.1} s · attempt {}",
-            record.started, record.seconds, record.attempt
-        );
-        save(
-            &below.in_folder(dir).join("index.html"),
-            &run_page(
-                frame("../../", format!("Run {}", run.id), subtitle),
-                &record,
-                |log: &str| beginning(dir, &below.join(&InsidePath::new(log).ok()?).ok()?),
-            ),
-        )?;
+
+    /// Writes the page of each table.
+    fn write_tables(&self) -> Result<(), ExperimentError> {
+        let below = self.folder.path().join("tables");
+        for table in &self.evaluation.tables {
+            let title = if table.title.is_empty() {
+                &table.name
+            } else {
+                &table.title
+            };
+            let runs: Vec<String> = table.rows.iter().flat_map(|row| row.runs.clone()).collect();
+            let subtitle = format!("{} runs", runs.len());
+            let (head, rows, more) = lines(&table.csv());
+            let page = ShownPage {
+                frame: self.frame("../", title.clone(), subtitle),
+                svg: "",
+                caption: "",
+                links: vec![format!("{}.csv", table.name)],
+                head,
+                rows,
+                more,
+                archive: self.name,
+                runs: &runs,
+            };
+            save(&below.join(format!("{}.html", table.name)), &page)?;
+        }
+        Ok(())
     }
-    Ok(())
+
+    /// Writes the page of each run.
+    fn write_runs(&self) -> Result<(), ExperimentError> {
+        let dir = self.folder.path();
+        for run in self.folder.index()? {
+            let record = self.folder.run(&run.id)?;
+            let below = run_folder(&run.id)?;
+            let subtitle = format!(
+                "{} · {:.1} s · attempt {}",
+                record.started, record.seconds, record.attempt
+            );
+            save(
+                &below.in_folder(dir).join("index.html"),
+                &run_page(
+                    self.frame("../../", format!("Run {}", run.id), subtitle),
+                    &record,
+                    |log: &str| beginning(dir, &below.join(&InsidePath::new(log).ok()?).ok()?),
+                ),
+            )?;
+        }
+        Ok(())
+    }
 }
 
 fn run_page<'a>(

@@ -9,11 +9,12 @@ use super::outcome::{Counters, Note, Outcome, Refused};
 use super::rules::InForce;
 use taut_inspect::anomaly::Anomaly;
 use taut_inspect::buffer::{Application, Buffer, BufferSet};
+use taut_inspect::certificate::Certificate;
 use taut_inspect::compile::{Inspector, Verdict};
 use taut_inspect::dns::DnsFault;
 use taut_inspect::evaluate::{BodyPart, Message, Packet, Parts, Tls};
-use taut_inspect::fingerprint::server_name;
-use taut_inspect::flight::Kind;
+use taut_inspect::fingerprint::{Fingerprint, server_name};
+use taut_inspect::flight::{Flight, Kind};
 use taut_inspect::http::{Http, Pushed};
 use taut_inspect::protocols::{Counts, Rest};
 use taut_inspect::recognise::{Answer, of_datagram};
@@ -49,6 +50,66 @@ pub(super) struct Ask<'a, 'p> {
     pub now_ticks: u64,
     pub port: u8,
     pub alert_only: bool,
+}
+
+/// Reads the messages of an end that have come whole, and calls `ask` for each with what rules may ask about. Returns the number of
+/// those that cannot be read, and of the certificates beyond [`MOST_CERTIFICATES`].
+fn read_messages(
+    flight: &mut Flight,
+    to_server: bool,
+    fingerprint: &mut Fingerprint,
+    certificate: &mut Certificate,
+    mut ask: impl FnMut(Tls<'_>, &[Buffer]),
+) -> (u64, u64) {
+    let (mut faults, mut left_out) = (0, 0);
+    while let Some(kind) = flight.go_on() {
+        match kind {
+            Kind::ClientHello if to_server => {
+                let hello = flight.message();
+                let client = fingerprint.of_client(hello).is_ok();
+                faults += u64::from(!client);
+                let tls = Tls {
+                    server_name: server_name(hello),
+                    client: client.then_some(&*fingerprint),
+                    ..Tls::default()
+                };
+                ask(tls, &[Buffer::TlsSni, Buffer::Ja3Hash, Buffer::Ja3String]);
+            }
+            Kind::ServerHello if !to_server => {
+                let server = fingerprint.of_server(flight.message()).is_ok();
+                faults += u64::from(!server);
+                let tls = Tls {
+                    server: server.then_some(&*fingerprint),
+                    ..Tls::default()
+                };
+                ask(tls, &[Buffer::Ja3sHash, Buffer::Ja3sString]);
+            }
+            Kind::Certificates if !to_server => {
+                // It may have come with an earlier segment, and other hellos since.
+                let hello = flight.server_hello();
+                let server = hello.is_some_and(|it| fingerprint.of_server(it).is_ok());
+                let mut all = flight.certificates().enumerate();
+                for (number, der) in all.by_ref().take(MOST_CERTIFICATES) {
+                    let says = number == 0 && certificate.read(der).is_ok();
+                    faults += u64::from(number == 0 && !says);
+                    let tls = Tls {
+                        server: server.then_some(&*fingerprint),
+                        certificate: Some(der),
+                        says: says.then_some(&*certificate),
+                        ..Tls::default()
+                    };
+                    let ready: &[Buffer] = match number {
+                        0 => &OF_FIRST,
+                        _ => &[Buffer::TlsCertificates],
+                    };
+                    ask(tls, ready);
+                }
+                left_out += all.count() as u64;
+            }
+            _ => {}
+        }
+    }
+    (faults, left_out)
 }
 
 /// The same, with what inspectors need to find messages in it.
@@ -561,63 +622,16 @@ impl Ask<'_, '_> {
         };
         let number = std::mem::take(number);
         let mut is_first = true;
-        let mut faults = u64::from(flight.push(data).is_err());
-        let mut left_out = 0;
+        let fault = u64::from(flight.push(data).is_err());
         self.told.clear();
-        let mut ask = |tls: Tls<'_>, ready: &[Buffer]| {
+        let ask = |tls: Tls<'_>, ready: &[Buffer]| {
             self.about_tls(flow, parts, &tls, is_first, ready);
             // A rule that several certificates fit is written down for one of them.
             let room = MOST_TOLD - self.told.len();
             self.told.extend(self.inspector.matches().iter().take(room));
             is_first = false;
         };
-        while let Some(kind) = flight.go_on() {
-            match kind {
-                Kind::ClientHello if to_server => {
-                    let hello = flight.message();
-                    let client = fingerprint.of_client(hello).is_ok();
-                    faults += u64::from(!client);
-                    let tls = Tls {
-                        server_name: server_name(hello),
-                        client: client.then_some(&*fingerprint),
-                        ..Tls::default()
-                    };
-                    ask(tls, &[Buffer::TlsSni, Buffer::Ja3Hash, Buffer::Ja3String]);
-                }
-                Kind::ServerHello if !to_server => {
-                    let server = fingerprint.of_server(flight.message()).is_ok();
-                    faults += u64::from(!server);
-                    let tls = Tls {
-                        server: server.then_some(&*fingerprint),
-                        ..Tls::default()
-                    };
-                    ask(tls, &[Buffer::Ja3sHash, Buffer::Ja3sString]);
-                }
-                Kind::Certificates if !to_server => {
-                    // It may have come with an earlier segment, and other hellos since.
-                    let hello = flight.server_hello();
-                    let server = hello.is_some_and(|it| fingerprint.of_server(it).is_ok());
-                    let mut all = flight.certificates().enumerate();
-                    for (number, der) in all.by_ref().take(MOST_CERTIFICATES) {
-                        let says = number == 0 && certificate.read(der).is_ok();
-                        faults += u64::from(number == 0 && !says);
-                        let tls = Tls {
-                            server: server.then_some(&*fingerprint),
-                            certificate: Some(der),
-                            says: says.then_some(&*certificate),
-                            ..Tls::default()
-                        };
-                        let ready: &[Buffer] = match number {
-                            0 => &OF_FIRST,
-                            _ => &[Buffer::TlsCertificates],
-                        };
-                        ask(tls, ready);
-                    }
-                    left_out += all.count() as u64;
-                }
-                _ => {}
-            }
-        }
+        let (faults, left_out) = read_messages(flight, to_server, fingerprint, certificate, ask);
         let is_over = flight.is_over();
         match is_over {
             true => flights.give_back(number),
@@ -628,7 +642,7 @@ impl Ask<'_, '_> {
             messages.end_parser(flow);
         }
         self.told.clear();
-        self.counters.note(Note::Faults, faults);
+        self.counters.note(Note::Faults, fault + faults);
         self.counters.note(Note::MessagesLeftOut, left_out);
         !is_first
     }

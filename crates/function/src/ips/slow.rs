@@ -216,36 +216,46 @@ impl Handler for SlowPath {
     }
 }
 
-/// The frame that ends the connection for one of its ends (RFC 9293 section 3.5.2): for who sent this segment, as if by who was to get
-/// it, or for who was to get it, as if by who sent it.
+/// Returns the frame that ends the connection for one of its ends (RFC 9293 section 3.5.2): for the sender of this segment, as if its
+/// receiver had sent it, or for the receiver, as if the sender had. None for a reset, and for what is no TCP segment.
 fn reset(headers: &Headers, frame: &[u8], to_sender: bool) -> Option<Vec<u8>> {
     let link = frame.get(..headers.ip())?;
     let segment = Tcp::new(headers.transport_in(frame)).ok()?;
-    let is_reset = segment.flags().contains(TcpFlags::RST);
-    if is_reset {
+    let repr = reset_of(&segment, to_sender)?;
+    let mut reply = link.to_vec();
+    if to_sender {
+        let (receiver, sender) = reply.get_mut(..2 * MAC_BYTES)?.split_at_mut(MAC_BYTES);
+        receiver.swap_with_slice(sender);
+    }
+    let packet = frame.get(headers.ip()..)?;
+    match headers.layer3() {
+        Layer3::Ipv4 => push_over_ipv4(&mut reply, &Ipv4::new(packet).ok()?, &repr, to_sender)?,
+        Layer3::Ipv6 => push_over_ipv6(&mut reply, &Ipv6::new(packet).ok()?, &repr, to_sender)?,
+        Layer3::Other => return None,
+    }
+    reply.resize(reply.len().max(SHORTEST_BYTES), 0);
+    Some(reply)
+}
+
+/// Returns the reset that answers a segment, or that follows it; none if the segment is a reset.
+fn reset_of(segment: &Tcp<&[u8]>, to_sender: bool) -> Option<TcpRepr<'static>> {
+    let flags = segment.flags();
+    if flags.contains(TcpFlags::RST) {
         return None;
     }
-    let opens = segment.flags().contains(TcpFlags::SYN);
     let len = segment.payload().len() as u32
-        + u32::from(opens)
-        + u32::from(segment.flags().contains(TcpFlags::FIN));
+        + u32::from(flags.contains(TcpFlags::SYN))
+        + u32::from(flags.contains(TcpFlags::FIN));
+    let behind = segment.sequence().wrapping_add(len);
     let ports = (segment.source_port(), segment.destination_port());
     let (source_port, destination_port) = if to_sender { (ports.1, ports.0) } else { ports };
-    let has_ack = segment.flags().contains(TcpFlags::ACK);
-    let (sequence, acknowledgement, flags) = match (to_sender, has_ack) {
-        (true, true) => (
-            segment.acknowledgement(),
-            segment.sequence().wrapping_add(len),
-            TcpFlags::RST.union(TcpFlags::ACK),
-        ),
-        (true, false) => (
-            0,
-            segment.sequence().wrapping_add(len),
-            TcpFlags::RST.union(TcpFlags::ACK),
-        ),
+    let answer = TcpFlags::RST.union(TcpFlags::ACK);
+    let (sequence, acknowledgement, flags) = match (to_sender, flags.contains(TcpFlags::ACK)) {
+        (true, true) => (segment.acknowledgement(), behind, answer),
+        (true, false) => (0, behind, answer),
         (false, _) => (segment.sequence(), 0, TcpFlags::RST),
     };
-    let repr = TcpRepr {
+    Some(TcpRepr {
         source_port,
         destination_port,
         sequence,
@@ -254,61 +264,64 @@ fn reset(headers: &Headers, frame: &[u8], to_sender: bool) -> Option<Vec<u8>> {
         window: 0,
         urgent: 0,
         options: &[],
+    })
+}
+
+/// Appends an IPv4 packet with this segment to a link header, from the sender of `ip` or, `to_sender`, from its receiver.
+fn push_over_ipv4(
+    reply: &mut Vec<u8>,
+    ip: &Ipv4<&[u8]>,
+    segment: &TcpRepr<'_>,
+    to_sender: bool,
+) -> Option<()> {
+    let ends = (ip.source(), ip.destination());
+    let (source, destination) = if to_sender { (ends.1, ends.0) } else { ends };
+    let header = Ipv4Repr {
+        traffic_class: ip.traffic_class(),
+        identification: 0,
+        dont_fragment: true,
+        more_fragments: false,
+        fragment_offset_bytes: 0,
+        ttl: HOPS,
+        protocol: IpProtocol::TCP,
+        source,
+        destination,
+        options: &[],
+        payload_len_bytes: TCP_BYTES,
     };
-    let mut reply = link.to_vec();
-    if to_sender {
-        let (receiver, sender) = reply.get_mut(..2 * MAC_BYTES)?.split_at_mut(MAC_BYTES);
-        receiver.swap_with_slice(sender);
-    }
-    let packet = frame.get(headers.ip()..)?;
-    match headers.layer3() {
-        Layer3::Ipv4 => {
-            let ip = Ipv4::new(packet).ok()?;
-            let ends = (ip.source(), ip.destination());
-            let (source, destination) = if to_sender { (ends.1, ends.0) } else { ends };
-            let header = Ipv4Repr {
-                traffic_class: ip.traffic_class(),
-                identification: 0,
-                dont_fragment: true,
-                more_fragments: false,
-                fragment_offset_bytes: 0,
-                ttl: HOPS,
-                protocol: IpProtocol::TCP,
-                source,
-                destination,
-                options: &[],
-                payload_len_bytes: TCP_BYTES,
-            };
-            reply.resize(link.len() + 20 + TCP_BYTES, 0);
-            let mut ip = header.emit(&mut reply[link.len()..]).ok()?;
-            ip.fill_checksum();
-            let sum = ip.pseudo_header(TCP_BYTES as u16);
-            let mut tcp = repr.emit(ip.payload_mut()).ok()?;
-            tcp.fill_checksum(sum);
-        }
-        Layer3::Ipv6 => {
-            let ip = Ipv6::new(packet).ok()?;
-            let ends = (ip.source(), ip.destination());
-            let (source, destination) = if to_sender { (ends.1, ends.0) } else { ends };
-            let header = Ipv6Repr {
-                traffic_class: ip.traffic_class(),
-                flow_label: 0,
-                next_header: IpProtocol::TCP,
-                hop_limit: HOPS,
-                source,
-                destination,
-                payload_len_bytes: TCP_BYTES,
-            };
-            reply.resize(link.len() + 40 + TCP_BYTES, 0);
-            let mut ip = header.emit(&mut reply[link.len()..]).ok()?;
-            let sum = ip.pseudo_header(IpProtocol::TCP, TCP_BYTES as u32);
-            let mut tcp = repr.emit(ip.payload_mut()).ok()?;
-            tcp.fill_checksum(sum);
-        }
-        Layer3::Other => return None,
-    }
-    reply.resize(reply.len().max(SHORTEST_BYTES), 0);
-    Some(reply)
+    let at = reply.len();
+    reply.resize(at + 20 + TCP_BYTES, 0);
+    let mut ip = header.emit(&mut reply[at..]).ok()?;
+    ip.fill_checksum();
+    let sum = ip.pseudo_header(TCP_BYTES as u16);
+    segment.emit(ip.payload_mut()).ok()?.fill_checksum(sum);
+    Some(())
+}
+
+/// Appends an IPv6 packet as [`push_over_ipv4`] does one of IPv4.
+fn push_over_ipv6(
+    reply: &mut Vec<u8>,
+    ip: &Ipv6<&[u8]>,
+    segment: &TcpRepr<'_>,
+    to_sender: bool,
+) -> Option<()> {
+    let ends = (ip.source(), ip.destination());
+    let (source, destination) = if to_sender { (ends.1, ends.0) } else { ends };
+    let header = Ipv6Repr {
+        traffic_class: ip.traffic_class(),
+        flow_label: 0,
+        next_header: IpProtocol::TCP,
+        hop_limit: HOPS,
+        source,
+        destination,
+        payload_len_bytes: TCP_BYTES,
+    };
+    let at = reply.len();
+    reply.resize(at + 40 + TCP_BYTES, 0);
+    let mut ip = header.emit(&mut reply[at..]).ok()?;
+    let sum = ip.pseudo_header(IpProtocol::TCP, TCP_BYTES as u32);
+    segment.emit(ip.payload_mut()).ok()?.fill_checksum(sum);
+    Some(())
 }
 
 /// Shortest frame without its check sequence.

@@ -158,44 +158,115 @@ fn made(key: &str, text: &str) -> Result<Filter, SettingsError> {
     Filter::new(text).map_err(|e| SettingsError(format!("{key}: {e}")))
 }
 
+/// Checks that there can be buckets of that size, and memory for a ring of them.
+fn check_ring(ring_bytes: Option<u64>, bucket_bytes: u64) -> Result<(), SettingsError> {
+    if !(SMALLEST_BUCKET..=1 << 30).contains(&bucket_bytes) || !bucket_bytes.is_multiple_of(8) {
+        return wrong(format!(
+            "bucket: {bucket_bytes} bytes: want 64 kB to 1 GB, a multiple of 8"
+        ));
+    }
+    if let Some(ring) = ring_bytes {
+        if ring < 2 * bucket_bytes {
+            return wrong(format!(
+                "ring: {ring} bytes are less than two buckets of {bucket_bytes}: want more, or smaller buckets"
+            ));
+        }
+        let free = available_bytes();
+        if free.is_some_and(|free| ring > free) {
+            let free = free.unwrap_or(0) >> 20;
+            let ring = ring >> 20;
+            return wrong(format!(
+                "ring: {ring} MB, and {free} MB of memory are free: want less"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Returns where dumps go: to a folder, a file, or nowhere.
+fn target(dump: Option<PathBuf>, file: Option<PathBuf>) -> Result<Option<Target>, SettingsError> {
+    Ok(match (dump, file) {
+        (Some(_), Some(_)) => return wrong("dump and file: want one of both".to_string()),
+        (Some(folder), None) => Some(Target::Folder(folder)),
+        (None, Some(file)) if file == Path::new("-") => Some(Target::Output),
+        (None, Some(file)) => Some(Target::File(file)),
+        (None, None) => None,
+    })
+}
+
+/// Returns what is kept on disk, if anything is.
+fn disk(
+    folder: Option<PathBuf>,
+    size: Option<Size>,
+    zstd: bool,
+) -> Result<Option<keeper::Settings>, SettingsError> {
+    match (folder, size) {
+        (Some(folder), Some(size)) => Ok(Some(keeper::Settings {
+            folder,
+            bytes: size.bytes,
+            zstd,
+        })),
+        (None, None) => Ok(None),
+        _ => wrong("disk and disk_size: want both or none".to_string()),
+    }
+}
+
+/// Checks that so many flows can be told apart, and that there is memory for them beside the ring.
+fn check_flows(flows: usize, ring_bytes: Option<u64>) -> Result<(), SettingsError> {
+    if flows > MOST_FLOWS {
+        return wrong(format!("flows = {flows}: want {MOST_FLOWS} at most"));
+    }
+    let flows_bytes = (flows * BYTES_PER_FLOW) as u64;
+    let free = available_bytes();
+    if free.is_some_and(|free| flows_bytes.saturating_add(ring_bytes.unwrap_or(0)) > free) {
+        let free = free.unwrap_or(0) >> 20;
+        let flows_bytes = flows_bytes >> 20;
+        return wrong(format!(
+            "flows = {flows}: they take {flows_bytes} MB beside the ring, and {free} MB of memory are free: want fewer"
+        ));
+    }
+    Ok(())
+}
+
+/// Returns the triggers, no two of which have the same name.
+fn triggers(written: Vec<toml::Table>) -> Result<Vec<Trigger>, SettingsError> {
+    if written.len() > MOST_TRIGGERS {
+        return wrong(format!("trigger: more than {MOST_TRIGGERS}"));
+    }
+    let triggers = each("trigger", written, |it: TriggerSettings| it.check())?;
+    for (at, trigger) in triggers.iter().enumerate() {
+        if triggers[..at].iter().any(|it| it.name == trigger.name) {
+            return wrong(format!("trigger: two are called {}", trigger.name));
+        }
+    }
+    Ok(triggers)
+}
+
+/// Returns for how long buckets are kept from those who look, if they are.
+fn hold(written: Option<String>) -> Result<Option<Duration>, SettingsError> {
+    let classic = time("classic", written)?;
+    if classic.is_some_and(|it| it.is_zero() || it > LONGEST_HOLD) {
+        return wrong(format!(
+            "classic: want a time up to {} s, such as \"300ms\"",
+            LONGEST_HOLD.as_secs()
+        ));
+    }
+    Ok(classic)
+}
+
 impl Settings {
     pub fn check(self) -> Result<Checked, SettingsError> {
         let bucket_bytes = self.bucket.map_or(BUCKET_BYTES as u64, |it| it.bytes);
-        if !(SMALLEST_BUCKET..=1 << 30).contains(&bucket_bytes) || !bucket_bytes.is_multiple_of(8) {
-            return wrong(format!(
-                "bucket: {bucket_bytes} bytes: want 64 kB to 1 GB, a multiple of 8"
-            ));
-        }
         let ring_bytes = self.ring.map(|it| it.bytes);
         let most_bytes = self.most.map(|it| it.bytes);
-        if let Some(ring) = ring_bytes {
-            if ring < 2 * bucket_bytes {
-                return wrong(format!(
-                    "ring: {ring} bytes are less than two buckets of {bucket_bytes}: want more, or smaller buckets"
-                ));
-            }
-            let free = available_bytes();
-            if free.is_some_and(|free| ring > free) {
-                let free = free.unwrap_or(0) >> 20;
-                let ring = ring >> 20;
-                return wrong(format!(
-                    "ring: {ring} MB, and {free} MB of memory are free: want less"
-                ));
-            }
-        }
+        check_ring(ring_bytes, bucket_bytes)?;
         let snap_bytes = self.snap.unwrap_or(LONGEST_BYTES);
         if snap_bytes == 0 || snap_bytes > LONGEST_BYTES {
             return wrong(format!(
                 "snap = {snap_bytes}: want 1 to {LONGEST_BYTES} bytes"
             ));
         }
-        let target = match (self.dump, self.file) {
-            (Some(_), Some(_)) => return wrong("dump and file: want one of both".to_string()),
-            (Some(folder), None) => Some(Target::Folder(folder)),
-            (None, Some(file)) if file == Path::new("-") => Some(Target::Output),
-            (None, Some(file)) => Some(Target::File(file)),
-            (None, None) => None,
-        };
+        let target = target(self.dump, self.file)?;
         let roll = Roll {
             bytes: self.roll_size.map(|it| it.bytes),
             time: time("roll_time", self.roll_time)?,
@@ -203,54 +274,20 @@ impl Settings {
         if roll != Roll::default() && !matches!(target, Some(Target::Folder(_))) {
             return wrong("roll_size and roll_time: only with dump, a folder".to_string());
         }
-        let disk = match (self.disk, self.disk_size) {
-            (Some(folder), Some(size)) => Some(keeper::Settings {
-                folder,
-                bytes: size.bytes,
-                zstd: self.zstd,
-            }),
-            (None, None) => None,
-            _ => return wrong("disk and disk_size: want both or none".to_string()),
-        };
+        let disk = disk(self.disk, self.disk_size, self.zstd)?;
         if self.zstd && disk.is_none() && !matches!(target, Some(Target::Folder(_))) {
             return wrong(
                 "zstd: only with dump or disk; a file is compressed if its name ends in .zst"
                     .to_string(),
             );
         }
-        if self.flows > MOST_FLOWS {
-            return wrong(format!("flows = {}: want {MOST_FLOWS} at most", self.flows));
-        }
-        let flows_bytes = (self.flows * BYTES_PER_FLOW) as u64;
-        let free = available_bytes();
-        if free.is_some_and(|free| flows_bytes.saturating_add(ring_bytes.unwrap_or(0)) > free) {
-            let free = free.unwrap_or(0) >> 20;
-            let flows_bytes = flows_bytes >> 20;
-            return wrong(format!(
-                "flows = {}: they take {flows_bytes} MB beside the ring, and {free} MB of memory are free: want fewer",
-                self.flows
-            ));
-        }
-        if self.trigger.len() > MOST_TRIGGERS {
-            return wrong(format!("trigger: more than {MOST_TRIGGERS}"));
-        }
-        let triggers = each("trigger", self.trigger, |it: TriggerSettings| it.check())?;
-        for (at, trigger) in triggers.iter().enumerate() {
-            if triggers[..at].iter().any(|it| it.name == trigger.name) {
-                return wrong(format!("trigger: two are called {}", trigger.name));
-            }
-        }
+        check_flows(self.flows, ring_bytes)?;
+        let triggers = triggers(self.trigger)?;
         if self.analyser.len() > MOST_ANALYSERS {
             return wrong(format!("analyser: want {MOST_ANALYSERS} at most"));
         }
         let analysers = each("analyser", self.analyser, AnalyserSettings::check)?;
-        let classic = time("classic", self.classic)?;
-        if classic.is_some_and(|it| it.is_zero() || it > LONGEST_HOLD) {
-            return wrong(format!(
-                "classic: want a time up to {} s, such as \"300ms\"",
-                LONGEST_HOLD.as_secs()
-            ));
-        }
+        let classic = hold(self.classic)?;
         let interfaces = match self.interfaces.is_empty() {
             true => (0..PORTS).map(|port| format!("port {port}")).collect(),
             false => self.interfaces,

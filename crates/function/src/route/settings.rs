@@ -114,6 +114,7 @@ impl Settings {
     }
 }
 
+/// Returns the interface of that number as it is written, beside those `before` it; its table is added to `tables`.
 fn interface(
     number: usize,
     written: WrittenInterface,
@@ -125,47 +126,8 @@ fn interface(
         Some(port) => port,
         None => u8::try_from(number).unwrap_or(u8::MAX),
     };
-    if port >= MOST_PORTS {
-        return Err(format!(
-            "port: a chain has ports 0 to {}, not {port}",
-            MOST_PORTS - 1
-        ));
-    }
-    if let Some(vlan) = written.vlan.filter(|vlan| !VLANS.contains(vlan)) {
-        let (least, most) = (VLANS.start(), VLANS.end());
-        return Err(format!("vlan = {vlan}: want {least} to {most}"));
-    }
-    if let Some(other) = before
-        .iter()
-        .find(|it| (it.port, it.vlan) == (port, written.vlan))
-    {
-        let other = &other.name;
-        return Err(match written.vlan {
-            Some(vlan) => format!("vlan {vlan} of port {port} is interface {other} already"),
-            None => {
-                format!("port {port} is interface {other} already; another one there takes `vlan`")
-            }
-        });
-    }
-    let id = written.table.unwrap_or(MAIN_TABLE);
-    if id == 0 || id == LOCAL_TABLE {
-        return Err(format!(
-            "table = {id}: want a number other than 0 and {LOCAL_TABLE}"
-        ));
-    }
-    let table = tables
-        .iter()
-        .position(|other| *other == id)
-        .unwrap_or_else(|| {
-            tables.push(id);
-            tables.len() - 1
-        });
-    if table >= MOST_TABLES {
-        return Err(format!(
-            "table: there can be {MOST_TABLES}, with the main one"
-        ));
-    }
-    let table = table as u8;
+    check_place(port, written.vlan, before)?;
+    let table = table(written.table.unwrap_or(MAIN_TABLE), tables)?;
     let name = written.name.unwrap_or_else(|| number.to_string());
     if name.is_empty() || name.contains(char::is_whitespace) {
         return Err(format!("name: want a word, not \"{name}\""));
@@ -183,25 +145,106 @@ fn interface(
     // The kernel's interface bears the name of the router's where nothing else is said.
     let tap = written.tap.or_else(|| is_kernels.then(|| name.clone()));
     if let Some(tap) = &tap {
-        if !is_name(tap) {
-            return Err(format!(
-                "tap: want the name of an interface to be made, of 1 to 15 letters and digits, not \"{tap}\""
-            ));
-        }
-        if before.iter().any(|other| other.tap.as_ref() == Some(tap)) {
-            return Err(format!("tap: \"{tap}\" is there twice"));
-        }
+        check_tap(tap, before)?;
     }
-    let count = written.addresses.len();
     // Whoever drives the kernel's interface can give it addresses.
     let least = usize::from(tap.is_none());
+    let mut own = addresses(&written.addresses, least, table, before)?;
+    if own.own().any(|address| address.is_ipv6()) {
+        own.set((IpAddr::V6(link_local(mac)), LINK_LOCAL_LENGTH), true);
+    }
+    let mtu = written.mtu.unwrap_or(USUAL_MTU);
+    if !MTU.contains(&mtu) {
+        let (least, most) = (MTU.start(), MTU.end());
+        return Err(format!("mtu = {mtu}: want {least} to {most} bytes"));
+    }
+    Ok(Interface {
+        name,
+        port,
+        vlan: written.vlan,
+        table,
+        mac,
+        addresses: own,
+        mtu,
+        tap,
+    })
+}
+
+/// Checks that there is such a port, and such a VLAN on it, and that no other interface is there.
+fn check_place(port: u8, vlan: Option<u16>, before: &[Interface]) -> Result<(), String> {
+    if port >= MOST_PORTS {
+        return Err(format!(
+            "port: a chain has ports 0 to {}, not {port}",
+            MOST_PORTS - 1
+        ));
+    }
+    if let Some(vlan) = vlan.filter(|vlan| !VLANS.contains(vlan)) {
+        let (least, most) = (VLANS.start(), VLANS.end());
+        return Err(format!("vlan = {vlan}: want {least} to {most}"));
+    }
+    if let Some(other) = before.iter().find(|it| (it.port, it.vlan) == (port, vlan)) {
+        let other = &other.name;
+        return Err(match vlan {
+            Some(vlan) => format!("vlan {vlan} of port {port} is interface {other} already"),
+            None => {
+                format!("port {port} is interface {other} already; another one there takes `vlan`")
+            }
+        });
+    }
+    Ok(())
+}
+
+/// Returns the place of the table of that number among `tables`, which it is added to if it is not there yet.
+fn table(id: u32, tables: &mut Vec<u32>) -> Result<u8, String> {
+    if id == 0 || id == LOCAL_TABLE {
+        return Err(format!(
+            "table = {id}: want a number other than 0 and {LOCAL_TABLE}"
+        ));
+    }
+    let table = tables
+        .iter()
+        .position(|other| *other == id)
+        .unwrap_or_else(|| {
+            tables.push(id);
+            tables.len() - 1
+        });
+    if table >= MOST_TABLES {
+        return Err(format!(
+            "table: there can be {MOST_TABLES}, with the main one"
+        ));
+    }
+    Ok(table as u8)
+}
+
+/// Checks that the kernel's interface can be called so, and that no other one is.
+fn check_tap(tap: &str, before: &[Interface]) -> Result<(), String> {
+    if !is_name(tap) {
+        return Err(format!(
+            "tap: want the name of an interface to be made, of 1 to 15 letters and digits, not \"{tap}\""
+        ));
+    }
+    if before.iter().any(|it| it.tap.as_deref() == Some(tap)) {
+        return Err(format!("tap: \"{tap}\" is there twice"));
+    }
+    Ok(())
+}
+
+/// Returns the addresses of an interface of that table, `least` of them at least. None of them, and none of their networks, is
+/// another interface's of the table.
+fn addresses(
+    written: &[String],
+    least: usize,
+    table: u8,
+    before: &[Interface],
+) -> Result<Addresses, String> {
+    let count = written.len();
     if !(least..=MOST_ADDRESSES).contains(&count) {
         return Err(format!(
             "addresses: want {least} to {MOST_ADDRESSES}, not {count}"
         ));
     }
     let mut own = Addresses::default();
-    for text in &written.addresses {
+    for text in written {
         let (address, length) = text::address_and_length(text)
             .ok_or_else(|| format!("addresses: want one such as 192.0.2.1/24, not \"{text}\""))?;
         if address.is_multicast() || address.is_unspecified() || address.is_loopback() {
@@ -224,24 +267,7 @@ fn interface(
         }
         own.set((address, length), true);
     }
-    if own.own().any(|address| address.is_ipv6()) {
-        own.set((IpAddr::V6(link_local(mac)), LINK_LOCAL_LENGTH), true);
-    }
-    let mtu = written.mtu.unwrap_or(USUAL_MTU);
-    if !MTU.contains(&mtu) {
-        let (least, most) = (MTU.start(), MTU.end());
-        return Err(format!("mtu = {mtu}: want {least} to {most} bytes"));
-    }
-    Ok(Interface {
-        name,
-        port,
-        vlan: written.vlan,
-        table,
-        mac,
-        addresses: own,
-        mtu,
-        tap,
-    })
+    Ok(own)
 }
 
 /// Bits of the prefix of link-local addresses (RFC 4291 section 2.5.6).

@@ -98,8 +98,6 @@ impl Connection {
             is_acknowledged && !is_probe,
             Anomaly::SpuriousRetransmission,
         );
-        let behind_data = head.sequence.wrapping_add(head.len as u32);
-        let ends_ahead = || end.edge.is_some_and(|edge| is_before(edge, behind_data));
         let asked = Asked {
             is_fin: has(FIN),
             is_bad,
@@ -107,28 +105,42 @@ impl Connection {
             is_behind: is_before(end.sent, head.sequence),
         };
         let found = match stage {
-            Stage::Open if has(FIN) => {
-                let is_out = is_before(head.sequence, end.acknowledged) || ends_ahead();
-                match (is_bad, is_out) {
-                    (true, _) => Some(Anomaly::FinAcknowledgement),
-                    (_, true) => Some(Anomaly::FinOutOfWindow),
-                    _ => has(SYN).then_some(Anomaly::FinWithSyn),
-                }
-            }
-            Stage::Open => match (is_bad, asked.is_out) {
-                (true, _) => Some(Anomaly::OpenAcknowledgement),
-                (_, true) => Some(Anomaly::OutOfWindow),
-                _ => {
-                    let is_old = is_before(behind_data, end.acknowledged) && !is_probe;
-                    is_old.then_some(Anomaly::OpenBefore)
-                }
-            },
+            Stage::Open => self.of_open(from, head, &asked, is_probe),
             Stage::ClientClosed if is_acknowledged && !has(FIN) => {
                 Some(Anomaly::ClientClosedBefore)
             }
             _ => asked.in_end(stage),
         };
         odd | found.map_or(0, Anomaly::bit)
+    }
+
+    /// Returns what is odd about a segment while both ends send.
+    fn of_open(
+        &self,
+        from: usize,
+        head: &SegmentHead,
+        asked: &Asked,
+        is_probe: bool,
+    ) -> Option<Anomaly> {
+        let end = &self.ends[from];
+        let behind_data = head.sequence.wrapping_add(head.len as u32);
+        if asked.is_fin {
+            let ends_ahead = end.edge.is_some_and(|edge| is_before(edge, behind_data));
+            let is_out = is_before(head.sequence, end.acknowledged) || ends_ahead;
+            return match (asked.is_bad, is_out) {
+                (true, _) => Some(Anomaly::FinAcknowledgement),
+                (_, true) => Some(Anomaly::FinOutOfWindow),
+                _ => (head.flags & SYN != 0).then_some(Anomaly::FinWithSyn),
+            };
+        }
+        match (asked.is_bad, asked.is_out) {
+            (true, _) => Some(Anomaly::OpenAcknowledgement),
+            (_, true) => Some(Anomaly::OutOfWindow),
+            _ => {
+                let is_old = is_before(behind_data, end.acknowledged) && !is_probe;
+                is_old.then_some(Anomaly::OpenBefore)
+            }
+        }
     }
 
     fn stage(&self) -> Stage {

@@ -3,6 +3,7 @@
 use super::error::RunError;
 use super::{Device, DeviceKind, router, scratch};
 use std::path::Path;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use taut_host::baseline::{Baseline, Frames, ROUTED_HOSTS, Reach};
@@ -81,117 +82,213 @@ fn set_up_and_measure<T>(
     measure: impl FnOnce(&mut Instrument) -> Result<T, RunError>,
 ) -> Result<T, RunError> {
     let scratch = scratch::folder().map_err(io("making a folder for sockets"))?;
-    let device_core = site.device_core;
-    let open = |specs: &[String]| -> Result<Instrument, RunError> {
+    let set_up = SetUp {
+        site,
+        device,
+        traffic,
+        folder: scratch.path(),
+        stop,
+    };
+    match device.kind {
+        DeviceKind::Memif { .. } => set_up.over_memif(measure),
+        DeviceKind::MemifLoop => set_up.memif_loop(measure),
+        DeviceKind::Bridge => set_up.bridge(measure),
+        DeviceKind::AfPacket { .. } | DeviceKind::AfXdp { .. } | DeviceKind::Kernel => {
+            set_up.over_veth(measure)
+        }
+        DeviceKind::Baseline(baseline) => set_up.baseline(baseline, measure),
+        DeviceKind::VethLoop => set_up.veth_loop(measure),
+    }
+}
+
+/// A device that is to be set up, and all that this takes.
+struct SetUp<'a> {
+    site: &'a Site<'a>,
+    device: &'a Device,
+    traffic: &'a Traffic,
+    /// For sockets.
+    folder: &'a Path,
+    stop: &'a AtomicBool,
+}
+
+impl SetUp<'_> {
+    /// Measures `taut forward` over memif.
+    fn over_memif<T>(
+        &self,
+        measure: impl FnOnce(&mut Instrument) -> Result<T, RunError>,
+    ) -> Result<T, RunError> {
+        let socket = |name: &str| self.folder.join(name).display().to_string();
+        let sockets = [socket("west.sock"), socket("east.sock")];
+        self.site.pin()?;
+        let instrument = self.open(&sockets.clone().map(|s| format!("memif:{s}")))?;
+        let command = Command::new(self.site.program);
+        let process = self.start(command, [&sockets[0], &sockets[1]])?;
+        self.watch(instrument, process.into(), measure)
+    }
+
+    /// Measures the generator's two memif ports connected to each other.
+    fn memif_loop<T>(
+        &self,
+        measure: impl FnOnce(&mut Instrument) -> Result<T, RunError>,
+    ) -> Result<T, RunError> {
+        let socket = self.folder.join("loop.sock").display().to_string();
+        self.site.pin()?;
+        let instrument = self.open(&[
+            format!("memif:{socket}"),
+            format!("memif:{socket},role=client"),
+        ])?;
+        self.watch(instrument, Running::default(), measure)
+    }
+
+    /// Measures the Linux bridge between two veth pairs.
+    fn bridge<T>(
+        &self,
+        measure: impl FnOnce(&mut Instrument) -> Result<T, RunError>,
+    ) -> Result<T, RunError> {
+        let cpu = self.site.device_core;
+        let testbed = Testbed::builder()
+            .bridge(true)
+            .steering(Steering::PacketSteering { cpu })
+            .build()?;
+        let _inside = testbed.enter_generator()?;
+        self.site.pin()?;
+        let instrument = self.open(&self.packet_sockets())?;
+        self.watch(instrument, Running::default(), measure)
+    }
+
+    /// Measures `taut forward` between two veth pairs.
+    fn over_veth<T>(
+        &self,
+        measure: impl FnOnce(&mut Instrument) -> Result<T, RunError>,
+    ) -> Result<T, RunError> {
+        let cpu = self.site.device_core;
+        let steering = match self.device.kind {
+            DeviceKind::AfPacket { .. } => Steering::PacketSteering { cpu },
+            DeviceKind::Kernel => Steering::KernelThread { cpu },
+            _ => Steering::Sender,
+        };
+        let testbed = Testbed::builder()
+            .redirects(self.device.kind == DeviceKind::Kernel)
+            .steering(steering)
+            .build()?;
+        let command = testbed.command_in_device(self.site.program);
+        let process = self.start(command, DEVICE_INTERFACES)?;
+        let _inside = testbed.enter_generator()?;
+        self.site.pin()?;
+        let instrument = self.open(&self.packet_sockets())?;
+        self.watch(instrument, process.into(), measure)
+    }
+
+    /// Measures a forwarder that others wrote.
+    fn baseline<T>(
+        &self,
+        baseline: &Baseline,
+        measure: impl FnOnce(&mut Instrument) -> Result<T, RunError>,
+    ) -> Result<T, RunError> {
+        let cpu = self.site.device_core;
+        let testbed = baseline
+            .on_interfaces()
+            .then(|| {
+                let steering = baseline.steering(cpu);
+                Testbed::builder().steering(steering).build()
+            })
+            .transpose()?;
+        let running = baseline.start(testbed.as_ref(), cpu, self.folder)?;
+        let _inside = testbed.as_ref().map(Testbed::enter_generator).transpose()?;
+        self.site.pin()?;
+        let ports = ports_to(baseline, self.folder).map(|spec| self.site.port(spec));
+        let instrument = self.open(&ports)?;
+        self.watch(instrument, running, |instrument| {
+            if baseline.reach == Reach::Vhost {
+                until_it_passes(instrument, &self.site.clock, self.stop);
+            }
+            measure(instrument)
+        })
+    }
+
+    /// Measures the generator at both ends of one veth pair.
+    fn veth_loop<T>(
+        &self,
+        measure: impl FnOnce(&mut Instrument) -> Result<T, RunError>,
+    ) -> Result<T, RunError> {
+        let testbed = Testbed::builder().build()?;
+        let _inside = testbed.enter_generator()?;
+        self.site.pin()?;
+        let ends = [GENERATOR_INTERFACES[0], DEVICE_INTERFACES[0]];
+        let specs = ends.map(|i| format!("af_packet:{i}"));
+        let specs = [PortSpec::parse(&specs[0])?, PortSpec::parse(&specs[1])?];
+        let (traffic, clock) = (self.traffic.clone(), self.site.clock);
+        // The far end lies in the device's namespace; a socket stays where it was opened.
+        let instrument = Instrument::open_with(&specs, traffic, clock, |index, open| {
+            let _far = if index == 1 {
+                Some(testbed.enter_device()?)
+            } else {
+                None
+            };
+            open().map_err(RunError::from)
+        })?;
+        self.watch(instrument, Running::default(), measure)
+    }
+
+    /// Opens the generator's ports by their specs, and connects an instrument with them.
+    fn open(&self, specs: &[String]) -> Result<Instrument, RunError> {
         let specs = specs
             .iter()
             .map(|s| PortSpec::parse(s))
             .collect::<Result<Vec<_>, _>>()?;
-        Ok(Instrument::open(&specs, traffic.clone(), site.clock)?)
-    };
-    let start =
-        |mut command: std::process::Command, ends: [&str; 2]| -> Result<DeviceProcess, RunError> {
-            if device.routes {
-                router::write(scratch.path()).map_err(io("writing the router's chain file"))?;
-            }
-            command.args(
-                device
-                    .arguments(ends, Some(device_core), scratch.path())
-                    .unwrap_or_default(),
-            );
-            if let Some(path) = site.interruptions {
-                command.arg("--interruptions").arg(path);
-            }
-            command.args(["--quiet", "--until-stdin-closes"]);
-            let mut process = DeviceProcess::start("device", command, device_core, scratch.path())?;
-            process.wait_for_line(|line| line.starts_with("forwarding"), PATIENCE)?;
-            Ok(process)
+        let traffic = self.traffic.clone();
+        Ok(Instrument::open(&specs, traffic, self.site.clock)?)
+    }
+
+    /// Returns the specs of the generator's packet sockets on its interfaces.
+    fn packet_sockets(&self) -> [String; 2] {
+        GENERATOR_INTERFACES.map(|i| self.site.port(format!("af_packet:{i}")))
+    }
+
+    /// Starts `taut forward` on these sockets or interfaces, and waits until it forwards.
+    fn start(&self, mut command: Command, ends: [&str; 2]) -> Result<DeviceProcess, RunError> {
+        if self.device.routes {
+            router::write(self.folder).map_err(io("writing the router's chain file"))?;
+        }
+        let cpu = self.site.device_core;
+        let arguments = self.device.arguments(ends, Some(cpu), self.folder);
+        command.args(arguments.unwrap_or_default());
+        if let Some(path) = self.site.interruptions {
+            command.arg("--interruptions").arg(path);
+        }
+        command.args(["--quiet", "--until-stdin-closes"]);
+        let mut process = DeviceProcess::start("device", command, cpu, self.folder)?;
+        process.wait_for_line(|line| line.starts_with("forwarding"), PATIENCE)?;
+        Ok(process)
+    }
+
+    /// Measures with a device that is set up, and takes it down.
+    fn watch<T>(
+        &self,
+        mut instrument: Instrument,
+        mut running: Running,
+        measure: impl FnOnce(&mut Instrument) -> Result<T, RunError>,
+    ) -> Result<T, RunError> {
+        let measured = instrument
+            .wait_for_links(PATIENCE, self.stop)
+            .map_err(RunError::from)
+            .and_then(|()| measure(&mut instrument));
+        // A device that died explains itself better than the packets that did not come back.
+        if !self.stop.load(Ordering::Relaxed) {
+            running.check()?;
+        }
+        let over_memif = match self.device.kind {
+            DeviceKind::Baseline(baseline) => matches!(baseline.reach, Reach::Memif { .. }),
+            _ => false,
         };
-    match device.kind {
-        DeviceKind::Memif { .. } => {
-            let sockets =
-                ["west.sock", "east.sock"].map(|s| scratch.path().join(s).display().to_string());
-            site.pin()?;
-            let instrument = open(&sockets.clone().map(|s| format!("memif:{s}")))?;
-            let command = std::process::Command::new(site.program);
-            let process = start(command, [&sockets[0], &sockets[1]])?;
-            watch(device, instrument, process.into(), stop, measure)
+        if over_memif {
+            // While its links are up: DPDK's memif driver may crash when a peer leaves a busy port.
+            running.stop()?;
+        } else {
+            drop(instrument);
+            running.stop()?;
         }
-        DeviceKind::MemifLoop => {
-            let socket = scratch.path().join("loop.sock").display().to_string();
-            site.pin()?;
-            let instrument = open(&[
-                format!("memif:{socket}"),
-                format!("memif:{socket},role=client"),
-            ])?;
-            watch(device, instrument, Running::default(), stop, measure)
-        }
-        DeviceKind::Bridge => {
-            let testbed = Testbed::builder()
-                .bridge(true)
-                .steering(Steering::PacketSteering { cpu: device_core })
-                .build()?;
-            let _inside = testbed.enter_generator()?;
-            site.pin()?;
-            let instrument =
-                open(&GENERATOR_INTERFACES.map(|i| site.port(format!("af_packet:{i}"))))?;
-            watch(device, instrument, Running::default(), stop, measure)
-        }
-        DeviceKind::AfPacket { .. } | DeviceKind::AfXdp { .. } | DeviceKind::Kernel => {
-            let steering = match device.kind {
-                DeviceKind::AfPacket { .. } => Steering::PacketSteering { cpu: device_core },
-                DeviceKind::Kernel => Steering::KernelThread { cpu: device_core },
-                _ => Steering::Sender,
-            };
-            let testbed = Testbed::builder()
-                .redirects(device.kind == DeviceKind::Kernel)
-                .steering(steering)
-                .build()?;
-            let process = start(testbed.command_in_device(site.program), DEVICE_INTERFACES)?;
-            let _inside = testbed.enter_generator()?;
-            site.pin()?;
-            let instrument =
-                open(&GENERATOR_INTERFACES.map(|i| site.port(format!("af_packet:{i}"))))?;
-            watch(device, instrument, process.into(), stop, measure)
-        }
-        DeviceKind::Baseline(baseline) => {
-            let testbed = baseline
-                .on_interfaces()
-                .then(|| {
-                    let steering = baseline.steering(device_core);
-                    Testbed::builder().steering(steering).build()
-                })
-                .transpose()?;
-            let running = baseline.start(testbed.as_ref(), device_core, scratch.path())?;
-            let _inside = testbed.as_ref().map(Testbed::enter_generator).transpose()?;
-            site.pin()?;
-            let instrument = open(&ports_to(baseline, scratch.path()).map(|spec| site.port(spec)))?;
-            watch(device, instrument, running, stop, |instrument| {
-                if baseline.reach == Reach::Vhost {
-                    until_it_passes(instrument, &site.clock, stop);
-                }
-                measure(instrument)
-            })
-        }
-        DeviceKind::VethLoop => {
-            let testbed = Testbed::builder().build()?;
-            let _inside = testbed.enter_generator()?;
-            site.pin()?;
-            let specs =
-                [GENERATOR_INTERFACES[0], DEVICE_INTERFACES[0]].map(|i| format!("af_packet:{i}"));
-            let specs = [PortSpec::parse(&specs[0])?, PortSpec::parse(&specs[1])?];
-            // The far end lies in the device's namespace; a socket stays where it was opened.
-            let instrument =
-                Instrument::open_with(&specs, traffic.clone(), site.clock, |index, open| {
-                    let _far = if index == 1 {
-                        Some(testbed.enter_device()?)
-                    } else {
-                        None
-                    };
-                    open().map_err(RunError::from)
-                })?;
-            watch(device, instrument, Running::default(), stop, measure)
-        }
+        measured
     }
 }
 
@@ -234,33 +331,6 @@ pub fn ports_to(baseline: &Baseline, folder: &Path) -> [String; 2] {
             )
         }),
     }
-}
-
-/// Measures with a device that is set up, and takes it down.
-fn watch<T>(
-    device: &Device,
-    mut instrument: Instrument,
-    mut running: Running,
-    stop: &AtomicBool,
-    measure: impl FnOnce(&mut Instrument) -> Result<T, RunError>,
-) -> Result<T, RunError> {
-    let measured = instrument
-        .wait_for_links(PATIENCE, stop)
-        .map_err(RunError::from)
-        .and_then(|()| measure(&mut instrument));
-    // A device that died explains itself better than the packets that did not come back.
-    if !stop.load(Ordering::Relaxed) {
-        running.check()?;
-    }
-    if matches!(device.kind, DeviceKind::Baseline(baseline) if matches!(baseline.reach, Reach::Memif { .. }))
-    {
-        // While its links are up: DPDK's memif driver may crash when a peer leaves a busy port.
-        running.stop()?;
-    } else {
-        drop(instrument);
-        running.stop()?;
-    }
-    measured
 }
 
 /// Sends a little until all of it comes back, or patience is over: Open vSwitch drops what comes in the first 0.2 s after a

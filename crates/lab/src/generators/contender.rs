@@ -204,125 +204,148 @@ pub(super) fn ids() -> Vec<String> {
     all().into_iter().map(|(c, ..)| c.id).collect()
 }
 
+/// A generator of the list below.
+struct Listed {
+    id: &'static str,
+    label: &'static str,
+    program: Program,
+    transport: Transport,
+    port: &'static str,
+    /// `{pacing}` stands for [`IPERF3_PACING_US`].
+    note: &'static str,
+}
+
+impl Listed {
+    /// Returns it as a contender.
+    fn contender(&self) -> Contender {
+        let pacing_us = IPERF3_PACING_US.to_string();
+        Contender {
+            id: self.id.to_string(),
+            label: self.label.to_string(),
+            program: self.program,
+            transport: self.transport,
+            port: self.port.to_string(),
+            note: self.note.replace("{pacing}", &pacing_us),
+        }
+    }
+}
+
+/// The generators that are compared, in the order of the report.
+const CONTENDERS: [Listed; 11] = [
+    Listed {
+        id: "taut-memif",
+        label: "taut",
+        program: Program::Taut,
+        transport: Transport::Memif,
+        port: "memif:{},role=client",
+        note: "client, frames are made in the memory that is shared with the receiver",
+    },
+    Listed {
+        id: "testpmd-memif-txonly",
+        label: "testpmd txonly",
+        program: Program::Testpmd,
+        transport: Transport::Memif,
+        port: "net_memif0,role=client,id=0,socket={},socket-abstract=no txonly",
+        note: "client as shipped: it copies each frame into the ring",
+    },
+    Listed {
+        id: "testpmd-memif-txonly-zc",
+        label: "testpmd txonly zero-copy",
+        program: Program::Testpmd,
+        transport: Transport::Memif,
+        port: "net_memif0,role=client,id=0,socket={},socket-abstract=no,zero-copy=yes txonly",
+        note: "client, its own memory shared with the receiver (zero-copy=yes)",
+    },
+    Listed {
+        id: "testpmd-memif-flowgen",
+        label: "testpmd flowgen",
+        program: Program::Testpmd,
+        transport: Transport::Memif,
+        port: "net_memif0,role=client,id=0,socket={},socket-abstract=no flowgen",
+        note: "many flows, one after the other",
+    },
+    Listed {
+        id: "taut-af-packet",
+        label: "taut AF_PACKET",
+        program: Program::Taut,
+        transport: Transport::Veth,
+        port: "af_packet:{}",
+        note: "mapped rings",
+    },
+    Listed {
+        id: "taut-af-xdp",
+        label: "taut AF_XDP",
+        program: Program::Taut,
+        transport: Transport::Veth,
+        port: "af_xdp:{}",
+        note: "copy mode, the only one of veth",
+    },
+    Listed {
+        id: "trafgen",
+        label: "trafgen",
+        program: Program::Trafgen,
+        transport: Transport::Veth,
+        port: "",
+        note: "paced with --gap (with --rate it sends the packets of a second at once)",
+    },
+    Listed {
+        id: "tcpreplay",
+        label: "tcpreplay",
+        program: Program::Tcpreplay,
+        transport: Transport::Veth,
+        port: "",
+        note: "one frame from memory, --pps or --topspeed",
+    },
+    Listed {
+        id: "iperf3",
+        label: "iperf3",
+        program: Program::Iperf3,
+        transport: Transport::Veth,
+        port: "",
+        note: "its UDP frames, --pacing-timer {pacing}; its server is stopped as soon as \
+            frames come, so that nothing but the receiver takes them",
+    },
+    Listed {
+        id: "testpmd-af-packet-txonly",
+        label: "testpmd txonly AF_PACKET",
+        program: Program::Testpmd,
+        transport: Transport::Veth,
+        port: "net_af_packet0,iface={} txonly",
+        note: "",
+    },
+    Listed {
+        id: "testpmd-af-xdp-txonly",
+        label: "testpmd txonly AF_XDP",
+        program: Program::Testpmd,
+        transport: Transport::Veth,
+        port: "net_af_xdp0,iface={} txonly",
+        note: "",
+    },
+];
+
 /// All of them, each with the package and the name of its program.
 fn all() -> Vec<(Contender, &'static str, &'static str)> {
-    use Program::{Iperf3, Taut, Tcpreplay, Testpmd, Trafgen};
-    use Transport::{Memif, Veth};
-    let dpdk = "dpdk-dev 'librte-net-memif*' 'librte-net-af-packet*' 'librte-net-af-xdp*'";
-    let memif = "net_memif0,role=client,id=0,socket={},socket-abstract=no";
-    let zero_copy = "client, its own memory shared with the receiver (zero-copy=yes)";
-    let own_words = "its UDP frames";
-    let entry = |id: &str, label: &str, program, transport, port: String, note: &str| {
-        let (package, name) = match program {
-            Taut => ("", ""),
-            Testpmd => (dpdk, "dpdk-testpmd"),
-            Trafgen => ("netsniff-ng", "trafgen"),
-            Tcpreplay => ("tcpreplay", "tcpreplay"),
-            Iperf3 => ("iperf3", "iperf3"),
-        };
-        let contender = Contender {
-            id: id.to_string(),
-            label: label.to_string(),
-            program,
-            transport,
-            port,
-            note: note.to_string(),
-        };
-        (contender, package, name)
-    };
-    vec![
-        entry(
-            "taut-memif",
-            "taut",
-            Taut,
-            Memif,
-            "memif:{},role=client".to_string(),
-            "client, frames are made in the memory that is shared with the receiver",
+    CONTENDERS
+        .iter()
+        .map(|listed| {
+            let (package, name) = package_and_name(listed.program);
+            (listed.contender(), package, name)
+        })
+        .collect()
+}
+
+/// Returns the package of a program and its name; both are empty for taut.
+fn package_and_name(program: Program) -> (&'static str, &'static str) {
+    match program {
+        Program::Taut => ("", ""),
+        Program::Testpmd => (
+            "dpdk-dev 'librte-net-memif*' 'librte-net-af-packet*' 'librte-net-af-xdp*'",
+            "dpdk-testpmd",
         ),
-        entry(
-            "testpmd-memif-txonly",
-            "testpmd txonly",
-            Testpmd,
-            Memif,
-            format!("{memif} txonly"),
-            "client as shipped: it copies each frame into the ring",
-        ),
-        entry(
-            "testpmd-memif-txonly-zc",
-            "testpmd txonly zero-copy",
-            Testpmd,
-            Memif,
-            format!("{memif},zero-copy=yes txonly"),
-            zero_copy,
-        ),
-        entry(
-            "testpmd-memif-flowgen",
-            "testpmd flowgen",
-            Testpmd,
-            Memif,
-            format!("{memif} flowgen"),
-            "many flows, one after the other",
-        ),
-        entry(
-            "taut-af-packet",
-            "taut AF_PACKET",
-            Taut,
-            Veth,
-            "af_packet:{}".to_string(),
-            "mapped rings",
-        ),
-        entry(
-            "taut-af-xdp",
-            "taut AF_XDP",
-            Taut,
-            Veth,
-            "af_xdp:{}".to_string(),
-            "copy mode, the only one of veth",
-        ),
-        entry(
-            "trafgen",
-            "trafgen",
-            Trafgen,
-            Veth,
-            String::new(),
-            "paced with --gap (with --rate it sends the packets of a second at once)",
-        ),
-        entry(
-            "tcpreplay",
-            "tcpreplay",
-            Tcpreplay,
-            Veth,
-            String::new(),
-            "one frame from memory, --pps or --topspeed",
-        ),
-        entry(
-            "iperf3",
-            "iperf3",
-            Iperf3,
-            Veth,
-            String::new(),
-            &format!(
-                "{own_words}, --pacing-timer {IPERF3_PACING_US}; its server is stopped as soon as frames come, so that \
-                 nothing but the receiver takes them"
-            ),
-        ),
-        entry(
-            "testpmd-af-packet-txonly",
-            "testpmd txonly AF_PACKET",
-            Testpmd,
-            Veth,
-            "net_af_packet0,iface={} txonly".to_string(),
-            "",
-        ),
-        entry(
-            "testpmd-af-xdp-txonly",
-            "testpmd txonly AF_XDP",
-            Testpmd,
-            Veth,
-            "net_af_xdp0,iface={} txonly".to_string(),
-            "",
-        ),
-    ]
+        Program::Trafgen => ("netsniff-ng", "trafgen"),
+        Program::Tcpreplay => ("tcpreplay", "tcpreplay"),
+        Program::Iperf3 => ("iperf3", "iperf3"),
+    }
 }
 
 #[cfg(test)]

@@ -112,11 +112,207 @@ impl Framework {
     }
 }
 
+/// A framework of the list below.
+struct Listed {
+    id: &'static str,
+    label: &'static str,
+    program: Program,
+    transport: Transport,
+    ports: [&'static str; 2],
+    note: &'static str,
+}
+
+impl Listed {
+    /// Returns it as a framework.
+    fn framework(&self) -> Framework {
+        Framework::new(
+            self.id,
+            self.label,
+            self.program,
+            self.transport,
+            self.ports,
+        )
+        .noted(self.note)
+    }
+}
+
+/// Frameworks of taut that take the same backend.
+struct OfBackend {
+    /// The backend, and what a machine without it lacks; none where every machine has it.
+    backend: Option<[&'static str; 2]>,
+    frameworks: &'static [Listed],
+}
+
+/// The frameworks of taut that need no network namespaces.
+const WITHOUT_NAMESPACES: [OfBackend; 4] = [
+    OfBackend {
+        backend: None,
+        frameworks: &[Listed {
+            id: "null",
+            label: "null",
+            program: Program::Taut,
+            transport: Transport::Nothing,
+            ports: ["null:source={burst}", "null:"],
+            note: "no device: frames come from nothing and vanish, which is the price of \
+                the loop itself",
+        }],
+    },
+    OfBackend {
+        backend: Some(["dpdk", "DPDK devices as ports of taut"]),
+        frameworks: &[
+            Listed {
+                id: "dpdk-null",
+                label: "DPDK net_null",
+                program: Program::Taut,
+                transport: Transport::Nothing,
+                ports: [
+                    "dpdk:net_null0,size=64,copy=0",
+                    "dpdk:net_null1,size=64,copy=0",
+                ],
+                note: "both directions at once, as testpmd over the same devices",
+            },
+            Listed {
+                id: "dpdk-memif",
+                label: "DPDK net_memif",
+                program: Program::Taut,
+                transport: Transport::Memif,
+                ports: [
+                    "dpdk:net_memif0,role=client,id=0,socket={0},socket-abstract=no",
+                    "dpdk:net_memif1,role=client,id=0,socket={1},socket-abstract=no",
+                ],
+                note: "",
+            },
+        ],
+    },
+    OfBackend {
+        backend: Some(["pair", "threads of one process"]),
+        frameworks: &[Listed {
+            id: "pair",
+            label: "pair",
+            program: Program::TautThread,
+            transport: Transport::Pair,
+            ports: ["pair:{0}", "pair:{1}"],
+            note: "worker and generator are threads of one process",
+        }],
+    },
+    OfBackend {
+        backend: None,
+        frameworks: &[Listed {
+            id: "memif",
+            label: "memif",
+            program: Program::Taut,
+            transport: Transport::Memif,
+            ports: ["memif:{0},role=client", "memif:{1},role=client"],
+            note: "client on both links with one packet pool: frames are forwarded without a copy",
+        }],
+    },
+];
+
+/// The frameworks of taut between network namespaces.
+const BETWEEN_NAMESPACES: [OfBackend; 2] = [
+    OfBackend {
+        backend: Some(["af_packet", "AF_PACKET over veth"]),
+        frameworks: &[Listed {
+            id: "af-packet",
+            label: "AF_PACKET",
+            program: Program::Taut,
+            transport: Transport::Veth,
+            ports: ["af_packet:{0}", "af_packet:{1}"],
+            note: "the kernel's receive work runs on the device's core too (packet steering)",
+        }],
+    },
+    OfBackend {
+        backend: Some(["af_xdp", "AF_XDP over veth"]),
+        frameworks: &[Listed {
+            id: "af-xdp",
+            label: "AF_XDP",
+            program: Program::Taut,
+            transport: Transport::Veth,
+            ports: ["af_xdp:{0}", "af_xdp:{1}"],
+            note: "copy mode, the only one of veth; its XDP program runs on the sender's core",
+        }],
+    },
+];
+
+/// The frameworks of testpmd, each with its driver of DPDK.
+const OF_TESTPMD: [(&str, Listed); 4] = [
+    (
+        "net_null",
+        Listed {
+            id: "testpmd-null",
+            label: "testpmd net_null",
+            program: Program::Testpmd,
+            transport: Transport::Nothing,
+            ports: ["net_null0,size=64,copy=0", "net_null1,size=64,copy=0"],
+            note: "its throughput follows from its own count of cycles",
+        },
+    ),
+    (
+        "net_memif",
+        Listed {
+            id: "testpmd-memif",
+            label: "testpmd net_memif",
+            program: Program::Testpmd,
+            transport: Transport::Memif,
+            ports: [
+                "net_memif0,role=client,id=0,socket={0},socket-abstract=no,rsize=10,zero-copy=yes",
+                "net_memif1,role=client,id=0,socket={1},socket-abstract=no,rsize=10,zero-copy=yes",
+            ],
+            note: "",
+        },
+    ),
+    (
+        "net_af_packet",
+        Listed {
+            id: "testpmd-af-packet",
+            label: "testpmd net_af_packet",
+            program: Program::Testpmd,
+            transport: Transport::Veth,
+            ports: ["net_af_packet0,iface={0}", "net_af_packet1,iface={1}"],
+            note: "",
+        },
+    ),
+    (
+        "net_af_xdp",
+        Listed {
+            id: "testpmd-af-xdp",
+            label: "testpmd net_af_xdp",
+            program: Program::Testpmd,
+            transport: Transport::Veth,
+            ports: ["net_af_xdp0,iface={0}", "net_af_xdp1,iface={1}"],
+            note: "",
+        },
+    ),
+];
+
 /// The frameworks that this machine and this build have, and what they have not.
 pub fn possible() -> (Vec<Framework>, Vec<LeftOut>) {
     let mut found = Vec::new();
     let mut left_out = Vec::new();
-    let mut has = |backend: &str, what: &str| match backends()
+    let namespaces = taut_host::permissions::can_make_namespaces();
+    add_of_taut(&WITHOUT_NAMESPACES, &mut found, &mut left_out);
+    match &namespaces {
+        Ok(()) => add_of_taut(&BETWEEN_NAMESPACES, &mut found, &mut left_out),
+        Err(e) => left_out.push(missing("everything over veth", &e.what, &e.how_to_get_it)),
+    }
+    add_of_testpmd(namespaces.is_ok(), &mut found, &mut left_out);
+    (found, left_out)
+}
+
+/// Adds those frameworks of taut to `found` whose backend works here, and the others to `left_out`.
+fn add_of_taut(list: &[OfBackend], found: &mut Vec<Framework>, left_out: &mut Vec<LeftOut>) {
+    for group in list {
+        let backend = group.backend;
+        if backend.is_none_or(|[name, what]| works(name, what, left_out)) {
+            found.extend(group.frameworks.iter().map(Listed::framework));
+        }
+    }
+}
+
+/// Tells whether this build has a backend and it works here. Adds `what` to `left_out` where the build has it and it does not
+/// work.
+fn works(backend: &str, what: &str, left_out: &mut Vec<LeftOut>) -> bool {
+    match backends()
         .iter()
         .find(|b| b.name == backend)
         .map(|b| (b.probe)())
@@ -127,152 +323,34 @@ pub fn possible() -> (Vec<Framework>, Vec<LeftOut>) {
             false
         }
         None => false,
-    };
-    let namespaces = taut_host::permissions::can_make_namespaces();
-    use Program::{Taut, TautThread, Testpmd};
-    use Transport::{Memif, Nothing, Pair, Veth};
+    }
+}
 
-    found.push(
-        Framework::new(
-            "null",
-            "null",
-            Taut,
-            Nothing,
-            ["null:source={burst}", "null:"],
-        )
-        .noted(
-            "no device: frames come from nothing and vanish, which is the price of the loop itself",
-        ),
-    );
-    if has("dpdk", "DPDK devices as ports of taut") {
-        found.push(
-            Framework::new(
-                "dpdk-null",
-                "DPDK net_null",
-                Taut,
-                Nothing,
-                [
-                    "dpdk:net_null0,size=64,copy=0",
-                    "dpdk:net_null1,size=64,copy=0",
-                ],
-            )
-            .noted("both directions at once, as testpmd over the same devices"),
-        );
-        found.push(Framework::new(
-            "dpdk-memif",
-            "DPDK net_memif",
-            Taut,
-            Memif,
-            [
-                "dpdk:net_memif0,role=client,id=0,socket={0},socket-abstract=no",
-                "dpdk:net_memif1,role=client,id=0,socket={1},socket-abstract=no",
-            ],
-        ));
-    }
-    if has("pair", "threads of one process") {
-        found.push(
-            Framework::new("pair", "pair", TautThread, Pair, ["pair:{0}", "pair:{1}"])
-                .noted("worker and generator are threads of one process"),
-        );
-    }
-    found.push(
-        Framework::new(
-            "memif",
-            "memif",
-            Taut,
-            Memif,
-            ["memif:{0},role=client", "memif:{1},role=client"],
-        )
-        .noted("client on both links with one packet pool: frames are forwarded without a copy"),
-    );
-    if let Err(e) = &namespaces {
-        left_out.push(missing("everything over veth", &e.what, &e.how_to_get_it));
-    } else {
-        if has("af_packet", "AF_PACKET over veth") {
-            found.push(
-                Framework::new(
-                    "af-packet",
-                    "AF_PACKET",
-                    Taut,
-                    Veth,
-                    ["af_packet:{0}", "af_packet:{1}"],
-                )
-                .noted("the kernel's receive work runs on the device's core too (packet steering)"),
-            );
-        }
-        if has("af_xdp", "AF_XDP over veth") {
-            found.push(
-                Framework::new("af-xdp", "AF_XDP", Taut, Veth, ["af_xdp:{0}", "af_xdp:{1}"]).noted(
-                    "copy mode, the only one of veth; its XDP program runs on the sender's core",
-                ),
-            );
-        }
-    }
-    let wanted = |id: &str, label: &str, transport, devices| {
-        Framework::new(id, label, Testpmd, transport, devices)
-    };
-    if is_installed(testpmd::PROGRAM) {
-        let mut add = |driver: &str, framework: Framework| {
-            if testpmd::driver_library(driver).is_some() {
-                found.push(framework);
-            } else {
-                left_out.push(missing(
-                    &framework.label,
-                    &format!("DPDK's driver {driver} is not installed"),
-                    &format!("apt-get install librte-{}*", driver.replace('_', "-")),
-                ));
-            }
-        };
-        add(
-            "net_null",
-            wanted(
-                "testpmd-null",
-                "testpmd net_null",
-                Nothing,
-                ["net_null0,size=64,copy=0", "net_null1,size=64,copy=0"],
-            )
-            .noted("its throughput follows from its own count of cycles"),
-        );
-        add(
-            "net_memif",
-            wanted(
-                "testpmd-memif",
-                "testpmd net_memif",
-                Memif,
-                [
-                    "net_memif0,role=client,id=0,socket={0},socket-abstract=no,rsize=10,zero-copy=yes",
-                    "net_memif1,role=client,id=0,socket={1},socket-abstract=no,rsize=10,zero-copy=yes",
-                ],
-            ),
-        );
-        if namespaces.is_ok() {
-            add(
-                "net_af_packet",
-                wanted(
-                    "testpmd-af-packet",
-                    "testpmd net_af_packet",
-                    Veth,
-                    ["net_af_packet0,iface={0}", "net_af_packet1,iface={1}"],
-                ),
-            );
-            add(
-                "net_af_xdp",
-                wanted(
-                    "testpmd-af-xdp",
-                    "testpmd net_af_xdp",
-                    Veth,
-                    ["net_af_xdp0,iface={0}", "net_af_xdp1,iface={1}"],
-                ),
-            );
-        }
-    } else {
+/// Adds those frameworks of testpmd to `found` whose driver is installed, and the others to `left_out`; those over veth only
+/// where there are `namespaces`.
+fn add_of_testpmd(namespaces: bool, found: &mut Vec<Framework>, left_out: &mut Vec<LeftOut>) {
+    if !is_installed(testpmd::PROGRAM) {
         left_out.push(missing(
             "dpdk-testpmd beside taut",
             "it is not installed",
             "apt-get install dpdk",
         ));
+        return;
     }
-    (found, left_out)
+    for (driver, listed) in &OF_TESTPMD {
+        if listed.transport == Transport::Veth && !namespaces {
+            continue;
+        }
+        if testpmd::driver_library(driver).is_some() {
+            found.push(listed.framework());
+        } else {
+            left_out.push(missing(
+                listed.label,
+                &format!("DPDK's driver {driver} is not installed"),
+                &format!("apt-get install librte-{}*", driver.replace('_', "-")),
+            ));
+        }
+    }
 }
 
 fn missing(what: &str, why: &str, how: &str) -> LeftOut {

@@ -581,10 +581,9 @@ fn draw_latency(evaluation: &Evaluation<'_>) -> Drawn {
     }
 }
 
-fn draw_walks(evaluation: &Evaluation<'_>, levels: &[Level]) -> Drawn {
-    let head = &evaluation.results.head;
+/// Returns the throughput of each framework over the size of the list.
+fn walk_throughputs(evaluation: &Evaluation<'_>) -> Vec<Curve> {
     let mut throughput = Vec::new();
-    let mut cost = Vec::new();
     for (index, row) in evaluation.rows.iter().enumerate() {
         let through = points(
             &evaluation.walks(&row.id),
@@ -606,49 +605,64 @@ fn draw_walks(evaluation: &Evaluation<'_>, levels: &[Level]) -> Drawn {
                 points: through,
             });
         }
-        if row.transport == super::Transport::Nothing {
-            let access = evaluation.access_cycles(&row.id).into_iter();
-            let access: Vec<Point> = access
-                .map(|(size, y)| Point {
-                    x: size as f64,
-                    y,
-                    tip: format!(
-                        "list of {}|{} cycles per access|{} to {} over the repetitions",
-                        bytes(size as f64),
-                        three_digits(y[1]),
-                        three_digits(y[0]),
-                        three_digits(y[2])
-                    ),
-                })
-                .collect();
-            if !access.is_empty() {
-                cost.push(Curve {
-                    series: series(index, row),
-                    points: access,
-                });
-            }
+    }
+    throughput
+}
+
+/// Returns the cycles per access over the size of the list, of the frameworks without a generator.
+fn access_costs(evaluation: &Evaluation<'_>) -> Vec<Curve> {
+    let mut cost = Vec::new();
+    for (index, row) in evaluation.rows.iter().enumerate() {
+        if row.transport != super::Transport::Nothing {
+            continue;
+        }
+        let access = evaluation.access_cycles(&row.id).into_iter();
+        let access: Vec<Point> = access
+            .map(|(size, y)| Point {
+                x: size as f64,
+                y,
+                tip: format!(
+                    "list of {}|{} cycles per access|{} to {} over the repetitions",
+                    bytes(size as f64),
+                    three_digits(y[1]),
+                    three_digits(y[0]),
+                    three_digits(y[2])
+                ),
+            })
+            .collect();
+        if !access.is_empty() {
+            cost.push(Curve {
+                series: series(index, row),
+                points: access,
+            });
         }
     }
-    let x = Scale::doublings(Quantity::Bytes, xs(&throughput));
-    let steps = |label: &str, steps: &[(f64, f64)]| {
-        let mut from = x.min;
-        let mut line = Vec::new();
-        for (to, height) in steps {
-            let to = to.min(x.max);
-            if to > from {
-                line.extend([from, to].map(|x| Point {
-                    x,
-                    y: [*height; 3],
-                    tip: String::new(),
-                }));
-                from = to;
-            }
+    cost
+}
+
+/// Returns a line of steps over the axis `x`: each says up to where it goes, and how high it is.
+fn staircase(label: &str, x: &Scale, steps: &[(f64, f64)]) -> Curve {
+    let mut from = x.min;
+    let mut line = Vec::new();
+    for (to, height) in steps {
+        let to = to.min(x.max);
+        if to > from {
+            line.extend([from, to].map(|x| Point {
+                x,
+                y: [*height; 3],
+                tip: String::new(),
+            }));
+            from = to;
         }
-        Curve {
-            series: grey(label),
-            points: line,
-        }
-    };
+    }
+    Curve {
+        series: grey(label),
+        points: line,
+    }
+}
+
+/// Returns the cycles per access as steps at the caches: those measured here, and those published.
+fn cache_steps(levels: &[Level], x: &Scale) -> Vec<Curve> {
     let here: Vec<(f64, f64)> = levels
         .iter()
         .filter_map(|level| {
@@ -656,12 +670,20 @@ fn draw_walks(evaluation: &Evaluation<'_>, levels: &[Level]) -> Drawn {
             Some((size, level.measured_cycles?))
         })
         .collect();
-    let mut published = steps("published steps (another machine)", &PUBLISHED_STEPS);
+    let mut published = staircase("published steps (another machine)", x, &PUBLISHED_STEPS);
     published.series.style.dash = "6 3";
-    let models = vec![
-        steps("steps at the caches of this machine", &here),
+    vec![
+        staircase("steps at the caches of this machine", x, &here),
         published,
-    ];
+    ]
+}
+
+fn draw_walks(evaluation: &Evaluation<'_>, levels: &[Level]) -> Drawn {
+    let head = &evaluation.results.head;
+    let throughput = walk_throughputs(evaluation);
+    let cost = access_costs(evaluation);
+    let x = Scale::doublings(Quantity::Bytes, xs(&throughput));
+    let models = cache_steps(levels, &x);
     let parts = vec![
         PanelPart {
             title: "throughput (packets/s)",

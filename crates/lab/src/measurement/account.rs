@@ -10,7 +10,7 @@ use crate::probed::Budget;
 use crate::report::error::ReportError;
 use crate::report::recording::write_recording;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use taut_measure::{LatencyHistogram, Summary};
 use taut_results::{
     MeasuredInterruptions, PacketFormat, Recording, ResultsError, SampleThread, instant,
@@ -101,41 +101,12 @@ impl Account {
         let begun = outcome.meanwhile.begun;
         let (samples, mut problem) = finish_samples(&mut outcome.records, recorded.threads);
         if let Some(folder) = &recorded.folder {
-            for (index, record) in outcome.records.iter_mut().enumerate() {
-                if let Some(worst) = record.worst.take() {
-                    let frames = worst.into_frames();
-                    let written = folder.write_worst(index, &frames, setup.clock(), begun);
-                    problem = problem.or(written.err());
-                }
-            }
+            let records = &mut outcome.records;
+            problem = problem.or(write_worst(folder, records, setup.clock(), begun));
         }
+        let slowest = slowest_of_streams(&outcome, setup.clock());
+        let streams = stream_summaries(measurement, asked_pps, &outcome, &samples, &slowest);
         let found = outcome.meanwhile.interruptions;
-        let slowest: Vec<Option<SlowestPackets>> = outcome
-            .records
-            .iter()
-            .zip(&outcome.tallies)
-            .map(|(record, tally)| {
-                let found = found.as_ref().ok()?;
-                slowest(record, found, setup.clock(), tally.seconds)
-            })
-            .collect();
-        let mut streams = Vec::new();
-        for (index, (tally, record)) in outcome.tallies.iter().zip(&outcome.records).enumerate() {
-            streams.push(StreamSummary {
-                samples: samples.get(index).copied(),
-                slowest: slowest[index]
-                    .as_ref()
-                    .map(|slowest| slowest.summary.clone()),
-                ..stream_summary(
-                    measurement,
-                    index,
-                    asked_pps[index],
-                    tally,
-                    record,
-                    outcome.stamp_error_ns,
-                )
-            });
-        }
         let seconds = measurement.trial.duration.as_secs_f64();
         let sending = outcome.tallies.iter().map(|tally| tally.seconds);
         let sending_seconds = sending.fold(0.0, f64::max);
@@ -168,15 +139,7 @@ impl Account {
                 problem = problem.or(written.err());
             }
             let write = || {
-                for (index, (tally, record)) in
-                    outcome.tallies.iter().zip(&outcome.records).enumerate()
-                {
-                    let duration = Duration::from_secs_f64(tally.seconds);
-                    folder.write_histogram(index, &record.summaries.latency, begun, duration)?;
-                    if let Some(slowest) = &slowest[index] {
-                        folder.write_slowest(index, slowest)?;
-                    }
-                }
+                write_streams(folder, begun, &outcome.tallies, &outcome.records, &slowest)?;
                 if let Ok(found) = &found {
                     folder.write_interruptions(found)?;
                 }
@@ -207,6 +170,81 @@ impl Account {
     pub fn verdict(&self, max_loss: Option<f64>) -> Result<(), LimitMissed> {
         verdict(&self.summary.streams, self.seconds, max_loss)
     }
+}
+
+/// Writes each stream's worst packets, and returns the first problem.
+fn write_worst(
+    folder: &Recording,
+    records: &mut [Observed],
+    clock: &Clock,
+    begun: SystemTime,
+) -> Option<ResultsError> {
+    let mut problem = None;
+    for (index, record) in records.iter_mut().enumerate() {
+        if let Some(worst) = record.worst.take() {
+            let frames = worst.into_frames();
+            let written = folder.write_worst(index, &frames, clock, begun);
+            problem = problem.or(written.err());
+        }
+    }
+    problem
+}
+
+/// Writes each stream's latencies, and what its slowest packets waited for.
+fn write_streams(
+    folder: &Recording,
+    begun: SystemTime,
+    tallies: &[Tally],
+    records: &[Observed],
+    slowest: &[Option<SlowestPackets>],
+) -> Result<(), ResultsError> {
+    for (index, (tally, record)) in tallies.iter().zip(records).enumerate() {
+        let duration = Duration::from_secs_f64(tally.seconds);
+        folder.write_histogram(index, &record.summaries.latency, begun, duration)?;
+        if let Some(slowest) = &slowest[index] {
+            folder.write_slowest(index, slowest)?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns what the slowest packets of each stream waited for; none of a stream where that is not known.
+fn slowest_of_streams(outcome: &Outcome, clock: &Clock) -> Vec<Option<SlowestPackets>> {
+    let found = outcome.meanwhile.interruptions.as_ref().ok();
+    outcome
+        .records
+        .iter()
+        .zip(&outcome.tallies)
+        .map(|(record, tally)| slowest(record, found?, clock, tally.seconds))
+        .collect()
+}
+
+/// Returns the summary of each stream, with what became of its samples and what its slowest packets waited for.
+fn stream_summaries(
+    measurement: &Measurement,
+    asked_pps: &[f64],
+    outcome: &Outcome,
+    samples: &[Kept],
+    slowest: &[Option<SlowestPackets>],
+) -> Vec<StreamSummary> {
+    let mut streams = Vec::new();
+    for (index, (tally, record)) in outcome.tallies.iter().zip(&outcome.records).enumerate() {
+        streams.push(StreamSummary {
+            samples: samples.get(index).copied(),
+            slowest: slowest[index]
+                .as_ref()
+                .map(|slowest| slowest.summary.clone()),
+            ..stream_summary(
+                measurement,
+                index,
+                asked_pps[index],
+                tally,
+                record,
+                outcome.stamp_error_ns,
+            )
+        });
+    }
+    streams
 }
 
 fn stream_summary(

@@ -33,136 +33,176 @@ pub fn draw(evaluation: &Evaluation) -> Vec<Drawn> {
     let timelines = evaluation.devices.iter().map(|device| &device.timeline);
     let causes = causes::keys(timelines.flat_map(|timeline| timeline.causes.iter().copied()));
     let mut figures = vec![
-        Drawn {
-            name: "histogram",
-            title: "Latency histogram per device",
-            caption: format!(
-                "A device that holds packets for a full buffer or a drain timer spreads latency up to the timer; one that sends \
-                 at once has a narrow spike. Each panel has its own vertical scale; the triangle marks the largest latency. \
-                 32 bins per decade, {samples}."
-            ),
-            svg: histogram::draw(&columns(&groups, |device| Item {
-                series: series(device),
-                values: Distribution::Latency(&device.latency),
-            })),
-            data: None,
-        },
-        Drawn {
-            name: "percentiles",
-            title: "Latency by percentile",
-            caption: format!(
-                "Each nine has equal room, so the right half of each panel is the slowest percent of packets. Lines are dotted where \
-                 fewer than ten packets lie beyond: there single packets decide. {samples}."
-            ),
-            svg: percentiles::draw(&columns(&groups, |device| Item {
-                series: series(device),
-                values: Distribution::Latency(&device.latency),
-            })),
-            data: None,
-        },
-        Drawn {
-            name: "cdf",
-            title: "Cumulative distribution of latency",
-            caption: format!("The share of packets that took at most so long. {samples}."),
-            svg: cdf::draw(&columns(&groups, |device| Item {
-                series: series(device),
-                values: Distribution::Latency(&device.latency),
-            })),
-            data: None,
-        },
-        Drawn {
-            name: "timeline",
-            title: "Latency over time",
-            caption: format!(
-                "Coloured: each device's 5000 highest latencies, by what they waited for where that is known; grey: up to 2000 packets drawn evenly from all. Straight slanted or level rows \
-                 of worst packets point to periodic interruptions of the machine. Dotted verticals divide the repetitions, of which there are \
-                 {repetitions}; the time between them is left out. {samples}."
-            ),
-            svg: timeline::draw(
-                &columns(&groups, |device| timeline::Item {
-                    series: series(device),
-                    worst: causes::by_cause(&worst(device), Style::of(device.index)),
-                    background: &device.timeline.background,
-                    ends: &device.timeline.ends,
-                    timer: device
-                        .info
-                        .flush_wait_ns
-                        .map(|ns| ("flush timer", ns as f64)),
-                }),
-                &causes.iter().collect::<Vec<_>>(),
-            ),
-            data: None,
-        },
-        Drawn {
-            name: "jitter",
-            title: "Jitter per device",
-            caption: format!(
-                "The absolute difference of the latencies of successive packets (RFC 4689), all packets of {over}; \
-                 pairs broken by a lost packet are left out."
-            ),
-            svg: jitter::draw(&columns(&groups, |device| jitter::Item {
-                series: series(device),
-                jitter: &device.jitter,
-            })),
-            data: None,
-        },
-        Drawn {
-            name: "load",
-            title: "Latency over offered rate",
-            caption: format!(
-                "Lines join the medians over {over}. Where the offered rate passes what a device can forward, its queues fill and latency \
-                 jumps to the time a full queue takes. Trials in which the generator itself fell behind are left out."
-            ),
-            svg: load::draw(&columns(&groups, |device| load::Item {
-                series: series(device),
-                points: device
-                    .load
-                    .iter()
-                    .map(|point| load::Point {
-                        sent_pps: point.sent_pps,
-                        avg_ns: triple(&point.avg_ns),
-                        max_ns: triple(&point.max_ns),
-                        loss: point.loss,
-                    })
-                    .collect(),
-                loss_free_pps: device.loss_free_spread().map(|spread| spread.median),
-            })),
-            data: None,
-        },
-        Drawn {
-            name: "throughput",
-            title: "Highest loss-free rate",
-            caption: format!(
-                "The highest offered rate at which every packet came back. Bars: median of {over}; whiskers: smallest and largest. \
-                 “≥”: the search ended at what the generator could offer or was asked to offer, so the device may be faster."
-            ),
-            svg: bars::draw(
-                &bars::Figure {
-                    name: "throughput",
-                    title: "Highest loss-free rate per device",
-                    x_title: "highest loss-free rate (packets/s)",
-                    quantity: Quantity::RatePps,
-                    logarithmic: false,
-                    text: rate,
-                },
-                &columns(&groups, |device| bars::Item {
-                    series: series(device),
-                    spread: device
-                        .loss_free_spread()
-                        .as_ref()
-                        .map(triple)
-                        .ok_or_else(|| "no loss-free rate found".to_string()),
-                    at_least: device
-                        .limited_by
-                        .iter()
-                        .any(|limit| *limit != taut_measure::Limit::Device),
-                }),
-            ),
-            data: None,
-        },
+        latency_histogram(&groups, &samples),
+        latency_percentiles(&groups, &samples),
+        latency_cdf(&groups, &samples),
+        latency_over_time(&groups, &causes, &samples, repetitions),
+        successive_latencies(&groups, &over),
+        latency_over_rate(&groups, &over),
+        loss_free_rates(&groups, &over),
     ];
     figures.extend(causes::aliasing(evaluation));
     figures
+}
+
+/// Returns the figure of the distribution of latency of each device.
+fn latency_histogram(groups: &[Group<'_>], samples: &str) -> Drawn {
+    Drawn {
+        name: "histogram",
+        title: "Latency histogram per device",
+        caption: format!(
+            "A device that holds packets for a full buffer or a drain timer spreads latency up to the timer; one that sends \
+             at once has a narrow spike. Each panel has its own vertical scale; the triangle marks the largest latency. \
+             32 bins per decade, {samples}."
+        ),
+        svg: histogram::draw(&columns(groups, |device| Item {
+            series: series(device),
+            values: Distribution::Latency(&device.latency),
+        })),
+        data: None,
+    }
+}
+
+/// Returns the figure of latency by percentile.
+fn latency_percentiles(groups: &[Group<'_>], samples: &str) -> Drawn {
+    Drawn {
+        name: "percentiles",
+        title: "Latency by percentile",
+        caption: format!(
+            "Each nine has equal room, so the right half of each panel is the slowest percent of packets. Lines are dotted where \
+             fewer than ten packets lie beyond: there single packets decide. {samples}."
+        ),
+        svg: percentiles::draw(&columns(groups, |device| Item {
+            series: series(device),
+            values: Distribution::Latency(&device.latency),
+        })),
+        data: None,
+    }
+}
+
+/// Returns the figure of the cumulative distribution of latency.
+fn latency_cdf(groups: &[Group<'_>], samples: &str) -> Drawn {
+    Drawn {
+        name: "cdf",
+        title: "Cumulative distribution of latency",
+        caption: format!("The share of packets that took at most so long. {samples}."),
+        svg: cdf::draw(&columns(groups, |device| Item {
+            series: series(device),
+            values: Distribution::Latency(&device.latency),
+        })),
+        data: None,
+    }
+}
+
+/// Returns the figure of the highest latencies over time, coloured by `causes`.
+fn latency_over_time(
+    groups: &[Group<'_>],
+    causes: &[Series],
+    samples: &str,
+    repetitions: usize,
+) -> Drawn {
+    Drawn {
+        name: "timeline",
+        title: "Latency over time",
+        caption: format!(
+            "Coloured: each device's 5000 highest latencies, by what they waited for where that is known; grey: up to 2000 packets drawn evenly from all. Straight slanted or level rows \
+             of worst packets point to periodic interruptions of the machine. Dotted verticals divide the repetitions, of which there are \
+             {repetitions}; the time between them is left out. {samples}."
+        ),
+        svg: timeline::draw(
+            &columns(groups, |device| timeline::Item {
+                series: series(device),
+                worst: causes::by_cause(&worst(device), Style::of(device.index)),
+                background: &device.timeline.background,
+                ends: &device.timeline.ends,
+                timer: device
+                    .info
+                    .flush_wait_ns
+                    .map(|ns| ("flush timer", ns as f64)),
+            }),
+            &causes.iter().collect::<Vec<_>>(),
+        ),
+        data: None,
+    }
+}
+
+/// Returns the figure of how much the latencies of successive packets differ.
+fn successive_latencies(groups: &[Group<'_>], over: &str) -> Drawn {
+    Drawn {
+        name: "jitter",
+        title: "Jitter per device",
+        caption: format!(
+            "The absolute difference of the latencies of successive packets (RFC 4689), all packets of {over}; \
+             pairs broken by a lost packet are left out."
+        ),
+        svg: jitter::draw(&columns(groups, |device| jitter::Item {
+            series: series(device),
+            jitter: &device.jitter,
+        })),
+        data: None,
+    }
+}
+
+/// Returns the figure of latency over the offered rate.
+fn latency_over_rate(groups: &[Group<'_>], over: &str) -> Drawn {
+    Drawn {
+        name: "load",
+        title: "Latency over offered rate",
+        caption: format!(
+            "Lines join the medians over {over}. Where the offered rate passes what a device can forward, its queues fill and latency \
+             jumps to the time a full queue takes. Trials in which the generator itself fell behind are left out."
+        ),
+        svg: load::draw(&columns(groups, |device| load::Item {
+            series: series(device),
+            points: device
+                .load
+                .iter()
+                .map(|point| load::Point {
+                    sent_pps: point.sent_pps,
+                    avg_ns: triple(&point.avg_ns),
+                    max_ns: triple(&point.max_ns),
+                    loss: point.loss,
+                })
+                .collect(),
+            loss_free_pps: device.loss_free_spread().map(|spread| spread.median),
+        })),
+        data: None,
+    }
+}
+
+/// Returns the figure of the highest loss-free rate of each device.
+fn loss_free_rates(groups: &[Group<'_>], over: &str) -> Drawn {
+    Drawn {
+        name: "throughput",
+        title: "Highest loss-free rate",
+        caption: format!(
+            "The highest offered rate at which every packet came back. Bars: median of {over}; whiskers: smallest and largest. \
+             “≥”: the search ended at what the generator could offer or was asked to offer, so the device may be faster."
+        ),
+        svg: bars::draw(
+            &bars::Figure {
+                name: "throughput",
+                title: "Highest loss-free rate per device",
+                x_title: "highest loss-free rate (packets/s)",
+                quantity: Quantity::RatePps,
+                logarithmic: false,
+                text: rate,
+            },
+            &columns(groups, |device| bars::Item {
+                series: series(device),
+                spread: device
+                    .loss_free_spread()
+                    .as_ref()
+                    .map(triple)
+                    .ok_or_else(|| "no loss-free rate found".to_string()),
+                at_least: device
+                    .limited_by
+                    .iter()
+                    .any(|limit| *limit != taut_measure::Limit::Device),
+            }),
+        ),
+        data: None,
+    }
 }
 
 /// A device's worst packets and what each waited for.

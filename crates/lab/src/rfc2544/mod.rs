@@ -25,10 +25,10 @@ use session::{Progress, Session};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
-use taut_host::choose_cores;
+use taut_host::{CorePlan, choose_cores};
 use taut_results::{Completion, LeftOut, Manifest, ResultsError};
 use taut_sys::Clock;
-use taut_traffic::{Live, Sizes};
+use taut_traffic::{Live, Sizes, Traffic};
 
 /// What to run.
 #[derive(Debug, Clone)]
@@ -86,20 +86,11 @@ pub fn run(
     stop: &AtomicBool,
 ) -> Result<PathBuf, BenchError> {
     // Before anything is set up, so that wrong sizes and fields are found at once.
-    let traffics = plan
-        .sizes
-        .iter()
-        .map(|size| plan.device.traffic(size, &plan.fields))
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(BenchError::Input)?;
+    let traffics = traffics(plan)?;
     let first = traffics
         .first()
         .ok_or_else(|| BenchError::Input("no frame size: give one at least".to_string()))?;
-    let tapped = if plan.settings.tap {
-        plan.device.wires().map_err(BenchError::Input)?
-    } else {
-        Vec::new()
-    };
+    let tapped = tapped_interfaces(plan)?;
     let notes = plan
         .device
         .notes()
@@ -108,20 +99,7 @@ pub fn run(
     let device_log: Option<&Path> = device_log.or(plan.device_log.as_deref());
     let cores = choose_cores().with_generator(plan.core);
     let clock = plan.clock;
-    let title = format!("Benchmarks of {}", plan.device.name());
-    let mut head = Head {
-        manifest: Manifest::begin(
-            (Head::SCHEMA, title),
-            &plan.command_line,
-            &cores,
-            Vec::new(),
-        ),
-        settings: plan.settings.clone(),
-        device: plan.device.name(),
-        device_note: plan.device.note(),
-        sizes: plan.sizes.iter().map(ToString::to_string).collect(),
-        average_bytes: plan.sizes.iter().map(Sizes::average_bytes).collect(),
-    };
+    let mut head = begin_head(plan, &cores);
     let mut progress = Progress::new(observer, &plan.settings, plan.sizes.len());
     // A folder that cannot be had is said before anything takes its time.
     let folder = Folder::create(&plan.folder, &head)?;
@@ -159,14 +137,65 @@ pub fn run(
             .all()
         });
     surroundings.look_again(&mut head.manifest, stop);
-    let failed = match measured {
-        Ok(()) | Err(RunError::Stopped) => None,
+    let failed = failure(measured)?;
+    conclude(&folder, &mut head, failed)
+}
+
+/// Returns the traffic of each frame size.
+fn traffics(plan: &Plan) -> Result<Vec<Traffic>, BenchError> {
+    plan.sizes
+        .iter()
+        .map(|size| plan.device.traffic(size, &plan.fields))
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(BenchError::Input)
+}
+
+/// Returns the interfaces that a tap watches; none without one.
+fn tapped_interfaces(plan: &Plan) -> Result<Vec<String>, BenchError> {
+    if plan.settings.tap {
+        plan.device.wires().map_err(BenchError::Input)
+    } else {
+        Ok(Vec::new())
+    }
+}
+
+/// Returns the head of the results as it is before anything is measured.
+fn begin_head(plan: &Plan, cores: &CorePlan) -> Head {
+    let title = format!("Benchmarks of {}", plan.device.name());
+    Head {
+        manifest: Manifest::begin((Head::SCHEMA, title), &plan.command_line, cores, Vec::new()),
+        settings: plan.settings.clone(),
+        device: plan.device.name(),
+        device_note: plan.device.note(),
+        sizes: plan.sizes.iter().map(ToString::to_string).collect(),
+        average_bytes: plan.sizes.iter().map(Sizes::average_bytes).collect(),
+    }
+}
+
+/// Returns why the measurement ended early, unless it was told to stop.
+///
+/// # Errors
+/// When results could not be written.
+fn failure(measured: Result<(), RunError>) -> Result<Option<String>, BenchError> {
+    match measured {
+        Ok(()) | Err(RunError::Stopped) => Ok(None),
         // What was written before stays readable.
-        Err(RunError::Results(e)) => return Err(e.into()),
+        Err(RunError::Results(e)) => Err(e.into()),
         Err(failed @ (RunError::Device(_) | RunError::Core(_) | RunError::Instrument(_))) => {
-            Some(failed.to_string())
+            Ok(Some(failed.to_string()))
         }
-    };
+    }
+}
+
+/// Writes into the folder how the measurement ended, and returns the folder's path.
+///
+/// # Errors
+/// When results cannot be written, or it `failed` before there were any.
+fn conclude(
+    folder: &Folder,
+    head: &mut Head,
+    failed: Option<String>,
+) -> Result<PathBuf, BenchError> {
     if let Some(why) = &failed {
         head.manifest.completion = Completion::Interrupted;
         head.manifest.left_out.push(LeftOut {
@@ -175,7 +204,7 @@ pub fn run(
             how: "see that the device is still there, and run it again".to_string(),
         });
     }
-    folder.update(&head)?;
+    folder.update(head)?;
     match failed {
         Some(why) if folder.is_empty() => Err(BenchError::Device(why)),
         _ => Ok(folder.path().to_path_buf()),

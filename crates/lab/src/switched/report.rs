@@ -122,8 +122,23 @@ fn table<T>(
     }
 }
 
+/// Returns all tables in the order of the report.
 fn all_tables(evaluation: &Evaluation<'_>) -> Vec<Table> {
-    let hops = table(
+    vec![
+        hops(evaluation),
+        rules(evaluation),
+        qos(evaluation),
+        insertion(evaluation),
+        on_wire(evaluation),
+        amplify(evaluation),
+        actions(evaluation),
+        compared(evaluation),
+    ]
+}
+
+/// Returns the table of the latency over so many cables.
+fn hops(evaluation: &Evaluation<'_>) -> Table {
+    table(
         evaluation,
         "Latency over cables",
         &["cables", "least", "p50", "p99", "p99 less least", "lost"],
@@ -138,8 +153,12 @@ fn all_tables(evaluation: &Evaluation<'_>) -> Vec<Table> {
                 plain(share(row.lost)),
             ]
         },
-    );
-    let rules = table(
+    )
+}
+
+/// Returns the table of the rates and latencies with so many rules.
+fn rules(evaluation: &Evaluation<'_>) -> Table {
+    table(
         evaluation,
         "Rules",
         &[
@@ -163,8 +182,12 @@ fn all_tables(evaluation: &Evaluation<'_>) -> Vec<Table> {
                 cell(&row.rule_ns, time),
             ]
         },
-    );
-    let qos = table(
+    )
+}
+
+/// Returns the table of real-time packets beside background traffic, with priority and without.
+fn qos(evaluation: &Evaluation<'_>) -> Table {
+    table(
         evaluation,
         "Real-time packets beside background",
         &[
@@ -188,8 +211,12 @@ fn all_tables(evaluation: &Evaluation<'_>) -> Vec<Table> {
                 cell(&row.background_p50_ns, time),
             ]
         },
-    );
-    let insertion = table(
+    )
+}
+
+/// Returns the table of the time until a rule is in force, as the switch's barriers tell it.
+fn insertion(evaluation: &Evaluation<'_>) -> Table {
+    table(
         evaluation,
         "Time until a rule is in force, by barriers",
         &[
@@ -213,8 +240,12 @@ fn all_tables(evaluation: &Evaluation<'_>) -> Vec<Table> {
                 cell(&row.deleted_barrier_p50_ns, time),
             ]
         },
-    );
-    let on_wire = table(
+    )
+}
+
+/// Returns the table of the time until a rule is in force, as packets show it.
+fn on_wire(evaluation: &Evaluation<'_>) -> Table {
+    table(
         evaluation,
         "Time until a rule is in force, by packets",
         &[
@@ -238,8 +269,12 @@ fn all_tables(evaluation: &Evaluation<'_>) -> Vec<Table> {
                 cell(&row.vanished_barrier_ns, time),
             ]
         },
-    );
-    let amplify = table(
+    )
+}
+
+/// Returns the table of one stream that goes through all ports.
+fn amplify(evaluation: &Evaluation<'_>) -> Table {
+    table(
         evaluation,
         "One stream through all ports",
         &[
@@ -263,8 +298,12 @@ fn all_tables(evaluation: &Evaluation<'_>) -> Vec<Table> {
                 plain(share(row.most_lost_at_most)),
             ]
         },
-    );
-    let actions = table(
+    )
+}
+
+/// Returns the table of what actions cost.
+fn actions(evaluation: &Evaluation<'_>) -> Table {
+    table(
         evaluation,
         "Actions",
         &["does", "rate", "costs", "p50", "p99"],
@@ -278,8 +317,12 @@ fn all_tables(evaluation: &Evaluation<'_>) -> Vec<Table> {
                 cell(&row.p99_ns, time),
             ]
         },
-    );
-    let compared = Table {
+    )
+}
+
+/// Returns the table of the first switch against each of the others.
+fn compared(evaluation: &Evaluation<'_>) -> Table {
+    Table {
         title: match evaluation.switches.first() {
             Some(first) => format!("{} against others", first.switch.label()),
             None => "Against others".to_string(),
@@ -301,10 +344,7 @@ fn all_tables(evaluation: &Evaluation<'_>) -> Vec<Table> {
             })
             .collect(),
         ..Table::default()
-    };
-    vec![
-        hops, rules, qos, insertion, on_wire, amplify, actions, compared,
-    ]
+    }
 }
 
 #[cfg(test)]

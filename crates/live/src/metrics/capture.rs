@@ -2,77 +2,177 @@
 
 use super::{Exposition, Kind};
 use taut_capture::analyser::AnalyserStatus;
-use taut_capture::capture::Status;
+use taut_capture::capture::{Status, TriggerStatus};
+use taut_capture::flows::FlowsStatus;
+use taut_capture::keeper;
 use taut_engine::AtPort;
 
 /// The metrics of a capture and its ports at this moment.
 pub fn capture_metrics(status: &Status, ports: &[AtPort]) -> String {
     let mut text = Exposition::new();
-    let mut totals = vec![
-        (
-            "taut_capture_kept_packets",
-            "packets",
-            "Kept in memory.",
-            status.kept.packets,
-        ),
-        (
-            "taut_capture_kept_bytes",
-            "bytes",
-            "Bytes of them on the wire.",
-            status.kept.bytes,
-        ),
-        (
-            "taut_capture_overwritten_packets",
-            "packets",
-            "Kept, and written over since.",
-            status.overwritten.packets,
-        ),
-        (
-            "taut_capture_lost_packets",
-            "packets",
-            "For which there was no memory.",
-            status.lost.packets,
-        ),
-        (
-            "taut_capture_not_looked_at_packets",
-            "packets",
-            "Written over before triggers were asked and flows counted.",
-            status.not_looked_at,
-        ),
-    ];
+    add_singles(&mut text, Kind::Counter, TOTALS, status);
     if let Some(disk) = &status.disk {
-        totals.extend([
-            (
-                "taut_capture_disk_packets",
-                "packets",
-                "Written to disk.",
-                disk.packets,
-            ),
-            (
-                "taut_capture_disk_lost_packets",
-                "packets",
-                "That could not be written to disk.",
-                disk.lost,
-            ),
-            (
-                "taut_capture_disk_missed_packets",
-                "packets",
-                "Written over in memory before they were on disk.",
-                disk.missed,
-            ),
-        ]);
+        add_singles(&mut text, Kind::Counter, DISK_TOTALS, disk);
     }
     if let Some(flows) = &status.flows {
-        totals.push((
-            "taut_capture_forgotten_flows",
-            "flows",
-            "That had to go for others.",
-            flows.forgotten,
-        ));
+        add_singles(&mut text, Kind::Counter, FLOW_TOTALS, flows);
     }
-    for (name, unit, help, value) in totals {
-        text.single(name, Kind::Counter, unit, help, value as f64);
+    add_port_losses(&mut text, ports);
+    add_triggers(&mut text, &status.triggers);
+    add_analysers(&mut text, &status.analysers);
+    add_singles(&mut text, Kind::Gauge, GAUGES, status);
+    if let Some(flows) = &status.flows {
+        add_singles(&mut text, Kind::Gauge, FLOW_GAUGES, flows);
     }
+    text.finish()
+}
+
+/// A metric, and how its value is taken from a status.
+struct Metric<T> {
+    name: &'static str,
+    unit: &'static str,
+    help: &'static str,
+    value: fn(&T) -> f64,
+}
+
+/// What a capture has counted since its start.
+const TOTALS: &[Metric<Status>] = &[
+    Metric {
+        name: "taut_capture_kept_packets",
+        unit: "packets",
+        help: "Kept in memory.",
+        value: |it| it.kept.packets as f64,
+    },
+    Metric {
+        name: "taut_capture_kept_bytes",
+        unit: "bytes",
+        help: "Bytes of them on the wire.",
+        value: |it| it.kept.bytes as f64,
+    },
+    Metric {
+        name: "taut_capture_overwritten_packets",
+        unit: "packets",
+        help: "Kept, and written over since.",
+        value: |it| it.overwritten.packets as f64,
+    },
+    Metric {
+        name: "taut_capture_lost_packets",
+        unit: "packets",
+        help: "For which there was no memory.",
+        value: |it| it.lost.packets as f64,
+    },
+    Metric {
+        name: "taut_capture_not_looked_at_packets",
+        unit: "packets",
+        help: "Written over before triggers were asked and flows counted.",
+        value: |it| it.not_looked_at as f64,
+    },
+];
+
+/// What has been counted on the way to disk.
+const DISK_TOTALS: &[Metric<keeper::Status>] = &[
+    Metric {
+        name: "taut_capture_disk_packets",
+        unit: "packets",
+        help: "Written to disk.",
+        value: |it| it.packets as f64,
+    },
+    Metric {
+        name: "taut_capture_disk_lost_packets",
+        unit: "packets",
+        help: "That could not be written to disk.",
+        value: |it| it.lost as f64,
+    },
+    Metric {
+        name: "taut_capture_disk_missed_packets",
+        unit: "packets",
+        help: "Written over in memory before they were on disk.",
+        value: |it| it.missed as f64,
+    },
+];
+
+/// What has been counted of flows.
+const FLOW_TOTALS: &[Metric<FlowsStatus>] = &[Metric {
+    name: "taut_capture_forgotten_flows",
+    unit: "flows",
+    help: "That had to go for others.",
+    value: |it| it.forgotten as f64,
+}];
+
+/// What has been counted of each trigger.
+const TRIGGER_TOTALS: &[Metric<TriggerStatus>] = &[
+    Metric {
+        name: "taut_capture_triggers_fired",
+        unit: "",
+        help: "Times that a trigger has fired.",
+        value: |it| it.fired as f64,
+    },
+    Metric {
+        name: "taut_capture_dumps_begun",
+        unit: "",
+        help: "Dumps that a trigger has begun.",
+        value: |it| it.begun as f64,
+    },
+    Metric {
+        name: "taut_capture_dumps_limited",
+        unit: "",
+        help: "Dumps that it has not begun, as there were too many in a minute.",
+        value: |it| it.limited as f64,
+    },
+    Metric {
+        name: "taut_capture_dumped_packets",
+        unit: "packets",
+        help: "Packets of a trigger's dumps whose bytes were written.",
+        value: |it| it.written as f64,
+    },
+    Metric {
+        name: "taut_capture_dump_lost_packets",
+        unit: "packets",
+        help: "Packets of a trigger's dumps that could not be written.",
+        value: |it| it.lost as f64,
+    },
+];
+
+/// What a capture is like at the moment.
+const GAUGES: &[Metric<Status>] = &[
+    Metric {
+        name: "taut_capture_look_back_seconds",
+        unit: "seconds",
+        help: "Age of the oldest packet in memory.",
+        value: Status::looks_back_seconds,
+    },
+    Metric {
+        name: "taut_capture_ring_bytes",
+        unit: "bytes",
+        help: "Size of the ring.",
+        value: |it| it.ring_bytes as f64,
+    },
+    Metric {
+        name: "taut_capture_dumps_in_progress",
+        unit: "",
+        help: "Dumps that are being written.",
+        value: |it| it.dumping.len() as f64,
+    },
+];
+
+/// What is known of flows at the moment.
+const FLOW_GAUGES: &[Metric<FlowsStatus>] = &[Metric {
+    name: "taut_capture_known_flows",
+    unit: "flows",
+    help: "That are told apart at the moment.",
+    value: |it| it.known as f64,
+}];
+
+/// Adds metrics of a status that have one value each.
+fn add_singles<T>(text: &mut Exposition, kind: Kind, metrics: &[Metric<T>], status: &T) {
+    for metric in metrics {
+        let value = (metric.value)(status);
+        text.single(metric.name, kind, metric.unit, metric.help, value);
+    }
+}
+
+/// Adds the packets that were lost at ports.
+fn add_port_losses(text: &mut Exposition, ports: &[AtPort]) {
     text.family(
         "taut_capture_port_lost_packets",
         Kind::Counter,
@@ -88,78 +188,17 @@ pub fn capture_metrics(status: &Status, ports: &[AtPort]) -> String {
             text.sample(&[("port", port), ("cause", cause)], value as f64);
         }
     }
-    let families = [
-        (
-            "taut_capture_triggers_fired",
-            "Times that a trigger has fired.",
-        ),
-        (
-            "taut_capture_dumps_begun",
-            "Dumps that a trigger has begun.",
-        ),
-        (
-            "taut_capture_dumps_limited",
-            "Dumps that it has not begun, as there were too many in a minute.",
-        ),
-        (
-            "taut_capture_dumped_packets",
-            "Packets of a trigger's dumps whose bytes were written.",
-        ),
-        (
-            "taut_capture_dump_lost_packets",
-            "Packets of a trigger's dumps that could not be written.",
-        ),
-    ];
-    for (at, (name, help)) in families.into_iter().enumerate() {
-        let unit = match name.ends_with("_packets") {
-            true => "packets",
-            false => "",
-        };
-        text.family(name, Kind::Counter, unit, help);
-        for trigger in &status.triggers {
-            let values = [
-                trigger.fired,
-                trigger.begun,
-                trigger.limited,
-                trigger.written,
-                trigger.lost,
-            ];
-            text.sample(&[("trigger", &trigger.name)], values[at] as f64);
+}
+
+/// Adds what has been counted of each trigger.
+fn add_triggers(text: &mut Exposition, triggers: &[TriggerStatus]) {
+    for metric in TRIGGER_TOTALS {
+        text.family(metric.name, Kind::Counter, metric.unit, metric.help);
+        for trigger in triggers {
+            let value = (metric.value)(trigger);
+            text.sample(&[("trigger", &trigger.name)], value);
         }
     }
-    add_analysers(&mut text, &status.analysers);
-    let mut gauges = vec![
-        (
-            "taut_capture_look_back_seconds",
-            "seconds",
-            "Age of the oldest packet in memory.",
-            status.looks_back_seconds(),
-        ),
-        (
-            "taut_capture_ring_bytes",
-            "bytes",
-            "Size of the ring.",
-            status.ring_bytes as f64,
-        ),
-        (
-            "taut_capture_dumps_in_progress",
-            "",
-            "Dumps that are being written.",
-            status.dumping.len() as f64,
-        ),
-    ];
-    if let Some(flows) = &status.flows {
-        gauges.push((
-            "taut_capture_known_flows",
-            "flows",
-            "That are told apart at the moment.",
-            flows.known as f64,
-        ));
-    }
-    for (name, unit, help, value) in gauges {
-        text.single(name, Kind::Gauge, unit, help, value);
-    }
-    text.finish()
 }
 
 /// What there is to tell of an analyser.

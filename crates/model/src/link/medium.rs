@@ -260,6 +260,14 @@ struct OnAir {
     done: Option<(usize, Fate)>,
 }
 
+/// A transmission that one or more stations begin at once.
+#[derive(Debug, Clone, Copy)]
+struct Attempt {
+    begun_ns: u64,
+    end_ns: u64,
+    collides: bool,
+}
+
 #[derive(Debug)]
 struct Contention {
     line: Line,
@@ -536,100 +544,37 @@ impl SharedMedium {
         let Some(first) = first else {
             return;
         };
-        let is_never_free = contention.stations.len() > self.queues.len();
-        let from_ns = contention.free_ns.max(match is_never_free {
-            true => first.saturating_sub(MADE_UP_NS),
-            false => first,
-        });
-        let passed_ns = from_ns - contention.free_ns;
-        // Who waited while the medium was free has counted down.
-        let passed = match is_never_free {
-            true => 0,
-            false => passed_ns / contention.slot_ns.max(1),
-        };
-        let passed = u32::try_from(passed).unwrap_or(u32::MAX);
-        if is_never_free {
-            self.counts.busy_ns += passed_ns;
-        }
-        for (station, queue) in contention.stations.iter_mut().zip(&self.queues) {
-            if !queue.is_empty() {
-                station.backoff = station.backoff.saturating_sub(passed);
-            }
-        }
-        let queues = &self.queues;
-        let takes_part = |number: usize| {
-            number >= 2
-                || queues[number]
-                    .front()
-                    .is_some_and(|it| it.since_ns <= from_ns)
-        };
-        let count = contention.stations.len();
-        let shortest = (0..count)
-            .filter(|number| takes_part(*number))
-            .map(|number| contention.stations[number].backoff)
-            .min()
-            .unwrap_or(0);
-        let mut winners = 0_u32;
-        let mut longest_bytes = 0;
-        for number in 0..count {
-            if !takes_part(number) {
-                continue;
-            }
-            let station = &mut contention.stations[number];
-            station.backoff -= shortest;
-            if station.backoff == 0 {
-                winners += 1;
-                let bytes = match queues.get(number) {
-                    Some(queue) => queue.front().map_or(0, |it| it.bytes),
-                    None => contention.station_bytes,
-                };
-                longest_bytes = longest_bytes.max(bytes);
-            }
-        }
-        let takes_ns = contention.time_ns(longest_bytes, shortest);
-        let end_ns = from_ns + takes_ns;
-        let begun_ns = from_ns + u64::from(shortest) * contention.slot_ns;
-        self.counts.busy_ns += takes_ns;
-        let collides = winners > 1;
-        self.counts.collisions += u64::from(collides);
-        let is_lost = self.is_lost(end_ns);
+        let (from_ns, busy_ns) = contention.count_down(first, &self.queues);
+        let attempt = contention.attempt(from_ns, &self.queues);
+        self.counts.busy_ns += busy_ns + (attempt.end_ns - from_ns);
+        self.counts.collisions += u64::from(attempt.collides);
+        let is_lost = self.is_lost(attempt.end_ns);
         let Access::Contention(contention) = &mut self.access else {
             return;
         };
+        let fails = attempt.collides || is_lost;
         let mut done = None;
-        for number in 0..count {
-            let is_sender = contention.stations[number].backoff == 0
-                && (number >= 2
-                    || self.queues[number]
-                        .front()
-                        .is_some_and(|it| it.since_ns <= from_ns));
-            if !is_sender {
+        for number in 0..contention.stations.len() {
+            if contention.stations[number].backoff > 0 || !takes_part(number, &self.queues, from_ns)
+            {
                 continue;
             }
-            let station = &mut contention.stations[number];
-            station.attempts += 1;
-            let fails = collides || is_lost;
-            let gives_up = fails && station.attempts >= contention.attempts;
-            if fails && !gives_up {
-                self.counts.repeated += u64::from(number < 2);
-                station.window = (2 * station.window + 1).min(contention.cw_max);
-            } else {
-                (station.window, station.attempts) = (contention.cw_min, 0);
-            }
-            station.backoff = self.rng.u32(0..=station.window);
-            if number < 2 && (!fails || gives_up) {
+            let gives_up = contention.settle(number, fails, &mut self.rng);
+            let is_ours = number < self.queues.len();
+            self.counts.repeated += u64::from(is_ours && fails && !gives_up);
+            if is_ours && (!fails || gives_up) {
                 let fate = if fails { Fate::Lost } else { Fate::Arrives };
                 // Of two that collide and are given up at once, the second one is when it is its turn again.
                 if done.is_none() {
                     done = Some((number, fate));
                 } else {
-                    station.attempts = contention.attempts - 1;
+                    contention.stations[number].attempts = contention.attempts - 1;
                 }
             }
         }
         contention.current = Some(OnAir {
-            end_ns,
-            begun_ns,
+            end_ns: attempt.end_ns,
+            begun_ns: attempt.begun_ns,
             done,
         });
     }
@@ -708,7 +653,81 @@ impl Loss {
     }
 }
 
+/// Returns whether a station has something to send at that time: one of a direction if a packet has come, others always.
+fn takes_part(number: usize, queues: &[VecDeque<Waiting>; 2], at_ns: u64) -> bool {
+    let has_come = |queue: &VecDeque<Waiting>| queue.front().is_some_and(|it| it.since_ns <= at_ns);
+    queues.get(number).is_none_or(has_come)
+}
+
 impl Contention {
+    /// Returns when stations begin to contend for a packet that came then, and for how long others had the medium before, both
+    /// in ns. Who waited while the medium was free has counted down.
+    fn count_down(&mut self, first_ns: u64, queues: &[VecDeque<Waiting>; 2]) -> (u64, u64) {
+        let is_never_free = self.stations.len() > queues.len();
+        let from_ns = self.free_ns.max(match is_never_free {
+            true => first_ns.saturating_sub(MADE_UP_NS),
+            false => first_ns,
+        });
+        let passed_ns = from_ns - self.free_ns;
+        if is_never_free {
+            return (from_ns, passed_ns);
+        }
+        let passed = passed_ns / self.slot_ns.max(1);
+        let passed = u32::try_from(passed).unwrap_or(u32::MAX);
+        for (station, queue) in self.stations.iter_mut().zip(queues) {
+            if !queue.is_empty() {
+                station.backoff = station.backoff.saturating_sub(passed);
+            }
+        }
+        (from_ns, 0)
+    }
+
+    /// Has those stations send whose backoff ends first; no backoff is left to them.
+    fn attempt(&mut self, from_ns: u64, queues: &[VecDeque<Waiting>; 2]) -> Attempt {
+        let count = self.stations.len();
+        let shortest = (0..count)
+            .filter(|number| takes_part(*number, queues, from_ns))
+            .map(|number| self.stations[number].backoff)
+            .min()
+            .unwrap_or(0);
+        let mut senders = 0_u32;
+        let mut longest_bytes = 0;
+        for number in 0..count {
+            if !takes_part(number, queues, from_ns) {
+                continue;
+            }
+            let station = &mut self.stations[number];
+            station.backoff -= shortest;
+            if station.backoff == 0 {
+                senders += 1;
+                let bytes = match queues.get(number) {
+                    Some(queue) => queue.front().map_or(0, |it| it.bytes),
+                    None => self.station_bytes,
+                };
+                longest_bytes = longest_bytes.max(bytes);
+            }
+        }
+        Attempt {
+            begun_ns: from_ns + u64::from(shortest) * self.slot_ns,
+            end_ns: from_ns + self.time_ns(longest_bytes, shortest),
+            collides: senders > 1,
+        }
+    }
+
+    /// Draws the next backoff of a station that has sent, and returns whether it gives up a frame that failed.
+    fn settle(&mut self, number: usize, fails: bool, rng: &mut Rng) -> bool {
+        let station = &mut self.stations[number];
+        station.attempts += 1;
+        let gives_up = fails && station.attempts >= self.attempts;
+        if fails && !gives_up {
+            station.window = (2 * station.window + 1).min(self.cw_max);
+        } else {
+            (station.window, station.attempts) = (self.cw_min, 0);
+        }
+        station.backoff = rng.u32(0..=station.window);
+        gives_up
+    }
+
     /// Time of a frame with its Ethernet header, after so many slots of backoff.
     fn time_ns(&self, bytes: u32, backoff: u32) -> u64 {
         // The Ethernet header does not go over the air: what the air asks for instead is in the line.

@@ -7,6 +7,7 @@ use super::fault::{Fault, interrupt_file};
 use super::message::{MODE_ETHERNET, Message, VERSION};
 use super::ring::{MIN_LOG2_RING_SIZE, Ring};
 use super::{APPLICATION_NAME, Identity};
+use crate::PortError;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -122,12 +123,51 @@ fn watch(channel: &Channel<'_>, connection: Connection, handovers: &Handovers) -
     }
 }
 
+/// Shakes hands with a server: agrees on the rings, makes them, and offers their memory and that of the pools.
 fn shake_hands(
     channel: &Channel<'_>,
     offer: &Offer,
     identity: &Identity,
 ) -> Result<Connection, ChannelError> {
-    let (log2_size, tx_rings, rx_rings) = match channel.receive()?.0 {
+    let rings = agree(channel.receive()?.0, offer)?;
+    channel.send(
+        &Message::Init {
+            version: VERSION,
+            id: identity.id,
+            mode: MODE_ETHERNET,
+            secret: identity.secret.clone(),
+            name: APPLICATION_NAME.to_string(),
+        },
+        None,
+    )?;
+    channel.expect_ack()?;
+    let connection = make_rings(&rings)?;
+    add_regions(channel, &connection, offer)?;
+    add_rings(channel, &connection)?;
+    channel.send(
+        &Message::Connect {
+            interface: identity.interface(),
+        },
+        None,
+    )?;
+    match channel.receive()?.0 {
+        Message::Connected { .. } => Ok(connection),
+        other => Err(ChannelError::Protocol(format!(
+            "expected Connected, got {other:?}"
+        ))),
+    }
+}
+
+/// Rings that both sides have agreed on: their size, and how many there are to send and to receive through.
+struct Rings {
+    log2_size: u8,
+    tx: u16,
+    rx: u16,
+}
+
+/// Returns the rings that a server takes which greets like this, as far as they are offered.
+fn agree(greeting: Message, offer: &Offer) -> Result<Rings, ChannelError> {
+    match greeting {
         Message::Hello {
             min_version,
             max_version,
@@ -155,34 +195,28 @@ fn shake_hands(
                     offer.pools.len() + 1
                 )));
             }
-            (
-                offer.log2_ring_size.min(max_log2_ring_size),
-                (offer.pools.len() as u16).min(max_c2s_ring.saturating_add(1)),
-                offer.rx_rings.min(max_s2c_ring.saturating_add(1)),
-            )
+            Ok(Rings {
+                log2_size: offer.log2_ring_size.min(max_log2_ring_size),
+                tx: (offer.pools.len() as u16).min(max_c2s_ring.saturating_add(1)),
+                rx: offer.rx_rings.min(max_s2c_ring.saturating_add(1)),
+            })
         }
-        other => {
-            return Err(ChannelError::Protocol(format!(
-                "expected Hello, got {other:?}"
-            )));
-        }
-    };
-    channel.send(
-        &Message::Init {
-            version: VERSION,
-            id: identity.id,
-            mode: MODE_ETHERNET,
-            secret: identity.secret.clone(),
-            name: APPLICATION_NAME.to_string(),
-        },
-        None,
-    )?;
-    channel.expect_ack()?;
+        other => Err(ChannelError::Protocol(format!(
+            "expected Hello, got {other:?}"
+        ))),
+    }
+}
 
-    let system = |e: crate::PortError| ChannelError::System(e.to_string());
+fn system(error: PortError) -> ChannelError {
+    ChannelError::System(error.to_string())
+}
+
+/// Makes the rings, all of them in one region, and the connection that they are for.
+fn make_rings(rings: &Rings) -> Result<Connection, ChannelError> {
+    let Rings { log2_size, tx, rx } = *rings;
     let ring_bytes = Ring::bytes(log2_size).next_multiple_of(4096);
-    let bytes = usize::from(tx_rings + rx_rings) * ring_bytes;
-    let rings = Mapping::create_small("taut-rings", bytes).map_err(|e| system(e.into()))?;
+    let bytes = usize::from(tx + rx) * ring_bytes;
+    let memory = Mapping::create_small("taut-rings", bytes).map_err(|e| system(e.into()))?;
     let place = |nth: u16| -> Result<RingPlace, ChannelError> {
         Ok(RingPlace {
             region: 0,
@@ -191,42 +225,53 @@ fn shake_hands(
             interrupt: interrupt_file().map_err(system)?,
         })
     };
-    let mut files = vec![(rings.fd(), rings.len())];
-    files.extend(offer.pools.iter().cloned());
     let connection = Connection {
         regions: Arc::new(Regions {
             _guards: Vec::new(),
-            mapped: vec![rings],
+            mapped: vec![memory],
         }),
         pool_region: 1,
-        client_to_server: (0..tx_rings).map(place).collect::<Result<_, _>>()?,
-        server_to_client: (tx_rings..tx_rings + rx_rings)
-            .map(place)
-            .collect::<Result<_, _>>()?,
+        client_to_server: (0..tx).map(place).collect::<Result<_, _>>()?,
+        server_to_client: (tx..tx + rx).map(place).collect::<Result<_, _>>()?,
         fault: Fault::new().map_err(system)?,
     };
-    let Connection {
-        client_to_server,
-        server_to_client,
-        ..
-    } = &connection;
-    for place in client_to_server.iter().chain(server_to_client) {
+    let places = connection.client_to_server.iter();
+    for place in places.chain(&connection.server_to_client) {
         if let Some(ring) = connection.ring(place) {
             ring.initialise();
         }
     }
-    for (index, (file, size)) in files.iter().enumerate() {
+    Ok(connection)
+}
+
+/// Adds the region of the rings, and behind it that of each worker's pool.
+fn add_regions(
+    channel: &Channel<'_>,
+    connection: &Connection,
+    offer: &Offer,
+) -> Result<(), ChannelError> {
+    let rings = connection.regions.mapped.iter();
+    let rings = rings.map(|region| (region.fd(), region.len()));
+    let regions = rings.chain(offer.pools.iter().cloned());
+    for (index, (file, size)) in regions.enumerate() {
         channel.send(
             &Message::AddRegion {
                 index: index as u16,
-                size_bytes: *size as u64,
+                size_bytes: size as u64,
             },
             Some(file.as_fd()),
         )?;
         channel.expect_ack()?;
     }
-    let all = (0..).zip(client_to_server).map(|ring| (true, ring));
-    let all = all.chain((0..).zip(server_to_client).map(|ring| (false, ring)));
+    Ok(())
+}
+
+/// Adds the rings: those to send through, and then those to receive from.
+fn add_rings(channel: &Channel<'_>, connection: &Connection) -> Result<(), ChannelError> {
+    let tx_rings = (0..).zip(&connection.client_to_server);
+    let rx_rings = (0..).zip(&connection.server_to_client);
+    let all = tx_rings.map(|ring| (true, ring));
+    let all = all.chain(rx_rings.map(|ring| (false, ring)));
     for (client_to_server, (index, place)) in all {
         channel.send(
             &Message::AddRing {
@@ -246,16 +291,5 @@ fn shake_hands(
             other => other,
         })?;
     }
-    channel.send(
-        &Message::Connect {
-            interface: identity.interface(),
-        },
-        None,
-    )?;
-    match channel.receive()?.0 {
-        Message::Connected { .. } => Ok(connection),
-        other => Err(ChannelError::Protocol(format!(
-            "expected Connected, got {other:?}"
-        ))),
-    }
+    Ok(())
 }

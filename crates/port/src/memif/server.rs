@@ -217,6 +217,7 @@ fn is_event_counter(file: &OwnedFd) -> bool {
     std::fs::read_link(link).is_ok_and(|kind| kind == Path::new("anon_inode:[eventfd]"))
 }
 
+/// Shakes hands with a client: says what this side takes, lets the client in, and takes its regions and rings.
 fn shake_hands(
     channel: &Channel<'_>,
     identity: &Identity,
@@ -235,6 +236,12 @@ fn shake_hands(
         },
         None,
     )?;
+    admit(channel, identity)?;
+    Added::receive(channel, rx_rings, tx_rings)?.connection()
+}
+
+/// Receives which interface a client wants, and lets the client in if it is this one.
+fn admit(channel: &Channel<'_>, identity: &Identity) -> Result<(), ChannelError> {
     match channel.receive()?.0 {
         Message::Init {
             version,
@@ -266,96 +273,138 @@ fn shake_hands(
                     "a client has another secret: both sides take the same secret=".to_owned(),
                 ));
             }
+            channel.send(&Message::Ack, None)
+        }
+        other => protocol(format!("expected Init, got {other:?}")),
+    }
+}
+
+/// Regions and rings that a client has added, in the order of their numbers.
+#[derive(Default)]
+struct Added {
+    regions: Vec<Mapping>,
+    client_to_server: Vec<RingPlace>,
+    server_to_client: Vec<RingPlace>,
+}
+
+impl Added {
+    /// Receives regions and rings until the client wants to be connected.
+    fn receive(channel: &Channel<'_>, rx_most: u16, tx_most: u16) -> Result<Self, ChannelError> {
+        let mut added = Self::default();
+        loop {
+            match channel.receive()? {
+                (Message::AddRegion { index, size_bytes }, Some(file)) => {
+                    added.add_region(index, size_bytes, file)?;
+                }
+                (
+                    Message::AddRing {
+                        client_to_server,
+                        index,
+                        region,
+                        offset_bytes,
+                        log2_ring_size,
+                    },
+                    Some(interrupt),
+                ) => {
+                    let place = RingPlace {
+                        region,
+                        offset_bytes,
+                        log2_size: log2_ring_size,
+                        interrupt,
+                    };
+                    let (direction, most) = if client_to_server {
+                        (&mut added.client_to_server, rx_most)
+                    } else {
+                        (&mut added.server_to_client, tx_most)
+                    };
+                    add_ring(direction, most, index, place)?;
+                }
+                (Message::Connect { .. }, _) => return Ok(added),
+                (Message::AddRegion { .. } | Message::AddRing { .. }, None) => {
+                    return protocol("a region or ring came without its file");
+                }
+                (other, _) => {
+                    return protocol(format!(
+                        "expected a region, a ring or Connect, got {other:?}"
+                    ));
+                }
+            }
             channel.send(&Message::Ack, None)?;
         }
-        other => return protocol(format!("expected Init, got {other:?}")),
     }
-    let mut regions: Vec<Mapping> = Vec::new();
-    let (mut client_to_server, mut server_to_client) = (Vec::new(), Vec::new());
-    loop {
-        match channel.receive()? {
-            (Message::AddRegion { index, size_bytes }, Some(fd)) => {
-                if usize::from(index) != regions.len() || index >= MAX_REGIONS {
-                    return protocol(format!("region {index} out of order"));
-                }
-                let size = usize::try_from(size_bytes).or_else(|_| protocol("region too large"))?;
-                regions.push(Mapping::adopt(fd, size).or_else(|e| protocol(e.to_string()))?);
-            }
-            (
-                Message::AddRing {
-                    client_to_server: is_c2s,
-                    index,
-                    region,
-                    offset_bytes,
-                    log2_ring_size,
-                },
-                Some(fd),
-            ) => {
-                if !is_event_counter(&fd) {
-                    return protocol("a ring's interrupt file is no event counter (eventfd)");
-                }
-                if !(MIN_LOG2_RING_SIZE..=MAX_LOG2_RING_SIZE).contains(&log2_ring_size) {
-                    return protocol(format!(
-                        "a ring of 2^{log2_ring_size} descriptors: want {} to {}",
-                        1 << MIN_LOG2_RING_SIZE,
-                        1 << MAX_LOG2_RING_SIZE
-                    ));
-                }
-                let place = RingPlace {
-                    region,
-                    offset_bytes,
-                    log2_size: log2_ring_size,
-                    interrupt: fd,
-                };
-                let (direction, most) = if is_c2s {
-                    (&mut client_to_server, rx_rings)
-                } else {
-                    (&mut server_to_client, tx_rings)
-                };
-                if usize::from(index) != direction.len() || index >= most {
-                    return protocol(format!(
-                        "ring {index}: {most} in that direction, in order, were offered"
-                    ));
-                }
-                direction.push(place);
-            }
-            (Message::Connect { .. }, _) => break,
-            (Message::AddRegion { .. } | Message::AddRing { .. }, None) => {
-                return protocol("a region or ring came without its file");
-            }
-            (other, _) => {
-                return protocol(format!(
-                    "expected a region, a ring or Connect, got {other:?}"
-                ));
+
+    /// Adds the region of that number, which has to be the next one.
+    fn add_region(
+        &mut self,
+        index: u16,
+        size_bytes: u64,
+        file: OwnedFd,
+    ) -> Result<(), ChannelError> {
+        if usize::from(index) != self.regions.len() || index >= MAX_REGIONS {
+            return protocol(format!("region {index} out of order"));
+        }
+        let size = usize::try_from(size_bytes).or_else(|_| protocol("region too large"))?;
+        let region = Mapping::adopt(file, size).or_else(|e| protocol(e.to_string()))?;
+        self.regions.push(region);
+        Ok(())
+    }
+
+    /// Returns the connection over these regions and rings, if each ring lies in its region and there is one in each direction.
+    fn connection(self) -> Result<Connection, ChannelError> {
+        if self.client_to_server.is_empty() || self.server_to_client.is_empty() {
+            return protocol("Connect before a ring in each direction was added");
+        }
+        let fault = Fault::new().or_else(system)?;
+        let guards = self
+            .regions
+            .iter()
+            .map(|region| Guard::new(region.pages(), &fault).or_else(system))
+            .collect::<Result<_, _>>()?;
+        let connection = Connection {
+            regions: Arc::new(Regions {
+                _guards: guards,
+                mapped: self.regions,
+            }),
+            pool_region: 1,
+            client_to_server: self.client_to_server,
+            server_to_client: self.server_to_client,
+            fault,
+        };
+        let places = connection.client_to_server.iter();
+        for place in places.chain(&connection.server_to_client) {
+            match connection.ring(place) {
+                Some(ring) if ring.has_cookie() => {}
+                Some(_) => return protocol("a ring without the memif cookie"),
+                None => return protocol("a ring outside its region"),
             }
         }
-        channel.send(&Message::Ack, None)?;
+        Ok(connection)
     }
-    if client_to_server.is_empty() || server_to_client.is_empty() {
-        return protocol("Connect before a ring in each direction was added");
+}
+
+/// Adds the ring of that number, which has to be the next one of its direction, to `direction`, in which `most` were offered.
+fn add_ring(
+    direction: &mut Vec<RingPlace>,
+    most: u16,
+    index: u16,
+    place: RingPlace,
+) -> Result<(), ChannelError> {
+    if !is_event_counter(&place.interrupt) {
+        return protocol("a ring's interrupt file is no event counter (eventfd)");
     }
-    let fault = Fault::new().or_else(system)?;
-    let guards = regions
-        .iter()
-        .map(|region| Guard::new(region.pages(), &fault).or_else(system))
-        .collect::<Result<_, _>>()?;
-    let connection = Connection {
-        regions: Arc::new(Regions {
-            _guards: guards,
-            mapped: regions,
-        }),
-        pool_region: 1,
-        client_to_server,
-        server_to_client,
-        fault,
-    };
-    let places = connection.client_to_server.iter();
-    for place in places.chain(&connection.server_to_client) {
-        match connection.ring(place) {
-            Some(ring) if ring.has_cookie() => {}
-            Some(_) => return protocol("a ring without the memif cookie"),
-            None => return protocol("a ring outside its region"),
-        }
+    if !(MIN_LOG2_RING_SIZE..=MAX_LOG2_RING_SIZE).contains(&place.log2_size) {
+        return protocol(format!(
+            "a ring of 2^{} descriptors: want {} to {}",
+            place.log2_size,
+            1 << MIN_LOG2_RING_SIZE,
+            1 << MAX_LOG2_RING_SIZE
+        ));
     }
-    Ok(connection)
+    if usize::from(index) != direction.len() || index >= most {
+        return protocol(format!(
+            "ring {index}: {most} in that direction, in order, were offered"
+        ));
+    }
+    direction.push(place);
+    Ok(())
 }

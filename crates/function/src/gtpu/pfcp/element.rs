@@ -24,3 +24,13 @@ pub(super) fn find<'a>(
 ) -> Result<Element<'a>, Refusal> {
     look(group, element_type)?.ok_or(Refusal::missing(element_type))
 }
+
+/// Returns the elements of a type among `elements`, in their order.
+pub(super) fn of_type<'e, 'a>(
+    elements: &'e [Element<'a>],
+    element_type: ElementType,
+) -> impl Iterator<Item = &'e Element<'a>> {
+    elements
+        .iter()
+        .filter(move |element| element.element_type == element_type)
+}

@@ -8,7 +8,7 @@
 use super::super::held::Held;
 use super::super::sorting::{Choice, MOST_CHOICES};
 use super::super::{Action, Bearer, Limit, Limits, Match, MeterName, Path, Sorting, Wish};
-use super::element::{find, look};
+use super::element::{find, look, of_type};
 use super::filter::Filters;
 use super::refusal::Refusal;
 use super::settings::{Applications, Terms};
@@ -122,6 +122,92 @@ pub(super) struct Limited {
     pub limits: Limits,
 }
 
+/// A detection rule as one of those of a tunnel or a user: its number, which packets it takes, and its bearer.
+type Detection = (u16, Choice, Limited);
+
+/// Detection rules of each tunnel and user, in the order in which they are asked.
+struct Detections {
+    of_match: BTreeMap<Match, Vec<Detection>>,
+    /// Bearers that they need.
+    bearers: usize,
+    most_bearers: usize,
+}
+
+impl Detections {
+    /// Adds a rule to those of its tunnel or user. `users` are those that the rule itself names.
+    fn add(
+        &mut self,
+        id: u16,
+        limited: Limited,
+        choice: &Choice,
+        users: &[IpAddr],
+    ) -> Result<(), Refusal> {
+        let matched = limited.bearer.matched;
+        if matched.key() == 0 {
+            return Err(Refusal::rule(FailedRule::Pdr(id)));
+        }
+        let list = self.of_match.entry(matched).or_default();
+        // Behind one that takes all packets none is asked.
+        if list.last().is_some_and(|(_, last, _)| last.takes_all()) {
+            return Ok(());
+        }
+        // Rules times tunnels may be many more than either: looked at before they are made.
+        self.bearers += 1;
+        if list.len() == MOST_CHOICES || self.bearers > self.most_bearers {
+            return Err(Refusal::new(Cause::NO_RESOURCES));
+        }
+        let mut choice = choice.clone();
+        let mut filters = choice.filters.iter();
+        if filters.any(|filter| filter.takes_all(users)) {
+            choice.filters.clear();
+        }
+        list.push((id, choice, limited));
+        Ok(())
+    }
+}
+
+impl Followed {
+    /// Adds the bearers of a tunnel or a user whose packets are sorted by several rules, or by one that is more than a bearer.
+    /// `before` is how they have been sorted until now.
+    fn sort(
+        &mut self,
+        matched: Match,
+        number: u32,
+        mut list: Vec<Detection>,
+        before: Option<&Sorted>,
+    ) -> Result<(), Refusal> {
+        let none = BTreeMap::new();
+        let known = before.map_or(&none, |before| &before.places);
+        let places = places(list.iter().map(|(id, ..)| *id), known)?;
+        for (id, choice, limited) in &mut list {
+            choice.place = places[id];
+            limited.bearer.matched = Sorting::match_of(number, choice.place);
+            self.bearers.insert(limited.bearer.matched, *limited);
+        }
+        let sort = Limited {
+            bearer: Bearer {
+                matched,
+                action: Action::Sort { number },
+            },
+            limits: Limits::default(),
+        };
+        self.bearers.insert(matched, sort);
+        let sorting = Sorting(list.into_iter().map(|(_, choice, _)| choice).collect());
+        // What is the same stays the one that workers have.
+        let sorting = match before {
+            Some(before) if *before.sorting == sorting => Arc::clone(&before.sorting),
+            _ => Arc::new(sorting),
+        };
+        let sorted = Sorted {
+            number,
+            places,
+            sorting,
+        };
+        self.sorted.insert(matched, sorted);
+        Ok(())
+    }
+}
+
 /// Tunnel identifiers of the gateway's own choice, and the addresses they end at.
 pub(super) trait Choose {
     /// An identifier that no bearer has.
@@ -179,78 +265,133 @@ impl Session {
     ) -> Result<Asked, Refusal> {
         let mut asked = Asked::default();
         let all: Vec<Element<'_>> = elements.collect::<Result<_, _>>()?;
-        let of = |kind: ElementType| all.iter().filter(move |e| e.element_type == kind);
-        for rule in of(ElementType::REMOVE_PDR) {
+        self.remove(&all)?;
+        self.remove_urrs(&all, moment, &mut asked.reports)?;
+        self.make_bars(&all)?;
+        self.make_urrs(&all, moment)?;
+        self.make_qers(&all)?;
+        self.make_fars(&all, &mut asked.ended)?;
+        self.make_pdrs(&all, choose, &mut asked.created)?;
+        if self.rules() > most_rules {
+            return Err(Refusal::new(Cause::NO_RESOURCES));
+        }
+        let flags = of_type(&all, ElementType::PFCPSMREQ_FLAGS).next();
+        let flags = flags.map_or(Ok(0), |flags| flags.u8())?;
+        asked.drops_held = flags & DROP_BUFFERED != 0;
+        self.report(&all, flags & REPORT_ALL != 0, moment, &mut asked.reports)?;
+        if self.urrs.len().max(asked.reports.len()) > MOST_REPORTS {
+            return Err(Refusal::new(Cause::NO_RESOURCES));
+        }
+        Ok(asked)
+    }
+
+    /// Removes the rules that are to go, but for usage rules.
+    fn remove(&mut self, elements: &[Element<'_>]) -> Result<(), Refusal> {
+        for rule in of_type(elements, ElementType::REMOVE_PDR) {
             let id = find(rule, ElementType::PDR_ID)?.u16()?;
             let gone = self.pdrs.remove(&id);
             gone.ok_or(Refusal::rule(FailedRule::Pdr(id)))?;
         }
-        for rule in of(ElementType::REMOVE_FAR) {
+        for rule in of_type(elements, ElementType::REMOVE_FAR) {
             let id = find(rule, ElementType::FAR_ID)?.u32()?;
             let gone = self.fars.remove(&id);
             gone.ok_or(Refusal::rule(FailedRule::Far(id)))?;
             self.held.remove(&id);
         }
-        for rule in of(ElementType::REMOVE_QER) {
+        for rule in of_type(elements, ElementType::REMOVE_QER) {
             let id = find(rule, ElementType::QER_ID)?.u32()?;
             let gone = self.qers.remove(&id);
             gone.ok_or(Refusal::rule(FailedRule::Qer(id)))?;
         }
-        for rule in of(ElementType::REMOVE_BAR) {
+        for rule in of_type(elements, ElementType::REMOVE_BAR) {
             let id = find(rule, ElementType::BAR_ID)?.u8()?;
             let gone = self.bars.remove(&id);
             gone.ok_or(Refusal::rule(FailedRule::Bar(id)))?;
         }
-        for rule in of(ElementType::REMOVE_URR) {
+        Ok(())
+    }
+
+    /// Removes the usage rules that are to go, and adds their last reports to `reports`.
+    fn remove_urrs(
+        &mut self,
+        elements: &[Element<'_>],
+        moment: &Moment,
+        reports: &mut Vec<Writer>,
+    ) -> Result<(), Refusal> {
+        for rule in of_type(elements, ElementType::REMOVE_URR) {
             let id = find(rule, ElementType::URR_ID)?.u32()?;
             let gone = self.urrs.remove(&id);
             let mut gone = gone.ok_or(Refusal::rule(FailedRule::Urr(id)))?;
-            asked.reports.push(gone.report(ENDED, moment));
+            reports.push(gone.report(ENDED, moment));
             for pdr in self.pdrs.values_mut() {
                 pdr.urrs.remove(&id);
             }
         }
-        for rule in of(ElementType::CREATE_BAR) {
+        Ok(())
+    }
+
+    /// Makes and changes buffering rules.
+    fn make_bars(&mut self, elements: &[Element<'_>]) -> Result<(), Refusal> {
+        for rule in of_type(elements, ElementType::CREATE_BAR) {
             let id = find(rule, ElementType::BAR_ID)?.u8()?;
             self.bars.insert(id, Bar::default().with(rule)?);
         }
-        for rule in of(ElementType::UPDATE_BAR) {
+        for rule in of_type(elements, ElementType::UPDATE_BAR) {
             let id = find(rule, ElementType::BAR_ID)?.u8()?;
             let bar = self.bars.get_mut(&id);
             let bar = bar.ok_or(Refusal::rule(FailedRule::Bar(id)))?;
             *bar = bar.with(rule)?;
         }
-        for rule in of(ElementType::CREATE_URR) {
+        Ok(())
+    }
+
+    /// Makes and changes usage rules.
+    fn make_urrs(&mut self, elements: &[Element<'_>], moment: &Moment) -> Result<(), Refusal> {
+        for rule in of_type(elements, ElementType::CREATE_URR) {
             let id = find(rule, ElementType::URR_ID)?.u32()?;
             find(rule, ElementType::MEASUREMENT_METHOD)?;
             find(rule, ElementType::REPORTING_TRIGGERS)?;
             let urr = Urr::new(self.up_seid, id, moment).with(rule, moment)?;
             self.urrs.insert(id, urr);
         }
-        for rule in of(ElementType::UPDATE_URR) {
+        for rule in of_type(elements, ElementType::UPDATE_URR) {
             let id = find(rule, ElementType::URR_ID)?.u32()?;
             let before = self.urrs.get(&id).cloned();
             let before = before.ok_or(Refusal::rule(FailedRule::Urr(id)))?;
             self.urrs.insert(id, before.with(rule, moment)?);
         }
-        for rule in of(ElementType::CREATE_QER) {
+        Ok(())
+    }
+
+    /// Makes and changes enforcement rules.
+    fn make_qers(&mut self, elements: &[Element<'_>]) -> Result<(), Refusal> {
+        for rule in of_type(elements, ElementType::CREATE_QER) {
             let id = find(rule, ElementType::QER_ID)?.u32()?;
             find(rule, ElementType::GATE_STATUS)?;
             self.qers.insert(id, Qer::default().with(rule)?);
         }
-        for rule in of(ElementType::UPDATE_QER) {
+        for rule in of_type(elements, ElementType::UPDATE_QER) {
             let id = find(rule, ElementType::QER_ID)?.u32()?;
             let qer = self.qers.get_mut(&id);
             let qer = qer.ok_or(Refusal::rule(FailedRule::Qer(id)))?;
             *qer = qer.with(rule)?;
         }
-        for rule in of(ElementType::CREATE_FAR) {
+        Ok(())
+    }
+
+    /// Makes and changes forwarding rules, and adds the tunnels to `ended` that are to be told of their end.
+    fn make_fars(
+        &mut self,
+        elements: &[Element<'_>],
+        ended: &mut Vec<OuterHeaderCreation>,
+    ) -> Result<(), Refusal> {
+        for rule in of_type(elements, ElementType::CREATE_FAR) {
             let id = find(rule, ElementType::FAR_ID)?.u32()?;
             find(rule, ElementType::APPLY_ACTION)?;
             self.fars.insert(id, Far::default().with(id, rule)?);
             self.make_room(id);
         }
-        for rule in of(ElementType::UPDATE_FAR) {
+        for rule in of_type(elements, ElementType::UPDATE_FAR) {
             let id = find(rule, ElementType::FAR_ID)?.u32()?;
             let far = self.fars.get_mut(&id);
             let far = far.ok_or(Refusal::rule(FailedRule::Far(id)))?;
@@ -262,48 +403,59 @@ impl Session {
                 && let Some(flags) = look(&parameters, ElementType::PFCPSMREQ_FLAGS)?
                 && flags.u8()? & SEND_END_MARKER != 0
                 && let Some(before) = before.filter(|_| before != after)
-                && !asked.ended.contains(&before)
+                && !ended.contains(&before)
             {
-                asked.ended.push(before);
+                ended.push(before);
             }
         }
-        let created = &mut asked.created;
-        for rule in of(ElementType::CREATE_PDR) {
+        Ok(())
+    }
+
+    /// Makes and changes detection rules, and adds those to `created` whose tunnel's end is chosen here.
+    fn make_pdrs(
+        &mut self,
+        elements: &[Element<'_>],
+        choose: &mut impl Choose,
+        created: &mut Vec<CreatedPdr>,
+    ) -> Result<(), Refusal> {
+        for rule in of_type(elements, ElementType::CREATE_PDR) {
             let id = find(rule, ElementType::PDR_ID)?.u16()?;
             find(rule, ElementType::PRECEDENCE)?;
             find(rule, ElementType::PDI)?;
             let pdr = self.detection(id, Pdr::default(), rule, choose, created)?;
             self.pdrs.insert(id, pdr);
         }
-        for rule in of(ElementType::UPDATE_PDR) {
+        for rule in of_type(elements, ElementType::UPDATE_PDR) {
             let id = find(rule, ElementType::PDR_ID)?.u16()?;
             let before = self.pdrs.get(&id).cloned();
             let before = before.ok_or(Refusal::rule(FailedRule::Pdr(id)))?;
             let pdr = self.detection(id, before, rule, choose, created)?;
             self.pdrs.insert(id, pdr);
         }
-        if self.rules() > most_rules {
-            return Err(Refusal::new(Cause::NO_RESOURCES));
-        }
-        let flags = of(ElementType::PFCPSMREQ_FLAGS).next();
-        let flags = flags.map_or(Ok(0), |flags| flags.u8())?;
-        asked.drops_held = flags & DROP_BUFFERED != 0;
+        Ok(())
+    }
+
+    /// Adds the reports to `reports` that the elements ask for, or those of all usage rules.
+    fn report(
+        &mut self,
+        elements: &[Element<'_>],
+        is_of_all: bool,
+        moment: &Moment,
+        reports: &mut Vec<Writer>,
+    ) -> Result<(), Refusal> {
         let mut wanted = BTreeSet::new();
-        if flags & REPORT_ALL != 0 {
+        if is_of_all {
             wanted.extend(self.urrs.keys().copied());
         }
-        for query in of(ElementType::QUERY_URR) {
+        for query in of_type(elements, ElementType::QUERY_URR) {
             wanted.insert(find(query, ElementType::URR_ID)?.u32()?);
         }
         for id in wanted {
             let urr = self.urrs.get_mut(&id);
             let urr = urr.ok_or(Refusal::rule(FailedRule::Urr(id)))?;
-            asked.reports.push(urr.report(ASKED, moment));
+            reports.push(urr.report(ASKED, moment));
         }
-        if self.urrs.len().max(asked.reports.len()) > MOST_REPORTS {
-            return Err(Refusal::new(Cause::NO_RESOURCES));
-        }
-        Ok(asked)
+        Ok(())
     }
 
     /// Readies a forwarding rule that has its packets kept.
@@ -496,74 +648,10 @@ impl Session {
         most_bearers: usize,
         mut number: impl FnMut(&[u32]) -> Option<u32>,
     ) -> Result<Followed, Refusal> {
-        let known = self
-            .pdrs
-            .values()
-            .flat_map(|pdr| pdr.filters.numbered())
-            .collect();
-        let user = |of: fn(&Pdr) -> Option<IpAddr>| self.pdrs.values().find_map(of);
-        let users = [
-            user(|pdr| pdr.v4.map(IpAddr::V4)),
-            user(|pdr| pdr.v6.map(IpAddr::V6)),
-        ];
-        let all_users: Vec<Match> = users.into_iter().flatten().map(Match::User).collect();
-        let access = self.pdrs.values().filter(|pdr| pdr.source == ACCESS);
-        let all_tunnels: BTreeSet<u32> = access.filter_map(|pdr| pdr.teid).collect();
-        let all_tunnels: Vec<Match> = all_tunnels.into_iter().map(Match::Teid).collect();
-        let mut rules: Vec<_> = self.pdrs.iter().collect();
-        // Where nobody asks which application packets are of, rules for one come last.
-        rules.sort_by_key(|(id, pdr)| (pdr.filters.has_application, pdr.precedence, **id));
-        let mut of_match: BTreeMap<Match, Vec<(u16, Choice, Limited)>> = BTreeMap::new();
-        let mut bearers = 0;
-        for (id, pdr) in rules {
-            let failed = Refusal::rule(FailedRule::Pdr(*id));
-            if pdr.filters.has_application && applications == Applications::Refuse {
-                return Err(failed);
-            }
-            let from_network = matches!(pdr.source, CORE | N6_LAN);
-            let is_for_all = pdr.filters == Filters::default();
-            // A rule for some flows may name neither tunnel nor user: it is about those of its session.
-            let its_users: Vec<_> = pdr.users().collect();
-            let its_matches: Vec<Match> = match pdr.teid {
-                Some(teid) => vec![Match::Teid(teid)],
-                None if from_network => its_users.iter().copied().map(Match::User).collect(),
-                None => Vec::new(),
-            };
-            let matches = match &its_matches[..] {
-                [] if from_network => &all_users,
-                [] if !is_for_all => &all_tunnels,
-                its_matches => its_matches,
-            };
-            let is_tunnel = matches.iter().any(|m| matches!(m, Match::Teid(_)));
-            let action = self.action(*id, pdr, is_tunnel, own)?;
-            let limits = self.limits(*id, pdr)?;
-            let choice = self.choice(pdr, &known).ok_or(failed)?;
-            for matched in matches.iter().copied() {
-                if matched.key() == 0 {
-                    return Err(failed);
-                }
-                let list = of_match.entry(matched).or_default();
-                // Behind one that takes all packets none is asked.
-                if list.last().is_some_and(|(_, last, _)| last.takes_all()) {
-                    continue;
-                }
-                // Rules times tunnels may be many more than either: looked at before they are made.
-                bearers += 1;
-                if list.len() == MOST_CHOICES || bearers > most_bearers {
-                    return Err(Refusal::new(Cause::NO_RESOURCES));
-                }
-                let mut choice = choice.clone();
-                let mut filters = choice.filters.iter();
-                if filters.any(|filter| filter.takes_all(&its_users)) {
-                    choice.filters.clear();
-                }
-                let bearer = Bearer { matched, action };
-                list.push((*id, choice, Limited { bearer, limits }));
-            }
-        }
+        let detections = self.detections(own, applications, most_bearers)?;
         let mut followed = Followed::default();
         let mut taken: Vec<u32> = Vec::new();
-        for (matched, mut list) in of_match {
+        for (matched, list) in detections {
             if let [(_, choice, limited)] = &list[..]
                 && !choice.is_more_than_a_bearer()
             {
@@ -571,42 +659,80 @@ impl Session {
                 continue;
             }
             let before = self.followed.sorted.get(&matched);
-            let (number, known) = match before {
-                Some(before) => (before.number, before.places.clone()),
+            let number = match before {
+                Some(before) => before.number,
                 None => {
                     let number = number(&taken).ok_or(Refusal::new(Cause::NO_RESOURCES))?;
                     taken.push(number);
-                    (number, BTreeMap::new())
+                    number
                 }
             };
-            let places = places(list.iter().map(|(id, ..)| *id), &known)?;
-            for (id, choice, limited) in &mut list {
-                choice.place = places[id];
-                limited.bearer.matched = Sorting::match_of(number, choice.place);
-                followed.bearers.insert(limited.bearer.matched, *limited);
-            }
-            let sort = Limited {
-                bearer: Bearer {
-                    matched,
-                    action: Action::Sort { number },
-                },
-                limits: Limits::default(),
-            };
-            followed.bearers.insert(matched, sort);
-            let sorting = Sorting(list.into_iter().map(|(_, choice, _)| choice).collect());
-            // What is the same stays the one that workers have.
-            let sorting = match before {
-                Some(before) if *before.sorting == sorting => Arc::clone(&before.sorting),
-                _ => Arc::new(sorting),
-            };
-            let sorted = Sorted {
-                number,
-                places,
-                sorting,
-            };
-            followed.sorted.insert(matched, sorted);
+            followed.sort(matched, number, list, before)?;
         }
         Ok(followed)
+    }
+
+    /// Returns the detection rules of each tunnel and user, of `most_bearers` bearers at most, in the order in which they are asked.
+    fn detections(
+        &self,
+        own: &[IpAddr],
+        applications: Applications,
+        most_bearers: usize,
+    ) -> Result<BTreeMap<Match, Vec<Detection>>, Refusal> {
+        let known = self
+            .pdrs
+            .values()
+            .flat_map(|pdr| pdr.filters.numbered())
+            .collect();
+        let (all_users, all_tunnels) = (self.users(), self.tunnels());
+        let mut rules: Vec<_> = self.pdrs.iter().collect();
+        // Where nobody asks which application packets are of, rules for one come last.
+        rules.sort_by_key(|(id, pdr)| (pdr.filters.has_application, pdr.precedence, **id));
+        let mut detections = Detections {
+            of_match: BTreeMap::new(),
+            bearers: 0,
+            most_bearers,
+        };
+        for (id, pdr) in rules {
+            let failed = Refusal::rule(FailedRule::Pdr(*id));
+            if pdr.filters.has_application && applications == Applications::Refuse {
+                return Err(failed);
+            }
+            let its_matches = pdr.matches();
+            // A rule for some flows may name neither tunnel nor user: it is about those of its session.
+            let matches = match &its_matches[..] {
+                [] if pdr.is_from_network() => &all_users,
+                [] if pdr.filters != Filters::default() => &all_tunnels,
+                _ => &its_matches,
+            };
+            let is_tunnel = matches.iter().any(|m| matches!(m, Match::Teid(_)));
+            let action = self.action(*id, pdr, is_tunnel, own)?;
+            let limits = self.limits(*id, pdr)?;
+            let choice = self.choice(pdr, &known).ok_or(failed)?;
+            let its_users: Vec<_> = pdr.users().collect();
+            for matched in matches.iter().copied() {
+                let bearer = Bearer { matched, action };
+                detections.add(*id, Limited { bearer, limits }, &choice, &its_users)?;
+            }
+        }
+        Ok(detections.of_match)
+    }
+
+    /// Returns the users that the session is for, one of each IP version at most.
+    fn users(&self) -> Vec<Match> {
+        let user = |of: fn(&Pdr) -> Option<IpAddr>| self.pdrs.values().find_map(of);
+        let users = [
+            user(|pdr| pdr.v4.map(IpAddr::V4)),
+            user(|pdr| pdr.v6.map(IpAddr::V6)),
+        ];
+        users.into_iter().flatten().map(Match::User).collect()
+    }
+
+    /// Returns the tunnels that packets of the session come in through from the access side.
+    fn tunnels(&self) -> Vec<Match> {
+        let access = self.pdrs.values().filter(|pdr| pdr.source == ACCESS);
+        let tunnels: BTreeSet<u32> = access.filter_map(|pdr| pdr.teid).collect();
+        tunnels.into_iter().map(Match::Teid).collect()
     }
 
     /// What a detection rule is as one of several that packets are sorted by; none if it names a filter or a usage rule
@@ -809,6 +935,19 @@ impl Pdr {
     fn users(&self) -> impl Iterator<Item = IpAddr> + use<> {
         let users = [self.v4.map(IpAddr::V4), self.v6.map(IpAddr::V6)];
         users.into_iter().flatten()
+    }
+
+    fn is_from_network(&self) -> bool {
+        matches!(self.source, CORE | N6_LAN)
+    }
+
+    /// Returns the tunnel that the rule names, or else its users, where it is about packets from the network.
+    fn matches(&self) -> Vec<Match> {
+        match self.teid {
+            Some(teid) => vec![Match::Teid(teid)],
+            None if self.is_from_network() => self.users().map(Match::User).collect(),
+            None => Vec::new(),
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::time::Duration;
 use taut_settings::duration;
 use taut_wire::pfcp::UDP_PORT;
@@ -176,6 +177,30 @@ impl Terms {
         let own = [self.socket.ip(), self.node_id];
         own.into_iter().filter(|address| !address.is_unspecified())
     }
+
+    /// Checks that a peer has the time to answer a heartbeat before it is taken to be silent.
+    fn check_silence(&self) -> Result<(), String> {
+        if let (Some(silence), Some(heartbeat)) = (self.silence, self.heartbeat)
+            && silence <= heartbeat + self.repeats_end_after()
+        {
+            return Err(format!(
+                "pfcp: silence = {silence:?}: want more than {:?}, as a heartbeat comes every {heartbeat:?} and may take {:?} \
+                 to be answered",
+                heartbeat + self.repeats_end_after(),
+                self.repeats_end_after()
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Returns the time that `text` says for `key`, if it is in a range of milliseconds, which `or` says in words.
+fn time(key: &str, text: &str, range: RangeInclusive<u64>, or: &str) -> Result<Duration, String> {
+    let ms = Duration::from_millis;
+    match duration(text) {
+        Some(time) if (ms(*range.start())..=ms(*range.end())).contains(&time) => Ok(time),
+        _ => Err(format!("pfcp: {key} = \"{text}\": want {or}")),
+    }
 }
 
 impl Settings {
@@ -193,55 +218,9 @@ impl Settings {
                 "pfcp: node_id: want an address by which others know this node".to_string(),
             );
         }
-        let mut peers: Vec<SocketAddr> = Vec::new();
-        for peer in &self.peers {
-            let peer = peer.address();
-            let address = peer.ip().to_canonical();
-            if address.is_unspecified() || address.is_multicast() || peer.port() == 0 {
-                return Err(format!(
-                    "pfcp: peers: {peer} is no address of one control plane"
-                ));
-            }
-            if peers.iter().any(|known| known.ip() == address) {
-                return Err(format!("pfcp: peers: {address} is there twice"));
-            }
-            peers.push((address, peer.port()).into());
-        }
-        if peers.is_empty() {
-            return Err("pfcp: peers: want the control plane's address, or several".to_string());
-        }
-        let sessions = self.sessions.unwrap_or((bearers / 2).max(1));
-        if !(1..=MOST_SESSIONS).contains(&sessions) {
-            return Err(format!(
-                "pfcp: sessions = {sessions}: want 1 to {MOST_SESSIONS}"
-            ));
-        }
-        let share = sessions.div_ceil(peers.len());
-        let peer_sessions = self.peer_sessions.unwrap_or(share);
-        if !(1..=sessions).contains(&peer_sessions) {
-            return Err(format!(
-                "pfcp: peer_sessions = {peer_sessions}: want 1 to {sessions}, as many as there are in all"
-            ));
-        }
-        if !(1..=MOST_RULES).contains(&self.rules) {
-            return Err(format!(
-                "pfcp: rules = {}: want 1 to {MOST_RULES}",
-                self.rules
-            ));
-        }
-        if self.repeats > MOST_REPEATS {
-            return Err(format!(
-                "pfcp: repeats = {}: want 0 to {MOST_REPEATS}",
-                self.repeats
-            ));
-        }
-        let time = |key: &str, text: &str, range: std::ops::RangeInclusive<u64>, or: &str| {
-            let ms = Duration::from_millis;
-            match duration(text) {
-                Some(time) if (ms(*range.start())..=ms(*range.end())).contains(&time) => Ok(time),
-                _ => Err(format!("pfcp: {key} = \"{text}\": want {or}")),
-            }
-        };
+        let peers = self.check_peers()?;
+        let (sessions, peer_sessions) = self.check_sessions(bearers, peers.len())?;
+        self.check_numbers()?;
         let response_time = time(
             "response_time",
             &self.response_time,
@@ -257,34 +236,11 @@ impl Settings {
                 "100ms to 86400s, such as \"60s\", or \"none\"",
             )?),
         };
+        self.check_held()?;
+        let echo = self.check_echo()?;
         let silence = self.silence.as_deref().map(|text| {
             let or = "100ms to 86400s, such as \"300s\"; without it sessions are kept";
             time("silence", text, 100..=86_400_000, or)
-        });
-        for (key, value, most) in [
-            ("held", self.held, MOST_HELD),
-            ("session_held", self.session_held, MOST_HELD),
-        ] {
-            if value > most {
-                return Err(format!("pfcp: {key} = {value}: want 0 to {most} packets"));
-            }
-        }
-        if !(1..=MOST_REPEATS).contains(&self.echo_repeats) {
-            let repeats = self.echo_repeats;
-            return Err(format!(
-                "pfcp: echo_repeats = {repeats}: want 1 to {MOST_REPEATS}"
-            ));
-        }
-        let interval = self.echo.as_deref().map(|text| {
-            let or = "1s to 86400s, such as \"60s\"; without it peers of tunnels are not asked";
-            time("echo", text, 1_000..=86_400_000, or)
-        });
-        let echo_time = time("echo_time", &self.echo_time, 100..=60_000, "100ms to 60s")?;
-        let echo = interval.transpose()?.map(|interval| Echo {
-            interval,
-            time: echo_time,
-            requests: self.echo_repeats,
-            drops_sessions: self.lost_peers == LostPeers::Drop,
         });
         let terms = Terms {
             socket,
@@ -303,17 +259,99 @@ impl Settings {
             heartbeat,
             silence: silence.transpose()?,
         };
-        if let (Some(silence), Some(heartbeat)) = (terms.silence, terms.heartbeat)
-            && silence <= heartbeat + terms.repeats_end_after()
-        {
+        terms.check_silence()?;
+        Ok(terms)
+    }
+
+    /// Returns the addresses of the peers, each of one control plane and there once.
+    fn check_peers(&self) -> Result<Vec<SocketAddr>, String> {
+        let mut peers: Vec<SocketAddr> = Vec::new();
+        for peer in &self.peers {
+            let peer = peer.address();
+            let address = peer.ip().to_canonical();
+            if address.is_unspecified() || address.is_multicast() || peer.port() == 0 {
+                return Err(format!(
+                    "pfcp: peers: {peer} is no address of one control plane"
+                ));
+            }
+            if peers.iter().any(|known| known.ip() == address) {
+                return Err(format!("pfcp: peers: {address} is there twice"));
+            }
+            peers.push((address, peer.port()).into());
+        }
+        if peers.is_empty() {
+            return Err("pfcp: peers: want the control plane's address, or several".to_string());
+        }
+        Ok(peers)
+    }
+
+    /// Returns how many sessions there can be in all, and of each of so many peers.
+    fn check_sessions(&self, bearers: usize, peers: usize) -> Result<(usize, usize), String> {
+        let sessions = self.sessions.unwrap_or((bearers / 2).max(1));
+        if !(1..=MOST_SESSIONS).contains(&sessions) {
             return Err(format!(
-                "pfcp: silence = {silence:?}: want more than {:?}, as a heartbeat comes every {heartbeat:?} and may take {:?} \
-                 to be answered",
-                heartbeat + terms.repeats_end_after(),
-                terms.repeats_end_after()
+                "pfcp: sessions = {sessions}: want 1 to {MOST_SESSIONS}"
             ));
         }
-        Ok(terms)
+        let share = sessions.div_ceil(peers);
+        let peer_sessions = self.peer_sessions.unwrap_or(share);
+        if !(1..=sessions).contains(&peer_sessions) {
+            return Err(format!(
+                "pfcp: peer_sessions = {peer_sessions}: want 1 to {sessions}, as many as there are in all"
+            ));
+        }
+        Ok((sessions, peer_sessions))
+    }
+
+    /// Checks how many rules a session can have, and how often a request is sent again.
+    fn check_numbers(&self) -> Result<(), String> {
+        if !(1..=MOST_RULES).contains(&self.rules) {
+            return Err(format!(
+                "pfcp: rules = {}: want 1 to {MOST_RULES}",
+                self.rules
+            ));
+        }
+        if self.repeats > MOST_REPEATS {
+            return Err(format!(
+                "pfcp: repeats = {}: want 0 to {MOST_REPEATS}",
+                self.repeats
+            ));
+        }
+        Ok(())
+    }
+
+    /// Checks how many packets can be kept.
+    fn check_held(&self) -> Result<(), String> {
+        for (key, value, most) in [
+            ("held", self.held, MOST_HELD),
+            ("session_held", self.session_held, MOST_HELD),
+        ] {
+            if value > most {
+                return Err(format!("pfcp: {key} = {value}: want 0 to {most} packets"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns how peers of tunnels are asked whether they are there, if they are to be asked.
+    fn check_echo(&self) -> Result<Option<Echo>, String> {
+        if !(1..=MOST_REPEATS).contains(&self.echo_repeats) {
+            let repeats = self.echo_repeats;
+            return Err(format!(
+                "pfcp: echo_repeats = {repeats}: want 1 to {MOST_REPEATS}"
+            ));
+        }
+        let interval = self.echo.as_deref().map(|text| {
+            let or = "1s to 86400s, such as \"60s\"; without it peers of tunnels are not asked";
+            time("echo", text, 1_000..=86_400_000, or)
+        });
+        let echo_time = time("echo_time", &self.echo_time, 100..=60_000, "100ms to 60s")?;
+        Ok(interval.transpose()?.map(|interval| Echo {
+            interval,
+            time: echo_time,
+            requests: self.echo_repeats,
+            drops_sessions: self.lost_peers == LostPeers::Drop,
+        }))
     }
 }
 

@@ -19,6 +19,7 @@ use crate::switch::scope::Of;
 use crate::switch::shape::{GroupState, MeterState};
 use crate::switch::table::TABLES;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 const VERSION: u8 = 4;
@@ -75,6 +76,24 @@ mod kind {
     pub const ASYNC: u8 = 27;
     pub const SET_ASYNC: u8 = 28;
     pub const METER_MOD: u8 = 29;
+}
+
+/// Kinds of what a multipart message asks for. (Section 7.3.5.)
+mod multipart {
+    pub const DESC: u16 = 0;
+    pub const FLOW: u16 = 1;
+    pub const AGGREGATE: u16 = 2;
+    pub const TABLE: u16 = 3;
+    pub const PORT_STATS: u16 = 4;
+    pub const QUEUE: u16 = 5;
+    pub const GROUP: u16 = 6;
+    pub const GROUP_DESC: u16 = 7;
+    pub const GROUP_FEATURES: u16 = 8;
+    pub const METER: u16 = 9;
+    pub const METER_CONFIG: u16 = 10;
+    pub const METER_FEATURES: u16 = 11;
+    pub const TABLE_FEATURES: u16 = 12;
+    pub const PORT_DESC: u16 = 13;
 }
 
 /// Rows of what a peer is told of.
@@ -596,6 +615,7 @@ impl Session {
         self.end(start);
     }
 
+    /// Answers a multipart message: short answers at once, and long ones as the peer reads.
     fn multipart(
         &mut self,
         xid: u32,
@@ -619,115 +639,21 @@ impl Session {
         }
         let mut reply = Reply::new(self, xid, kind);
         match kind {
-            0 => reply.entry(|writer| {
-                writer.text("taut", 256).text(std::env::consts::ARCH, 256);
-                writer.text(concat!("taut ", env!("CARGO_PKG_VERSION")), 256);
-                writer.text("none", 32).text("switch", 256);
-            }),
-            2 => {
-                let asked = Asked::read(&mut reader)?;
-                let rules = plant
-                    .control
-                    .rules()
-                    .filter(|(_, kept)| asked.fits(&kept.rule));
-                let (mut packets, mut bytes, mut many) = (0_u64, 0_u64, 0);
-                for (id, _) in rules {
-                    let count = plant.control.count(id);
-                    packets = packets.saturating_add(count.0);
-                    bytes = bytes.saturating_add(count.1);
-                    many += 1;
-                }
-                reply.entry(|writer| {
-                    writer.u64(packets).u64(bytes).u32(many).zeros(4);
-                });
-            }
-            3 => {
-                let mut active = [0_u32; TABLES as usize];
-                for (_, kept) in plant.control.rules() {
-                    if let Some(many) = active.get_mut(usize::from(kept.rule.table)) {
-                        *many += 1;
-                    }
-                }
-                for (table, many) in (0..).zip(active) {
-                    // How many packets were looked up is not counted.
-                    reply.entry(|writer| {
-                        writer
-                            .u8(table)
-                            .zeros(3)
-                            .u32(many)
-                            .u64(u64::MAX)
-                            .u64(u64::MAX);
-                    });
-                }
-            }
-            4 => {
-                let asked = reader.u32()?;
-                for port in wanted_ports(asked, plant.ports)? {
-                    let [received, sent] = plant.facts.port_counts(port);
-                    let age = plant.facts.begun.elapsed();
-                    reply.entry(|writer| {
-                        writer.u32(u32::from(port) + 1).zeros(4);
-                        writer
-                            .u64(received.0)
-                            .u64(sent.0)
-                            .u64(received.1)
-                            .u64(sent.1);
-                        // What is lost on the line the chain counts: none of the other eight counters is known here.
-                        (0..8).for_each(|_| {
-                            writer.u64(u64::MAX);
-                        });
-                        write_age(writer, age);
-                    });
-                }
+            multipart::DESC => reply.description(),
+            multipart::AGGREGATE => reply.sum_of_rules(&Asked::read(&mut reader)?, plant),
+            multipart::TABLE => reply.rules_of_tables(plant),
+            multipart::PORT_STATS => {
+                reply.counts_of_ports(wanted_ports(reader.u32()?, plant.ports)?, plant);
             }
             // Queues, which the chain counts.
-            5 => {}
-            8 => reply.entry(|writer| {
-                // All four types; weights, and ports that must live. Actions by their numbers.
-                writer.u32(0b1111).u32(0b0011);
-                (0..4).for_each(|_| {
-                    writer.u32(MOST_GROUPS as u32);
-                });
-                let actions = 1 | 1 << 17 | 1 << 18 | 1 << 21 | 1 << 23 | 1 << 24 | 1 << 25;
-                for actions in [1 | 1 << 21, actions, actions, actions] {
-                    writer.u32(actions);
-                }
-            }),
-            11 => reply.entry(|writer| {
-                // Bands that drop; rates in kbit/s and packets, with bursts and statistics; one band.
-                writer
-                    .u32(MOST_METERS as u32)
-                    .u32(1 << 1)
-                    .u32(0b1111)
-                    .u8(1)
-                    .u8(0)
-                    .zeros(2);
-            }),
-            12 => {
-                // What tables can do cannot be set, and is not listed.
-                if !reader.is_empty() {
-                    return Err(Wrong::BAD_MULTIPART);
-                }
-                let room = u32::try_from(plant.control.room()).unwrap_or(u32::MAX);
-                for table in 0..TABLES {
-                    reply.entry(|writer| {
-                        let start = writer.0.len();
-                        writer
-                            .u16(0)
-                            .u8(table)
-                            .zeros(5)
-                            .text(&format!("table{table}"), 32);
-                        writer.u64(0).u64(0).u32(0).u32(room);
-                        write_abilities(writer, table);
-                        writer.length_at(start, start);
-                    });
-                }
-            }
-            13 => {
-                for port in wanted_ports(reserved::ANY, plant.ports)? {
-                    let is_up = plant.facts.is_up(port);
-                    reply.entry(|writer| write_port(writer, port, is_up));
-                }
+            multipart::QUEUE => {}
+            multipart::GROUP_FEATURES => reply.abilities_of_groups(),
+            multipart::METER_FEATURES => reply.abilities_of_meters(),
+            // What tables can do cannot be set, and is not listed.
+            multipart::TABLE_FEATURES if !reader.is_empty() => return Err(Wrong::BAD_MULTIPART),
+            multipart::TABLE_FEATURES => reply.abilities_of_tables(plant),
+            multipart::PORT_DESC => {
+                reply.links_of_ports(wanted_ports(reserved::ANY, plant.ports)?, plant);
             }
             _ => return Err(Wrong::BAD_MULTIPART),
         }
@@ -761,10 +687,10 @@ impl Subject {
     fn of(kind: u16, reader: &mut Reader<'_>, plant: &Plant<'_>) -> Result<Option<Self>, Wrong> {
         let one = |asked: u32, all: u32| (asked != all).then_some(asked);
         Ok(Some(match kind {
-            1 => Self::Rules(Asked::read(reader)?),
-            6 | 7 => {
+            multipart::FLOW => Self::Rules(Asked::read(reader)?),
+            multipart::GROUP | multipart::GROUP_DESC => {
                 let asked = match kind {
-                    6 => reader.u32()?,
+                    multipart::GROUP => reader.u32()?,
                     _ => reserved::ALL_GROUPS,
                 };
                 let uses = uses(plant.control, |action| match action {
@@ -773,7 +699,7 @@ impl Subject {
                 });
                 Self::Groups(one(asked, reserved::ALL_GROUPS), uses)
             }
-            9 | 10 => {
+            multipart::METER | multipart::METER_CONFIG => {
                 let asked = reader.u32()?;
                 let uses = uses(plant.control, |action| match action {
                     Action::Meter(id) => Some(*id),
@@ -904,9 +830,136 @@ impl<'a> Reply<'a> {
     }
 }
 
+/// Answers that are short.
+impl Reply<'_> {
+    /// Says what switch this is.
+    fn description(&mut self) {
+        self.entry(|writer| {
+            writer.text("taut", 256).text(std::env::consts::ARCH, 256);
+            writer.text(concat!("taut ", env!("CARGO_PKG_VERSION")), 256);
+            writer.text("none", 32).text("switch", 256);
+        });
+    }
+
+    /// Adds up what the rules have counted that are asked about.
+    fn sum_of_rules(&mut self, asked: &Asked, plant: &Plant<'_>) {
+        let rules = plant
+            .control
+            .rules()
+            .filter(|(_, kept)| asked.fits(&kept.rule));
+        let (mut packets, mut bytes, mut many) = (0_u64, 0_u64, 0);
+        for (id, _) in rules {
+            let count = plant.control.count(id);
+            packets = packets.saturating_add(count.0);
+            bytes = bytes.saturating_add(count.1);
+            many += 1;
+        }
+        self.entry(|writer| {
+            writer.u64(packets).u64(bytes).u32(many).zeros(4);
+        });
+    }
+
+    /// Says how many rules each table has.
+    fn rules_of_tables(&mut self, plant: &Plant<'_>) {
+        let mut active = [0_u32; TABLES as usize];
+        for (_, kept) in plant.control.rules() {
+            if let Some(many) = active.get_mut(usize::from(kept.rule.table)) {
+                *many += 1;
+            }
+        }
+        for (table, many) in (0..).zip(active) {
+            // How many packets were looked up is not counted.
+            self.entry(|writer| {
+                writer
+                    .u8(table)
+                    .zeros(3)
+                    .u32(many)
+                    .u64(u64::MAX)
+                    .u64(u64::MAX);
+            });
+        }
+    }
+
+    /// Says what each of these ports has received and sent.
+    fn counts_of_ports(&mut self, ports: Range<u8>, plant: &Plant<'_>) {
+        for port in ports {
+            let [received, sent] = plant.facts.port_counts(port);
+            let age = plant.facts.begun.elapsed();
+            self.entry(|writer| {
+                writer.u32(u32::from(port) + 1).zeros(4);
+                writer
+                    .u64(received.0)
+                    .u64(sent.0)
+                    .u64(received.1)
+                    .u64(sent.1);
+                // What is lost on the line the chain counts: none of the other eight counters is known here.
+                (0..8).for_each(|_| {
+                    writer.u64(u64::MAX);
+                });
+                write_age(writer, age);
+            });
+        }
+    }
+
+    /// Says what groups can do.
+    fn abilities_of_groups(&mut self) {
+        self.entry(|writer| {
+            // All four types; weights, and ports that must live. Actions by their numbers.
+            writer.u32(0b1111).u32(0b0011);
+            (0..4).for_each(|_| {
+                writer.u32(MOST_GROUPS as u32);
+            });
+            let actions = 1 | 1 << 17 | 1 << 18 | 1 << 21 | 1 << 23 | 1 << 24 | 1 << 25;
+            for actions in [1 | 1 << 21, actions, actions, actions] {
+                writer.u32(actions);
+            }
+        });
+    }
+
+    /// Says what meters can do.
+    fn abilities_of_meters(&mut self) {
+        self.entry(|writer| {
+            // Bands that drop; rates in kbit/s and packets, with bursts and statistics; one band.
+            writer
+                .u32(MOST_METERS as u32)
+                .u32(1 << 1)
+                .u32(0b1111)
+                .u8(1)
+                .u8(0)
+                .zeros(2);
+        });
+    }
+
+    /// Says what each table can do.
+    fn abilities_of_tables(&mut self, plant: &Plant<'_>) {
+        let room = u32::try_from(plant.control.room()).unwrap_or(u32::MAX);
+        for table in 0..TABLES {
+            self.entry(|writer| {
+                let start = writer.0.len();
+                writer
+                    .u16(0)
+                    .u8(table)
+                    .zeros(5)
+                    .text(&format!("table{table}"), 32);
+                writer.u64(0).u64(0).u32(0).u32(room);
+                write_abilities(writer, table);
+                writer.length_at(start, start);
+            });
+        }
+    }
+
+    /// Says what each of these ports is, and whether its link is there.
+    fn links_of_ports(&mut self, ports: Range<u8>, plant: &Plant<'_>) {
+        for port in ports {
+            let is_up = plant.facts.is_up(port);
+            self.entry(|writer| write_port(writer, port, is_up));
+        }
+    }
+}
+
 fn write_group(writer: &mut Writer, kind: u16, group: &Group, state: &GroupState, used: u32) {
     let start = writer.0.len();
-    if kind == 7 {
+    if kind == multipart::GROUP_DESC {
         writer
             .u16(0)
             .u8(group_type(group.kind))
@@ -928,7 +981,7 @@ fn write_group(writer: &mut Writer, kind: u16, group: &Group, state: &GroupState
 
 fn write_meter(writer: &mut Writer, kind: u16, meter: &Meter, state: &MeterState, used: u32) {
     let start = writer.0.len();
-    if kind == 10 {
+    if kind == multipart::METER_CONFIG {
         let (rate, flag) = match meter.rate {
             Limit::Kbps(rate) => (rate, 1),
             Limit::Pps(rate) => (rate, 2),
@@ -948,7 +1001,7 @@ fn write_meter(writer: &mut Writer, kind: u16, meter: &Meter, state: &MeterState
     }
 }
 
-fn wanted_ports(asked: u32, ports: usize) -> Result<std::ops::Range<u8>, Wrong> {
+fn wanted_ports(asked: u32, ports: usize) -> Result<Range<u8>, Wrong> {
     match asked {
         reserved::ANY => Ok(0..ports.min(255) as u8),
         number => {
