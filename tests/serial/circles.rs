@@ -147,7 +147,12 @@ fn imports(sources: &Path) -> BTreeMap<Place, BTreeSet<Place>> {
     files_below(sources, &mut files);
     let mut modules = BTreeMap::new();
     let mut tests: Vec<Place> = Vec::new();
-    for file in files.iter().filter(|it| !it.ends_with("main.rs")) {
+    let is_wanted = |it: &&PathBuf| {
+        let names = it.strip_prefix(sources).unwrap().iter();
+        let mut names = names.map(|name| name.to_str().unwrap());
+        !names.any(|name| matches!(name, "main.rs" | "tests" | "tests.rs"))
+    };
+    for file in files.iter().filter(is_wanted) {
         let parsed = syn::parse_file(&fs::read_to_string(file).unwrap()).unwrap();
         let module = module_of(file, sources);
         let mut imports = Imports {

@@ -86,7 +86,7 @@ fn patterns(random: &mut fastrand::Rng) -> Vec<u8> {
 fn fuzz_bodies_survive_seeded_noise() {
     let times = corpus::times();
     let mut random = fastrand::Rng::with_seed(SEED + times);
-    for _ in 0..4000 * times {
+    for _ in 0..1000 * times {
         let noise: Vec<u8> = (0..random.usize(..300)).map(|_| random.u8(..)).collect();
         for body in [
             inspect::dns,
