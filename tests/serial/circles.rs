@@ -1,5 +1,6 @@
 //! The modules of each crate: no two import from each other, be it by way of others.
 
+use crate::support::rust_files;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -119,17 +120,6 @@ impl<'ast> Visit<'ast> for Imports {
     }
 }
 
-fn files_below(folder: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            files_below(&path, found);
-        } else if path.extension().is_some_and(|it| it == "rs") {
-            found.push(path);
-        }
-    }
-}
-
 /// The module that a file is.
 fn module_of(file: &Path, sources: &Path) -> Place {
     let inside = file.strip_prefix(sources).unwrap().with_extension("");
@@ -144,7 +134,7 @@ fn module_of(file: &Path, sources: &Path) -> Place {
 /// The modules of a crate, and those that each imports from.
 fn imports(sources: &Path) -> BTreeMap<Place, BTreeSet<Place>> {
     let mut files = Vec::new();
-    files_below(sources, &mut files);
+    rust_files(sources, &mut files);
     let mut modules = BTreeMap::new();
     let mut tests: Vec<Place> = Vec::new();
     let is_wanted = |it: &&PathBuf| {

@@ -1,19 +1,8 @@
 //! The lists of unsafe code, and of tests, in docs/SECURITY.md against the sources.
 
+use crate::support::rust_files;
 use std::fs;
 use std::path::{Path, PathBuf};
-
-/// Rust files below `folder`.
-fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            sources(&path, found);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            found.push(path);
-        }
-    }
-}
 
 /// How often code asks for what the compiler does not check.
 fn unsafe_places(text: &str) -> usize {
@@ -39,8 +28,8 @@ fn unsafe_places(text: &str) -> usize {
 #[test]
 fn the_list_of_unsafe_code_is_that_of_the_sources() {
     let mut files = Vec::new();
-    sources(Path::new("crates"), &mut files);
-    sources(Path::new("src"), &mut files);
+    rust_files(Path::new("crates"), &mut files);
+    rust_files(Path::new("src"), &mut files);
     files.sort();
     let mut rows = String::new();
     for file in files {
@@ -61,7 +50,7 @@ fn the_list_of_unsafe_code_is_that_of_the_sources() {
 fn tests_that_hold_what_the_page_says_are_there() {
     let mut files = Vec::new();
     for folder in ["crates", "src", "tests"] {
-        sources(Path::new(folder), &mut files);
+        rust_files(Path::new(folder), &mut files);
     }
     let text = |file: PathBuf| fs::read_to_string(file).unwrap();
     let all: String = files.into_iter().map(text).collect();

@@ -95,6 +95,18 @@ pub fn names(folder: &Path) -> BTreeSet<String> {
         .collect()
 }
 
+/// Adds the Rust files below `folder` to `found`.
+pub fn rust_files(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            rust_files(&path, found);
+        } else if path.extension().is_some_and(|it| it == "rs") {
+            found.push(path);
+        }
+    }
+}
+
 /// A folder that goes away with the test.
 pub fn scratch() -> TempDir {
     tempfile::Builder::new()

@@ -6,11 +6,12 @@ use serde_json::Value;
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::fs;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use taut_host::CpuReading;
 
 /// Attempts before a test gives up on a busy machine.
 const ATTEMPTS: usize = 8;
-/// A tick of `/proc/stat` and `/proc/PID/stat`: the kernel shows hundredths of a second on all of Linux's platforms.
+/// A tick of `/proc/PID/stat`: the kernel shows hundredths of a second on all of Linux's platforms.
 const TICK: Duration = Duration::from_millis(10);
 /// Processor time of others from which an attempt counts as disturbed: two ticks, as the kernel rounds each process's time.
 const OTHERS: Duration = Duration::from_millis(20);
@@ -20,29 +21,23 @@ const SENT_LATE: Duration = Duration::from_millis(2);
 const KERNEL_THREADS: u32 = 2;
 
 /// An attempt that did not show what the test claims.
-pub struct Complaint {
-    claim: String,
-    /// The part of the machine in it, as the attempt itself knows it.
-    spoilt: Option<String>,
+pub enum Complaint {
+    /// The claim was violated, in these words.
+    Violated(String),
+    /// Something that is not taut's doing kept the attempt from showing the claim.
+    Spoilt(String),
 }
 
 impl Complaint {
     /// A claim that was not shown because of `reason`, which is not taut's doing.
     pub fn spoilt(reason: impl Into<String>) -> Self {
-        let reason = reason.into();
-        Self {
-            claim: reason.clone(),
-            spoilt: Some(reason),
-        }
+        Self::Spoilt(reason.into())
     }
 }
 
 impl From<String> for Complaint {
     fn from(claim: String) -> Self {
-        Self {
-            claim,
-            spoilt: None,
-        }
+        Self::Violated(claim)
     }
 }
 
@@ -73,31 +68,33 @@ pub fn undisturbed<C: Into<Complaint>>(mut attempt: impl FnMut() -> Result<(), C
         let Err(complaint) = attempt() else {
             return;
         };
-        let complaint = complaint.into();
         let mut causes = Machine::now().since(&before);
         let delay = SEND_DELAY.get();
         if delay >= SENT_LATE {
             causes.push(format!("a generator sent {delay:.1?} late"));
         }
-        causes.extend(complaint.spoilt);
-        assert!(
-            !causes.is_empty(),
-            "on a machine that nobody disturbed: {}",
-            complaint.claim
-        );
-        println!(
-            "repeated: attempt {number} of {ATTEMPTS}, as {}: {}",
-            causes.join(", "),
-            complaint.claim
-        );
+        match complaint.into() {
+            Complaint::Spoilt(reason) => {
+                causes.push(reason);
+                let causes = causes.join(", ");
+                println!("repeated: attempt {number} of {ATTEMPTS}, as {causes}");
+            }
+            Complaint::Violated(claim) => {
+                assert!(
+                    !causes.is_empty(),
+                    "on a machine that nobody disturbed: {claim}"
+                );
+                let causes = causes.join(", ");
+                println!("repeated: attempt {number} of {ATTEMPTS}, as {causes}: {claim}");
+            }
+        }
     }
     println!("not measured: machine busy in each of {ATTEMPTS} attempts");
 }
 
 /// Processor time on this machine so far that is not this test program's.
 pub struct Machine {
-    at: Instant,
-    stolen: Duration,
+    cpus: CpuReading,
     /// Time of each process that this one did not start, with that of its children that have ended.
     others: HashMap<u32, Duration>,
 }
@@ -105,16 +102,15 @@ pub struct Machine {
 impl Machine {
     pub fn now() -> Self {
         Self {
-            at: Instant::now(),
-            stolen: stolen(),
+            cpus: CpuReading::take().unwrap(),
             others: others(),
         }
     }
 
     /// What was taken from this test since `before`, in words.
     pub fn since(&self, before: &Self) -> Vec<String> {
-        let elapsed = self.at - before.at;
-        let stolen = self.stolen.saturating_sub(before.stolen);
+        let shares = self.cpus.since(&before.cpus);
+        let elapsed = Duration::from_secs_f64(shares.seconds);
         let ran = self.others.iter().map(|(id, time)| {
             let earlier = before.others.get(id).copied().unwrap_or_default();
             time.saturating_sub(earlier)
@@ -124,22 +120,12 @@ impl Machine {
         if ran >= OTHERS {
             causes.push(format!("others ran for {ran:.0?} of {elapsed:.1?}"));
         }
-        if stolen >= TICK {
-            causes.push(format!("the host took {stolen:.0?} of {elapsed:.1?}"));
+        if shares.all.steal > 0.0 {
+            let percent = 100.0 * shares.all.steal;
+            causes.push(format!("the host took {percent:.2} % of {elapsed:.1?}"));
         }
         causes
     }
-}
-
-/// Time in which the host ran others on this machine's processors.
-fn stolen() -> Duration {
-    let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
-    // cpu user nice system idle iowait irq softirq steal
-    let steal = stat
-        .lines()
-        .next()
-        .and_then(|all| all.split_whitespace().nth(8)?.parse().ok());
-    TICK * steal.unwrap_or(0)
 }
 
 fn others() -> HashMap<u32, Duration> {

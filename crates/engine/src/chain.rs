@@ -11,9 +11,10 @@
 //! name = "mac-swap"
 //! ```
 
-use crate::{Flush, FlushError, Queueing, Wait, WaitError};
+use crate::{Flush, Queueing, Wait};
 use serde::de::{MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
+use std::fmt::Display;
 use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
@@ -358,6 +359,19 @@ struct File {
 /// What is wrong in a chain file: the place in its text, and why.
 type Wrong = (usize, String);
 
+/// Returns the value that a text of the file stands for; the default where it is not there.
+fn parsed<T: Default + FromStr<Err: Display>>(
+    text: &Option<toml::Spanned<String>>,
+) -> Result<T, Wrong> {
+    text.as_ref().map_or_else(
+        || Ok(T::default()),
+        |text| {
+            let value = text.get_ref().parse();
+            value.map_err(|e: T::Err| (text.span().start, e.to_string()))
+        },
+    )
+}
+
 impl File {
     /// Returns the ports, in the order of the file.
     fn ports(&self) -> Result<Vec<PortSpec>, Wrong> {
@@ -370,20 +384,7 @@ impl File {
 
     /// Returns when packets are sent, what is done while none come, and how many are taken from a port at a time.
     fn policies(&self) -> Result<(Flush, Wait, usize), Wrong> {
-        let flush = match &self.flush {
-            None => Flush::default(),
-            Some(flush) => flush
-                .get_ref()
-                .parse()
-                .map_err(|e: FlushError| (flush.span().start, e.to_string()))?,
-        };
-        let wait = match &self.wait {
-            None => Wait::default(),
-            Some(wait) => wait
-                .get_ref()
-                .parse()
-                .map_err(|e: WaitError| (wait.span().start, e.to_string()))?,
-        };
+        let (flush, wait) = (parsed(&self.flush)?, parsed(&self.wait)?);
         let burst = match &self.burst {
             None => DEFAULT_BURST,
             Some(burst) => {

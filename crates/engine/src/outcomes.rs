@@ -1,4 +1,4 @@
-//! What became of packets in functions, summed up by cause.
+//! The outcomes of packets in functions, summed by cause.
 
 /// Counts of what became of packets, by cause.
 pub type Outcomes = Vec<(&'static str, u64)>;

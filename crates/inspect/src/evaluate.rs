@@ -535,7 +535,13 @@ impl Evaluator {
                 let text = &data[..data.len().min(*bytes)];
                 self.decoded_fits(text, rest, parts, here)
             }
-            test => self.holds(test, data, end) && self.next(rest, parts, here, end),
+            test @ (Test::DataAt { .. }
+            | Test::Len(_)
+            | Test::Number(_)
+            | Test::Flags { .. }
+            | Test::Entropy { .. }) => {
+                self.holds(test, data, end) && self.next(rest, parts, here, end)
+            }
         }
     }
 

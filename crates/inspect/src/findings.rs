@@ -1,4 +1,4 @@
-//! What a parser of records finds in one piece of a stream: messages and their counts, and what it keeps for the next.
+//! The findings of a record parser in one piece of a stream: messages, counts, and bytes kept for the next piece.
 
 use crate::buffer::BufferSet;
 use crate::record::Record;

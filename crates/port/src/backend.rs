@@ -1,4 +1,4 @@
-//! What a backend says of itself, the spec of one of its ports, and what the ports of one worker share.
+//! The description of a backend, the spec of a port, and the resources that the ports of one worker share.
 
 #[cfg(feature = "xdp")]
 use crate::af_xdp::Shared as XdpShared;

@@ -1,4 +1,4 @@
-//! What a frame's way costs in copies, between every two kinds of ports.
+//! The number of times that a frame is copied between each two backends.
 
 use crate::backend::Backend;
 use crate::handling::Handling;

@@ -1,4 +1,4 @@
-//! What the head of a results folder says of its machine's noise, and when that is too much.
+//! The noise of a machine, as a results folder's manifest states it, and the limit above which a warning is due.
 
 use serde::{Deserialize, Serialize};
 use taut_host::{CorePlan, Machine, SystemActivity, noise_sources};

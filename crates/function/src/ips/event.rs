@@ -15,7 +15,7 @@ pub(super) const SAID: [Buffer; 8] = [
     Buffer::TlsSni,
 ];
 
-/// Who sends to whom.
+/// The two ends of a packet: addresses and ports.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ends {
     pub source: (u128, u16),

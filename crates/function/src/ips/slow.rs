@@ -237,6 +237,14 @@ fn reset(headers: &Headers, frame: &[u8], to_sender: bool) -> Option<Vec<u8>> {
     Some(reply)
 }
 
+/// Returns the source and the destination of a packet like this one, or, `to_sender`, of one in reverse.
+fn directed<T>((source, destination): (T, T), to_sender: bool) -> (T, T) {
+    match to_sender {
+        true => (destination, source),
+        false => (source, destination),
+    }
+}
+
 /// Returns the reset that answers a segment, or that follows it; none if the segment is a reset.
 fn reset_of(segment: &Tcp<&[u8]>, to_sender: bool) -> Option<TcpRepr<'static>> {
     let flags = segment.flags();
@@ -248,7 +256,7 @@ fn reset_of(segment: &Tcp<&[u8]>, to_sender: bool) -> Option<TcpRepr<'static>> {
         + u32::from(flags.contains(TcpFlags::FIN));
     let behind = segment.sequence().wrapping_add(len);
     let ports = (segment.source_port(), segment.destination_port());
-    let (source_port, destination_port) = if to_sender { (ports.1, ports.0) } else { ports };
+    let (source_port, destination_port) = directed(ports, to_sender);
     let answer = TcpFlags::RST.union(TcpFlags::ACK);
     let (sequence, acknowledgement, flags) = match (to_sender, flags.contains(TcpFlags::ACK)) {
         (true, true) => (segment.acknowledgement(), behind, answer),
@@ -274,8 +282,7 @@ fn push_over_ipv4(
     segment: &TcpRepr<'_>,
     to_sender: bool,
 ) -> Option<()> {
-    let ends = (ip.source(), ip.destination());
-    let (source, destination) = if to_sender { (ends.1, ends.0) } else { ends };
+    let (source, destination) = directed((ip.source(), ip.destination()), to_sender);
     let header = Ipv4Repr {
         traffic_class: ip.traffic_class(),
         identification: 0,
@@ -305,8 +312,7 @@ fn push_over_ipv6(
     segment: &TcpRepr<'_>,
     to_sender: bool,
 ) -> Option<()> {
-    let ends = (ip.source(), ip.destination());
-    let (source, destination) = if to_sender { (ends.1, ends.0) } else { ends };
+    let (source, destination) = directed((ip.source(), ip.destination()), to_sender);
     let header = Ipv6Repr {
         traffic_class: ip.traffic_class(),
         flow_label: 0,

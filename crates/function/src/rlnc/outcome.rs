@@ -1,4 +1,4 @@
-//! What becomes of packets, and how many.
+//! The outcomes of packets in network coding, and their counts.
 
 /// Counts of what became of packets.
 #[derive(Debug, Clone, Copy, Default)]

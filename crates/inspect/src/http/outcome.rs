@@ -1,4 +1,4 @@
-//! What became of bytes: how many were read, which buffers are new, what is wrong.
+//! The result of one call of the HTTP parser: bytes read, buffers filled, faults.
 
 use crate::buffer::BufferSet;
 

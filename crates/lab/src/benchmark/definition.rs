@@ -1,4 +1,4 @@
-//! What a benchmark says of itself, and its results folder read back.
+//! The trait that each benchmark implements, and its results folder as it is read.
 
 use super::error::BenchmarkError;
 use super::plan::Plan;

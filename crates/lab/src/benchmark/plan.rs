@@ -1,4 +1,4 @@
-//! What every benchmark is told.
+//! The plan of a benchmark run: the settings that all benchmarks have.
 
 use std::path::PathBuf;
 use std::time::Duration;

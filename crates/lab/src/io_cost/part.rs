@@ -1,4 +1,4 @@
-//! What is varied while a framework is measured.
+//! The parts of the measurement of a framework: each varies one quantity.
 
 use serde::{Deserialize, Serialize};
 

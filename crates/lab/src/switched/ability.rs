@@ -1,4 +1,4 @@
-//! What each of the switches can do, and why it cannot do the rest.
+//! The abilities of each switch, with the reason for each thing that it cannot do.
 
 use super::device::Switch;
 use super::part::{Does, Matching, Part};

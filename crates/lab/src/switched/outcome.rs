@@ -1,4 +1,4 @@
-//! What came of the points that were measured.
+//! The results of the combinations that were measured.
 
 use super::device::Switch;
 use super::part::Part;

@@ -1,4 +1,4 @@
-//! What a spec asks of its device.
+//! The settings of a DPDK device, read from the spec of its port.
 
 use crate::{PortError, PortSpec};
 

@@ -1,4 +1,4 @@
-//! What carries messages, and what it does for whoever has some.
+//! The transports of messages, and the trait that sends and receives through any of them.
 
 use serde::{Deserialize, Serialize};
 use std::io;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 macro_rules! counted {
     ($($(#[$doc:meta])* $name:ident: $text:literal),* $(,)?) => {
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub(crate) enum Counted { $($(#[$doc])* $name),* }
+        pub(in super::super) enum Counted { $($(#[$doc])* $name),* }
 
         const NAMES: &[&str] = &[$($text),*];
     };
@@ -57,7 +57,7 @@ counted! {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Counts([AtomicU64; NAMES.len()]);
+pub(in super::super) struct Counts([AtomicU64; NAMES.len()]);
 
 impl Counts {
     pub fn add(&self, what: Counted, count: u64) {

@@ -110,7 +110,7 @@ const RESET_COUNTS: u16 = 4;
 
 /// Reasons why a rule went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Gone {
+pub(in super::super) enum Gone {
     Idle = 0,
     Hard = 1,
     Deleted = 2,
@@ -118,7 +118,7 @@ pub(crate) enum Gone {
 }
 
 /// Place of a switch among what controllers know, and what a message does besides changing rules.
-pub(crate) struct Plant<'a> {
+pub(in super::super) struct Plant<'a> {
     pub control: &'a mut Control,
     /// Ports of the chain.
     pub ports: usize,
@@ -137,7 +137,7 @@ pub(crate) struct Plant<'a> {
 
 /// A packet that a controller sends.
 #[derive(Debug, PartialEq)]
-pub(crate) struct PacketOut {
+pub(in super::super) struct PacketOut {
     /// Port that it is treated as having come in through, if any.
     pub in_port: Option<u8>,
     pub actions: Vec<Action>,
@@ -147,7 +147,7 @@ pub(crate) struct PacketOut {
 
 /// Reasons why a packet is shown. (Section 7.4.1.)
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Why {
+pub(in super::super) enum Why {
     /// No rule is for it, but the one for what no other is for.
     NoMatch = 0,
     /// A rule says so.
@@ -156,7 +156,7 @@ pub(crate) enum Why {
 
 /// Facts of a packet that is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Shown {
+pub(in super::super) struct Shown {
     /// Port that it came in through, if any.
     pub in_port: Option<u8>,
     pub table: u8,
@@ -176,10 +176,10 @@ enum Role {
 
 /// The connection has to be closed, for this reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Over(pub &'static str);
+pub(in super::super) struct Over(pub &'static str);
 
 #[derive(Debug)]
-pub(crate) struct Session {
+pub(in super::super) struct Session {
     /// Messages that were not heard yet: fewer than are read at a time, and one.
     input: Vec<u8>,
     output: Writer,
