@@ -1,5 +1,6 @@
 //! What `taut generate` sends is what another program's dissectors read.
 
+use crate::support::between::guess_nothing_over_udp;
 use crate::support::program::run;
 use crate::support::{is_installed, scratch, taut};
 use std::process::Command;
@@ -77,6 +78,7 @@ fn tshark_reads_every_protocol_and_finds_every_checksum_right() {
         for checked in ["ip", "udp", "tcp"] {
             command.args(["-o", &format!("{checked}.check_checksum:TRUE")]);
         }
+        guess_nothing_over_udp(&mut command);
         command.args(["-T", "fields", "-E", "occurrence=a"]);
         command.args(["-e", "frame.protocols", "-e", "frame.len"]);
         command.args(["-e", "_ws.malformed", "-e", "ip.checksum.status"]);

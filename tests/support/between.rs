@@ -144,6 +144,13 @@ static GUESSED_OVER_UDP: LazyLock<Vec<String>> = LazyLock::new(|| {
     of_udp.collect()
 });
 
+/// Lets tshark take what is in a datagram for data where no port says what it is: one stamp in 145 looks like DNS to it.
+pub fn guess_nothing_over_udp(tshark: &mut Command) {
+    for guessed in &*GUESSED_OVER_UDP {
+        tshark.args(["--disable-protocol", guessed]);
+    }
+}
+
 /// One line per frame, of these fields; tshark must find no fault with any of them.
 pub fn decoded(frames: &[Vec<u8>], fields: &[&str]) -> Option<Vec<Vec<String>>> {
     if !is_installed("tshark") {
@@ -158,9 +165,7 @@ pub fn decoded(frames: &[Vec<u8>], fields: &[&str]) -> Option<Vec<Vec<String>>> 
     for checked in ["ip", "udp"] {
         command.args(["-o", &format!("{checked}.check_checksum:TRUE")]);
     }
-    for guessed in &*GUESSED_OVER_UDP {
-        command.args(["--disable-protocol", guessed]);
-    }
+    guess_nothing_over_udp(&mut command);
     command.args(["-T", "fields", "-E", "occurrence=a"]);
     for field in ["_ws.malformed", "ip.checksum.status", "udp.checksum.status"]
         .iter()
